@@ -64,18 +64,24 @@ test-cluster: $(STAMP)  ## run the tests that start a Ray cluster of several nod
 test-lowest:  ## run most tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints.txt --upgrade pip
-	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints-lowest.txt -e '.[report]' --group test-core
+	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints-lowest.txt -e '.[report,torch]' --group test-core
 	.venv-lowest/bin/python -m pytest -n 2 $(LOWEST)
 
-# Left out: networks of many kinds, some of which need protobuf (it comes with Ray) or draw torch's own warnings.
+# Left out: networks of many kinds, some of which need protobuf (it comes with Ray) or draw torch's own warnings; the
+# kernel of Triton, which runs with Triton 3.7 only; TF32, whose settings have other names before PyTorch 2.9; a limit
+# of memory that the CUDA libraries exceed.
 LOWEST := tests/datasets tests/evaluation tests/formats tests/models tests/scoring tests/text \
-	--ignore tests/models/test_network_kinds.py
+	--ignore tests/models/test_network_kinds.py --ignore tests/scoring/test_fused.py \
+	--deselect tests/scoring/test_several_gpus.py::test_tf32_is_used_only_on_request \
+	--deselect tests/models/test_hostile_models.py::test_sizes_of_a_network_are_compared_before_allocation
 
-test-wheel: $(STAMP)  ## install the wheel alone in .venv-wheel and use it: the README's Python, then the commands
+test-wheel: $(STAMP)  ## install the wheel alone in .venv-wheel and use it, first without PyTorch, then with it
 	rm -rf dist
 	$(BIN)/python -m pip wheel $(QUIET) --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv --clear .venv-wheel
 	.venv-wheel/bin/python -m pip install $(QUIET) -c constraints.txt dist/aptool-*.whl
+	.venv-wheel/bin/python -I tests/package/without_torch.py
+	.venv-wheel/bin/python -m pip install $(QUIET) -c constraints.txt "$$(ls dist/aptool-*.whl)[torch]"
 	.venv-wheel/bin/python -I tests/package/use_wheel.py
 
 cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluation on them as jobs, stop them

@@ -8,19 +8,18 @@
     aptool.evaluate(data.qrels("dev"), run, ["MAP", "MRR", "P@1"]).means
 
 The examples of the docstrings assume ``import aptool``, a small collection in ``data/wikiqa`` and a model in
-``models/wikiqa``. Each public name is imported at its first use.
+``models/wikiqa``. Each public name is imported at its first use. Models need the extra ``torch``.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from aptool.version import __version__
+from aptool.version import __version__, requiring_torch
 
 if TYPE_CHECKING:
     from aptool.errors import AptoolError
     from aptool.library.collection import Collection
     from aptool.library.encoded_texts import EncodedTexts
-    from aptool.library.encoding import encode
     from aptool.library.evaluation import compare, evaluate
     from aptool.library.exchange import from_ir_measures, load_ranx, save_ranx, to_ir_measures
     from aptool.library.fusion import fuse, learn_fusion
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from aptool.library.pools import Pools
     from aptool.library.qrels import Qrels
     from aptool.library.run import Run
-    from aptool.library.scoring import bm25_run, score
+    from aptool.library.scoring import bm25_run, encode, score
     from aptool.library.training import train
 
 __all__ = [
@@ -65,7 +64,7 @@ _MODULES = {
     "Run": "aptool.library.run",
     "bm25_run": "aptool.library.scoring",
     "compare": "aptool.library.evaluation",
-    "encode": "aptool.library.encoding",
+    "encode": "aptool.library.scoring",
     "evaluate": "aptool.library.evaluation",
     "from_ir_measures": "aptool.library.exchange",
     "fuse": "aptool.library.fusion",
@@ -83,7 +82,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
+    with requiring_torch(f"aptool.{name}"):
+        value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

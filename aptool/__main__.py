@@ -1,6 +1,6 @@
 """The ``aptool`` command, and ``python -m aptool``: Ctrl-C ends with one line and exit code 130.
 
-An interrupt during imports is handled too: compiled modules may print it, replace it or lose it.
+An interrupt during imports is handled here too, since compiled modules may print, replace or lose it.
 """
 
 import os
@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    signal.signal(signal.SIGINT, _end)  # nothing is open or written yet
+    signal.signal(signal.SIGINT, _end)  # no output exists yet
     sys.excepthook = _print_exception
     sys.unraisablehook = _print_unraisable
     from aptool.cli.main import main as run

@@ -22,7 +22,7 @@ CHECKPOINT_MINUTES = 10.0
 # Largest number of negatives per question.
 MOST_NEGATIVES = 100_000
 
-# Presets up to the version LAST_WITH_REMOVED.
+# Presets that were removed after version LAST_WITH_REMOVED.
 REMOVED_PRESETS = ("ap-bilstm-paper", "qa-bilstm-paper", "qa-cnn-paper")
 
 # A number such as ``.5``, which TOML does not allow.
@@ -209,7 +209,7 @@ class Recipe:
         similarity: ``type`` and options of the similarity (``aptool.models.similarity``).
         head: ``type`` and options of the head, which combines the similarity and the features of a pair
             (``aptool.models.features``).
-        features: Features of a pair besides the similarity.
+        features: Further features of a pair, in addition to the similarity.
         start: Warm start from a trained model.
         mixture: Further collections to train on.
         teacher: Knowledge distillation from a run.
@@ -294,7 +294,7 @@ def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
     optional = [section for section in ("similarity", "head") if section in table]
     for section in ("encoder", "pooling", *optional):
         if not isinstance(table.get(section), dict) or not isinstance(table[section].get("type"), str):
-            raise InputError(where, place=section, expected="a section with a 'type'")
+            raise InputError(where, position=section, expected="a section with a 'type'")
     return build_options(Recipe, table, where)
 
 

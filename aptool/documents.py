@@ -1,6 +1,6 @@
-"""Readers of JSON, TOML and YAML with the same limits and errors.
+"""Readers of JSON, TOML and YAML, with the same limits and errors.
 
-A document is UTF-8 text without lone surrogates, at most ``DEEPEST`` levels deep, with integers of at most 64
+A document is UTF-8 text without lone surrogates, with at most ``DEEPEST`` levels and integers of at most 64
 bits, so that its values can be printed, hashed and stored.
 """
 
@@ -14,7 +14,7 @@ from aptool.errors import InputError, first_line
 
 DEEPEST = 64
 
-# Bytes. The time to read TOML is quadratic in the length of a dotted key.
+# Maximum sizes in bytes. The time to parse TOML is quadratic in the length of a dotted key.
 LARGEST_TOML = 1 << 18
 LARGEST_JSON = 1 << 28
 _MOST_DOTS = 256
@@ -31,15 +31,15 @@ class DocumentPath(Protocol):
         """Whether the file exists."""
 
     def open(self, mode: Literal["rb"], /) -> IO[bytes]:
-        """A stream of the bytes."""
+        """Open the file."""
 
 
 class _DocumentError(ValueError):
-    """A value beyond the limits of a document."""
+    """A value exceeds the limits of a document."""
 
 
 def read_json(path: str | DocumentPath, expected: str = "JSON") -> Any:
-    """The value of a JSON file; ``expected`` describes the document in errors."""
+    """Read a JSON file; ``expected`` describes the document in errors."""
     return parse_json(_text(path, LARGEST_JSON, expected), path, expected=expected)
 
 
@@ -47,58 +47,56 @@ def parse_json(
     text: str,
     where: object,
     *,
-    place: str | None = None,
+    position: str | None = None,
     expected: str = "JSON",
     strict: bool = False,
 ) -> Any:
-    """The value of a JSON text.
+    """Parse a JSON text.
 
     Args:
         text: the text.
         where: the file of the text, for errors.
-        place: the place in the file, for errors.
+        position: the position in the file, for errors.
         expected: description of the document, for errors.
         strict: refuse repeated keys, NaN and infinity, which RFC 8259 calls not interoperable.
 
     Raises:
-        InputError: the text is not JSON, or is beyond the limits of a document.
+        InputError: the text is not JSON, or exceeds the limits of a document.
     """
     try:
-        if strict:
-            value = json.loads(
-                text, parse_int=_integer, object_pairs_hook=_distinct, parse_constant=_no_constant
-            )
-        else:
-            value = json.loads(text, parse_int=_integer)
-        # Few documents have enough brackets, or an escape, to require these checks.
+        checks: dict[str, Any] = (
+            {"object_pairs_hook": _distinct, "parse_constant": _no_constant} if strict else {}
+        )
+        value = json.loads(text, parse_int=_integer, **checks)
+        # Most documents have too few brackets, and no escape, to need these checks.
         if text.count("[") + text.count("{") > DEEPEST:
             _check_depth(value)
         if _SURROGATE.search(text):
             _check_characters(value)
     except RecursionError as error:
-        raise InputError(where, place=place, problem="nested too deeply", expected=expected) from error
+        raise InputError(where, position=position, problem="nested too deeply", expected=expected) from error
     except json.JSONDecodeError as error:
         at = f"character {error.pos + 1}" if error.lineno == 1 else f"line {error.lineno}"
         problem = f"{error.msg} at {at}"
-        raise InputError(where, place=place, problem=problem, expected=expected) from error
+        raise InputError(where, position=position, problem=problem, expected=expected) from error
     except ValueError as error:
-        raise InputError(where, place=place, problem=first_line(error), expected=expected) from error
+        raise InputError(where, position=position, problem=first_line(error), expected=expected) from error
     return value
 
 
 def json_text(value: Any) -> str:
-    """A document as indented JSON; lone surrogates become escapes."""
+    """Format a document as indented JSON; lone surrogates become escapes."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return _LONE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def read_toml(path: str | DocumentPath, expected: str) -> dict[str, Any]:
-    """The table of a TOML file; ``expected`` describes the document in errors."""
+    """Read a TOML file; ``expected`` describes the document in errors."""
     return parse_toml(_text(path, LARGEST_TOML, expected), path)
 
 
 def parse_toml(text: str, where: object) -> dict[str, Any]:
-    """The table of a TOML text."""
+    """Parse a TOML text."""
     try:
         for number, line in enumerate(text.splitlines(), 1):
             if line.count(".") > _MOST_DOTS:
@@ -114,7 +112,7 @@ def parse_toml(text: str, where: object) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, where: object, *, expected: str) -> Any:
-    """The value of a YAML text without tags of Python classes."""
+    """Parse a YAML text; tags of Python classes are refused."""
     import yaml
 
     safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -124,13 +122,13 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
     )
     depth = 0
     try:
-        # Checked before the value is built, since reading a deep document is slow.
+        # Checked before the value is built, since building a deep value is slow.
         for event in yaml.parse(text, safe):
             depth += isinstance(event, opening) - isinstance(event, closing)
             if depth > DEEPEST:
                 raise _DocumentError("nested too deeply")
         value = yaml.load(text, safe)
-        _check_depth(value)  # an alias can be deeper than its event
+        _check_depth(value)  # aliases can be deeper than their events
         _check_characters(value)
     except RecursionError as error:
         raise InputError(where, problem="nested too deeply", expected=expected) from error
@@ -142,7 +140,7 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
 def _text(path: str | DocumentPath, largest: int, expected: str) -> str:
     try:
         source = Path(path) if isinstance(path, str) else path
-        if not source.is_file():  # reading a pipe would block
+        if not source.is_file():  # opening a pipe would block
             raise InputError(path, problem="file not found", expected=expected)
         with source.open("rb") as file:
             data = file.read(largest + 1)
@@ -176,14 +174,14 @@ def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(DEEPEST):
         inside = (inner for outer in level for inner in _inner(outer) if isinstance(inner, dict | list))
-        level = list({id(inner): inner for inner in inside}.values())  # a YAML alias repeats an object
+        level = list({id(inner): inner for inner in inside}.values())  # YAML aliases repeat an object
         if not level:
             return
     raise _DocumentError("nested too deeply")
 
 
 def _check_characters(value: Any) -> None:
-    """Check that UTF-8 can encode all texts, and that integers have at most 64 bits."""
+    """Raise if UTF-8 cannot encode a text, or an integer has more than 64 bits."""
     values, seen = [value], {id(value)}
     while values:
         value = values.pop()

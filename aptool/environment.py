@@ -1,4 +1,4 @@
-"""Environment of this process: hardware, operating system, versions, the command line, and threads."""
+"""Environment of this process: hardware, operating system, versions, command line and thread settings."""
 
 import os
 import platform
@@ -8,14 +8,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-# Libraries that scores depend on.
+# Libraries whose version may change scores.
 LIBRARIES = ("aptool", "torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray")
 GIB = 2**30
 
 # Spin iterations of libgomp's waiting threads; its default is 300,000, about 3 ms.
 SPIN_COUNT = 10_000
 
-# With any of these variables, the user decides how threads wait.
+# With any of these variables, the user controls how threads wait.
 USER_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
@@ -46,8 +46,9 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def available_cores() -> float:
-    """Number of cores of this process: its affinity, or the CPU limit of the container if that is less."""
-    cores = float(len(os.sched_getaffinity(0)))
+    """Number of cores of this process: its affinity, or the CPU limit of the container if lower."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+    cores = float(len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
     limit = _first_line("/sys/fs/cgroup/cpu.max").split()
     if len(limit) == 2 and limit[0].isdigit():
         cores = min(cores, int(limit[0]) / int(limit[1]))
@@ -55,7 +56,7 @@ def available_cores() -> float:
 
 
 def available_memory() -> int:
-    """Memory in bytes of this machine, or of the container if that is less."""
+    """Memory in bytes: of the machine, or the limit of the container if lower."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _first_line("/sys/fs/cgroup/memory.max")
     return min(memory, int(limit)) if limit.isdigit() else memory
@@ -102,14 +103,14 @@ def _cpu_model() -> str:
 
 
 def _first_line(path: str) -> str:
-    """The first line of a file of the kernel; empty if the file does not exist."""
+    """The first line of a kernel file; empty if it does not exist."""
     try:
         return Path(path).read_text(encoding="ascii").partition("\n")[0].strip()
     except OSError:
         return ""
 
 
-def limit_spinning(spin_count: int = SPIN_COUNT) -> None:
-    """Set ``GOMP_SPINCOUNT``, which libgomp reads when torch is loaded; a user's setting has priority."""
+def limit_spinning() -> None:
+    """Set ``GOMP_SPINCOUNT``, which libgomp reads when torch is loaded, unless the user has set it."""
     if "torch" not in sys.modules and not any(name in os.environ for name in USER_SETTINGS):
-        os.environ["GOMP_SPINCOUNT"] = str(spin_count)
+        os.environ["GOMP_SPINCOUNT"] = str(SPIN_COUNT)

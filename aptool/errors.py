@@ -1,4 +1,4 @@
-"""Errors that a user can cause; any other exception is a bug. A command prints the message as one line."""
+"""Errors caused by input or environment, with one-line messages; any other exception is a bug."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +10,9 @@ MOST_EXAMPLES = 5
 
 
 class AptoolError(Exception):
-    """An error of the input or of the environment; the base class of all errors of aptool.
+    """Base class of all errors caused by the input or the environment.
 
-    The message is one line: the file or the argument, the place in it, the value and what was expected.
+    The message is one line: the file or the argument, the position in it, the value and the expected value.
 
     Attributes:
         exit_code: exit code of a command: 1, or 2 for a ``UsageError``.
@@ -28,7 +28,7 @@ class AptoolError(Exception):
     exit_code = 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the exit code and the message: a subclass may have other arguments."""
+        """Pickle the exit code and the message, since constructors of subclasses differ."""
         return error_with, (self.exit_code, str(self))
 
 
@@ -46,13 +46,13 @@ def error_with(exit_code: int, message: str) -> AptoolError:
 class InputError(AptoolError):
     """A file or an argument has an unexpected value.
 
-    The message is ``PATH: PLACE: column 'COLUMN': VALUE: expected EXPECTED``, or with a problem
-    ``PATH: PLACE: column 'COLUMN': PROBLEM; expected EXPECTED``. Long values and problems are shortened.
+    The message is ``PATH: POSITION: column 'COLUMN': VALUE: expected EXPECTED``, or with a problem
+    ``PATH: POSITION: column 'COLUMN': PROBLEM; expected EXPECTED``. Long values and problems are shortened.
 
     Args:
         path: the file, folder, URL or argument.
         expected: the expected value, in words.
-        place: the place in the file, such as ``line 3``.
+        position: the position in the file, such as ``line 3``.
         column: the column of a table.
         value: the wrong value; the message contains its ``repr``.
         problem: the problem, in words, such as ``file not found``.
@@ -63,14 +63,14 @@ class InputError(AptoolError):
         path: object,
         *,
         expected: str,
-        place: str | None = None,
+        position: str | None = None,
         column: str | None = None,
         value: object = _UNSET,
         problem: str | None = None,
     ) -> None:
         parts = [str(path)]
-        if place is not None:
-            parts.append(place)
+        if position is not None:
+            parts.append(position)
         if column is not None:
             parts.append(f"column {column!r}")
         if value is not _UNSET:
@@ -94,28 +94,28 @@ def shortened(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text that UTF-8 can encode: other bytes of a file name become escapes."""
+    """Escape characters that UTF-8 cannot encode, such as undecodable bytes of a file name."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and a noun: ``1 question``, ``2,000 questions``."""
+    """Format a number and a noun: ``1 question``, ``2,000 questions``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of the message of an exception, or its type if it has no message."""
+    """The first line of an exception's message, or its type if the message is empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 def first_few(names: Sequence[str], total: int | None = None) -> str:
-    """The first names, with an ellipsis if there are more (``total``; None counts ``names``)."""
+    """Join the first names, with an ellipsis if ``total`` (by default their number) exceeds the limit."""
     total = len(names) if total is None else total
     return ", ".join(names[:MOST_EXAMPLES]) + (", …" if total > MOST_EXAMPLES else "")
 
 
 def one_line(text: str) -> str:
-    """A text on one line, truncated for a message."""
+    """Join the lines of a text and truncate it for a message."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_PROBLEM else line[: _LONGEST_PROBLEM - 1] + "…"

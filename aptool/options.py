@@ -1,4 +1,4 @@
-"""Option classes: dataclasses that are built from tables of plain values, with checks of type and bounds."""
+"""Option classes: dataclasses built from tables of plain values, with checks of types and bounds."""
 
 import difflib
 import math
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
-# Removed options of recipes and their defaults.
+# Removed options and their defaults, which models of earlier versions still contain.
 REMOVED = {
     "pooling.residual": 0.0,
     "pooling.normalize": False,
@@ -29,7 +29,7 @@ REMOVED_TYPES = {
 # The last version with the removed options.
 LAST_WITH_REMOVED = "0.2.0"
 
-# Default upper bounds of numbers: counts must fit in 31 bits, rates and weights are far smaller.
+# Default upper bounds of numbers: counts must fit in 31 bits.
 BELOW = {int: 2**31, float: 1e6}
 
 # Upper bound of the width of vectors, layers and windows, given the memory of machines.
@@ -37,19 +37,19 @@ WIDEST = 1 << 16
 
 
 def bounded(default: Any, *, least: float = 0, below: float | None = None) -> Any:
-    """A field for a number of at least ``least`` and less than ``below``."""
+    """A dataclass field for a number of at least ``least`` and less than ``below``."""
     below = BELOW[type(default)] if below is None else below
     return field(default=default, metadata={"least": least, "below": below})
 
 
-def build_options(kind: type[T], table: dict[str, Any], where: str, place: str = "") -> T:
+def build_options(kind: type[T], table: dict[str, Any], where: str, position: str = "") -> T:
     """Build an option class from a table of entries and nested sections.
 
     Args:
         kind: an option class, or ``Recipe``.
         table: the entries.
         where: the file of the entries, for errors.
-        place: prefix of the entries for errors, such as ``"training."``.
+        position: prefix of the entries for errors, such as ``"training."``.
 
     Raises:
         InputError: an entry is unknown (the message suggests the nearest name), removed, missing, of the
@@ -60,27 +60,27 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, place: str =
     values = {}
     for name, value in table.items():
         if name in options:
-            values[name] = _checked(hints[name], value, where, place + name)
-            _check_bounds(options[name].metadata, hints[name], values[name], where, place + name)
-        elif place + name not in REMOVED:
-            raise _unknown(name, list(options), where, place)
-        elif value != REMOVED[place + name]:  # models of earlier versions have removed options at the default
-            expected = expected_without(repr(REMOVED[place + name]))
-            raise InputError(where, place=place + name, value=value, expected=expected)
+            values[name] = _checked(hints[name], value, where, position + name)
+            _check_bounds(options[name].metadata, hints[name], values[name], where, position + name)
+        elif position + name not in REMOVED:
+            raise _unknown(name, list(options), where, position)
+        elif value != REMOVED[position + name]:
+            expected = expected_without(repr(REMOVED[position + name]))
+            raise InputError(where, position=position + name, value=value, expected=expected)
     try:
         return kind(**values)
     except TypeError as error:
         raise InputError(
-            where, place=place.rstrip(".") or None, problem=str(error), expected="every entry"
+            where, position=position.rstrip(".") or None, problem=str(error), expected="every entry"
         ) from error
 
 
-def _unknown(name: str, options: list[str], where: str, place: str) -> InputError:
+def _unknown(name: str, options: list[str], where: str, position: str) -> InputError:
     """The error for an unknown option or section."""
     near = difflib.get_close_matches(name, sorted(options), n=1)
     expected = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(options))}"
-    problem = "unknown option" if place else "unknown section"
-    return InputError(where, place=place + name, problem=problem, expected=expected)
+    problem = "unknown option" if position else "unknown section"
+    return InputError(where, position=position + name, problem=problem, expected=expected)
 
 
 def expected_without(alternative: str) -> str:
@@ -88,36 +88,40 @@ def expected_without(alternative: str) -> str:
     return f"{alternative}; aptool {LAST_WITH_REMOVED} was the last version with it"
 
 
-def _check_bounds(bounds: Mapping[str, float], hint: Any, value: Any, where: str, place: str) -> None:
+def _check_bounds(bounds: Mapping[str, float], hint: Any, value: Any, where: str, position: str) -> None:
     """Raise if a number is out of the bounds of its field, or of the default bounds of its type."""
     if hint in BELOW:
         least, below = bounds.get("least", 0), bounds.get("below", BELOW[hint])
         if not least <= value < below:
-            raise InputError(where, place=place, value=value, expected=f"{least} or more and below {below}")
+            raise InputError(
+                where, position=position, value=value, expected=f"{least} or more and below {below}"
+            )
 
 
-def _checked(hint: Any, value: Any, where: str, place: str) -> Any:
-    """The value of an entry, if it has the type of ``hint``."""
+def _checked(hint: Any, value: Any, where: str, position: str) -> Any:
+    """Return a value of the type ``hint``; raise for any other value."""
     if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
         if isinstance(value, dict):
-            return build_options(hint, value, where, place + ".")
-        raise InputError(where, place=place, value=value, expected="a section")
+            return build_options(hint, value, where, position + ".")
+        raise InputError(where, position=position, value=value, expected="a section")
     if get_origin(hint) is Literal:
         if value in get_args(hint):
             return value
         choices = ", ".join(map(str, get_args(hint)))
-        raise InputError(where, place=place, value=value, expected=f"one of {choices}")
+        raise InputError(where, position=position, value=value, expected=f"one of {choices}")
     if get_origin(hint) in (types.UnionType, dict):
         return value
     if get_origin(hint) is list:
         (kind,) = get_args(hint)
         if isinstance(value, list):
-            return [_checked(kind, item, where, f"{place}, item {n}") for n, item in enumerate(value)]
-        raise InputError(where, place=place, value=value, expected=f"a list, each item {_TYPE_NAMES[kind]}")
+            return [_checked(kind, item, where, f"{position}, item {n}") for n, item in enumerate(value)]
+        raise InputError(
+            where, position=position, value=value, expected=f"a list, each item {_TYPE_NAMES[kind]}"
+        )
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise InputError(where, place=place, value=value, expected=_TYPE_NAMES.get(hint, hint.__name__))
+        raise InputError(where, position=position, value=value, expected=_TYPE_NAMES.get(hint, hint.__name__))
     if isinstance(value, int | float) and not isinstance(value, bool) and not 0 <= value < math.inf:
-        raise InputError(where, place=place, value=value, expected="a finite number of 0 or more")
+        raise InputError(where, position=position, value=value, expected="a finite number of 0 or more")
     return value

@@ -1,6 +1,6 @@
-"""Plugins: modules that register encoders, poolings and measures when they are imported.
+"""Plugins: modules that register encoders, poolings or measures when they are imported.
 
-A plugin is named by ``--plugin`` or ``APTOOL_PLUGINS``, or is an entry point of an installed package.
+Plugins come from ``--plugin``, from ``APTOOL_PLUGINS`` and from entry points of installed packages.
 """
 
 import importlib
@@ -24,7 +24,7 @@ _loaded: set[str] = set()
 
 
 def use_plugin(name: str) -> None:
-    """Import a plugin, here and in child processes.
+    """Import a plugin in this process and in child processes.
 
     Args:
         name: a module, or the path of a ``.py`` file.
@@ -64,7 +64,7 @@ def _import(name: str) -> None:
             if name.endswith(".py"):
                 _import_file(Path(name))
             else:
-                _search(Path.cwd())
+                _add_to_path(Path.cwd())
                 importlib.import_module(name)
         except UsageError:
             raise
@@ -78,13 +78,13 @@ def _import(name: str) -> None:
 
 
 def _import_file(path: Path) -> None:
-    """Import a file as a module named after it, with its folder on the search path."""
+    """Import a file as a module of the same name, with its folder on the search path."""
     if not path.is_file():
         raise UsageError(f"--plugin {path}: file not found; expected a .py file, on a cluster on every node")
     imported = sys.modules.get(path.stem)
     if imported is not None and getattr(imported, "__file__", None) != str(path):
         raise UsageError(f"--plugin {path}: a module {path.stem} is imported already; expected another name")
-    _search(path.parent)
+    _add_to_path(path.parent)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -97,7 +97,7 @@ def _import_file(path: Path) -> None:
         raise
 
 
-def _search(folder: Path) -> None:
+def _add_to_path(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 

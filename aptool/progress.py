@@ -1,21 +1,24 @@
-"""Progress of long operations, shown as a bar or as log lines.
+"""Progress of long operations, as a bar or as log lines.
 
     with get_progress().task("score") as update:
         update(0, 10, "row groups")  # the state before any work
         update(3, 10, "row groups")
 
-The caller selects the display (``use_progress``). A task without a count has no updates.
+The caller selects the display (``use_progress``). A task without a count has no updates. ``relayed_to`` sends
+the log messages and the progress of a worker to the process that shows them.
 """
 
 import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, NamedTuple, Protocol
 
 from typing_extensions import override
+
+from aptool.errors import AptoolError, error_with
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +26,18 @@ logger = logging.getLogger(__name__)
 INTERVAL = 10.0
 DRAW_SECONDS = 0.1
 
-# The remaining time is shown after this share or these seconds of the work, throughput after LEAST_SECONDS.
+# Seconds between two posts of progress to another process.
+POST_SECONDS = 0.3
+
+# The remaining time is shown after this share or number of seconds of the work, throughput after
+# LEAST_SECONDS.
 FORECAST_SHARE, FORECAST_SECONDS, LEAST_SECONDS = 0.05, 10.0, 1.0
 
 # tqdm's throughput and remaining time would include start-up and resumed work.
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}"
+
+# Sends a message: ("log", line), ("progress", (task, done, total, unit, detail)) or ("epoch", history entry).
+Post = Callable[[str, Any], None]
 
 
 class Update(Protocol):
@@ -50,11 +60,11 @@ class Pace:
         self.done = self.total = 0
         self.unit = self.detail = ""
         self._initial: int | None = None
-        self._base: tuple[float, int] | None = None  # time of the first completed work, and ``done`` then
+        self._base: tuple[float, int] | None = None  # time and ``done`` of the first completed work
         self._last = 0.0
 
     def report(self, now: float, done: int, total: int, unit: str, detail: str = "") -> None:
-        """Record a report at a time in seconds; ``done`` never decreases, and never exceeds ``total``."""
+        """Record the progress at a time in seconds. ``done`` never decreases and never exceeds ``total``."""
         self.total, self.unit, self.detail = total, unit, detail
         before, self.done = self.done, min(max(done, self.done), total)
         if self._initial is None:
@@ -66,14 +76,14 @@ class Pace:
 
     @property
     def per_second(self) -> float | None:
-        """The throughput in units per second; None if unknown."""
+        """Throughput in units per second; None if unknown."""
         if self._base is None or self._last - self._base[0] < LEAST_SECONDS:
             return None
         return (self.done - self._base[1]) / (self._last - self._base[0])
 
     @property
     def seconds_left(self) -> float | None:
-        """The remaining time in seconds; None if unknown."""
+        """Remaining time in seconds; None if unknown."""
         speed = self.per_second
         if not speed or self._base is None or self._initial is None:
             return None
@@ -118,7 +128,7 @@ class Count:
 
 
 class Progress:
-    """Logs one line per epoch; the base class of other displays."""
+    """The default display: one log line per epoch. Base class of the other displays."""
 
     def task(self, name: str) -> AbstractContextManager[Update]:
         """Show a task while the block runs."""
@@ -130,7 +140,7 @@ class Progress:
 
 
 class LineProgress(Progress):
-    """Logs a line about the innermost task every ``INTERVAL`` seconds, for output that is not a terminal."""
+    """Display without a terminal: a log line about the innermost task every ``INTERVAL`` seconds."""
 
     def __init__(self) -> None:
         self._running: list[Pace] = []
@@ -157,7 +167,7 @@ class LineProgress(Progress):
 
 
 class BarProgress(Progress):
-    """Shows a bar on a terminal or in a notebook, and removes it at the end of the task."""
+    """Display on a terminal or in a notebook: a bar, which is removed at the end of the task."""
 
     @override
     @contextmanager
@@ -188,7 +198,7 @@ _current: Progress | None = None
 
 
 def get_progress() -> Progress:
-    """The current progress; the default is a bar in a notebook, and no display elsewhere."""
+    """The current display. By default, notebooks show bars, and other programs log epochs only."""
     if _current is not None:
         return _current
     return BarProgress() if in_notebook() else Progress()
@@ -196,7 +206,7 @@ def get_progress() -> Progress:
 
 @contextmanager
 def use_progress(progress: Progress) -> Iterator[None]:
-    """Set the current progress while the block runs."""
+    """Set the current display while the block runs."""
     global _current
     before, _current = _current, progress
     try:
@@ -211,24 +221,130 @@ def in_notebook() -> bool:
 
 
 def epoch_line(entry: dict[str, Any]) -> str:
-    """An entry of a training history as a log line."""
-    seconds = entry["seconds"]["train"] + entry["seconds"]["dev"]  # mining is a part of training
+    """Format an entry of a training history as a log line."""
+    seconds = entry["seconds"]["train"] + entry["seconds"]["dev"]  # training includes mining
     dev = measures_line(entry["dev"])
     return f"epoch {entry['epoch']}: loss {entry['loss']:.4f}, dev {dev}, {seconds:.0f} s"
 
 
 def measures_line(measures: dict[str, float]) -> str:
-    """Measures by name, as ``MAP 0.5000, P@1 1.0000``."""
+    """Format measures: ``MAP 0.5000, P@1 1.0000``."""
     return ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
 
 
 def clock(seconds: float) -> str:
-    """Seconds as h:mm:ss or m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
+    """Format seconds as h:mm:ss or m:ss."""
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 @contextmanager
 def _silent(name: str) -> Iterator[Update]:
     yield lambda done, total, unit, detail="": None
+
+
+class WorkerError(NamedTuple):
+    """An ``AptoolError`` of another process."""
+
+    exit_code: int
+    line: str
+
+    @classmethod
+    def of(cls, error: AptoolError, position: str = "") -> "WorkerError":
+        """The exit code and the message of an error, with an optional position before the message."""
+        return cls(error.exit_code, f"{position}: {error}" if position else str(error))
+
+    def error(self) -> AptoolError:
+        """The error to raise in the other process."""
+        return error_with(self.exit_code, self.line)
+
+
+class _PostedProgress(Progress):
+    """Sends progress and epochs to another process."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+
+    @override
+    @contextmanager
+    def task(self, name: str) -> Iterator[Update]:
+        posted, last = time.monotonic(), (name, 0, 0, "", "")
+        self._post("progress", last)
+
+        def update(done: int, total: int, unit: str, detail: str = "") -> None:
+            nonlocal posted, last
+            last = name, done, total, unit, detail
+            if time.monotonic() - posted > POST_SECONDS:
+                posted = time.monotonic()
+                self._post("progress", last)
+
+        yield update
+        self._post("progress", last)
+
+    @override
+    def epoch(self, entry: dict[str, Any]) -> None:
+        self._post("epoch", entry)
+
+
+class RelayedTasks:
+    """Context manager that shows the tasks of another process, one at a time, in the current display."""
+
+    def __init__(self) -> None:
+        self._name: str | None = None
+        self._update: Update | None = None
+        self._task = ExitStack()
+
+    def __enter__(self) -> "RelayedTasks":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._task.close()
+
+    def show(self, state: tuple[str, int, int, str, str]) -> None:
+        """Show the value of a ``progress`` message."""
+        name, done, total, unit, detail = state
+        if name != self._name or self._update is None:
+            self._task.close()
+            self._name, self._update = name, self._task.enter_context(get_progress().task(name))
+        if total:
+            self._update(done, total, unit, detail)
+
+
+class _Silence(Progress):
+    """Display of nothing, not even of epochs."""
+
+    @override
+    def epoch(self, entry: dict[str, Any]) -> None:
+        pass
+
+
+class _Handler(logging.Handler):
+    """Sends log messages to another process."""
+
+    def __init__(self, post: Post) -> None:
+        super().__init__(logging.INFO)
+        self._post = post
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._post("log", record.getMessage())
+
+
+@contextmanager
+def relayed_to(post: Post | None) -> Iterator[None]:
+    """Send the messages and the progress of this process while the block runs; None discards them."""
+    if post is None:
+        with use_progress(_Silence()):
+            yield
+        return
+    root = logging.getLogger("aptool")
+    handler, level = _Handler(post), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        with use_progress(_PostedProgress(post)):
+            yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)

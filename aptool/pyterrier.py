@@ -82,7 +82,7 @@ class RunTransformer(pyterrier.Transformer):
         """Look up queries in the run.
 
         Args:
-            inp: qid; with docno, only these documents are ranked. Rows that the run lacks are left out.
+            inp: qid; with docno, only these documents are ranked. Rows that the run lacks are dropped.
 
         Returns:
             The rows with ``docno``, ``score`` and ``rank`` (from 0), in trec_eval's order.

@@ -1,1 +1,1 @@
-"""Benchmarks, each of which compares two things in one run. ``make bench`` runs them."""
+"""Benchmarks. ``make bench`` runs the main ones; each other module is a program."""

@@ -2,8 +2,8 @@
 
 python -m bench [--quick] [--repeats 5] [--device cuda] [--output bench.json]
 
-With --device cuda these are scoring from token ids to scores and an epoch of training, which need torch and
-numpy but none of the packages that read files, evaluate, or start clusters.
+With --device cuda, the benchmarks are scoring (from token ids to scores) and an epoch of training. They need
+only torch and numpy.
 """
 
 import platform

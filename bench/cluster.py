@@ -3,14 +3,14 @@
     python -m bench.cluster [--pools 18864] [--repeats 3] [--output cluster.json]
     python -m bench.cluster --s3 [...]    the same from and to an S3 server on loopback
 
-The input has the shape of InsuranceQA's test1: pools of 500 of 24,981 shared answers. Both commands are timed
-alternately, each from start to end, on a running cluster (a head node without cores, and nodes of one core
-each). The costs of the stages of a unit are measured on a sixth of the pools with all cores busy, as on a
-cluster. ``python -m bench.simulation`` reads the results.
+The input has the shape of InsuranceQA's test1: pools of 500 of 24,981 shared answers. The two commands are
+timed alternately, each from start to end, on a running cluster with a head node without cores and one-core
+nodes. The costs of the stages of a unit are measured on a sixth of the pools, with all cores busy.
+``python -m bench.simulation`` reads the results.
 
-With ``--s3`` input, model and run are objects of moto's server, which shares the cores. It notes when it is
-at work: the share of a command's time in which it is, is the most that a faster store could save. Two pools
-alone give the fixed cost of a command either way.
+With ``--s3``, the input, the model and the run are objects of moto's server, which shares the cores. Its
+share of the time of a command is an upper bound of the gain from a faster store. The fixed cost of a command
+is measured with two pools.
 """
 
 import hashlib
@@ -31,8 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aptool.formats.location import Location, location
-from aptool.formats.stores import store_of
+from aptool.formats.location import Location, location, store_of
 from bench.common import benchmark_parser, write_results
 from bench.end_to_end import measured, write_input
 from bench.object_server import object_server
@@ -58,7 +57,7 @@ def main() -> None:
 
 
 def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:
-    """Measure and print; return the results."""
+    """Measure a cluster and one process; print and return the results."""
     large, part, small, many = (folder / name for name in ("large", "part", "small", "many"))
     for subfolder, count in ((large, pools), (part, pools // 6), (small, 2)):
         subfolder.mkdir()
@@ -174,7 +173,7 @@ def measure_on_store(folder: Path, scale: float, pools: int, repeats: int, cores
 
 
 def upload(folder: Path, bucket: str) -> None:
-    """Copy the input to a store."""
+    """Copy the input to an object store."""
     files = [folder / "answers.parquet", folder / "test.pools.parquet", *(folder / "model").rglob("*")]
     for file in files:
         if file.is_file():
@@ -183,7 +182,7 @@ def upload(folder: Path, bucket: str) -> None:
 
 
 def stages(folder: Path, cores: int) -> dict[str, Any]:
-    """Core seconds of each stage in a single-threaded process, with one such process on every core."""
+    """Core seconds per stage of a single-threaded process, while the other cores run the same process."""
     subfolders = [folder / str(number) for number in range(cores)]
     for subfolder in subfolders:
         subfolder.mkdir()
@@ -198,7 +197,7 @@ def stages(folder: Path, cores: int) -> dict[str, Any]:
 
 
 def command(folder: Path, cores: int, more: list[str], root: str = ".") -> float:
-    """Seconds of one whole ``aptool score`` command on the input in a folder, or at the URL ``place``."""
+    """Seconds of an ``aptool score`` command on the input in a folder, or at the URL ``root``."""
     run = f"{root}/out.run"
     (folder / run if root == "." else location(run)).unlink(missing_ok=True)
     start = [
@@ -223,7 +222,7 @@ def command(folder: Path, cores: int, more: list[str], root: str = ".") -> float
 
 
 def unit_overhead(many: Path, units: int, cores: int, on_cluster: list[str], small: Path) -> float:
-    """Fixed cost of a unit in seconds, from units of a single pair."""
+    """Fixed seconds per unit, measured with units of one pair."""
     long, short = command(many, cores, on_cluster), command(small, cores, on_cluster)
     return (long - short) / units
 

@@ -1,10 +1,10 @@
-"""``aptool score`` of 1,000 pairs as a whole process: its seconds, and which imports take them.
+"""Time of an ``aptool score`` process for 1,000 pairs, and of its imports.
 
     python -m bench.command [--repeats 5] [--output command.json]
 
 The command alternates with processes that only start Python, only import torch, or only print a help text.
-Processor seconds are of all threads, including the kernel. The imports are those of one more run; each
-package has the sum of its modules, without other packages.
+Processor seconds include all threads and the kernel. Imports are measured in one more run. The time of a
+package is the sum of its modules, without the other packages that they import.
 """
 
 import os
@@ -46,13 +46,13 @@ def timed(arguments: list[str]) -> tuple[float, float]:
 
 
 def imports(arguments: list[str]) -> dict[str, float]:
-    """Seconds that the modules of each package take to import, without other packages, the most first."""
+    """Import seconds per package, without the other packages that it imports, in descending order."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments], check=True, capture_output=True, text=True
     )
     spent: Counter[str] = Counter()
     for line in done.stderr.splitlines():
-        if line.startswith("import time:"):  # own | with all that it imports | name
+        if line.startswith("import time:"):  # self | cumulative | name
             alone, _, name = line.removeprefix("import time:").split("|")
             if alone.strip().isdigit():
                 spent[name.strip().partition(".")[0]] += int(alone)

@@ -11,7 +11,7 @@ def benchmark_parser(document: str | None, repeats: int | None = None) -> argpar
 
     Args:
         document: the docstring.
-        repeats: default of ``--repeats``; None for a parser without ``--repeats`` and ``--output``.
+        repeats: default of ``--repeats``; without it, the parser has neither ``--repeats`` nor ``--output``.
     """
     parser = argparse.ArgumentParser(
         description=document, formatter_class=argparse.RawDescriptionHelpFormatter

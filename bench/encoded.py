@@ -3,15 +3,15 @@
     python -m bench.encoded [--answers 20000] [--scale 0.1] [--repeats 5] [--output encoded.json]
     python -m bench.encoded --s3 [--answers 20000] [--repeats 5]    the store on an S3 server on loopback
 
-First, answers of about 100 tokens of 384 numbers are stored in each precision and read at random, a tenth of
-them at a time, from the page cache: as a scorer reads them, checked and as fp32 tensors. Then the pools of
-InsuranceQA's test1 are scored from token ids with answers encoded in the same run and with stored ones, by a
-transformer of MiniLM's size and by AP-CNN of the paper's, with random weights, on which speed does not
-depend. Encoding by the transformer is timed on a sample of the answers. Times are medians.
+First, answers of about 100 tokens and 384 features are stored in each precision. A random tenth of them is
+read from the page cache per repeat: as bytes with verified checksums, and as fp32 tensors. Then the pools of
+InsuranceQA's test1 are scored from token ids, with stored answers and without, by a transformer of MiniLM's
+size and by AP-CNN of the paper's size. Weights are random, as the speed does not depend on them. Encoding by
+the transformer is timed on a sample of the answers. Times are medians.
 
-With ``--s3`` only reading is measured, of a store whose objects moto's server holds in memory, on the same
-cores: how many requests it takes, how many bytes it transfers per requested byte, and for how much of the
-time the server is at work, which is what a faster one could save.
+With ``--s3``, only reading is measured, from moto's server on the same cores: the number of requests, the
+bytes transferred per requested byte, and the server's share of the time, which is an upper bound of the gain
+from a faster server.
 """
 
 import statistics
@@ -25,12 +25,12 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
-from aptool.formats.location import Location, location
-from aptool.formats.stores import store_of
+from aptool.formats.location import Location, location, store_of
 from aptool.models.build import build_ranker
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring.answer_store import PRECISIONS, AnswerStore, StoredPrecision, text_keys
+from aptool.scoring.answer_store import PRECISIONS, AnswerStore, StoredPrecision
+from aptool.scoring.encoded import text_keys
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.tokenizer import Tokens
@@ -42,14 +42,14 @@ from bench.workloads import VOCABULARY, insuranceqa, texts
 NUMBERS = 384
 TRANSFORMERS, OTHERS = ("ap-minilm", "mean-minilm"), ("ap-cnn-paper",)
 
-Encode = Callable[[Tokens], list[tuple[np.ndarray, Ragged]]]  # see ``Scorer.encode``
+Encode = Callable[[Tokens], list[tuple[np.ndarray, Ragged]]]  # type of ``Scorer.encode``
 
-# Answers that are encoded to time encoding by a transformer.
+# Number of answers to time encoding by a transformer.
 SAMPLE = 100
 
 
 def seconds(work: Callable[..., Any], *arguments: Any) -> float:
-    """Seconds of a call."""
+    """Duration of a call in seconds."""
     begun = time.perf_counter()
     work(*arguments)
     return time.perf_counter() - begun
@@ -75,7 +75,7 @@ def put(stored: StoredAnswers, answers: Tokens, encode: Encode, multiple: int = 
 
 
 def read(precision: StoredPrecision, number: int, repeats: int, server: Server | None) -> dict[str, Any]:
-    """Store random answers, here or on an S3 server, and read them."""
+    """Store random answers on a disk or an S3 server, and time reading them."""
     generator = np.random.default_rng(0)
     answers = texts(number, 100, 0.6, generator)
 
@@ -116,18 +116,18 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
 
 
 def no_encoder(answers: Tokens) -> Ragged:
-    """Answer that a store lacks: there are none."""
+    """Fail on answers that the store does not have."""
     raise AssertionError(f"{len(answers)} answers are not in the store")
 
 
 def score(name: str, ranker: Ranker, scale: float, repeats: int) -> dict[str, Any]:
-    """Score the pools of InsuranceQA's test1 with stored answers, and without."""
+    """Time scoring of InsuranceQA's test1 with stored answers and without."""
     workload = insuranceqa(scale)
     pairs, answers = len(workload.pair_question), workload.answers
     sampled = name in TRANSFORMERS
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
         stored = StoredAnswers(new_store(Path(folder) / "store", "fp32"), fill=True)
-        # Random states instead of a transformer's states, which would take an hour.
+        # Random states: those of a transformer would take an hour.
         scorer = Scorer(ranker)
         multiple = 1 if sampled else scorer.row_multiple
         put(stored, answers, random_states(name) if sampled else scorer.encode, multiple)
@@ -152,7 +152,7 @@ def score(name: str, ranker: Ranker, scale: float, repeats: int) -> dict[str, An
 
 
 def random_states(name: str) -> Encode:
-    """A substitute for an encoder: random states, or a random vector per text."""
+    """An encoder that returns random states, or one random vector per text."""
     vectors = load_recipe(name).pooling["type"] == "mean"
 
     def encode(some: Tokens) -> list[tuple[np.ndarray, Ragged]]:
@@ -163,7 +163,7 @@ def random_states(name: str) -> Encode:
 
 
 def read_all(answers: int, repeats: int, server: Server | None = None) -> list[dict[str, Any]]:
-    """Print how fast each precision is read; return the results."""
+    """Print the read speed of each precision; return the results."""
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
     more = "" if server is None else "  requests  bytes for one  server at work"
     print(f"precision  bytes/token  read, GB/s  to fp32 tensors, GB/s{more}")

@@ -1,15 +1,15 @@
-"""Files for encoded answers: how fast random rows of variable length are read, and how large they are.
+"""File formats for encoded answers: read speed of random rows of variable length, and size.
 
     python -m bench.encoded_formats [--answers 20000] [--repeats 5]
     python -m bench.encoded_formats --s3 [...]    files on an S3 server on loopback
 
-Answers of about 100 tokens of 384 numbers in fp16, in eight shards; a tenth of them, chosen at random, is
-read in file order into one array. Lance is measured where it is installed. Times are medians; files are in
-the page cache, where writing has left them. The store of ``aptool encode`` is the first of these formats,
-read by positions; ``bench.encoded`` measures it with its checksums.
+Answers of about 100 tokens and 384 fp16 features are in eight shards. A random tenth of them is read in file
+order into one array, from the page cache. Lance is measured if it is installed. Times are medians. The store
+of ``aptool encode`` has the first of these formats, read by position; ``bench.encoded`` measures it with
+checksums.
 
-With ``--s3`` moto's server holds the files. It shares the cores and is slow, so that requests, and bytes that
-transferred per requested byte, say more than the speed.
+With ``--s3``, the files are on moto's server. It shares the cores and is slow: the number of requests and the
+bytes transferred per requested byte matter more than the speed.
 """
 
 import importlib.util
@@ -38,42 +38,42 @@ WIDTH = 2 * NUMBERS
 SHARDS = 8
 SCHEMA = pa.schema([("rows", pa.large_binary())])
 
-# On S3: requests at one time, and answers in a record batch, of which no part can be asked for.
+# On S3: number of parallel requests, and answers per record batch, which is the smallest unit to read.
 REQUESTS, BATCH = 16, 16
 
-# Reads the answers that are chosen (n,) ascending: (R, NUMBERS) fp16.
+# Reads selected answers, (n,) in ascending order, as (rows, NUMBERS) fp16.
 Read = Callable[[np.ndarray], np.ndarray]
 
 
 class Answers(NamedTuple):
-    """Answer by their lengths (n,), and where each begins among all rows."""
+    """Lengths of the answers (n,), and the first row of each (n,)."""
 
     lengths: np.ndarray
     starts: np.ndarray
-    bounds: np.ndarray  # (SHARDS + 1,) answers
+    bounds: np.ndarray  # (SHARDS + 1,) first answer of each shard
 
     def shards(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """First and last (excluded) answer and the rows of each shard."""
+        """First answer, end (exclusive) and rows of each shard."""
         for number, (first, last) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
             rows = int(self.lengths[first:last].sum())
             some = np.random.default_rng(number).standard_normal(1 << 22).astype(np.float16)
             yield int(first), int(last), np.resize(some, (rows, NUMBERS))
 
     def by_shard(self, chosen: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Of each shard its number, and the first row there and the length of each answer that is chosen."""
+        """Per shard: its number, and the first row and the length of each selected answer in it."""
         for number, (first, last) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True)):
             subset = chosen[(chosen >= first) & (chosen < last)]
             yield number, self.starts[subset] - self.starts[first], self.lengths[subset]
 
 
 def write_safetensors(path: Path, rows: np.ndarray) -> int:
-    """Write a shard; return where its rows begin, which end with the file."""
+    """Write a shard; return the byte offset of its rows, which reach to the end of the file."""
     save_file({"rows": rows}, path)
     return path.stat().st_size - rows.nbytes
 
 
 def safetensors_files(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
-    """A file for each shard, read by positions, by a memory map, and by the library."""
+    """One file per shard: read by position, by a memory map, and by the library."""
     paths, begins, maps = [], [], []
     for number, (_, _, rows) in enumerate(answers.shards()):
         path = folder / f"{number}.safetensors"
@@ -114,7 +114,7 @@ def safetensors_files(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
 
 
 def batches(answers: Answers) -> Iterator[pa.RecordBatch]:
-    """The shards as record batches of one column, the bytes of an answer's rows."""
+    """The shards as record batches with one column: the rows of an answer as bytes."""
     for first, last, rows in answers.shards():
         offsets = np.concatenate([[0], np.cumsum(answers.lengths[first:last])]) * WIDTH
         buffers = [None, pa.py_buffer(offsets.astype(np.int64)), pa.py_buffer(rows)]
@@ -123,7 +123,7 @@ def batches(answers: Answers) -> Iterator[pa.RecordBatch]:
 
 
 def rows_in(column: pa.ChunkedArray) -> np.ndarray:
-    """(R, NUMBERS) the rows of all values of a column of bytes."""
+    """The rows of a column of bytes, (rows, NUMBERS)."""
     joined: Any = pa.concat_arrays(column.chunks)
     ends = np.frombuffer(joined.buffers()[1], np.int64)[joined.offset : joined.offset + len(joined) + 1]
     data = np.frombuffer(joined.buffers()[2], np.uint8)[ends[0] : ends[-1]]
@@ -131,12 +131,12 @@ def rows_in(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def write_arrow(path: Path, answers: Answers, largest: int | None = None) -> np.ndarray:
-    """Write record batches in Arrow's IPC format; return the first answer of each.
+    """Write record batches in Arrow's IPC format; return the first answer of each batch.
 
     Args:
         path: the file.
         answers: the answers.
-        largest: most answers of a record batch; None writes a shard in one.
+        largest: maximum number of answers per record batch; None writes one batch per shard.
     """
     heads = []
     with pa.ipc.new_file(path, SCHEMA) as writer:
@@ -158,7 +158,7 @@ def arrow_file(folder: Path, answers: Answers) -> list[tuple[str, Read]]:
 def lance_dataset(
     folder: Path | str, answers: Answers, options: dict[str, str] | None = None
 ) -> list[tuple[str, Read]]:
-    """A dataset of Lance, in a folder or at a URL, where Lance is installed."""
+    """A dataset of Lance in a folder or at a URL; empty if Lance is not installed."""
     if importlib.util.find_spec("lance") is None:
         return []
     lance = importlib.import_module("lance")
@@ -174,7 +174,7 @@ def upload(path: Path, files: fs.FileSystem) -> None:
 
 
 def safetensors_on_s3(folder: Path, answers: Answers, files: fs.FileSystem) -> list[tuple[str, Read]]:
-    """A file for each shard, of which each answer is asked for by its position."""
+    """One file per shard, with one request per answer."""
     begins = []
     for number, (_, _, rows) in enumerate(answers.shards()):
         path = folder / f"{number}.safetensors"
@@ -192,11 +192,11 @@ def safetensors_on_s3(folder: Path, answers: Answers, files: fs.FileSystem) -> l
             pieces = list(pool.map(lambda part: part[0].read_at(*part[1:]), ranges))
         return np.frombuffer(b"".join(pieces), np.float16).reshape(-1, NUMBERS)
 
-    return [("safetensors, a request an answer", by_position)]
+    return [("safetensors, a request per answer", by_position)]
 
 
 def arrow_on_s3(folder: Path, answers: Answers, files: fs.FileSystem) -> list[tuple[str, Read]]:
-    """One file in Arrow's IPC format, of which the record batches are read that have an answer."""
+    """One file in Arrow's IPC format; the record batches with selected answers are read."""
     path = folder / "answers.arrow"
     heads = write_arrow(path, answers, BATCH)
     upload(path, files)
@@ -214,7 +214,7 @@ def arrow_on_s3(folder: Path, answers: Answers, files: fs.FileSystem) -> list[tu
 
 
 def measure_on_s3(answers: Answers, chosen: list[np.ndarray]) -> None:
-    """Print requests and bytes of each format."""
+    """Print the requests and the bytes of each format."""
     print(f"{'format, on S3':<34} requests  bytes for one  GB/s  server at work")
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as name, object_server(Path(name)) as server:
         address = server.url.removeprefix("http://")
@@ -247,7 +247,7 @@ def main() -> None:
     answers = Answers(lengths, np.cumsum(lengths) - lengths, bounds)
     tenth = [
         np.sort(generator.choice(options.answers, options.answers // 10, replace=False))
-        for _ in range(options.repeats + 1)  # the first is not counted
+        for _ in range(options.repeats + 1)  # the first repeat is a warm-up
     ]
     if options.s3:
         measure_on_s3(answers, tenth)

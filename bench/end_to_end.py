@@ -34,13 +34,13 @@ from aptool.text.tokenizer import Tokens, WordTokenizer
 from bench.common import benchmark_parser, write_results
 from bench.workloads import VOCABULARY, insuranceqa
 
-# Peak memory is measured with few enough answers that the cache holds all of them.
+# Peak memory is measured with few answers, so that all of them fit in the cache.
 MEMORY_SCALE = 0.1
 WORDS = [f"w{number}" for number in range(VOCABULARY - 2)]
 
 
 def write_input(folder: Path, scale: float, pools: int | None = None) -> None:
-    """Write shared answers, pools (``pools`` of them, by default as many as the shape has) and a model."""
+    """Write shared answers, a model and ``pools`` pools (default: the number of the shape)."""
     workload = insuranceqa(scale)
     generator = np.random.default_rng(1)
     answers = _texts(workload.answers)
@@ -64,7 +64,7 @@ def _texts(tokens: Tokens) -> list[str]:
 
 
 def score(folder: Path, threads: int) -> dict[str, Any]:
-    """Score the input in a folder in this process, and measures the core seconds of each stage."""
+    """Score the input in a folder in this process; measure the core seconds of each stage."""
     torch.set_num_threads(threads)
     spent: dict[str, float] = defaultdict(float)
 
@@ -108,7 +108,7 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
 
 
 def _peak_memory() -> int:
-    """Bytes; ``getrusage`` would include the parent process."""
+    """Peak memory in bytes, without the parent process, which ``getrusage`` includes."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -117,7 +117,7 @@ def _peak_memory() -> int:
 
 
 def measured(folder: Path, threads: int) -> dict[str, Any]:
-    """``score`` in a separate process."""
+    """Run ``score`` in a separate process."""
     command = [sys.executable, "-m", "bench.end_to_end", "--folder", str(folder), "--threads", str(threads)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -1,10 +1,10 @@
-"""Twelve faults of runs and qrels, and what six tools print for each: `python -m bench.faults`.
+"""Results of six evaluation tools for twelve faults of runs and qrels: `python -m bench.faults`.
 
-Every fault is a handful of lines whose AP and RR can be computed by hand under trec_eval's rules: ties go by
-document id, a question without a ranking counts 0, what is not judged is not relevant. A tool may refuse to
-give a figure; one that prints another figure without a word is silent, and inflated where it is higher.
+Each fault has a few lines, whose AP and RR are computed by hand under trec_eval's rules: ties are ordered by
+document id, a question without a ranking counts as 0, and an unjudged document is not relevant. A tool may
+refuse the input, or print another value without a warning ("silent").
 
-The extra `faults` installs the other tools. The column of a tool that is not installed is empty.
+The extra `faults` installs the other tools. The table has the installed tools.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ class Fault(NamedTuple):
     """Qrels and a run with one fault.
 
     Attributes:
-        name: of the fault.
+        name: name of the fault.
         qrels: relevance by question and document.
-        lines: of the run file, in its order.
-        truth: AP and RR by trec_eval's rules; None where only a refusal is right.
-        empty: questions that the run names without any candidate.
+        lines: lines of the run file, in order.
+        truth: AP and RR by trec_eval's rules; None if the tool should refuse the input.
+        empty: questions of the run without candidates.
     """
 
     name: str
@@ -46,16 +46,16 @@ class Fault(NamedTuple):
 
 
 def ranked(question: str, documents: str) -> list[Line]:
-    """Lines of a question whose documents have the scores 1, 1/2, 1/3 and so on."""
+    """Lines of a question, whose documents have the scores 1, 1/2, 1/3 and so on."""
     return [(question, document, 1 / rank) for rank, document in enumerate(documents, 1)]
 
 
-# Relevant (a) first, second, third and first: RR is 1, 1/2, 1/3 and 1.
+# Rank of the relevant document (a): 1, 2, 3 and 1, so RR is 1, 1/2, 1/3 and 1.
 PLAIN = ranked("q1", "abc") + ranked("q2", "bac") + ranked("q3", "bca") + ranked("q4", "abc")
 MEAN = (1 + 1 / 2 + 1 / 3 + 1) / 4
 
 FAULTS = [
-    # a ties with b for the first place of q1, and b comes first by its id: RR falls from 1 to 1/2.
+    # a and b of q1 have equal scores, and b is ranked first by its id: RR falls from 1 to 1/2.
     Fault(
         "ties",
         JUDGED,
@@ -68,11 +68,11 @@ FAULTS = [
     Fault("extra question", JUDGED, [*PLAIN, *ranked("q9", "abc")], (MEAN, MEAN)),
     Fault("duplicate candidate", JUDGED, [*PLAIN, ("q3", "a", 2.0)], None),
     Fault("NaN", JUDGED, [("q1", "a", NAN), *PLAIN[1:]], None),
-    # An unjudged d goes before a in q1.
+    # In q1, an unjudged document d is ranked before a.
     Fault("unjudged", JUDGED, [("q1", "d", 2.0), *PLAIN], (MEAN - 1 / 8, MEAN - 1 / 8)),
     # The second relevant document of q1 was never retrieved: AP of q1 is 1/2, its RR stays 1.
     Fault("missed by the first stage", {**JUDGED, "q1": {"a": 1, "m": 1}}, PLAIN, (MEAN - 1 / 8, MEAN)),
-    # Grades count as relevant from 1 on: q2 has b (1) and a (2) first and second.
+    # Grades of at least 1 are relevant: q2 has b (1) first and a (2) second.
     Fault(
         "graded labels",
         {**JUDGED, "q2": {"a": 2, "b": 1, "c": 0}},
@@ -87,7 +87,7 @@ FAULTS = [
 
 
 def nested(fault: Fault) -> dict[str, dict[str, float]]:
-    """The run as question -> document -> score, as most tools take it; of two lines the last one stays."""
+    """The run as {question: {document: score}}, the input of most tools; the last of equal keys wins."""
     run: dict[str, dict[str, float]] = {question: {} for question in fault.empty}
     for question, document, score in fault.lines:
         run.setdefault(question, {})[document] = score
@@ -95,7 +95,7 @@ def nested(fault: Fault) -> dict[str, dict[str, float]]:
 
 
 def by_aptool(fault: Fault) -> Figures:
-    """Run and qrels as files, read and evaluated as `aptool eval` does."""
+    """AP and RR of `aptool eval`, from files."""
     import tempfile
     from pathlib import Path
 
@@ -115,7 +115,7 @@ def by_aptool(fault: Fault) -> Figures:
 
 
 def by_pytrec_eval(fault: Fault) -> Figures:
-    """`RelevanceEvaluator` and the mean of what it returns."""
+    """AP and RR as the means of the values of `RelevanceEvaluator`."""
     import pytrec_eval
 
     evaluator = pytrec_eval.RelevanceEvaluator(fault.qrels, {"map", "recip_rank"})
@@ -124,7 +124,7 @@ def by_pytrec_eval(fault: Fault) -> Figures:
 
 
 def by_ir_measures(fault: Fault) -> Figures:
-    """`calc_aggregate` over the lines."""
+    """AP and RR of `calc_aggregate`."""
     import ir_measures
     from ir_measures import AP, RR
 
@@ -137,7 +137,7 @@ def by_ir_measures(fault: Fault) -> Figures:
 
 
 def by_ranx(fault: Fault) -> Figures:
-    """`evaluate` with its defaults."""
+    """AP and RR of `evaluate` with its defaults."""
     import ranx
 
     values = ranx.evaluate(ranx.Qrels(fault.qrels), ranx.Run(nested(fault)), ["map", "mrr"])
@@ -145,7 +145,7 @@ def by_ranx(fault: Fault) -> Figures:
 
 
 def by_sentence_transformers(fault: Fault) -> Figures:
-    """`CrossEncoderRerankingEvaluator` with its defaults, over a model that knows the scores."""
+    """AP and RR of `CrossEncoderRerankingEvaluator` with its defaults, for a model with the scores."""
     from sentence_transformers.cross_encoder.evaluation import CrossEncoderRerankingEvaluator
 
     run = nested(fault)
@@ -163,7 +163,7 @@ def by_sentence_transformers(fault: Fault) -> Figures:
 
 
 class _Scores:
-    """A model whose scores are those of a run; what it never scored comes last."""
+    """A model with the scores of a run, and -1 for other documents."""
 
     def __init__(self, run: dict[str, dict[str, float]]) -> None:
         self._run = run
@@ -180,10 +180,10 @@ class _Scores:
 
 
 def by_mteb(fault: Fault) -> Figures:
-    """What its retrieval tasks compute from the scores of a model."""
+    """AP and RR as MTEB's retrieval tasks compute them."""
     from importlib import import_module
 
-    # It offers no other way to its numbers than a whole task.
+    # The public API computes measures only as part of a task.
     scores = import_module("mteb._evaluators.retrieval_metrics").calculate_retrieval_scores
     values = scores(nested(fault), fault.qrels, [1000])
     return float(values.map["MAP@1000"]), float(values.mrr["MRR@1000"])
@@ -200,15 +200,15 @@ TOOLS: dict[str, tuple[str, Callable[[Fault], Figures]]] = {
 
 
 def outcome(fault: Fault, tool: Callable[[Fault], Figures], index: int) -> str:
-    """What a tool does with a fault.
+    """The result of a tool for a fault, as text.
 
     Args:
         fault: the fault.
-        tool: gives AP and RR.
+        tool: function that computes AP and RR.
         index: 0 for AP, 1 for RR.
 
     Returns:
-        The figure, with what it is off by where it is; ``refused`` for an error.
+        The value, with its difference from the truth; ``refused`` for an error.
     """
     quiet = io.StringIO()
     try:
@@ -226,7 +226,7 @@ def outcome(fault: Fault, tool: Callable[[Fault], Figures], index: int) -> str:
 
 
 def table(index: int) -> list[list[str]]:
-    """A row for each fault: its name, the truth, and every installed tool's outcome; headings first."""
+    """A header row, and a row per fault: its name, the truth, and the result of each installed tool."""
     installed = {}
     for name, (package, tool) in TOOLS.items():
         if package == "aptool":

@@ -1,10 +1,9 @@
-"""Seconds of an epoch on a GPU, on the shape of InsuranceQA, with nothing but torch and numpy.
+"""Seconds per epoch on a GPU, on the shape of InsuranceQA; needs only torch and numpy.
 
     python -m bench.gpu_training [--scale 1] [--device cuda] [--repeats 3]
 
-An epoch trains on 18,540 pairs of 12,887 questions, then scores 500,000 dev pairs, as ``bench.training`` does
-on a collection; reading files and evaluating the run are not in it. The first epoch, in which kernels are
-loaded, is not counted.
+An epoch trains on 18,540 pairs of 12,887 questions, then scores 500,000 dev pairs, like ``bench.training``
+but without reading files and evaluating the run. The first epoch is a warm-up.
 """
 
 import statistics
@@ -28,7 +27,7 @@ DEV_SHARE = 5 / 9  # 500,000 of test1's 900,000 pairs
 
 
 def examples(scale: float, seed: int = 0) -> TrainingSet:
-    """Random questions and answers; as many relevant ones as InsuranceQA V1 has."""
+    """Random questions and answers, with the number of relevant pairs of InsuranceQA V1."""
     generator = np.random.default_rng(seed)
     count, answers = round(QUESTIONS * scale), max(500, round(24_981 * scale))
     more = generator.integers(count, size=round((PAIRS - QUESTIONS) * scale))
@@ -42,7 +41,7 @@ def examples(scale: float, seed: int = 0) -> TrainingSet:
 
 
 def measure(system: str, scale: float, repeats: int, device: torch.device) -> dict[str, float]:
-    """Median seconds of an epoch's training, mining (a part of it) and dev scoring."""
+    """Median seconds per epoch of training, of mining (a part of training) and of dev scoring."""
     recipe = load_recipe(system, ["training.negatives=corpus"])
     torch.manual_seed(0)
     ranker = build_ranker(recipe, VOCABULARY, 100).to(device)
@@ -59,7 +58,7 @@ def measure(system: str, scale: float, repeats: int, device: torch.device) -> di
 
 def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, object]]:
     """Print a line per system; return the results."""
-    print(f"\nseconds of an epoch, {device}, torch {torch.__version__}, medians of {repeats}")
+    print(f"\nseconds per epoch, {device}, torch {torch.__version__}, medians of {repeats}")
     rows: list[dict[str, object]] = []
     for system in SYSTEMS:
         parts = measure(system, scale, repeats, device)

@@ -1,4 +1,4 @@
-"""Import of a retrieval collection in MS MARCO's layout: time and memory, with BM25 as its first stage.
+"""Time and memory to import a retrieval collection in MS MARCO's layout, with BM25 as the first stage.
 
     python -m bench.importing [--passages 1000000] [--queries 1000] [--depth 100]
 
@@ -30,7 +30,7 @@ print(used.ru_maxrss * 1024, used.ru_utime + used.ru_stime)
 
 
 def write_files(folder: Path, passages: int, queries: int) -> None:
-    """Write collection.tsv, queries.tsv and qrels.tsv; the relevant one has the query's words."""
+    """Write collection.tsv, queries.tsv and qrels.tsv; the words of a query are from its relevant passage."""
     draw = np.random.default_rng(0)
     share = 1 / np.arange(1, _VOCABULARY + 1)
     below = np.cumsum(share / share.sum())
@@ -56,7 +56,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--passages", type=int, default=1_000_000, help="(default 1000000)")
     parser.add_argument("--queries", type=int, default=1000, help="(default 1000)")
-    parser.add_argument("--depth", type=int, default=100, help="candidates of a query (default 100)")
+    parser.add_argument("--depth", type=int, default=100, help="candidates per query (default 100)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

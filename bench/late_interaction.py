@@ -1,15 +1,14 @@
-"""Poolings with encoded answers: pairs per second, compared with attentive pooling.
+"""Pairs per second of the poolings with encoded answers, compared with attentive pooling.
 
     python -m bench.late_interaction [--scale 0.1] [--features 384] [--repeats 5] [--output late.json]
         [--runs runs/late --picture late.svg]
 
-States are random, as speed does not depend on them. Encoded answers are prepared before; the timed part is
-one call of the kernel for all pairs. There are two workloads: InsuranceQA's test1, whose pools share
-answers, and WikiQA's dev split, whose pools do not. The poolings alternate in every repeat; times are
-medians.
+States are random, as the speed does not depend on them. The timed part is one call of the kernel for all
+pairs, after the answers are encoded. There are two workloads: InsuranceQA's test1, whose pools share answers,
+and WikiQA's dev split, whose pools do not. The poolings alternate in every repeat; times are medians.
 
-With the folder of a matrix whose systems have the names of poolings, a picture shows their accuracy against
-the bytes kept of an answer there, and against these pairs per second where pools share answers.
+With the folder of a matrix whose systems have the names of poolings, a plot shows their accuracy against the
+bytes per answer of the matrix, and against the pairs per second of the first workload.
 """
 
 import statistics
@@ -39,7 +38,7 @@ BASE = "attentive"
 
 
 def kernels(features: int) -> dict[str, PairScorer]:
-    """The kernel of each pooling of states, with fresh weights."""
+    """The kernel of each pooling, with newly initialized weights."""
     made = {}
     for name in poolings():
         torch.manual_seed(0)
@@ -56,7 +55,7 @@ def states(lengths: np.ndarray, features: int) -> Ragged:
 
 
 def encoded(kernel: PairScorer, answers: Ragged, present: np.ndarray) -> tuple[EncodedAnswers, float]:
-    """The encoded answers, and their bytes per answer."""
+    """Encode answers; return them and their bytes per answer."""
     rows, counts = kernel.select_states(answers)
     kept = kernel.cache_answers(Ragged.of_sizes(answers.values[rows], counts))
     starts = (np.cumsum(kept.sizes) - kept.sizes)[present]
@@ -81,7 +80,7 @@ def run(scale: float, features: int, repeats: int) -> list[dict[str, Any]]:
         scorers = kernels(features)
         rates: dict[str, list[float]] = {name: [] for name in scorers}
         sizes = {}
-        for _ in range(repeats + 1):  # the first is not counted
+        for _ in range(repeats + 1):  # the first repeat is a warm-up
             for name, kernel in scorers.items():
                 kept, sizes[name] = encoded(kernel, answers, present)
                 begun = time.perf_counter()
@@ -114,15 +113,17 @@ def draw(rows: list[dict[str, Any]], runs: Path, picture: Path) -> None:
     first = accuracy.filter(collection=accuracy["collection"][0])
     shared = pl.DataFrame(rows).filter(workload="insuranceqa")
     data = first.join(shared.select("pooling", "pairs_per_second"), left_on="system", right_on="pooling")
-    titles = {**COSTS, "pairs_per_second": "pairs scored in a second, answers encoded and shared by pools"}
+    titles = {**COSTS, "pairs_per_second": "pairs scored per second, with encoded answers shared by pools"}
     save_plot(plot_costs(data, measure, titles), data, picture)
 
 
 def main() -> None:
     """Print the table."""
     parser = benchmark_parser(__doc__, 5)
-    parser.add_argument("--scale", type=float, default=0.1, help="of InsuranceQA's test1 (default 0.1)")
-    parser.add_argument("--features", type=int, default=384, help="of a state (default 384)")
+    parser.add_argument(
+        "--scale", type=float, default=0.1, help="fraction of InsuranceQA's test1 (default 0.1)"
+    )
+    parser.add_argument("--features", type=int, default=384, help="features per state (default 384)")
     parser.add_argument("--runs", type=Path, help="folder of a matrix, for the picture")
     parser.add_argument("--picture", type=Path, help=".svg or .png file of accuracy against costs")
     options = parser.parse_args()

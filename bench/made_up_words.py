@@ -1,8 +1,7 @@
-"""The words of a synthetic collection, and how they are drawn.
+"""The words of a synthetic collection, and their sampling.
 
-A word is known by its rank; the kinds of words take their ranks in the order of how frequent they are in
-English: function words, words of facets, words of topics. Within its kind, word r has the weight
-1 / (r + 2.7), which is Zipf's law as Mandelbrot has it.
+A word is identified by its frequency rank. Function words have the first ranks, then come words of facets and
+words of topics. Within its kind, word r has the weight 1 / (r + 2.7): the Zipf-Mandelbrot law.
 """
 
 from typing import NamedTuple
@@ -15,14 +14,14 @@ NOT_OF_TOPICS = FUNCTION_WORDS + FACETS * (ASKING_WORDS + ANSWERING_WORDS)
 
 
 class Words(NamedTuple):
-    """Words of one kind: drawn by a number in [0, 1) within the stretch of ``mass`` of a group."""
+    """Words of one kind in groups, sampled by their weights."""
 
-    ids: np.ndarray  # (words,) grouped, the frequent ones of a group first
-    mass: np.ndarray  # (words + 1,) running sum of weights
-    starts: np.ndarray  # (groups + 1,) into ids
+    ids: np.ndarray  # (words,) sorted by group, then by frequency
+    mass: np.ndarray  # (words + 1,) cumulative weights
+    starts: np.ndarray  # (groups + 1,) offsets of the groups in ``ids``
 
     def draw(self, groups: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """One word of each group, (n,) places in ``ids``."""
+        """Sample a word per group by random numbers in [0, 1); return (n,) indices into ``ids``."""
         low, high = self.mass[self.starts[groups]], self.mass[self.starts[groups + 1]]
         positions = np.searchsorted(self.mass, low + numbers * (high - low), side="right") - 1
         return np.clip(positions, self.starts[groups], self.starts[groups + 1] - 1)
@@ -38,7 +37,7 @@ class Lexicon:
         rng.shuffle(facet_words)
         asking, answering = np.split(facet_words, [FACETS * ASKING_WORDS])
         content = np.arange(NOT_OF_TOPICS, vocabulary)
-        # Every topic gets as many words as the next, of all ranks.
+        # All topics have the same number of words, of all ranks.
         topic = np.argsort(rng.random(len(content))) % topics
         self.function = _grouped(np.arange(FUNCTION_WORDS), np.zeros(FUNCTION_WORDS, dtype=np.int64), 1)
         self.asking = _grouped(asking, np.arange(len(asking)) % FACETS, FACETS)
@@ -47,7 +46,7 @@ class Lexicon:
         self.texts = np.array([spelled(rank) for rank in range(vocabulary)], dtype=object)
 
     def synonyms(self, positions: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """The word of the same topic of the neighboring rank; its synonym in turn is the first."""
+        """The synonym of each word: the word of the next rank in its topic. The relation is symmetric."""
         start, end = self.topic.starts[groups], self.topic.starts[groups + 1]
         other = start + ((positions - start) ^ 1)
         return np.where(other < end, other, positions)
@@ -61,7 +60,7 @@ def _grouped(ids: np.ndarray, groups: np.ndarray, count: int) -> Words:
 
 
 def spelled(rank: int) -> str:
-    """A pronounceable word for each rank, all different, short for the frequent ones."""
+    """A pronounceable, unique word for a rank; frequent words are short."""
     consonants, vowels = "bdfgklmnprstvz", "aeiou"
     syllables = len(consonants) * len(vowels)
     rank, word = rank + 1, ""

@@ -1,9 +1,9 @@
-"""An S3 server on loopback that writes down how long each request takes.
+"""An S3 server on loopback that logs its requests.
 
     python -m bench.object_server PORT LOG
 
-It is moto's, which keeps objects in memory. A line of the log is the begin and the end of a request, in
-seconds of ``time.time``, its method and the bytes of its answer.
+It is moto's server, which has objects in memory. A line of the log has the start and the end of a request, in
+seconds of ``time.time``, the method, and the bytes of the response.
 """
 
 import json
@@ -29,12 +29,12 @@ Done = TypeVar("Done")
 
 
 class Requests(NamedTuple):
-    """What a server did in some time.
+    """The requests to a server in a period.
 
     Attributes:
-        number: of requests.
-        seconds: in which it was at work on at least one.
-        bytes: of its answers.
+        number: number of requests.
+        seconds: seconds in which at least one request was being processed.
+        bytes: bytes of the responses.
     """
 
     number: int
@@ -50,7 +50,7 @@ class Server(NamedTuple):
     log: Path
 
     def requests(self, begin: float, end: float) -> Requests:
-        """What it did between two times of ``time.time``."""
+        """The requests that started between two times of ``time.time``."""
         rows = [json.loads(line) for line in self.log.read_text(encoding="ascii").splitlines()]
         inside = sorted(row for row in rows if begin <= row[0] <= end)
         busy, covered = 0.0, begin
@@ -60,7 +60,7 @@ class Server(NamedTuple):
         return Requests(len(inside), busy, sum(row[3] for row in inside))
 
     def watched(self, work: Callable[..., Done], *arguments: Any) -> tuple[Done, float, Requests]:
-        """The result of a call, the seconds that it took, and what the server did meanwhile."""
+        """The result of a call, its duration in seconds, and the requests during the call."""
         begun, clock = time.time(), time.perf_counter()
         result = work(*arguments)
         took = time.perf_counter() - clock
@@ -69,7 +69,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def object_server(folder: Path) -> Iterator[Server]:
-    """A server in a separate process; this process and its children use it while the block runs."""
+    """Run a server in another process; this process and its children use it while the block runs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -106,7 +106,7 @@ def _wait(process: "subprocess.Popen[bytes]", url: str) -> None:
 
 
 def main() -> None:
-    """Serve until it is ended."""
+    """Serve until the process is terminated."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import run_simple
 

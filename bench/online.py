@@ -1,11 +1,10 @@
-"""Latency of one question over known answers: ``Model.rank`` next to the encoder alone.
+"""Latency of ``Model.rank`` for one question over encoded answers, compared with the encoder alone.
 
     python -m bench.online --model FOLDER [--answers 100] [--calls 1000] [--threads 1 4] [--output FILE]
 
-The answers are encoded before. Each call ranks all of them for a new question of eight words. The encoder
-alone is the tokenizer and the network (or the convolution) on the question, on one core, called alternately
-with the ranking. With several threads, all of them rank at the same time, and a latency is that of a call
-among them. Texts are random words, of the model's vocabulary where it has one.
+The answers are encoded before. Each call ranks all answers for a new question of eight words. The encoder
+alone tokenizes and encodes the question, on one core, and alternates with the ranking. Several threads rank
+at the same time; the latency is per call. Texts are random words, of the model's vocabulary if it has one.
 """
 
 import time
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 
 import aptool
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import WordTokenizer
 from bench.common import benchmark_parser, write_results
@@ -35,7 +34,7 @@ def texts(words: list[str], count: int, length: int, generator: np.random.Genera
 
 
 def encoder_of(folder: Path) -> Callable[[str], None]:
-    """A function that tokenizes and encodes a question, and does nothing else."""
+    """A function that only tokenizes and encodes a question."""
     loaded = load_any(folder)
     with torch.inference_mode():
         encode = loaded.ranker.inference_encoder()
@@ -50,7 +49,7 @@ def encoder_of(folder: Path) -> Callable[[str], None]:
 
 
 def seconds(work: Callable[[str], Any], question: str) -> float:
-    """How long a call takes."""
+    """Duration of a call in seconds."""
     begun = time.perf_counter()
     work(question)
     return time.perf_counter() - begun
@@ -106,7 +105,7 @@ def main() -> None:
     """Print a line per series of calls."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--model", type=Path, required=True, help="a model folder")
-    parser.add_argument("--answers", type=int, default=100, help="known answers (default 100)")
+    parser.add_argument("--answers", type=int, default=100, help="number of answers (default 100)")
     parser.add_argument("--calls", type=int, default=1000, help="calls per series (default 1,000)")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 4], help="threads (default 1 4)")
     parser.add_argument("--output", type=Path, help="JSON file for the results")

@@ -1,7 +1,7 @@
-"""A plain implementation that scores pair by pair, as public code does; the tests compare the scorer with it.
+"""A plain reference implementation that scores pair by pair; the tests compare the scorer with it.
 
-Every pair is padded to the longest of its batch, and both of its texts are encoded, however often a text
-occurs. It shares no code with ``aptool.scoring``; weights are read from a ranker's state dict.
+Every pair is padded to the longest pair of its batch, and both of its texts are encoded, also if a text
+occurs in several pairs. The code is independent of ``aptool.scoring``; weights are read from a state dict.
 """
 
 import numpy as np

@@ -1,11 +1,11 @@
-"""Every pooling over one pretrained network without fine-tuning: accuracy and bytes per answer.
+"""Accuracy and bytes per answer of each pooling, over one pretrained network without fine-tuning.
 
     python -m bench.poolings --network FOLDER --output FOLDER COLLECTION...
 
-The network encodes every text of the collections' train and dev splits once, and each pooling scores all
-pairs from the same states, with its weights before training. For each there is a run file in the output
-folder, and a line: measures over all questions, the difference in MAP to the mean with the permutation test,
-and bytes of an answer. COLLECTION.svg there shows accuracy against bytes and against time.
+The network encodes every text of the train and dev splits once. Each pooling scores all pairs from the same
+states, with its initial weights. Per pooling, the output folder gets a run file, and a line is printed: the
+measures, the difference in MAP to mean pooling with its permutation test, and the bytes per answer.
+COLLECTION.svg in that folder shows accuracy against bytes and against time.
 """
 
 import time
@@ -24,31 +24,30 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, write_run
 from aptool.models.build import POOLINGS, build_ranker, initialize
-from aptool.models.initialization import Corpus
+from aptool.models.initialization import TrainingTexts
 from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
 from aptool.reporting.plots import plot_costs, save_plot
-from aptool.scoring.encoded import EncodedAnswers, Pairs
+from aptool.scoring.encoded import EncodedAnswers, Pairs, PoolTokenizer, TokenizedPools
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.scorer import group_by_answer
-from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
 from bench.common import benchmark_parser, write_results
 
 MEASURES = ("MAP", "MRR", "P@1")
-# Attention starts nearly even, as in the preset ap-minilm.
+# Initial attention is nearly uniform, as in the preset ap-minilm.
 OPTIONS = {"attentive": ["pooling.init=identity", "pooling.scale=0.05", "pooling.sharpness=5.0"]}
 TOKENS_PER_BATCH = 4096
-COSTS = {"bytes_per_answer": "bytes kept of an answer", "pairs_per_second": "pairs joined in a second"}
+COSTS = {"bytes_per_answer": "bytes per answer", "pairs_per_second": "pairs scored per second"}
 
 
 def poolings() -> list[str]:
-    """Those of states that have the option ``dim``, the mean first."""
+    """Names of the poolings of token states, mean pooling first."""
     names = [name for name, pooling in POOLINGS.items() if issubclass(pooling.Options, StateOptions)]
     return ["mean", *(name for name in names if name != "mean")]
 
 
 def encoded(encode: Any, tokens: Any) -> Ragged:
-    """The states of texts, those of similar length encoded together."""
+    """The states of texts, in batches of texts of similar length."""
     order = np.argsort(tokens.lengths, kind="stable")
     ends = np.cumsum(tokens.lengths[order])
     parts = []
@@ -61,7 +60,7 @@ def encoded(encode: Any, tokens: Any) -> Ragged:
 def scored(
     kernel: Any, questions: Ragged, answers: Ragged, pools: TokenizedPools
 ) -> tuple[np.ndarray, int, float]:
-    """The score of each pair, the bytes that are kept of all answers, and the seconds of the pairs."""
+    """The score of each pair, the bytes of the encoded answers, and the seconds to score the pairs."""
     rows, counts = kernel.select_states(answers)
     kept = kernel.cache_answers(Ragged.of_sizes(answers.values[rows], counts))
     present, order, starts = group_by_answer(answers.sizes, pools.pair_answer)
@@ -84,7 +83,7 @@ def scored(
 def units(
     collection: CollectionFiles, tokenizer: PoolTokenizer
 ) -> Iterator[tuple[pl.DataFrame, TokenizedPools]]:
-    """The ids of the pairs and the tokens of each row group of train and dev."""
+    """Yield the ids of the pairs, and the tokens, of each row group of train and dev."""
     shared = read_answers(collection.answers) if collection.answers else None
     for split in ("train", "dev"):
         for unit in list_units([collection.pools(split)]):
@@ -104,7 +103,7 @@ def measure(network: str, collection: CollectionFiles, output: Path) -> list[dic
         options = [f"encoder.name={network}", f"pooling.type={name}", *OPTIONS.get(name, [])]
         recipe = load_recipe("mean-minilm", options)
         torch.manual_seed(0)
-        initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
+        initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
         if name == "mean":
             ranker = build_ranker(recipe, *initial.spec).eval()
             initial.load_weights(ranker)
@@ -162,8 +161,10 @@ def main() -> None:
     """Print the table."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--network", required=True, help="folder of a network in the Hugging Face layout")
-    parser.add_argument("--output", type=Path, required=True, help="folder for run files and figures.json")
-    parser.add_argument("collections", nargs="+", type=Path, help="with the splits train and dev")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="output folder for run files and figures.json"
+    )
+    parser.add_argument("collections", nargs="+", type=Path, help="collection with the splits train and dev")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     rows = []

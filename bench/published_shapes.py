@@ -1,4 +1,4 @@
-"""Sizes of published collections: numbers of questions and answers, lengths, and how they are spread."""
+"""Sizes of published collections: numbers of questions and answers, and distributions of lengths."""
 
 from dataclasses import dataclass, replace
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from bench.made_up_words import NOT_OF_TOPICS
 
-KEYWORDS = 6  # of a question
+KEYWORDS = 6  # per question
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """One split.
+    """Sizes of a split.
 
     Attributes:
         questions: number of questions.
-        answers: relevant and, unless pools share answers, non-relevant answers of all its questions.
-        relevant: relevant answers of all its questions.
+        answers: number of answers in the pools; only relevant answers if pools share answers.
+        relevant: number of relevant answers.
     """
 
     questions: int
@@ -29,14 +29,14 @@ class CollectionShape:
     """Sizes of a published collection.
 
     Attributes:
-        splits: the sizes of its splits.
-        shared_pool: candidates of each pool outside ``train``, sampled from all answers; None: pools have
-            their own answers.
+        splits: sizes of the splits.
+        shared_pool: number of candidates per pool outside ``train``, sampled from all answers; None if pools
+            do not share answers.
         question_length: mean, and standard deviation of the logarithm.
-        answer_length: the same.
-        longest: of a question, of an answer.
+        answer_length: mean, and standard deviation of the logarithm.
+        longest: maximum length of a question, and of an answer.
         pool_spread: standard deviation of the logarithm of the number of candidates.
-        relevant_spread: that of the number of relevant answers.
+        relevant_spread: standard deviation of the logarithm of the number of relevant answers.
         vocabulary: number of words.
         topics: number of topics.
     """
@@ -52,8 +52,8 @@ class CollectionShape:
     topics: int
 
 
-# Splits and mean lengths as published (dos Santos et al. 2016, table 1; Feng et al. 2015); spreads measured
-# on the published training and development files.
+# Splits and mean lengths are published (dos Santos et al. 2016, table 1; Feng et al. 2015). Spreads were
+# measured on the published training and development files.
 SHAPES = {
     "insuranceqa": CollectionShape(
         splits={
@@ -105,7 +105,7 @@ SHAPES = {
 
 
 def scaled(shape: CollectionShape, scale: float) -> CollectionShape:
-    """The shape with ``scale`` times the questions and answers; at least one question a split."""
+    """The shape with ``scale`` times the questions and answers; at least one question per split."""
     splits = {}
     for split, sizes in shape.splits.items():
         questions = max(1, round(sizes.questions * scale))
@@ -123,12 +123,12 @@ def scaled(shape: CollectionShape, scale: float) -> CollectionShape:
 
 
 def spread_sizes(total: int, count: int, spread: float, least: int, rng: np.random.Generator) -> np.ndarray:
-    """``count`` log-normal whole numbers of at least ``least`` that add up to ``total`` exactly, (count,)."""
+    """(count,) log-normal integers of at least ``least``, with the sum ``total``."""
     if total < count * least:
         raise ValueError(f"{count} numbers of at least {least} do not add up to {total}")
     weights = np.exp(spread * rng.standard_normal(count))
     low, high = 0.0, float(total)
-    for _ in range(100):  # bisection for the factor at which the rounded sizes reach the total
+    for _ in range(100):  # bisection for the factor with the sum ``total``
         middle = (low + high) / 2
         if np.maximum(np.rint(weights * middle), least).sum() > total:
             high = middle

@@ -1,10 +1,10 @@
-"""Pools scored by a sentence encoder: ``mean-minilm`` compared with ``sentence-transformers``.
+"""Speed of a sentence encoder on pools: ``mean-minilm`` compared with ``sentence-transformers``.
 
     python -m bench.rival --network FOLDER [--pairs 2351] [--repeats 3] [--output rival.json]
 
-Both read the same network and the same texts, of the lengths of WikiQA's, and are timed alternately from
-texts to scores. The other library is given each distinct text once, and makes its own batches.
-FOLDER is a network that both read, such as that of all-MiniLM-L6-v2. Needs ``sentence-transformers``.
+Both use the same network and the same texts, with the lengths of WikiQA, and are timed alternately from texts
+to scores. sentence-transformers gets each distinct text once, and makes its own batches. FOLDER is a network
+such as all-MiniLM-L6-v2. Needs ``sentence-transformers``.
 """
 
 import statistics
@@ -18,7 +18,7 @@ import torch
 
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
-from aptool.models.initialization import Corpus
+from aptool.models.initialization import TrainingTexts
 from aptool.scoring.scorer import Scorer
 from bench.common import benchmark_parser, write_results
 
@@ -37,16 +37,16 @@ def texts(words: list[str], count: int, mean: float, spread: float, seed: int) -
 def systems(
     network: Path, questions: list[str], answers: list[str], pair_question: np.ndarray
 ) -> dict[str, Callable[[], np.ndarray]]:
-    """Functions that score pair i, question ``pair_question[i]`` with answer i, from texts on."""
+    """Functions that score the pairs from texts; pair i is question ``pair_question[i]`` with answer i."""
     from sentence_transformers import SentenceTransformer
 
     recipe = load_recipe("mean-minilm", [f"encoder.name={network}"])
-    initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
+    initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
     ranker = build_ranker(initial.recipe, *initial.spec)
     initial.load_weights(ranker)
     ranker.eval()
 
-    def ours(precision: Any) -> Callable[[], np.ndarray]:
+    def aptool_scores(precision: Any) -> Callable[[], np.ndarray]:
         def score() -> np.ndarray:
             question_tokens = initial.tokenizer.encode(questions, recipe.text.max_question_tokens, "question")
             answer_tokens = initial.tokenizer.encode(answers, recipe.text.max_answer_tokens)
@@ -55,7 +55,7 @@ def systems(
 
         return score
 
-    def theirs(precision: str) -> Callable[[], np.ndarray]:
+    def sentence_transformers_scores(precision: str) -> Callable[[], np.ndarray]:
         kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
         model = SentenceTransformer(
             str(network), device="cpu", local_files_only=True, model_kwargs={"dtype": kind}
@@ -71,8 +71,11 @@ def systems(
 
         return score
 
-    made = {f"aptool {precision}": ours(precision) for precision in PRECISIONS}
-    return made | {f"sentence-transformers {precision}": theirs(precision) for precision in PRECISIONS}
+    made = {f"aptool {precision}": aptool_scores(precision) for precision in PRECISIONS}
+    return made | {
+        f"sentence-transformers {precision}": sentence_transformers_scores(precision)
+        for precision in PRECISIONS
+    }
 
 
 def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
@@ -92,7 +95,7 @@ def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
     print(
         f"{pairs:,} pairs, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}"
     )
-    print("system                        seconds   speed (least to most)   difference of scores")
+    print("system                        seconds   speed (min to max)   difference of scores")
     rows = []
     for name, measured in seconds.items():
         speeds = [slow / fast for slow, fast in zip(seconds[base], measured, strict=True)]

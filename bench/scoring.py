@@ -1,4 +1,4 @@
-"""The scorer against scoring pair by pair: throughput, ratio, and largest difference of scores.
+"""Throughput of the scorer, compared with scoring pair by pair.
 
     python -m bench.scoring [--scale 0.2] [--repeats 5] [--device cuda] [--output bench.json]
 
@@ -6,9 +6,9 @@ The reference and the scorer in fp32 and in bf16 are timed alternately in one ru
 InsuranceQA's test1, from token ids to scores. Times are medians. The pairwise reference scores a sample of
 the pairs, as all would take hours.
 
-"Of products" is the share of the scorer's time in fp32 that its matrix products would take at the rate of one
-large product in the same run; those of recurrent layers are not counted, so it is given for attentive pooling
-alone. On a GPU these systems are also scored without the kernel that fuses attention, in batched products.
+"Of products" is the share of the scorer's fp32 time that its matrix products would take at the rate of one
+large product. Products of recurrent layers are not counted, so the share is given only for attentive pooling.
+On a GPU, attentive pooling is also scored with batched products instead of the fused kernel.
 """
 
 import statistics
@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
-from aptool.scoring.kernels import attentive, pair_scorer_for
+from aptool.scoring.kernels import attentive, attentive_fused, pair_scorer_for
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.text.tokenizer import Tokens
 from bench.common import benchmark_parser, write_results
@@ -33,8 +33,8 @@ from bench.workloads import VOCABULARY, Workload, insuranceqa, system_recipe
 SYSTEMS = ("ap-cnn-paper", "qa-cnn-paper", "ap-bilstm-paper", "qa-bilstm-paper")
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 SAMPLE = 256
-LARGE = 4096  # rows and columns of a large product
-COUNTED = 0.01  # scale of the shape in which products are counted
+LARGE = 4096  # rows and columns of the large product
+COUNTED = 0.01  # scale of the shape to count products
 
 
 def measure(
@@ -71,7 +71,7 @@ def measure(
         if flops:
             rates["products"].append(product_rate(device) / flops)
         for kind in batched:
-            with patch.object(attentive, "is_available", lambda device: False):  # as without Triton
+            with patch.object(attentive_fused, "is_available", lambda device: False):  # as without Triton
                 begun = time.perf_counter()
                 scores = scorers[kind].score(*workload)
                 rates[f"{kind} batched"].append(len(scores) / (time.perf_counter() - begun))
@@ -95,10 +95,10 @@ def measure(
 
 
 def products(ranker: Ranker) -> float:
-    """Floating-point operations of a pair's matrix products, on a CPU, on the same shape."""
+    """Floating-point operations per pair of the matrix products, counted on a CPU."""
     workload = insuranceqa(COUNTED)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # they are counted in one thread
+    torch.set_num_threads(1)  # the counter sees one thread only
     with FlopCounterMode(display=False) as counter:
         Scorer(ranker).score(*workload)
     torch.set_num_threads(threads)
@@ -106,7 +106,7 @@ def products(ranker: Ranker) -> float:
 
 
 def product_rate(device: torch.device) -> float:
-    """Floating-point operations a second of a large product in fp32."""
+    """Floating-point operations per second of a large fp32 product."""
     left, right = torch.randn(LARGE, LARGE, device=device), torch.randn(LARGE, LARGE, device=device)
     begun = time.perf_counter()
     float((left @ right)[0, 0])  # waits for the device

@@ -1,10 +1,10 @@
-"""Import and scoring of questions that all have the same answers: JSON lines, BEIR's layout, a plain loop.
+"""Import and scoring of questions with the same candidates: JSON lines, BEIR's layout, a plain loop.
 
     python -m bench.shared_answers [--questions 1249] [--answers 719] [--model FOLDER] [--output shared.json]
 
 JSON lines repeat every answer for every question. Questions and answers are random words by Zipf's law. The
-model is AP-CNN of the paper's size with random weights unless another is given. The loop reads the JSON
-lines, encodes every distinct text once with the same model, and scores all pairs. Each step is a process.
+default model is AP-CNN of the paper's size with random weights. The loop reads the JSON lines, encodes every
+distinct text once with the same model, and scores all pairs. Each step is a process.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _LENGTH = 70
 _LOOP = """
 import json, sys
 import numpy as np
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
 from aptool.scoring.scorer import Scorer
 model = load_any(sys.argv[2], "cpu")
 text, rows, questions, pairs = model.recipe.text, {}, [], []
@@ -47,7 +47,7 @@ print(Scorer(model.ranker).score(questions, answers, of, np.concatenate(pairs)).
 
 
 def write_files(folder: Path, questions: int, answers: int) -> None:
-    """Writes the same data as JSON lines and in BEIR's layout, with a run file that has every pair."""
+    """Write the same data as JSON lines and in BEIR's layout, with a run file of all pairs."""
     draw = np.random.default_rng(0)
     share = 1 / np.arange(1, len(_WORDS) + 1)
     below = np.cumsum(share / share.sum())
@@ -76,7 +76,7 @@ def write_files(folder: Path, questions: int, answers: int) -> None:
 
 
 def write_model(folder: Path) -> None:
-    """Writes AP-CNN with random weights."""
+    """Write AP-CNN with random weights."""
     torch.manual_seed(0)
     recipe = load_recipe("ap-cnn-paper", ["text.max_answer_tokens=400"])
     ranker = build_ranker(recipe, len(_WORDS) + 2, 100).eval()
@@ -119,12 +119,12 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, dict[str, float]
 
 
 def main() -> None:
-    """Prints a line per layout."""
+    """Print a line per layout."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--questions", type=int, default=1249, help="(default 1249)")
     parser.add_argument("--answers", type=int, default=719, help="(default 719)")
     parser.add_argument("--model", type=Path, help="model folder")
-    parser.add_argument("--output", type=Path, help="JSON file for the figures")
+    parser.add_argument("--output", type=Path, help="JSON file for the results")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         seconds = run(Path(name), options)

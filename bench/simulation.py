@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 
 from bench.common import benchmark_parser
 
-UNIT = 1 << 18  # pairs: the largest row group that is written
+UNIT = 1 << 18  # maximum number of pairs per row group
 WORKERS = (2, 8, 32, 128, 512, 1000)
 BEGIN, END = "<!-- figures: python -m bench.simulation -->", "<!-- end of figures -->"
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs in seconds and bytes; see ``measured`` for which are measured and which assumed.
+    """Costs in seconds and bytes. ``measured`` reads measured costs; bandwidth and spread are assumed.
 
     Attributes:
         pair: seconds per pair to read, tokenize, score and write.
@@ -37,7 +37,7 @@ class Costs:
         merge: seconds per byte of the run file in the merge.
         pair_read: bytes of input per pair.
         pair_written: bytes of the run file per pair.
-        storage: bandwidth of the storage in bytes per second, shared by all.
+        storage: bandwidth of the storage in bytes per second, shared by the workers and the driver.
         spread: relative standard deviation of the time of a unit.
     """
 
@@ -54,7 +54,7 @@ class Costs:
 
 
 class Scenario(NamedTuple):
-    """A run and its cluster."""
+    """The size of a run and of its cluster."""
 
     pairs: float
     pairs_in_unit: int
@@ -76,7 +76,7 @@ class Simulated(NamedTuple):
 
 
 def measured(measurements: dict[str, Any]) -> Costs:
-    """Costs from the results of ``bench.cluster``; storage bandwidth and spread are assumed."""
+    """Read costs from the results of ``bench.cluster``."""
     stages, pairs = measurements["stages"], measurements["pairs"]
     spent = stages["core_seconds"]
     per_pair = sum(spent[stage] for stage in ("read", "tokenize", "score", "write")) / stages["pairs"]
@@ -93,7 +93,7 @@ def measured(measurements: dict[str, Any]) -> Costs:
 
 
 def simulate(costs: Costs, scenario: Scenario, seed: int = 0) -> Simulated:
-    """Simulates a run, unit by unit."""
+    """Simulate a run, unit by unit."""
     generator = random.Random(seed)
     units = max(1, round(scenario.pairs / scenario.pairs_in_unit))
     pairs = scenario.pairs / units
@@ -124,7 +124,7 @@ def simulate(costs: Costs, scenario: Scenario, seed: int = 0) -> Simulated:
         storage_busy += writing
         last = max(last, ready + writing)
         heapq.heappush(free, (ready + writing, number, seen + pairs))
-    # The storage needs at least this long for all transfers, in any order.
+    # A lower bound: the storage transfers all bytes.
     last = max(last, costs.start + storage_busy)
     merging = 0.0
     if scenario.merged_by_driver:
@@ -142,7 +142,7 @@ def simulate(costs: Costs, scenario: Scenario, seed: int = 0) -> Simulated:
 
 
 def new_answers(answers: float, seen: float, pairs: float) -> float:
-    """Number of answers that are new to a worker, in expectation; of infinitely many all are."""
+    """Expected number of answers that a worker has not encoded yet."""
     if math.isinf(answers):
         return pairs
     if not answers:
@@ -204,7 +204,7 @@ def tables(measurements: dict[str, Any], pairs: float) -> str:
 
 
 def returned(costs: Costs) -> Costs:
-    """Costs if scores were returned to the driver, which would write what workers write now."""
+    """Costs if workers returned scores to the driver, and the driver wrote them."""
     return replace(costs, driver=costs.driver + costs.merge * costs.pair_written * UNIT)
 
 
@@ -216,11 +216,11 @@ def clock(seconds: float) -> str:
 
 
 def main() -> None:
-    """Print the tables, and inserts them into a page with ``--page``."""
+    """Print the tables, and insert them into a page with ``--page``."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("figures", type=Path, help="output of `python -m bench.cluster`")
     parser.add_argument("--pairs", type=float, default=1e9, help="number of pairs (default 1e9)")
-    parser.add_argument("--page", type=Path, help="page whose figures are replaced")
+    parser.add_argument("--page", type=Path, help="page whose tables are replaced")
     options = parser.parse_args()
     text = tables(json.loads(options.figures.read_text(encoding="utf-8")), options.pairs)
     print(text)

@@ -2,19 +2,17 @@
 
     python -m bench.synthetic --like insuranceqa --output FOLDER [--scale 1] [--seed 0]
 
-How relevance comes about. A question has a topic, a facet (what kind of thing it asks for) and a few
-keywords of its topic. A relevant answer has the same topic, words that the facet calls for, and some of the
-keywords. In the question, three in five keywords appear as their synonyms, and a facet is asked for with
-other words than it is answered with. So the words that both share find the topic and some of the keywords,
-while the facet and the synonyms must be learned from the training split; topics, facets and synonyms are the
-same in all splits. Non-relevant answers of a pool have the same topic and another facet (``trecqa`` and
-``wikiqa``, whose candidates come from one page or one search) or are drawn from all answers
-(``insuranceqa``).
+Relevance: a question has a topic, a facet (the type of the expected answer) and keywords of its topic. A
+relevant answer has the same topic, words of the facet, and some of the keywords. In the question, three of
+five keywords are replaced by synonyms, and a facet has other words in questions than in answers. Word overlap
+therefore finds the topic and some keywords; facets and synonyms must be learned from the training split. They
+are the same in all splits. Non-relevant answers of a pool have the same topic and another facet (``trecqa``,
+``wikiqa``) or are sampled from all answers (``insuranceqa``).
 
-Words follow Zipf's law: word r is drawn with a weight of 1 / (r + 2.7) within its kind (function words,
-facet words, words of a topic), and the kinds are mixed as in English.
+Words follow Zipf's law: word r has the weight 1 / (r + 2.7) within its kind (function words, facet words,
+words of a topic), and the kinds are mixed as in English.
 
-Memory holds one block of questions, plus 20 bytes per question and answer.
+Memory: one block of questions, plus 20 bytes per question and answer.
 """
 
 from collections.abc import Iterator
@@ -25,17 +23,18 @@ from typing import NamedTuple
 import numpy as np
 
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.atomic import check_folder
-from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
+from aptool.formats.atomic import check_output_folder
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl
+from aptool.formats.outputs import Kind
 from bench.common import benchmark_parser
 from bench.made_up_words import FACETS, Lexicon
 from bench.published_shapes import KEYWORDS, SHAPES, CollectionShape, scaled, spread_sizes
 
 BLOCK = 500  # questions
-SYNONYMS = 0.6  # share of a question's keywords that its answers have under another name
-DISTRACTING = 0.4  # share of the question's keywords in a non-relevant answer of its topic
-# Which kind each word is of. Facet, keyword, topic, any topic; the rest are function words.
+SYNONYMS = 0.6  # share of a question's keywords that are replaced by synonyms in its answers
+DISTRACTING = 0.4  # share of a question's keywords in a non-relevant answer of its topic
+# Shares of the kinds of words: facet, keyword, topic, any topic. The remaining words are function words.
 ANSWER_MIX = (0.10, 0.10, 0.20, 0.10)
 QUESTION_MIX = (0.15, 0.35, 0.05, 0.0)
 
@@ -44,21 +43,21 @@ def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Co
     """Write a synthetic collection; the same arguments give the same bytes.
 
     Args:
-        out: the collection's folder; an existing collection is replaced.
-        like: one of `SHAPES`.
-        scale: factor on the numbers of questions and answers; pools keep their size, and vocabulary and
+        out: folder of the collection; an existing collection is replaced.
+        like: a key of `SHAPES`.
+        scale: factor of the numbers of questions and answers, not of the sizes of pools; vocabulary and
             topics grow with its square root.
         seed: random seed.
 
     Raises:
         UsageError: ``like`` is not a shape, or ``scale`` is not a positive number.
-        InputError: ``out`` is something other than a collection.
+        InputError: ``out`` exists and is not a collection.
     """
     if like not in SHAPES:
         raise UsageError(f"shape {like!r}: expected one of {', '.join(SHAPES)}")
     if not 0 < scale < float("inf"):
         raise UsageError(f"scale {scale}: expected a number above 0")
-    check_folder(out, MANIFEST)
+    check_output_folder(out, Kind.COLLECTION)
     shape = scaled(SHAPES[like], scale)
     generator = _Generator(shape, seed)
     details = {"like": like, "scale": scale, "seed": seed, "numpy": np.__version__, "shape": asdict(shape)}
@@ -72,10 +71,7 @@ def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Co
 
 
 class _Block(NamedTuple):
-    """A block of questions and what is sampled for them before any text.
-
-    ``keywords`` are places in the lexicon's topic words.
-    """
+    """The properties of a block of questions, which are sampled before the texts."""
 
     topics: np.ndarray  # (questions,)
     facets: np.ndarray  # (questions,)
@@ -83,7 +79,7 @@ class _Block(NamedTuple):
 
 
 class _Generator:
-    """Samples questions and answers block by block; a block is sampled, repeatably, whenever it is needed."""
+    """Sample questions and answers block by block. A block is sampled again, with its seed, when needed."""
 
     def __init__(self, shape: CollectionShape, seed: int) -> None:
         self._shape = shape
@@ -103,7 +99,7 @@ class _Generator:
 
     @cached_property
     def _names(self) -> np.ndarray:
-        """(answers,) the number in the id of each shared answer, shuffled: ids do not tell the question."""
+        """(answers,) number in the id of each shared answer, shuffled to not reveal the question."""
         count = sum(int(counts.sum()) for counts in self._own.values())
         return np.random.default_rng([self._seed, 2]).permutation(count) + 1
 
@@ -160,7 +156,7 @@ class _Generator:
         return _Block(topics, facets, keywords)
 
     def _keywords(self, topics: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """(n, KEYWORDS) places in the topic words; evenly from all ranks, or most would be the same few."""
+        """(n, KEYWORDS) indices into the topic words; uniform over ranks, to repeat few words."""
         starts, ends = self._lexicon.topic.starts[topics], self._lexicon.topic.starts[topics + 1]
         numbers = rng.random((len(topics), KEYWORDS))
         return (starts[:, None] + numbers * (ends - starts)[:, None]).astype(np.int64)
@@ -171,7 +167,7 @@ class _Generator:
         lengths = _lengths(len(block.topics), self._shape.question_length, self._shape.longest[0], rng)
         row, kinds = _kinds(lengths, QUESTION_MIX, rng)
         begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-        kinds[begins] = 1  # every question asks for its facet first, and then names a keyword
+        kinds[begins] = 1  # every question starts with a word of its facet and a keyword
         kinds[begins[lengths > 1] + 1] = 2
         words, numbers = self._plain_words(kinds, block.topics[row], rng)
         facet = kinds == 1
@@ -185,11 +181,11 @@ class _Generator:
         return self._joined(words, lengths)
 
     def _answers(self, split: str, first: int) -> list[str]:
-        """Texts of the answers of a block: for each question the relevant ones, then the others."""
+        """Texts of the answers of a block: per question the relevant answers, then the non-relevant."""
         block, rng = self._block(split, first), self._rng(split, first, 2)
         lexicon = self._lexicon
         counts = self._own[split][first : first + BLOCK]
-        owner = np.repeat(np.arange(len(counts)), counts)  # (answers,) the question of each
+        owner = np.repeat(np.arange(len(counts)), counts)  # (answers,) question of each answer
         within = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
         relevant = within < self._relevant[split][first : first + BLOCK][owner]
         topics = block.topics[owner]
@@ -211,7 +207,7 @@ class _Generator:
     def _plain_words(
         self, kinds: np.ndarray, topics: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Function words and words of this and other topics, and the numbers to draw the others with."""
+        """Sample function words and topic words; return them with the random numbers of the other words."""
         lexicon, numbers = self._lexicon, rng.random(len(kinds))
         words = lexicon.function.ids[lexicon.function.draw(np.zeros_like(kinds), numbers)]
         topical = kinds >= 3
@@ -236,7 +232,7 @@ def _lengths(count: int, shape: tuple[float, float], longest: int, rng: np.rando
 def _kinds(
     lengths: np.ndarray, mix: tuple[float, ...], rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For every word of every text its text, (words,), and its kind: 1 to 4, or 0 for function words."""
+    """Text index (words,) and kind (words,) of every word; kinds are 1 to 4, and 0 for function words."""
     row = np.repeat(np.arange(len(lengths)), lengths)
     kinds = np.searchsorted(np.cumsum(mix), rng.random(len(row)), side="right") + 1
     kinds[kinds > len(mix)] = 0
@@ -246,7 +242,7 @@ def _kinds(
 def _own_pool(
     question_id: str, question: str, texts: list[str], relevant: int, rng: np.random.Generator
 ) -> LabelledPool:
-    """A pool with its own answers, shuffled."""
+    """A pool with unshared answers, shuffled."""
     order = rng.permutation(len(texts))
     ids = [f"{question_id}-{position}" for position in range(len(texts))]
     relevance = {answer_id: int(at < relevant) for answer_id, at in zip(ids, order, strict=True)}
@@ -258,7 +254,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--like", choices=list(SHAPES), required=True, help="published collection")
     parser.add_argument("--output", required=True, help="folder of the collection")
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on sizes (default 1)")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor of sizes (default 1)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     options = parser.parse_args()
     try:

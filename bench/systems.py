@@ -1,10 +1,10 @@
-"""The systems that the paper compares with: the scorer against scoring pair by pair.
+"""Speed of the scorer for the systems that the paper compares with, against scoring pair by pair.
 
     python -m bench.systems [--scale 0.02] [--repeats 3] [--output systems.json]
 
-Pair by pair is the definition of each system (`aptool.models.ranker.Ranker`), in batches of pairs, which
-encodes both texts of every pair again; the scorer encodes each text once. Both are timed alternately in one
-run, from token ids to scores, features of pairs included, on the shape of InsuranceQA's test1.
+The reference is the forward pass of each system (`aptool.models.ranker.Ranker`), in batches of pairs, which
+encodes both texts of every pair; the scorer encodes each text once. Both are timed alternately, from token
+ids to scores, including the features of pairs, on the shape of InsuranceQA's test1.
 """
 
 from dataclasses import replace
@@ -33,14 +33,14 @@ BATCH = 32
 
 
 def measure(name: str, workload: Workload, repeats: int) -> dict[str, Any]:
-    """Time one system in both ways."""
+    """Time the reference and the scorer of one system."""
     return scoring.measure(
         name, workload, repeats, torch.device("cpu"), pairwise=score_by_definition, precisions=("fp32",)
     )
 
 
 def with_words(workload: Workload) -> Workload:
-    """The workload with texts whose words are identified, by their ids, as pair features need them."""
+    """The workload with the word ids that pair features need."""
     questions, answers = (
         replace(texts, words=texts.ids.astype(np.int64)) for texts in (workload.questions, workload.answers)
     )
@@ -51,7 +51,7 @@ def with_words(workload: Workload) -> Workload:
 def score_by_definition(
     ranker: Ranker, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
 ) -> np.ndarray:
-    """(P,) scores of pairs by the system's definition."""
+    """(P,) scores of pairs by the forward pass of the system."""
     scores = []
     for start in range(0, len(pair_question), BATCH):
         some = questions.take(pair_question[start : start + BATCH])

@@ -1,14 +1,14 @@
-"""Training: seconds per epoch on InsuranceQA's shape, with the recommended and with the plain recipe.
+"""Seconds per training epoch on the shape of InsuranceQA, with the recommended and with the plain recipe.
 
     python -m bench.training [--scale 1] [--system ap-cnn] [--updates 8] [--repeats 3]
         [--set encoder.precision=bf16] [--output FILE.json]
 
-The collection is of `python -m bench.synthetic --like insuranceqa`: 12,887 questions, 18,540 relevant answers
-and a dev split of 500,000 pairs. An epoch trains on every pair once, then scores and evaluates dev. The plain
-recipe follows the paper literally: for each pair it samples 50 answers from the corpus, scores them with the
-current weights (`mining_interval = 1`) and takes the best in a hinge loss. As that is slow, its epoch is
-extrapolated from samples of ``--updates`` updates, measured before and after the recommended epoch, which is
-run in full. The dev pass is the same for both and is timed in the full epoch.
+The collection is that of `python -m bench.synthetic --like insuranceqa`: 12,887 questions, 18,540 relevant
+answers and a dev split of 500,000 pairs. An epoch trains on every pair once, then scores and evaluates dev.
+The plain recipe is literally the paper's: per pair it samples 50 answers from the corpus, scores them with
+the current weights (`mining_interval = 1`), and uses the best in a hinge loss. As it is slow, its epoch is
+extrapolated from ``--updates`` updates before and after a full epoch of the recommended recipe. The dev pass
+is the same for both recipes and is timed in the full epoch.
 """
 
 import statistics
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from typing_extensions import override
 
 from aptool.config import Recipe, load_recipe
 from aptool.formats.collection import CollectionFiles
@@ -41,7 +42,7 @@ WARM_UP = 2  # updates
 
 
 class Inputs(NamedTuple):
-    """Training and dev data of both recipes."""
+    """Training and dev data."""
 
     examples: TrainingSet
     dev: DevSet
@@ -49,7 +50,7 @@ class Inputs(NamedTuple):
 
 
 def prepare(folder: Path, scale: float) -> Inputs:
-    """Generate the collection and read it; not timed."""
+    """Generate and read the collection."""
     path = folder / "collection"
     build(path, like="insuranceqa", scale=scale, seed=SEED)
     collection = CollectionFiles(path)
@@ -77,7 +78,7 @@ def sampled_epoch(recipe: Recipe, inputs: Inputs, updates: int) -> float:
     size = recipe.training.minibatch
     pairs = len(inputs.examples.pairs)
     some = _first_pairs(inputs.examples, (WARM_UP + updates) * size)
-    # With one minibatch per round of mining, rounds are as large as in a whole epoch.
+    # With one minibatch per mining round, rounds are as large as in a full epoch.
     options = replace(recipe.training, epochs=1, mining_interval=1)
     clock: list[float] = []
     with use_progress(_Clock(clock)):
@@ -99,9 +100,8 @@ class _Clock(Progress):
         self._times = times
 
     @contextmanager
+    @override
     def task(self, name: str) -> Iterator[Update]:
-        """See ``Progress.task``."""
-
         def update(done: int, total: int, unit: str, detail: str = "") -> None:
             if done:
                 self._times.append(time.perf_counter())
@@ -115,7 +115,7 @@ def _ranker(recipe: Recipe, inputs: Inputs) -> Ranker:
 
 
 def _first_pairs(examples: TrainingSet, pairs: int) -> TrainingSet:
-    """The training set reduced to about its first ``pairs`` pairs, with all of its answers."""
+    """The training set with about its first ``pairs`` pairs, and all answers."""
     positives = examples.positives
     offsets = positives.offsets.clip(max=min(pairs, int(positives.offsets[-1])))
     return replace(examples, positives=IndexLists(positives.values[: offsets[-1]], offsets))

@@ -1,12 +1,12 @@
-"""Poolings over a transformer against a cross-encoder with the same network, on the same pools.
+"""Speed of poolings over a transformer, compared with a cross-encoder over the same network.
 
     python -m bench.transformer [--network FOLDER] [--scale 0.02] [--repeats 5] [--device cuda]
 
 There are two workloads: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose pools
-do not. The cross-encoder scores a random sample of the pairs, as its cost per pair does not depend on what
-pools share. Times are medians over repeats in which the systems alternate; times are from token ids to
-scores. Without --network the network has MiniLM's size and random weights, on which the speed does not
-depend. `python -m bench.rival` compares `mean-minilm` with another library.
+do not. The cross-encoder scores a random sample of the pairs, as its cost per pair does not depend on shared
+answers. Systems alternate; times are medians, from token ids to scores. Without --network, the network has
+MiniLM's size and random weights, as the speed does not depend on them. `python -m bench.rival` compares
+`mean-minilm` with sentence-transformers.
 """
 
 import statistics
@@ -21,7 +21,7 @@ import torch
 
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
-from aptool.models.initialization import Corpus, EncoderSpec
+from aptool.models.initialization import EncoderSpec, TrainingTexts
 from aptool.models.ranker import Ranker
 from aptool.scoring.scorer import Scorer
 from bench import workloads
@@ -43,7 +43,7 @@ PAIR = {"before": [101], "between": [102], "after": [102], "types": [0, 0, 0, 1,
 
 
 def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
-    """The systems over one network, in evaluation mode."""
+    """The systems by name, over one network, in evaluation mode."""
     made = {}
     for name in SYSTEMS:
         torch.manual_seed(0)
@@ -52,7 +52,7 @@ def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
             backbone = {"network": MINILM, "pair": PAIR, "prefix_length": 0, "suffix_length": 0}
             made[name] = build_ranker(recipe, *EncoderSpec(30522, 384, backbone))
         else:
-            initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
+            initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
             made[name] = build_ranker(recipe, *initial.spec)
             initial.load_weights(made[name])
         made[name].eval().to(device)
@@ -62,7 +62,7 @@ def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
 def measure(
     ranker: Ranker, workload: workloads.Workload, pairs: np.ndarray, device: torch.device
 ) -> tuple[float, float]:
-    """Seconds to score these pairs, and the share of encoding in them."""
+    """Seconds to score pairs, and the share of encoding in that time."""
     scorer = Scorer(ranker, device=device)
     spent: dict[str, float] = defaultdict(float)
 
@@ -120,7 +120,7 @@ def run(
                 "pairs": len(some) if name == "cross-minilm" else len(every),
                 "pairs_per_second": statistics.median(rates[name]),
                 "to_cross": statistics.median(ratios),
-                # A cross-encoder only encodes, and does so in its kernel.
+                # A cross-encoder only encodes, in its kernel.
                 "encoding": 1.0 if name == "cross-minilm" else statistics.median(shares[name]),
             }
             rows.append(row)

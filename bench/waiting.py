@@ -1,11 +1,10 @@
-"""Training speed by how OpenMP's threads wait, on an idle machine and next to busy processes.
+"""Training speed by the wait policy of OpenMP's threads, on an idle and on a busy machine.
 
 python -m bench.waiting [--system qa-bilstm] [--seconds 20] [--busy 0 2] [--repeats 5]
 
-Each measurement is a separate process, as the settings are read when torch is loaded: it trains on a
-synthetic collection of InsuranceQA's shape and counts the pairs trained on in some seconds after a warm-up.
-Settings take turns, so that a drifting machine slows all of them; times are medians. Busy processes are
-ended after each measurement, and end themselves if this program is killed.
+Each measurement is a separate process, as the settings are read when torch is loaded. It trains on a
+synthetic collection of InsuranceQA's shape, and counts the trained pairs per second after a warm-up. Settings
+alternate, so that a slower machine affects all of them. Busy processes end after each measurement.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from pathlib import Path
 from aptool.environment import SPIN_COUNT, USER_SETTINGS
 from bench.common import benchmark_parser, write_results
 
-# libgomp's default, given explicitly so that the package does not set another count.
+# libgomp's default, set explicitly, as the package sets another count.
 LIBGOMP_DEFAULT = 300_000
 SPIN_COUNTS = (100, 1_000, 10_000, 30_000, 100_000)
 SETTINGS = {
@@ -33,14 +32,14 @@ SETTINGS = {
     **{f"spin {count:,}": {"GOMP_SPINCOUNT": str(count)} for count in sorted({*SPIN_COUNTS, SPIN_COUNT})},
     "one thread": {"OMP_NUM_THREADS": "1"},
 }
-# Busy until it is killed or its parent is gone.
+# Busy until it is killed or its parent ends.
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 WARM_UP = 3  # updates
 SEED = 0
 
 
 def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
-    """Pairs that this process trains on per second, after a warm-up."""
+    """Trained pairs per second of this process, after a warm-up."""
     import torch
 
     from aptool.config import load_recipe
@@ -90,7 +89,7 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
 
 @contextmanager
 def busy_processes(number: int) -> Iterator[None]:
-    """Processes that keep a core busy each while the block runs."""
+    """Run processes that each keep a core busy, while the block runs."""
     processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
     try:
         yield
@@ -101,7 +100,7 @@ def busy_processes(number: int) -> Iterator[None]:
 
 
 def measure(folder: Path, system: str, seconds: float, setting: dict[str, str], busy: int) -> float:
-    """Pairs per second of a process with a setting, next to busy processes."""
+    """Trained pairs per second of a process with a setting, next to busy processes."""
     unset = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
     arguments = [str(folder), "--system", system, "--seconds", str(seconds)]
     with busy_processes(busy):
@@ -116,14 +115,16 @@ def measure(folder: Path, system: str, seconds: float, setting: dict[str, str], 
 
 
 def main() -> None:
-    """Print pairs per second of each setting, and its ratio to the first of them."""
+    """Print the pairs per second of each setting, and the ratio to the first setting."""
     parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--system", default="qa-bilstm", help="a preset (default qa-bilstm)")
-    parser.add_argument("--seconds", type=float, default=20, help="of each measurement (default 20)")
-    parser.add_argument("--busy", type=int, nargs="+", default=[0, 2], help="busy processes (default 0 2)")
-    parser.add_argument("--scale", type=float, default=0.2, help="of the collection (default 0.2)")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds per measurement (default 20)")
     parser.add_argument(
-        "--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="(default all of them)"
+        "--busy", type=int, nargs="+", default=[0, 2], help="numbers of busy processes (default 0 2)"
+    )
+    parser.add_argument("--scale", type=float, default=0.2, help="scale of the collection (default 0.2)")
+    parser.add_argument(
+        "--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="(default all)"
     )
     parser.add_argument("--measure", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -143,7 +144,7 @@ def main() -> None:
                     rate = measure(collection, options.system, options.seconds, SETTINGS[name], busy)
                     rates[busy][name].append(rate)
     for busy, by_setting in rates.items():
-        print(f"{options.system}, {busy} busy processes, pairs/s: median (least to most), ratio to the first")
+        print(f"{options.system}, {busy} busy processes, pairs/s: median (min to max), ratio to the first")
         default = statistics.median(by_setting[options.settings[0]])
         for name, values in by_setting.items():
             median = statistics.median(values)

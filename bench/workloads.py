@@ -1,4 +1,4 @@
-"""Workloads of published shapes: random token ids, for measurements of speed."""
+"""Random token ids in the shape of published collections, to measure speed."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -30,9 +30,9 @@ class Workload(NamedTuple):
 
 
 def insuranceqa(scale: float, seed: int = 0) -> Workload:
-    """InsuranceQA's test1 at a scale: 1,800 questions of 7 words, 24,981 answers of 95, pools of 500.
+    """InsuranceQA's test1: 1,800 questions of 7 words, 24,981 answers of 95 words, pools of 500 answers.
 
-    A scale below 1 reduces both the questions and the answers, so an answer is still in about 36 pools.
+    ``scale`` applies to questions and answers, so that an answer is in about 36 pools at any scale.
     """
     generator = np.random.default_rng(seed)
     questions, answers = round(1800 * scale), max(500, round(24_981 * scale))
@@ -46,7 +46,7 @@ def insuranceqa(scale: float, seed: int = 0) -> Workload:
 
 
 def wikiqa(seed: int = 0) -> Workload:
-    """WikiQA's dev split: 126 questions of 7 words, each with 9 answers of 25 words in no other pool."""
+    """WikiQA's dev split: 126 questions of 7 words, each with 9 unshared answers of 25 words."""
     generator = np.random.default_rng(seed)
     return Workload(
         texts(126, 7, 0.35, generator),

@@ -1,4 +1,4 @@
-"""From tables of your own to a ranking: ``python own_table.py train.csv dev.csv "May I change my plan?"``.
+"""Train on your tables and rank answers: ``python own_table.py train.csv dev.csv "May I change my plan?"``.
 
 The tables have the columns question, answer and label (1 relevant, 0 not). dev.csv selects the best epoch.
 The candidates are all answers of train.csv.

@@ -1,8 +1,7 @@
-"""Reranks a first-stage run: ``python rerank_a_run.py data/scifact test models/ap-cnn``.
+"""Rerank a first-stage run: ``python rerank_a_run.py data/scifact test models/ap-cnn``.
 
-The pools of a collection of `aptool data import beir` or `aptool data pools` are the candidates of the first
-stage. A reranker cannot find a relevant document that is not among them, so the measures of the best order
-of the candidates are printed as an upper bound.
+The collection is from `aptool data import beir` or `aptool data pools`; its pools are the candidates of the
+first stage. The script also prints the measures of a perfect re-ranking, the upper bound of any reranker.
 """
 
 import sys

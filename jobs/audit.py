@@ -1,7 +1,7 @@
 """Check the licences of aptool's dependencies, and their known vulnerabilities: ``make audit``.
 
-Licences come from the metadata of installed packages. Vulnerabilities of the versions in
-``constraints.txt`` are looked up by ``pip-audit``, which needs a network.
+Licences come from the metadata of installed packages. ``pip-audit``, which needs a network, looks up known
+vulnerabilities of the versions in ``constraints.txt``.
 """
 
 import json
@@ -48,7 +48,7 @@ def required(name: str, extras: frozenset[str], seen: set[str]) -> Iterator[meta
 
 
 def licences(package: metadata.Distribution) -> list[str]:
-    """Licences of a package; of alternatives the first allowed one."""
+    """Licences of a package; of alternatives only the first allowed licence."""
     about = package.metadata
     expression = about["License-Expression"]
     classifiers = [

@@ -1,10 +1,9 @@
-"""A small evaluation as jobs on a cluster of two nodes on this machine; run by `make cluster-demo`.
+"""Run a small evaluation as jobs on a cluster of two nodes on this machine: `make cluster-demo`.
 
     python jobs/demo.py [--table jobs/demo.toml] [--output runs/demo]
 
-Starts a head and a second node, submits the table of experiments and then the report to them, prints the
-output of both jobs, and ends the processes that it has started. The nodes require a token that is generated
-for this run.
+Start a head and a second node, submit a matrix and then its report, print the output of both jobs, and end
+the nodes. The nodes require a token, which is generated for this run.
 """
 
 import argparse
@@ -50,7 +49,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def cluster() -> Iterator[tuple[str, dict[str, str]]]:
-    """Two nodes of one core; yields the address of the jobs server and the environment with the token."""
+    """Run two nodes of one core; yield the address of the jobs server and the environment with the token."""
     folder = Path(tempfile.mkdtemp(prefix="aptool-"))
     environment = os.environ | {
         "RAY_AUTH_MODE": "token",
@@ -84,7 +83,7 @@ def cluster() -> Iterator[tuple[str, dict[str, str]]]:
 def start_node(
     role: list[str], number: int, folder: Path, environment: dict[str, str]
 ) -> "subprocess.Popen[bytes]":
-    """Start a node as a child of this process, and waits until it is up."""
+    """Start a node as a child of this process, and wait until it is up."""
     log = folder / f"node{number}.log"
     # Two nodes on one machine need separate port ranges.
     first = 21000 + 1000 * number
@@ -112,7 +111,7 @@ def start_node(
 
 
 def ray_command() -> list[str]:
-    """Ray's command in the environment of this Python."""
+    """The command line of Ray in this Python environment."""
     return [sys.executable, "-m", "ray.scripts.scripts"]
 
 

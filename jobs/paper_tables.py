@@ -1,4 +1,4 @@
-"""The paper's tables 3 to 5 with our results: ``python jobs/paper_tables.py FOLDER``.
+"""Compare results with tables 3 to 5 of the paper: ``python jobs/paper_tables.py FOLDER``.
 
 FOLDER is the output of ``aptool matrix jobs/reproduce.toml``; the tables also go to its ``paper.md``.
 """
@@ -11,11 +11,11 @@ import click
 
 from aptool.cli.tables import print_table
 from aptool.documents import read_json
-from aptool.evaluation.power import mean_and_sd
+from aptool.evaluation.significance import mean_and_sd
 from aptool.formats.location import location
 from aptool.reporting.html import markdown_table
 
-# A mean over seeds that misses the paper's value by at most this is "close".
+# Largest difference of the mean over seeds from the paper's value that counts as "close".
 CLOSE = 0.01
 
 # The systems that the paper cites, by the names of their presets.
@@ -35,7 +35,7 @@ class PaperTable(NamedTuple):
 
     Attributes:
         title: number and data set.
-        collections: names of the collections that the table is about.
+        collections: names of the collections of the table.
         columns: split and measure of each column.
         systems: values of each system in the order of the columns, by its preset without ``-paper``.
     """
@@ -128,7 +128,7 @@ def paper_names(systems: Iterable[tuple[str | None, str]]) -> dict[str, str]:
 
 
 def whole_table(table: PaperTable, results: Sequence[Result]) -> list[list[str]]:
-    """The rows of a table of the paper, titles first: its values, then ours on every split."""
+    """A header and the rows of a table: the values of the paper, then the results on every split."""
     names = paper_names((result.preset, result.system) for result in results)
     groups = by_system(result for result in results if result.published in table.collections)
     splits = dict.fromkeys(group[0].split for group in groups)

@@ -8,17 +8,17 @@ from typing import NamedTuple
 import pytest
 from hypothesis import settings
 
-# A slow machine is no failure, and the examples are the same each time.
+# Without deadlines, since machines may be slow, and with the same examples in each run.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
-# Test processes run side by side, one on each core; none should claim the others' before a test asks for it.
+# Tests run in one process per core, so each process uses one thread by default.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is first imported, by whatever it is
+os.environ["TRITON_INTERPRET"] = "1"  # read at the first import of Triton
 
 
 class Finished(NamedTuple):
-    """How a command ended; its output line by line."""
+    """Exit code and output lines of a command."""
 
     code: int
     out: list[str]
@@ -27,7 +27,7 @@ class Finished(NamedTuple):
 
 @pytest.fixture
 def aptool(monkeypatch, capsys):
-    """Runs the real command in this process."""
+    """Run a command of aptool in this process."""
     from aptool.cli.main import main
 
     def run(*arguments: object) -> Finished:
@@ -43,7 +43,7 @@ def aptool(monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def collection_folder(tmp_path_factory) -> Path:
-    """The tiny collection: 40 questions to train on, 20 in dev and in test, 6 candidates each. Read only."""
+    """The tiny collection: 40 training questions, 20 in dev and in test, 6 candidates each. Read only."""
     from tiny import labelled_pools
 
     from aptool.formats.collection import CollectionWriter
@@ -119,23 +119,23 @@ def s3_server():
 
 @pytest.fixture
 def s3_at(monkeypatch):
-    """Directs this process, and those that it starts, to an S3 server or a proxy before it."""
+    """Direct this process and its child processes to an S3 server or a proxy."""
     import s3
 
-    from aptool.formats import stores
+    from aptool.formats.location import bucket_store
 
     def direct(url):
         for name, value in {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
             monkeypatch.setenv(name, value)
-        stores.bucket_store.cache_clear()
+        bucket_store.cache_clear()
 
     yield direct
-    stores.bucket_store.cache_clear()
+    bucket_store.cache_clear()
 
 
 @pytest.fixture
 def bucket(s3_server, s3_at):
-    """The URL of a bucket of its own."""
+    """The URL of a new bucket."""
     import s3
 
     s3_at(s3_server)
@@ -144,7 +144,7 @@ def bucket(s3_server, s3_at):
 
 @pytest.fixture(scope="session")
 def google_server(s3_server):
-    """A server on loopback that speaks Google's API."""
+    """A server on loopback with the API of Google Cloud Storage."""
     import other_stores
 
     with other_stores.google(s3_server) as url:
@@ -162,13 +162,13 @@ def azure_server():
 
 @pytest.fixture
 def bucket_on(request, monkeypatch):
-    """Makes a bucket of its own on ``s3``, ``gs`` or ``az``, and directs this process there."""
+    """Create a bucket on ``s3``, ``gs`` or ``az``, and direct this process to its server."""
     import secrets
 
     import other_stores
     import s3
 
-    from aptool.formats import stores
+    from aptool.formats.location import bucket_store
 
     def make(scheme):
         if scheme == "s3":
@@ -183,16 +183,16 @@ def bucket_on(request, monkeypatch):
             other_stores.new_container(url, name)
         for variable, value in variables.items():
             monkeypatch.setenv(variable, value)
-        stores.bucket_store.cache_clear()
+        bucket_store.cache_clear()
         return f"{scheme}://{name}"
 
     yield make
-    stores.bucket_store.cache_clear()
+    bucket_store.cache_clear()
 
 
 @pytest.fixture
 def s3_proxy(s3_server, bucket, s3_at):
-    """A proxy before the server with the bucket; see ``s3.Proxy``."""
+    """A proxy of the server of ``bucket``; see ``s3.Proxy``."""
     import s3
 
     with s3.proxy(s3_server) as started:

@@ -1,34 +1,35 @@
-"""Ways for a program of a test to end itself with SIGKILL at a given point."""
+"""Functions by which a test program kills itself with SIGKILL at a given point."""
 
+import itertools
 import os
 import signal
 
 
-def die(*arguments, **more):
+def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die_after(calls, function):
-    """The function, which may be called so many times."""
-    left = iter(range(calls))
+    """Wrap a function so that the process dies at call number ``calls`` + 1."""
+    counter = itertools.count()
 
-    def called(*arguments, **more):
-        if next(left, None) is None:
+    def wrapped(*args, **kwargs):
+        if next(counter) == calls:
             die()
-        return function(*arguments, **more)
+        return function(*args, **kwargs)
 
-    return called
+    return wrapped
 
 
-def complete_never():
-    """The upload of a run file has all its bytes, but is not completed."""
+def die_before_completing_uploads():
+    """Patch obstore so that the process dies after all bytes of an upload, before its completion."""
     import obstore
 
     open_writer = obstore.open_writer
 
-    class Uncompleted:
-        def __init__(self, *arguments, **more):
-            self.writer = open_writer(*arguments, **more)
+    class IncompleteUpload:
+        def __init__(self, *args, **kwargs):
+            self.writer = open_writer(*args, **kwargs)
 
         def __enter__(self):
             return self.writer
@@ -37,4 +38,4 @@ def complete_never():
             self.writer.flush()
             die()
 
-    obstore.open_writer = Uncompleted
+    obstore.open_writer = IncompleteUpload

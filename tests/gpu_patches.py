@@ -1,6 +1,6 @@
-"""What torch says about the tensors of simulated GPUs, and copies between host and GPU.
+"""Patches of torch for simulated GPUs: the devices of tensors, and copies between host and GPU.
 
-``SimulatedGpu`` sees the operations on tensors; these are not operations, or say more than one does.
+The dispatcher does not show ``SimulatedGpu`` these functions, or shows them without the needed details.
 """
 
 import functools
@@ -17,10 +17,7 @@ CPU = torch.device("cpu")
 
 
 class Patches:
-    """Where a tensor says it is, and copies from side to side: operations do not show these.
-
-    Attributes of ``torch`` and ``torch.Tensor`` are replaced while the simulation is on.
-    """
+    """Replaced attributes of ``torch`` and ``torch.Tensor`` during the simulation."""
 
     CREATE = (
         *("arange", "zeros", "ones", "empty", "full", "eye", "rand", "randn", "randint", "randperm"),
@@ -49,17 +46,17 @@ class Patches:
             self._replace(T, name, self._creates(getattr(T, name)))
         self.real = {name: getattr(T, name) for name in ("to", "numpy", "__array__", "tolist", "new_tensor")}
         self._replace(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
-        self._replace(T, "device", property(lambda one: _device(gpu.place(one))))
+        self._replace(T, "device", property(lambda tensor: _device(gpu.gpu_of(tensor))))
         self._replace(T, "is_cuda", property(gpu.holds))
-        self._replace(T, "is_cpu", property(lambda one: not gpu.holds(one)))
-        self._replace(T, "get_device", lambda one: gpu.place(one) if gpu.holds(one) else -1)
+        self._replace(T, "is_cpu", property(lambda tensor: not gpu.holds(tensor)))
+        self._replace(T, "get_device", lambda tensor: gpu.gpu_of(tensor) if gpu.holds(tensor) else -1)
         self._replace(T, "to", _unbound(self._to))
-        self._replace(T, "cpu", lambda one: self._move(one, None, None))
-        self._replace(T, "cuda", lambda one, *more: self._move(one, 0, None))
-        self._replace(T, "numpy", lambda one, *more, **options: self._numpy("numpy", one, *more, **options))
-        self._replace(T, "__array__", lambda one, *more: self._numpy("__array__", one, *more))
+        self._replace(T, "cpu", lambda tensor: self._move(tensor, None, None))
+        self._replace(T, "cuda", lambda tensor, *args: self._move(tensor, 0, None))
+        self._replace(T, "numpy", _unbound(functools.partial(self._numpy, "numpy")))
+        self._replace(T, "__array__", _unbound(functools.partial(self._numpy, "__array__")))
         self._replace(T, "pin_memory", _unbound(self._pin))
-        self._replace(T, "is_pinned", lambda one: storage_of(one)._cdata in self.pinned)
+        self._replace(T, "is_pinned", lambda tensor: storage_of(tensor)._cdata in self.pinned)
         self._replace(T, "tolist", _unbound(self._tolist))
         self._replace(T, "new_tensor", _unbound(self._new_tensor))
 
@@ -67,13 +64,13 @@ class Patches:
         self.depth -= 1
         if self.depth:
             return
-        for place, name, value in reversed(self.replaced):
-            delattr(place, name) if value is None else setattr(place, name, value)
+        for owner, name, value in reversed(self.replaced):
+            delattr(owner, name) if value is None else setattr(owner, name, value)
         self.replaced.clear()
 
-    def _replace(self, place, name, value):
-        self.replaced.append((place, name, vars(place).get(name)))
-        setattr(place, name, value)
+    def _replace(self, owner, name, value):
+        self.replaced.append((owner, name, vars(owner).get(name)))
+        setattr(owner, name, value)
 
     def _creates(self, create):
         @functools.wraps(create)
@@ -92,66 +89,66 @@ class Patches:
             if not _is_cuda(kwargs.get("device")):
                 return create(*args, **kwargs)
             self.gpu.wait("copy to the device")
-            with self.gpu.silence():
+            with self.gpu.untracked():
                 return self.gpu.take(create(*args, **{**kwargs, "device": "cpu"}), _number(kwargs["device"]))
 
         return created
 
-    def _to(self, one, *args, **kwargs):
+    def _to(self, tensor, *args, **kwargs):
         other = args[0] if args and isinstance(args[0], torch.Tensor) else kwargs.get("other")
         if other is not None:
-            return self._move(one, self.gpu.place(other), other.dtype)
+            return self._move(tensor, self.gpu.gpu_of(other), other.dtype)
         copy = kwargs.pop("copy", False)
         device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
-        there = self.gpu.place(one) if device is None else _number(device)
-        return self._move(one, there, dtype, non_blocking, copy)
+        target = self.gpu.gpu_of(tensor) if device is None else _number(device)
+        return self._move(tensor, target, dtype, non_blocking, copy)
 
-    def _move(self, one, there, dtype, non_blocking=False, copy=False):
+    def _move(self, tensor, target, dtype, non_blocking=False, copy=False):
         gpu = self.gpu
-        dtype = dtype or one.dtype
-        here = gpu.place(one)
-        if here == there:
-            return self.real["to"](one, dtype=dtype, copy=copy)
-        if here is None and not (non_blocking and one.is_pinned()):
+        dtype = dtype or tensor.dtype
+        source = gpu.gpu_of(tensor)
+        if source == target:
+            return self.real["to"](tensor, dtype=dtype, copy=copy)
+        if source is None and not (non_blocking and tensor.is_pinned()):
             gpu.wait("copy to the device")
-        elif there is None and not non_blocking:
+        elif target is None and not non_blocking:
             gpu.wait("copy to the host")
         gpu.launches += 1
-        with gpu.silence():
-            moved = self.real["to"](one, dtype=dtype, copy=True)
-        return moved if there is None else gpu.take(moved, there)
+        with gpu.untracked():
+            moved = self.real["to"](tensor, dtype=dtype, copy=True)
+        return moved if target is None else gpu.take(moved, target)
 
-    def _pin(self, one):
-        if self.gpu.holds(one):
+    def _pin(self, tensor):
+        if self.gpu.holds(tensor):
             raise RuntimeError("cannot pin a tensor that is not on the host")
-        with self.gpu.silence():
-            pinned = one.clone()
+        with self.gpu.untracked():
+            pinned = tensor.clone()
         self.pinned[storage_of(pinned)._cdata] = StorageWeakRef(storage_of(pinned))
         return pinned
 
-    def _numpy(self, name, one, *args, **kwargs):
-        if self.gpu.holds(one):
+    def _numpy(self, name, tensor, *args, **kwargs):
+        if self.gpu.holds(tensor):
             raise TypeError(f"can't convert cuda:0 device type tensor to numpy, at {line_of_aptool()}")
-        with self.gpu.silence():
-            return self.real[name](one, *args, **kwargs)
+        with self.gpu.untracked():
+            return self.real[name](tensor, *args, **kwargs)
 
-    def _tolist(self, one):
-        if self.gpu.holds(one):
+    def _tolist(self, tensor):
+        if self.gpu.holds(tensor):
             self.gpu.wait("tolist")
-        with self.gpu.silence():
-            return self.real["tolist"](one)
+        with self.gpu.untracked():
+            return self.real["tolist"](tensor)
 
-    def _new_tensor(self, one, *args, **kwargs):
-        with self.gpu.silence():
-            created = self.real["new_tensor"](one, *args, **kwargs)
-        if self.gpu.holds(one):
+    def _new_tensor(self, tensor, *args, **kwargs):
+        with self.gpu.untracked():
+            created = self.real["new_tensor"](tensor, *args, **kwargs)
+        if self.gpu.holds(tensor):
             self.gpu.wait("copy to the device")
-            self.gpu.take(created, self.gpu.place(one))
+            self.gpu.take(created, self.gpu.gpu_of(tensor))
         return created
 
 
 def _unbound(method):
-    """A bound method as a plain function, which a class binds to its own instances."""
+    """Wrap a bound method in a function, which a class can bind to its instances."""
     return lambda *args, **kwargs: method(*args, **kwargs)
 
 
@@ -166,7 +163,7 @@ def _is_cuda(device):
 
 
 def _number(device):
-    """The number of a GPU; None for the host."""
+    """The number of a GPU; None for the CPU."""
     return (torch.device(device).index or 0) if _is_cuda(device) else None
 
 

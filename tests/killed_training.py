@@ -1,6 +1,6 @@
-"""A process that runs `aptool train` and kills itself with SIGKILL before or after a given call.
+"""A program that runs `aptool train` and kills itself with SIGKILL before or after a given call.
 
-Arguments: MODULE:FUNCTION, before or after, the number of the call, and then those of `aptool`.
+Arguments: MODULE:FUNCTION, ``before`` or ``after``, the number of the call, and the arguments of `aptool`.
 """
 
 import importlib
@@ -15,16 +15,16 @@ def kill_at(target: str, when: str, call: int) -> None:
     module = importlib.import_module(module_name)
     function, calls = getattr(module, name), itertools.count(1)
 
-    def killed(*given, **named):
-        last = next(calls) == call
-        if last and when == "before":
+    def wrapped(*args, **kwargs):
+        is_last = next(calls) == call
+        if is_last and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        result = function(*given, **named)
-        if last:
+        result = function(*args, **kwargs)
+        if is_last:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    setattr(module, name, killed)
+    setattr(module, name, wrapped)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tiny pretrained networks with random weights, built here: nothing is downloaded."""
+"""Tiny pretrained networks with random weights."""
 
 import os
 from pathlib import Path
@@ -11,10 +11,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
-from aptool.models.initialization import Corpus
+from aptool.models.initialization import TrainingTexts
 
 REASON = "these tests need the extra transformers"
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a name that is not a folder is not looked up
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # names are not looked up on the hub
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # "river" and "bridge" are not in the vocabulary: they are two pieces each.
@@ -25,7 +25,7 @@ WORDS = (
 IDS = {word: number for number, word in enumerate((*SPECIAL_TOKENS, *WORDS))}
 
 SYSTEMS = ("ap-minilm", "maxsim-minilm", "mean-maxsim-minilm", "mean-minilm", "cross-minilm")
-# Small, quick and certain to beat random order, whatever the presets are.
+# Options of a small system that trains fast and ranks better than random.
 QUICK = (
     *("text.max_question_tokens=12", "text.max_answer_tokens=20"),
     *("training.epochs=3", "training.minibatch=8", "training.learning_rate=0.01", "training.warmup=0.1"),
@@ -39,7 +39,7 @@ QUICK = (
 
 
 def piece_tokenizer() -> Tokenizer:
-    """WordPiece with the special tokens of BERT."""
+    """A WordPiece tokenizer with the special tokens of BERT."""
     tokenizer = Tokenizer(models.WordPiece(IDS, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -52,7 +52,7 @@ def piece_tokenizer() -> Tokenizer:
 
 
 def write_network(folder: Path, layers: int = 2, size: int = 16, positions: int = 64) -> Path:
-    """A BERT in the layout of the Hugging Face hub."""
+    """Write a BERT in the layout of the Hugging Face hub."""
     transformers = pytest.importorskip("transformers", reason=REASON)
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -68,7 +68,7 @@ def write_network(folder: Path, layers: int = 2, size: int = 16, positions: int 
 
 
 def write_with_tokenizer(folder: Path, model) -> Path:
-    """Writes any network for these words, in the layout of the hub."""
+    """Write a network and the tokenizer in the layout of the Hugging Face hub."""
     import transformers
 
     transformers.logging.disable_progress_bar()
@@ -82,7 +82,7 @@ def write_with_tokenizer(folder: Path, model) -> Path:
 
 
 def cross_encoder(network, folder, labels, **options):
-    """A cross-encoder of sentence-transformers over a network, written into a folder."""
+    """Write a cross-encoder of sentence-transformers over a network."""
     import sentence_transformers as library
 
     torch.manual_seed(3)
@@ -92,7 +92,7 @@ def cross_encoder(network, folder, labels, **options):
 
 
 def colbert(network, folder, **options):
-    """A ColBERT of sentence-transformers over a network, written into a folder."""
+    """Write a ColBERT model of sentence-transformers over a network."""
     import sentence_transformers as library
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
@@ -112,7 +112,7 @@ def colbert(network, folder, **options):
 
 
 def corpus(texts, seed=0, longest=40):
-    """Ids of random texts of at least three pieces."""
+    """Ids of random texts of at least three tokens."""
     generator = np.random.default_rng(seed)
     return [generator.integers(5, 30, size=generator.integers(3, longest)).tolist() for _ in range(texts)]
 
@@ -125,7 +125,7 @@ def initialized(system, network, *more):
     """A system before training, in evaluation mode, and its tokenizer."""
     recipe = network_recipe(system, network, *more)
     torch.manual_seed(1)
-    initial = initialize(recipe, Corpus([], lambda: iter(()), 0))
+    initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
     ranker = build_ranker(initial.recipe, *initial.spec)
     initial.load_weights(ranker)
     return ranker.eval(), initial.tokenizer

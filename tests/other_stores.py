@@ -1,9 +1,8 @@
-"""Google Cloud Storage and Azure on loopback, for tests.
+"""Google Cloud Storage and Azure on loopback.
 
-Azure is Azurite, where it is installed: ``npm install azurite``, and its programs on the ``PATH``. No server
-at hand has all that Google's XML API has: it is the S3 server behind a proxy that adds generations, which
-take the place of ETags in conditional requests, and an error for what is deleted and not there. Requests
-and answers are otherwise the same by Google's design.
+Azure is Azurite, if it is installed: ``npm install azurite``, with its programs on the ``PATH``. Google Cloud
+Storage is the S3 server behind a proxy, because the two APIs are almost equal. The proxy adds generations,
+which replace ETags in conditional requests, and an error for deleting a missing object.
 """
 
 import base64
@@ -29,17 +28,17 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 
 
 def google_variables(url):
-    """The environment that directs to a server instead of Google's."""
+    """Environment variables that direct to a server instead of Google Cloud Storage."""
     return {"GOOGLE_BASE_URL": url, "GOOGLE_BEARER_TOKEN": "test"}
 
 
 def azure_variables(url):
-    """The environment that directs to Azurite."""
+    """Environment variables that direct to Azurite."""
     return {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": url}
 
 
 class AsGoogle(s3.PassOn):
-    """Passes a request of Google's XML API on to an S3 server."""
+    """Forwards a request of Google's XML API to an S3 server."""
 
     generations: dict[str, int]
     numbers = itertools.count(1)
@@ -47,7 +46,7 @@ class AsGoogle(s3.PassOn):
     def forward(self, body):
         """See ``s3.PassOn``."""
         parts = urlsplit(self.path)
-        # The client writes "%2D" for "-", which the S3 server does not read.
+        # The client writes "%2D" for "-", which the S3 server does not decode.
         self.path = parts._replace(path=quote(unquote(parts.path))).geturl()
         writes = self.command == "PUT" and not parts.query
         completes = self.command == "POST" and "uploadId" in parts.query
@@ -55,8 +54,8 @@ class AsGoogle(s3.PassOn):
             return self._with_generation(parts.path, *super().forward(body))
         with self.server.lock:
             now = self.generations.get(parts.path, 0)
-            wanted = self.headers.get("x-goog-if-generation-match")
-            if wanted is not None and int(wanted) != now:
+            expected = self.headers.get("x-goog-if-generation-match")
+            if expected is not None and int(expected) != now:
                 return 412, [], b"<Error><Code>PreconditionFailed</Code></Error>"
             if self.command == "DELETE" and not parts.query:
                 if not now:
@@ -73,7 +72,7 @@ class AsGoogle(s3.PassOn):
 
 @contextmanager
 def google(s3_url):
-    """A proxy that speaks Google's XML API."""
+    """A proxy with Google's XML API."""
     handler = type("Handler", (AsGoogle,), {"generations": {}})
     with s3.proxy(s3_url, handler) as started:
         yield started.url
@@ -81,7 +80,7 @@ def google(s3_url):
 
 @contextmanager
 def azurite():
-    """The URL of Azurite in a process of its own; skips where it is not installed."""
+    """Start Azurite in a child process and yield its URL; skip the test if it is not installed."""
     program = shutil.which("azurite-blob")
     if program is None:
         pytest.skip("Azurite is not on the PATH: npm install azurite")
@@ -109,7 +108,7 @@ def azurite():
 
 
 def new_container(url, name):
-    """Makes a container by a request that is signed with the account's key."""
+    """Create a container by a request that is signed with the key of the account."""
     headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
     signed = "PUT" + "\n" * 12 + "".join(f"{key}:{value}\n" for key, value in headers.items())
     signed += f"/{ACCOUNT}/{ACCOUNT}/{name}\nrestype:container"

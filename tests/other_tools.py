@@ -19,7 +19,7 @@ def tsv(path, rows):
 
 
 def write_files(folder):
-    """Writes them into ``folder``."""
+    """Write the files to ``folder``."""
     entries = [{"_id": name, "title": "", "text": text} for name, text in DOCUMENTS.items()]
     queries = [{"_id": name, "text": text} for name, text in QUERIES.items()]
     judged = [("query-id", "corpus-id", "score"), *QRELS]

@@ -1,4 +1,4 @@
-"""Tiny versions of the systems that the paper compares with, of which every one is a preset."""
+"""Tiny versions of the presets of published systems."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.text.tokenizer import Tokens
 
-# What makes each preset small; the first of each needs the loss that its similarity is made for.
+# Options that make each preset small, and the loss that suits its similarity.
 SMALL = {
     "feng-2015": ("encoder.features=16", "training.margin=0.1"),
     "yang-2015": ("encoder.features=16", "training.loss=logistic"),
@@ -34,5 +34,5 @@ def published_ranker(system: str, words: int = 20, dim: int = 6, seed: int = 1, 
 
 
 def with_words(tokens: Tokens) -> Tokens:
-    """Tokens as of a tokenizer that identifies words: each is a word of its own."""
+    """Identify each token as a separate word."""
     return replace(tokens, words=tokens.ids.astype(np.int64))

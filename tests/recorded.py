@@ -1,4 +1,4 @@
-"""Messages, epochs and progress of long work, recorded for a test."""
+"""A recorder of messages, epochs and progress."""
 
 import logging
 from contextlib import contextmanager
@@ -9,13 +9,13 @@ from aptool.progress import Progress, use_progress
 class Recorded(Progress, logging.Handler):
     """Records log lines, epochs, names of tasks, and updates.
 
-    ``messages`` are lines, ``epochs`` entries of a history, ``updates`` (done, total, unit, detail).
+    ``messages`` has lines, ``epochs`` entries of a history, ``updates`` tuples (done, total, unit, detail).
     """
 
     def __init__(self, on_epoch=lambda entry: None):
         logging.Handler.__init__(self, logging.INFO)
         self.messages, self.epochs, self.tasks, self.updates = [], [], [], []
-        self.updates_of = {}  # by the name of the task
+        self.updates_of = {}  # by task
         self._on_epoch = on_epoch
 
     @contextmanager
@@ -39,14 +39,14 @@ class Recorded(Progress, logging.Handler):
 
 @contextmanager
 def recorded(on_epoch=lambda entry: None):
-    """Records everything while the block runs; ``on_epoch`` is called with each epoch's entry."""
-    found, logger = Recorded(on_epoch), logging.getLogger("aptool")
+    """Record while the block runs; ``on_epoch`` is called with the entry of each epoch."""
+    recorder, logger = Recorded(on_epoch), logging.getLogger("aptool")
     level = logger.level
-    logger.addHandler(found)
+    logger.addHandler(recorder)
     logger.setLevel(logging.INFO)
     try:
-        with use_progress(found):
-            yield found
+        with use_progress(recorder):
+            yield recorder
     finally:
-        logger.removeHandler(found)
+        logger.removeHandler(recorder)
         logger.setLevel(level)

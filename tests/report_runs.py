@@ -1,4 +1,4 @@
-"""A folder of runs for reports: a small collection whose texts would be markup if they were not escaped."""
+"""A folder of runs for reports, on a small collection with markup in texts and ids."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ seeds = [0, 1]
 """
 
 
-class Made(NamedTuple):
+class ReportRuns(NamedTuple):
     runs: Path
     collection: Path
 
@@ -63,13 +63,13 @@ def nasty_pools() -> list[LabelledPool]:
     texts = [*NASTY.values(), "the river near the bridge is silver"]
     pools = []
     for number, (question_id, text) in enumerate(NASTY.items()):
-        names = [f"<b>{number}-{place}</b>" for place in range(len(texts))]
+        names = [f"<b>{number}-{index}</b>" for index in range(len(texts))]
         pools.append(LabelledPool(question_id, text, names, texts, {names[number]: 1, "not-in-the-pool": 1}))
     return pools
 
 
-def make_runs(folder: Path) -> Made:
-    """Runs every system with two seeds by `aptool matrix`."""
+def make_runs(folder: Path) -> ReportRuns:
+    """Run `aptool matrix` with every system and two seeds."""
     collection = folder / "collection"
     with CollectionWriter(collection, name=NAME, source="made for tests") as writer:
         writer.add_split("train", labelled_pools("train", 40))
@@ -86,35 +86,35 @@ def make_runs(folder: Path) -> Made:
     (folder / "table.toml").write_text(table, encoding="utf-8")
     command = ["matrix", str(folder / "table.toml"), "--output", str(folder / "runs")]
     CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
-    return Made(folder / "runs", collection)
+    return ReportRuns(folder / "runs", collection)
 
 
-def make_report(made: Made, page: Path, *more: str) -> Path:
-    command = ["report", str(made.runs), "--collection", str(made.collection), "--output", str(page), *more]
-    with patch.object(sys, "argv", ["aptool", "report", str(made.runs)]):  # the page shows the command
+def make_report(runs: ReportRuns, page: Path, *more: str) -> Path:
+    command = ["report", str(runs.runs), "--collection", str(runs.collection), "--output", str(page), *more]
+    with patch.object(sys, "argv", ["aptool", "report", str(runs.runs)]):  # the page shows the command
         CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
     return page
 
 
 def rankings(run: Path) -> dict[str, list[str]]:
-    """Answer ids by question, in the order of a run file's lines."""
-    found: dict[str, list[str]] = {}
+    """Answer ids by question, in the order of a run file."""
+    by_question: dict[str, list[str]] = {}
     for line in run.read_text(encoding="utf-8").splitlines():
         question, _, answer, *_ = line.split()
-        found.setdefault(question, []).append(answer)
-    return found
+        by_question.setdefault(question, []).append(answer)
+    return by_question
 
 
 def relevant_answers(collection: Path) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    by_question: dict[str, set[str]] = {}
     for line in (collection / "test.qrels").read_text(encoding="utf-8").splitlines():
         question, _, answer, relevance = line.split()
         if int(relevance) > 0:
-            found.setdefault(question, set()).add(answer)
-    return found
+            by_question.setdefault(question, set()).add(answer)
+    return by_question
 
 
 def decoded(text: str) -> np.ndarray:
-    """Weights as decoded by the page."""
+    """Decode weights as the page does."""
     triples = np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(-1, 3).astype(int)
     return (triples @ [1 << 16, 1 << 8, 1]) / ((1 << 24) - 1)

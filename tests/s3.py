@@ -22,7 +22,7 @@ CREDENTIALS = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 
-# moto's server. By itself it compares and writes in two steps, between which another request may write.
+# moto's server. It compares and writes in two steps, between which another request could write.
 SERVER = """
 import io, sys, threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -33,7 +33,7 @@ application, lock = DomainDispatcherApplication(create_backend_app), threading.L
 def serve(environment, start):
     if environment["REQUEST_METHOD"] != "PUT":
         return application(environment, start)
-    # Read before the lock is taken: a client that pauses in the middle of a request must not stop the others.
+    # Read before locking, so that a client that pauses during a request does not block other clients.
     chunked = environment.get("wsgi.input_terminated")
     content = environment["wsgi.input"].read(-1 if chunked else int(environment.get("CONTENT_LENGTH") or 0))
     with lock:
@@ -44,19 +44,19 @@ run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
 
 
 def is_installed():
-    """Whether the server and the client are."""
+    """Whether the server and the client are installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("moto", "obstore"))
 
 
 def require():
-    """Skips a test where the server or the client is not installed."""
+    """Skip a test if the server or the client is not installed."""
     if not is_installed():
         pytest.skip("moto or obstore is not installed")
 
 
 @contextmanager
 def server():
-    """The URL of an S3 server in a process of its own."""
+    """Start an S3 server in a child process and yield its URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -83,14 +83,14 @@ def server():
 
 
 def new_bucket(url, name=None):
-    """Makes a bucket and returns its URL."""
+    """Create a bucket and return its URL."""
     name = name or f"bucket-{secrets.token_hex(4)}"
     put_empty(f"{url}/{name}")
     return f"s3://{name}"
 
 
 def put_empty(url):
-    """Makes a bucket, or an empty object in one, such as other tools make to mark a folder."""
+    """Create a bucket, or an empty object in it, such as the folder marker of other tools."""
     request = urllib.request.Request(url, method="PUT")
     request.add_header(
         "Authorization", "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, Signature=x"
@@ -99,7 +99,7 @@ def put_empty(url):
 
 
 class Proxy(http.server.ThreadingHTTPServer):
-    """Passes requests on to an S3 server.
+    """Forwards requests to an S3 server.
 
     Attributes:
         bytes_read: bytes of objects that were sent to the client.
@@ -137,7 +137,7 @@ def proxy(server_url, handler=None):
 
 
 class PassOn(http.server.BaseHTTPRequestHandler):
-    """Passes one request on."""
+    """Forwards one request."""
 
     protocol_version = "HTTP/1.1"
 
@@ -162,7 +162,7 @@ class PassOn(http.server.BaseHTTPRequestHandler):
         return self._answer(*answer)
 
     def forward(self, body):
-        """Status, headers and content of the server's answer."""
+        """Status, headers and content of the response of the server."""
         connection = http.client.HTTPConnection(self.server.backend, timeout=60)
         try:
             connection.request(self.command, self.path, body=body, headers=dict(self.headers))

@@ -1,15 +1,15 @@
-"""GPUs that are simulated: CPU tensors that say they are on ``cuda:0``, with a GPU's rules and a GPU's waits.
+"""Simulated GPUs: CPU tensors that report the device ``cuda:0``, with the errors and the waits of CUDA.
 
     with SimulatedGpu() as gpu:
         scorer = Scorer(ranker.to("cuda"), device="cuda")
         scorer.score(...)
     gpu.waits, gpu.launches, gpu.peak_bytes
 
-Everything is computed on the CPU; a storage that was created on, or copied to, a GPU belongs to it. An
-operation on tensors of both sides, or of two GPUs, raises ``DeviceMismatchError`` where CUDA would raise.
-Operations that make the host wait for the device are counted under the line of aptool that they come from, as
-ATen's sources say: ``item`` and whatever calls it, copies to the host, copies from memory that is not pinned,
-results whose size depends on values. Launches are counted roughly: one for most operations, none for views.
+The CPU computes everything. A storage that was created on a GPU, or copied to it, belongs to that GPU. An
+operation on tensors of host and GPU, or of two GPUs, raises ``DeviceMismatchError`` where CUDA would raise.
+Operations that make the host wait for the device are counted per line of aptool, according to ATen's sources:
+``item`` and its callers, copies to the host, copies from memory that is not pinned, and results whose size
+depends on values. Launches are approximate: one for most operations, none for views.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 aten = torch.ops.aten
 
-# Launches of operations that have several, from reading ATen's sources.
+# Operations with several launches, according to ATen's sources.
 LAUNCHES = {
     "nonzero": 3,
     "_unique2": 8,
@@ -40,45 +40,45 @@ LAUNCHES = {
     "_embedding_bag": 2,
     "lstm": 40,
 }
-# These launch nothing.
+# Operations without a launch.
 FREE = {
     *("detach", "empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "alias", "values"),
     *("_local_scalar_dense", "is_same_size", "_sparse_coo_tensor_with_dims_and_tensors", "_values"),
     *("_indices", "indices"),
 }
-# Operations on devices of both sides that CUDA takes: copies, and those that index with host tensors.
+# Operations that may mix host and GPU: copies, and indexing with host tensors.
 COPIES = {aten.copy_.default, aten._to_copy.default, aten.set_.source_Tensor}
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
 SIZED_BY_VALUES = {"_coalesce", "unique_consecutive", "_unique2", "unique_dim", "nonzero", "masked_select"}
-WHOLE = {aten.lstm.input}  # cuDNN's, in one piece
-# What CUDA refuses, whatever the dtype and mode, while sums have to be repeatable.
-NOT_REPEATABLE = {
+UNDIVIDED = {aten.lstm.input}  # one kernel of cuDNN
+# Operations that CUDA refuses for any dtype in deterministic mode.
+NONDETERMINISTIC = {
     *("histc", "put_", "put", "kthvalue", "median", "nanmedian", "grid_sampler_2d_backward", "max_unpool2d"),
     *("nll_loss2d_forward", "_ctc_loss_backward", "avg_pool3d_backward", "reflection_pad1d_backward"),
     *("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "adaptive_max_pool2d_backward"),
     *("upsample_linear1d_backward", "upsample_bilinear2d_backward", "upsample_bicubic2d_backward"),
 }
-EMBEDDING_MAX = 2  # a mode of embedding_bag
+EMBEDDING_MAX = 2  # the mode ``max`` of embedding_bag
 
 
 class DeviceMismatchError(RuntimeError):
-    """Tensors of both sides in one operation."""
+    """An operation on tensors of several devices."""
 
 
 class SimulatedGpu(TorchDispatchMode):
-    """See the module.
+    """Context manager that simulates GPUs; see the module.
 
     Attributes:
-        waits: (what, where) -> how many times the host waited.
-        launches: kernels that were started.
-        peak_bytes: the most memory in use at one time.
+        waits: number of waits of the host by (operation, line of aptool).
+        launches: number of launched kernels.
+        peak_bytes: peak memory of all GPUs.
     """
 
     def __init__(self):
         super().__init__()
-        self._here = {}  # address of each storage on a GPU -> (a weak reference, bytes, number of the GPU)
+        self._storages = {}  # address of each storage on a GPU -> (weak reference, bytes, number of the GPU)
         self._in_use = 0
-        self._silent = False
+        self._is_untracked = False
         self._creating = None  # number of the GPU that tensors are created on
         self._patches = Patches(self)
         self.reset()
@@ -100,42 +100,42 @@ class SimulatedGpu(TorchDispatchMode):
         return sum(self.waits.values())
 
     def report(self):
-        found = [f"{times:6} x {what:30} {where}" for (what, where), times in self.waits.most_common()]
-        return "\n".join([f"{self.launches} launches, {self.total_waits} waits", *found])
+        lines = [f"{times:6} x {what:30} {where}" for (what, where), times in self.waits.most_common()]
+        return "\n".join([f"{self.launches} launches, {self.total_waits} waits", *lines])
 
-    def place(self, tensor):
-        """The number of the GPU that a tensor is on; None for the host."""
-        kept = self._here.get(storage_of(tensor)._cdata)
-        return None if kept is None or kept[0].expired() else kept[2]
+    def gpu_of(self, tensor):
+        """The number of the GPU of a tensor; None for the host."""
+        entry = self._storages.get(storage_of(tensor)._cdata)
+        return None if entry is None or entry[0].expired() else entry[2]
 
     def holds(self, tensor):
-        return self.place(tensor) is not None
+        return self.gpu_of(tensor) is not None
 
     def take(self, tensor, number=0):
         storage = storage_of(tensor)
         if not self.holds(tensor):
-            self._forget_the_freed()
-            self._here[storage._cdata] = StorageWeakRef(storage), storage.nbytes(), number
+            self._remove_freed()
+            self._storages[storage._cdata] = StorageWeakRef(storage), storage.nbytes(), number
             self._in_use += storage.nbytes()
             self.peak_bytes = max(self.peak_bytes, self._in_use)
         return tensor
 
-    def _forget_the_freed(self):
-        for key in [key for key, (reference, *_) in self._here.items() if reference.expired()]:
-            self._in_use -= self._here.pop(key)[1]
+    def _remove_freed(self):
+        for key in [key for key, (reference, *_) in self._storages.items() if reference.expired()]:
+            self._in_use -= self._storages.pop(key)[1]
 
     def wait(self, what, times=1):
-        if not self._silent:
+        if not self._is_untracked:
             self.waits[what, line_of_aptool()] += times
 
     @contextmanager
-    def silence(self):
-        """Nothing inside is an operation of the GPU: a copy, or a kernel that is counted by itself."""
-        before, self._silent = self._silent, True
+    def untracked(self):
+        """Track no operations inside the block, such as those of a copy, which is counted as a whole."""
+        before, self._is_untracked = self._is_untracked, True
         try:
             yield
         finally:
-            self._silent = before
+            self._is_untracked = before
 
     @contextmanager
     def creating(self, number):
@@ -147,14 +147,14 @@ class SimulatedGpu(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-        places = [self.place(one) for one in tensors]
-        on_gpu = [place is not None for place in places]
-        numbers = {place for place in places if place is not None}
-        if self._silent or not (numbers or self._creating is not None):
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        gpus = [self.gpu_of(tensor) for tensor in tensors]
+        on_gpu = [gpu is not None for gpu in gpus]
+        numbers = set(gpus) - {None}
+        if self._is_untracked or not (numbers or self._creating is not None):
             return func(*args, **kwargs)
-        if func._can_decompose() and func not in WHOLE:
-            # In inference mode, operations that consist of others come whole.
+        if func._can_decompose() and func not in UNDIVIDED:
+            # In inference mode, composite operations arrive undivided.
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -164,34 +164,36 @@ class SimulatedGpu(TorchDispatchMode):
             self._check(func, name, args, tensors, on_gpu)
         if len(numbers) > 1 and func not in COPIES:
             raise DeviceMismatchError(f"{name} of GPUs {sorted(numbers)}, at {line_of_aptool()}")
-        if torch.are_deterministic_algorithms_enabled() and _not_repeatable(name, args, kwargs):
+        if torch.are_deterministic_algorithms_enabled() and _is_nondeterministic(name, args, kwargs):
             raise RuntimeError(f"{name} does not have a deterministic implementation, at {line_of_aptool()}")
         self._count(func, name, args, kwargs)
         number = min(numbers, default=self._creating)
-        with self.silence():
+        with self.untracked():
             result = func(*args, **kwargs)
         if func is not aten.copy_.default:
-            for one in tree_leaves(result):
-                if isinstance(one, torch.Tensor):
-                    self.take(one, number)
+            for tensor in tree_leaves(result):
+                if isinstance(tensor, torch.Tensor):
+                    self.take(tensor, number)
         return result
 
     def _check(self, func, name, args, tensors, on_gpu):
-        """Raises where CUDA would, for tensors of both sides."""
+        """Raise where CUDA would, for tensors of host and GPU."""
         if func in COPIES:
             self.wait("copy to the device" if self.holds(args[0]) else "copy to the host")
             return
-        others = [one for one, there in zip(tensors, on_gpu, strict=True) if not there]
+        on_host = [tensor for tensor, is_on_gpu in zip(tensors, on_gpu, strict=True) if not is_on_gpu]
         if name in INDEXING and self.holds(args[0]):
-            indices = [one for one in args[1] if one is not None]
-            if all(one.dim() == 0 or any(one is index for index in indices) for one in others):
+            indices = [index for index in args[1] if index is not None]
+            if all(tensor.dim() == 0 or any(tensor is index for index in indices) for tensor in on_host):
                 self.wait("index or value on the host")
                 return
         elementwise = torch.Tag.pointwise in func.tags or name in ("where", "masked_fill", "masked_fill_")
-        if (elementwise or name == "fill_") and all(one.dim() == 0 for one in others):
+        if (elementwise or name == "fill_") and all(tensor.dim() == 0 for tensor in on_host):
             return
-        sides = ", ".join(f"{'cuda' if self.holds(one) else 'cpu'} {tuple(one.shape)}" for one in tensors)
-        raise DeviceMismatchError(f"{name} of {sides}, at {line_of_aptool()}")
+        operands = ", ".join(
+            f"{'cuda' if self.holds(tensor) else 'cpu'} {tuple(tensor.shape)}" for tensor in tensors
+        )
+        raise DeviceMismatchError(f"{name} of {operands}, at {line_of_aptool()}")
 
     def _count(self, func, name, args, kwargs):
         if not (name in FREE or _is_view(func)):
@@ -207,15 +209,16 @@ class SimulatedGpu(TorchDispatchMode):
         elif name == "bincount":
             self.wait(name, 2)
         elif name in INDEXING:
-            masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8)]
+            indices = [index for index in args[1] if index is not None]
+            masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
             if masks:
                 self.wait("mask as index", len(masks))
         elif name in SIZED_BY_VALUES or torch.Tag.dynamic_output_shape in func.tags:
             self.wait(name)
 
 
-def _not_repeatable(name, args, kwargs):
-    """Whether CUDA refuses an operation whose sums have to be repeatable."""
+def _is_nondeterministic(name, args, kwargs):
+    """Whether CUDA refuses an operation in deterministic mode."""
     if name == "cumsum":
         return args[0].is_floating_point()
     if name == "bincount":
@@ -224,8 +227,10 @@ def _not_repeatable(name, args, kwargs):
         return args[4] == "prod"
     if name == "_embedding_bag_backward":
         return args[8] == EMBEDDING_MAX
-    return name in NOT_REPEATABLE
+    return name in NONDETERMINISTIC
 
 
 def _is_view(func):
-    return any(one.alias_info is not None and not one.alias_info.is_write for one in func._schema.returns)
+    return any(
+        value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns
+    )

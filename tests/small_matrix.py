@@ -1,4 +1,4 @@
-"""A matrix of six rows that takes seconds, and what it computes."""
+"""A matrix of six systems that takes seconds."""
 
 from tiny import options
 
@@ -33,11 +33,11 @@ TRIALS = 6
 
 def table(collection, *more):
     settings = {"qa_cnn": (), "ap_cnn": ("vectors.source=learned",), "ap_bilstm": ("training.dropout=0.2",)}
-    sets = {name: str([*options(name.replace("_", "-"), *given), *more]) for name, given in settings.items()}
+    sets = {name: str([*options(name.replace("_", "-"), *extra), *more]) for name, extra in settings.items()}
     return TABLE.format(collection=collection, **sets)
 
 
 def contents(folder):
-    """What a matrix computes, without the seconds that it took."""
+    """The runs, weights and tokenizers of a matrix by path."""
     files = [*folder.rglob("*.run"), *folder.rglob("model.safetensors"), *folder.rglob("tokenizer.json")]
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}

@@ -1,4 +1,4 @@
-"""Options and rankers that train in a moment, for the tests of the training loop."""
+"""Options and rankers that train in less than a second, for tests of the training loop."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from aptool.config import TrainingOptions
 SGD = TrainingOptions(
     epochs=1,
     minibatch=4,
-    margin=2.5,  # more than any difference of cosines, so every pair has a loss
+    margin=2.5,  # exceeds all differences of cosines, so every pair has a loss
     negatives="corpus",
     sampled_negatives=40,
     optimizer="sgd",

@@ -1,4 +1,4 @@
-"""The rooms of the house: imports run downwards, and each heavy library has one door."""
+"""The layers of the packages: imports go down, and one package imports each large library."""
 
 import ast
 import subprocess
@@ -11,8 +11,8 @@ import aptool
 
 ROOT = Path(aptool.__file__).parent
 
-# From the top to the bottom. A module may import what stands on a line below its own, or its own room.
-FLOORS = [
+# Layers from top to bottom. A module may import modules of lower layers and of the same package.
+LAYERS = [
     ["cli"],
     ["pyterrier"],
     ["library"],
@@ -23,12 +23,11 @@ FLOORS = [
     ["models", "evaluation", "datasets"],
     ["text"],
     ["formats"],
-    ["relay"],
     ["config", "environment", "plugins", "progress", "version"],
     ["documents", "options"],
     ["errors"],
 ]
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -41,7 +40,7 @@ MODULES = {module_of(file): ast.parse(file.read_text(encoding="utf-8")) for file
 
 
 def imported(module, tree=None):
-    """All modules that a module imports, anywhere in it; `from package import module` is that module."""
+    """All modules that a module imports, at any line; `from package import module` imports the module."""
     for node in ast.walk(tree if tree is not None else MODULES[module]):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -51,34 +50,36 @@ def imported(module, tree=None):
                 full = f"{node.module}.{name.name}"
                 yield full if full in MODULES else node.module
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            # By a constant name; cli.main imports its commands when needed, the package its public names,
-            # plugins what the user names, and text.tokenizer optional packages.
+            # The name must be constant, except in modules that import commands, public names, plugins or
+            # optional packages.
             if isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
             else:
                 assert module in ("aptool.cli.main", "aptool", "aptool.plugins", "aptool.text.tokenizer")
 
 
-def room_of(module):
+def package_of(module):
     return module.split(".")[1] if "." in module else ""
 
 
-def test_every_module_has_a_room():
-    assert {room_of(module) for module in MODULES} - {"", "__main__"} == set(FLOOR)
+def test_every_module_has_a_layer():
+    assert {package_of(module) for module in MODULES} - {"", "__main__"} == set(LAYER_OF)
 
 
 @pytest.mark.parametrize("module", sorted(set(MODULES) - {"aptool", "aptool.__main__"}))
-def test_imports_run_downwards(module):
-    room = room_of(module)
+def test_imports_go_down(module):
+    package = package_of(module)
     for other in imported(module):
         if other.split(".")[0] != "aptool" or other == "aptool":
             continue
-        assert room_of(other) == room or FLOOR[room_of(other)] > FLOOR[room], f"{module} imports {other}"
+        assert package_of(other) == package or LAYER_OF[package_of(other)] > LAYER_OF[package], (
+            f"{module} imports {other}"
+        )
 
 
-def test_there_is_no_circle():
+def test_imports_have_no_cycle():
     below = {module: {other for other in imported(module) if other in MODULES} for module in MODULES}
-    # Every module imports the package first; the package imports its public names for type checkers alone.
+    # Every module imports the package first; the package imports its public names only for type checkers.
     below["aptool"] = set()
     done, path = set(), []
 
@@ -100,23 +101,23 @@ def importers_of(library):
     return {module for module in MODULES if library in {other.split(".")[0] for other in imported(module)}}
 
 
-def test_the_cluster_package_is_the_only_door_to_ray():
-    assert {room_of(module) for module in importers_of("ray")} == {"cluster"}
+def test_only_the_cluster_package_imports_ray():
+    assert {package_of(module) for module in importers_of("ray")} == {"cluster"}
 
 
-def test_one_module_is_the_door_to_pytrec_eval():
+def test_only_one_module_imports_pytrec_eval():
     assert importers_of("pytrec_eval") == {"aptool.evaluation.trec_eval"}
 
 
 @pytest.mark.parametrize("library", ["click", "rich"])
-def test_only_commands_talk_to_the_terminal(library):
+def test_only_cli_imports_terminal_libraries(library):
     importers = importers_of(library)
 
     assert importers
-    assert {room_of(module) for module in importers} == {"cli"}
+    assert {package_of(module) for module in importers} == {"cli"}
 
 
-HEAVY = {
+LARGE = {
     "torch",
     "ray",
     "polars",
@@ -138,11 +139,11 @@ HEAVY = {
         "aptool.__main__",
         "aptool.config",
         "aptool.errors",
-        *sorted(m for m in MODULES if room_of(m) == "cli"),
+        *sorted(m for m in MODULES if package_of(m) == "cli"),
     ],
 )
-def test_commands_import_heavy_libraries_only_when_they_run(module):
-    """Nothing heavy stands at the top of these modules, nor of those of the house that stand there."""
+def test_commands_import_large_libraries_only_when_they_run(module):
+    """Neither these modules nor the modules of aptool that they import at the top import large libraries."""
     seen, waiting = set(), [module]
     while waiting:
         current = waiting.pop()
@@ -151,13 +152,13 @@ def test_commands_import_heavy_libraries_only_when_they_run(module):
         seen.add(current)
         top = [node for node in MODULES[current].body if isinstance(node, ast.Import | ast.ImportFrom)]
         result = set(imported(current, ast.Module(body=top, type_ignores=[])))
-        assert not {name.split(".")[0] for name in result} & HEAVY, f"{module}: through {current}"
+        assert not {name.split(".")[0] for name in result} & LARGE, f"{module}: through {current}"
         # Importing a.b.c imports a and a.b first.
         waiting += [".".join(name.split(".")[:n]) for name in result for n in range(1, name.count(".") + 2)]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["score", "--help"]])
-def test_help_loads_nothing_heavy(arguments, tmp_path):
+def test_help_imports_no_large_library(arguments, tmp_path):
     code = (
         "import sys, runpy\n"
         f"sys.argv = ['aptool', *{arguments!r}]\n"
@@ -174,11 +175,11 @@ def test_help_loads_nothing_heavy(arguments, tmp_path):
 
     loaded = set(finished.stdout.splitlines()[-1].split())
     assert "click" in loaded
-    assert not loaded & (HEAVY | {"rich"})
+    assert not loaded & (LARGE | {"rich"})
 
 
-def test_nothing_happens_on_import():
-    """No module opens files, prints or starts threads by being imported; what Ray does is its own affair."""
+def test_imports_have_no_side_effects():
+    """No import opens a file for writing or prints; modules that import Ray are not checked."""
     modules = sorted(
         m for m in MODULES if not m.endswith(("__main__", "distributed", "ray_data", ".pyterrier"))
     )

@@ -1,4 +1,4 @@
-"""A slice of the campaign of bad inputs; `make campaign` runs all of it."""
+"""A sample of the campaign of bad inputs; `make campaign` runs the full campaign."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 
 
-def test_five_thousand_bad_inputs():
+def test_five_thousand_bad_inputs_have_one_line_errors():
     paths = [str(TESTS.parent), str(TESTS)]
     command = [
         sys.executable,
@@ -19,7 +19,7 @@ def test_five_thousand_bad_inputs():
         "5000",
     ]
 
-    done = subprocess.run(
+    finished = subprocess.run(
         command,
         capture_output=True,
         text=True,
@@ -27,5 +27,5 @@ def test_five_thousand_bad_inputs():
         check=False,
     )
 
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert "5,000 inputs, 0 failed" in done.stdout
+    assert finished.returncode == 0, finished.stdout[-5000:] + finished.stderr[-2000:]
+    assert "5,000 inputs, 0 failed" in finished.stdout

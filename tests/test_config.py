@@ -9,8 +9,8 @@ from aptool.config import Recipe, load_recipe, preset_names, recipe_from_dict
 from aptool.errors import AptoolError, InputError, UsageError, shortened
 from aptool.models.build import check_recipe
 
-# The paper's Table 2: c (per direction for the biLSTMs), k, minibatch, margin, λ; and which divide λ by the
-# epoch's number (section 4.2: all but QA-CNN).
+# Table 2 of the paper: c (per direction for the biLSTMs), k, mini-batch, margin, λ; and whether λ is divided
+# by the number of the epoch (section 4.2: all systems but QA-CNN).
 TABLE_2 = {
     "ap-cnn-paper": ("attentive", {"type": "cnn", "features": 400, "window": 3}, 20, 0.5, 1.1, "inverse"),
     "qa-cnn-paper": ("max", {"type": "cnn", "features": 4000, "window": 2}, 1, 0.009, 0.05, "constant"),
@@ -25,7 +25,7 @@ def paper_recipe(name):
 
 
 @pytest.mark.parametrize("preset", TABLE_2)
-def test_paper_presets_have_the_figures_of_the_paper(preset):
+def test_paper_presets_have_the_hyperparameters_of_the_paper(preset):
     recipe = paper_recipe(preset)
     training = recipe.training
 
@@ -37,7 +37,7 @@ def test_paper_presets_have_the_figures_of_the_paper(preset):
         training.learning_rate,
         training.schedule,
     ) == TABLE_2[preset]
-    # Section 4.2: plain SGD, 50 negatives from the entire answer set, the best-scored one used.
+    # Section 4.2: SGD, 50 negatives sampled from all answers, of which the best-scored is used.
     assert (training.optimizer, training.negatives, training.sampled_negatives) == ("sgd", "corpus", 50)
     assert (training.loss, training.in_batch, training.mining_interval, training.dropout) == (
         "hinge",
@@ -48,14 +48,14 @@ def test_paper_presets_have_the_figures_of_the_paper(preset):
 
 
 @pytest.mark.parametrize("system", ["qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"])
-def test_a_recommended_preset_is_the_same_system_as_the_papers(system):
+def test_recommended_preset_has_the_architecture_of_the_paper(system):
     recommended, paper = load_recipe(system), paper_recipe(f"{system}-paper")
 
     assert recommended.encoder["type"] == paper.encoder["type"]
     assert recommended.pooling["type"] == paper.pooling["type"]
 
 
-def test_an_unknown_preset_is_an_error_that_names_all_and_the_nearest():
+def test_error_for_an_unknown_preset_lists_presets_and_the_nearest():
     with pytest.raises(UsageError) as error:
         load_recipe("ap-cmn")
 
@@ -66,13 +66,13 @@ def test_an_unknown_preset_is_an_error_that_names_all_and_the_nearest():
     assert {"qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm"} <= set(preset_names())
 
 
-def test_a_recipe_survives_a_round_trip_through_plain_values():
+def test_recipe_is_restored_from_plain_values():
     recipe = load_recipe("qa-cnn", ["training.epochs=3", "vectors.source=random"])
 
     assert recipe_from_dict(recipe.to_dict(), where="config.json") == recipe
 
 
-def test_overrides_are_parsed_as_toml_or_else_are_text():
+def test_overrides_are_toml_or_text():
     recipe = load_recipe(
         "ap-cnn",
         [
@@ -80,9 +80,9 @@ def test_overrides_are_parsed_as_toml_or_else_are_text():
             "training.margin = 1",  # an integer is accepted as a float
             "text.lowercase=false",
             "training.schedule=linear",
-            "training.temperature=.05",  # which is no number in TOML
+            "training.temperature=.05",  # not a number in TOML
             'vectors.source="my vectors.txt"',
-            "training.epochs=8",  # the later of two wins
+            "training.epochs=8",  # the last value counts
         ],
     )
 
@@ -95,13 +95,13 @@ def test_overrides_are_parsed_as_toml_or_else_are_text():
     assert recipe.vectors.source == "my vectors.txt"
 
 
-def test_overrides_leave_other_recipes_alone():
+def test_overrides_do_not_change_other_recipes():
     load_recipe("ap-cnn", ["encoder.features=1"])
 
     assert load_recipe("ap-cnn").encoder["features"] > 1
 
 
-def test_a_recipe_file_has_the_name_of_its_file(tmp_path):
+def test_recipe_is_named_after_its_file(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('[encoder]\ntype = "cnn"\n[pooling]\ntype = "max"\n')
 
@@ -111,7 +111,7 @@ def test_a_recipe_file_has_the_name_of_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("override", ["epochs=5", "training.epochs", "training.=5", ".epochs=5", "="])
-def test_an_override_of_another_form_is_wrong_usage(override):
+def test_malformed_override_is_a_usage_error(override):
     with pytest.raises(UsageError, match=re.escape(f"--set {override!r}: expected section.key=value")):
         load_recipe("ap-cnn", [override])
 
@@ -119,7 +119,7 @@ def test_an_override_of_another_form_is_wrong_usage(override):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        # Unknown names come with the nearest known one.
+        # Unknown names, with the nearest name.
         ("training.epoch=5", "training.epoch: unknown option; expected 'epochs' perhaps"),
         ("trainign.epochs=5", "trainign: unknown section; expected 'training' perhaps"),
         ("training.xyzzy=5", "training.xyzzy: unknown option; expected one of "),
@@ -145,7 +145,7 @@ def test_an_override_of_another_form_is_wrong_usage(override):
         ("text.max_question_tokens=0", "text.max_question_tokens: 0: expected 1 or more"),
     ],
 )
-def test_a_wrong_entry_is_named_with_what_was_expected(override, message):
+def test_invalid_entry_is_named_with_the_expected_value(override, message):
     with pytest.raises(InputError) as error:
         load_recipe("ap-cnn", [override])
 
@@ -165,7 +165,7 @@ def test_a_wrong_entry_is_named_with_what_was_expected(override, message):
         ),
     ],
 )
-def test_a_wrong_recipe_file_is_named(tmp_path, content, message):
+def test_invalid_recipe_file_is_named(tmp_path, content, message):
     path = tmp_path / "mine.toml"
     path.write_bytes(content)
 
@@ -177,13 +177,13 @@ def test_a_wrong_recipe_file_is_named(tmp_path, content, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_recipe_file_is_named(tmp_path):
+def test_missing_recipe_file_is_named(tmp_path):
     with pytest.raises(InputError, match=re.escape("none.toml: file not found; expected a recipe")):
         load_recipe(str(tmp_path / "none.toml"))
 
 
-def test_an_input_error_is_one_line_of_its_parts():
-    error = InputError("x.run", place="line 3", column="score", value="abc", expected="a finite number")
+def test_input_error_is_one_line():
+    error = InputError("x.run", position="line 3", column="score", value="abc", expected="a finite number")
 
     assert str(error) == "x.run: line 3: column 'score': 'abc': expected a finite number"
     assert str(InputError("x.run", expected="text")) == "x.run: expected text"
@@ -191,7 +191,7 @@ def test_an_input_error_is_one_line_of_its_parts():
     assert (error.exit_code, isinstance(error, AptoolError)) == (1, True)
 
 
-def test_a_long_value_is_cut_and_stays_on_one_line():
+def test_long_value_is_truncated_to_one_line():
     assert shortened("a\nb") == r"'a\nb'"
     assert len(shortened("x" * 1000)) == 80
     assert shortened("x" * 1000).endswith("x…")

@@ -1,4 +1,4 @@
-"""Damage that no format notices by itself, and files that unpack to gigabytes: one line each."""
+"""Damage that file formats do not detect, and files that unpack to gigabytes, fail with one-line errors."""
 
 import gzip
 import json
@@ -22,14 +22,14 @@ from aptool.reporting.runs import read_runs
 
 
 def flipped(path, seed):
-    """Flips one bit of a file."""
+    """Flip one bit of a file."""
     data = bytearray(path.read_bytes())
     generator = random.Random(seed)
     data[generator.randrange(len(data))] ^= 1 << generator.randrange(8)
     path.write_bytes(data)
 
 
-def test_a_flipped_bit_of_pools_never_changes_them(collection_folder, tmp_path):
+def test_flipped_bit_never_changes_pools(collection_folder, tmp_path):
     whole = collection_folder / "test.pools.parquet"
     expected = read_pools(Unit(str(whole), 0))
     path = tmp_path / "x.pools.parquet"
@@ -50,7 +50,7 @@ def test_a_flipped_bit_of_pools_never_changes_them(collection_folder, tmp_path):
     assert refused > 50
 
 
-def test_a_changed_bit_of_tensors_is_found(tmp_path):
+def test_changed_bit_of_tensors_is_detected(tmp_path):
     tensors = {"a": torch.arange(1000.0), "b": torch.zeros(3, 4, dtype=torch.bfloat16), "n": torch.tensor(7)}
     whole = tmp_path / "whole"
     write_tensors(whole, tensors, {"key": "value"})
@@ -64,12 +64,12 @@ def test_a_changed_bit_of_tensors_is_found(tmp_path):
             actual, metadata = read_tensors(tmp_path / "x")
         except InputError:
             continue
-        # The name of the checksum itself was hit, or spaces between values.
+        # The bit is in the name of the checksum, or in white space.
         assert all(torch.equal(actual[name], tensors[name]) for name in tensors)
         assert metadata["key"] == "value"
 
 
-def test_a_checksum_whose_name_is_damaged_is_not_none(tmp_path):
+def test_damaged_name_of_a_checksum_is_detected(tmp_path):
     write_tensors(tmp_path / "x", {"a": torch.arange(10.0)}, {})
     data = (tmp_path / "x").read_bytes()
     (tmp_path / "x").write_bytes(data.replace(b'"sha256"', b'"sha2%6"')[:-1] + b"\1")
@@ -78,7 +78,7 @@ def test_a_checksum_whose_name_is_damaged_is_not_none(tmp_path):
         read_tensors(tmp_path / "x")
 
 
-def test_files_of_a_collection_that_changed_are_refused(collection_folder, tmp_path):
+def test_changed_files_of_a_collection_are_refused(collection_folder, tmp_path):
     for name in ("train.qrels", "dev.pools.parquet"):
         shutil.copytree(collection_folder, tmp_path / name)
         flipped(tmp_path / name / name, 3)
@@ -106,7 +106,7 @@ def test_files_of_a_collection_that_changed_are_refused(collection_folder, tmp_p
         {"truncation": "nonsense", "padding": [1, 2]},
     ],
 )
-def test_a_tokenizer_file_neither_truncates_nor_pads(model_folder, tmp_path, entries):
+def test_truncation_and_padding_of_a_tokenizer_file_are_disabled(model_folder, tmp_path, entries):
     shutil.copytree(model_folder, tmp_path / "m")
     path = tmp_path / "m" / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
@@ -128,7 +128,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_unpacks_to_gigabytes_is_one_line(aptool, tmp_path, name):
+def test_gzip_bomb_is_one_line(aptool, tmp_path, name):
     begin, middle, end = BOMBS[name]
     path = tmp_path / name
     with gzip.open(path, "wb") as file:
@@ -153,7 +153,7 @@ def test_what_unpacks_to_gigabytes_is_one_line(aptool, tmp_path, name):
     assert (after - before) >> 10 < 600
 
 
-def test_a_row_group_that_unpacks_to_gigabytes_is_one_line(aptool, model_folder, tmp_path):
+def test_row_group_that_unpacks_to_gigabytes_is_one_line(aptool, model_folder, tmp_path):
     path = tmp_path / "x.pools.parquet"
     write_pools(path, [row(candidates=[(f"a{n}", "a" * (2 << 20)) for n in range(140)])])
     assert path.stat().st_size < 1 << 20
@@ -166,7 +166,7 @@ def test_a_row_group_that_unpacks_to_gigabytes_is_one_line(aptool, model_folder,
         assert "more than 200 times its size; expected texts" in line
 
 
-def test_the_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch):
+def test_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch):
     from aptool.formats import parquet
 
     path = write_pools(tmp_path / "x.pools.parquet", *([row(f"q{n}")] for n in range(50)))
@@ -182,7 +182,7 @@ def test_the_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch):
     assert read_pools(unit).question_ids.to_pylist() == ["another"]
 
 
-def test_pipes_and_files_where_parts_would_be_are_one_line(aptool, model_folder, tmp_path):
+def test_pipe_as_input_and_file_as_parts_folder_are_one_line(aptool, model_folder, tmp_path):
     os.mkfifo(tmp_path / "x.pools.parquet")
     actual = aptool(
         "score", tmp_path / "x.pools.parquet", "--model", model_folder, "--output", tmp_path / "x.run"
@@ -202,7 +202,7 @@ def test_pipes_and_files_where_parts_would_be_are_one_line(aptool, model_folder,
         parts.unlink()
 
 
-def test_an_answer_id_within_a_candidate_is_no_candidate(aptool, model_folder, tmp_path):
+def test_nested_answer_id_is_not_counted_as_a_candidate(aptool, model_folder, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -230,7 +230,7 @@ def test_an_answer_id_within_a_candidate_is_no_candidate(aptool, model_folder, t
         assert len((tmp_path / f"x{number}.run").read_text().splitlines()) == 2
 
 
-def test_paths_that_end_in_themselves_or_are_no_text_are_one_line(
+def test_link_to_itself_and_path_that_is_not_utf_8_are_one_line(
     aptool, model_folder, collection_folder, tmp_path
 ):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -249,7 +249,7 @@ def test_paths_that_end_in_themselves_or_are_no_text_are_one_line(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop"]
 
 
-def test_names_of_inputs_that_are_no_text_are_written_as_escapes(aptool, model_folder, tmp_path):
+def test_input_names_that_are_not_utf_8_are_escaped(aptool, model_folder, tmp_path):
     name = tmp_path / os.fsdecode(b"t\xff.tsv")
     name.write_text("question\tanswer\tlabel\nwhat\tit\t1\nwhat\tno\t0\n")
     assert aptool("data", "import", "tsv", f"test={name}", "--output", tmp_path / "c").code == 0
@@ -270,7 +270,7 @@ def test_names_of_inputs_that_are_no_text_are_written_as_escapes(aptool, model_f
         assert table.is_file()
 
 
-def test_a_wide_header_takes_no_time(aptool, tmp_path):
+def test_wide_header_is_refused_quickly(aptool, tmp_path):
     columns = ["question", "answer", "label", *map(str, range(20_000))]
     (tmp_path / "x.tsv").write_text("\t".join([*columns, "19999"]) + "\n")
 
@@ -297,7 +297,7 @@ def test_a_wide_header_takes_no_time(aptool, tmp_path):
         ("plot", "scores", "x.run", "--output", "/"),
     ],
 )
-def test_wrong_options_are_one_short_line_of_usage(aptool, tmp_path, monkeypatch, arguments):
+def test_invalid_options_are_one_short_usage_error(aptool, tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     write_pools(tmp_path / "x.pools.parquet", [row()])
 
@@ -308,19 +308,19 @@ def test_wrong_options_are_one_short_line_of_usage(aptool, tmp_path, monkeypatch
     assert len(actual.err[-1]) < 2100
 
 
-def test_a_report_of_nothing_leaves_nothing(aptool, tmp_path):
+def test_failed_report_leaves_no_file(aptool, tmp_path):
     assert aptool("report", tmp_path / "typo" / "deep").code == 1
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_an_error_leaves_no_empty_folder_of_an_output(aptool, tmp_path, there):
-    if there:
+@pytest.mark.parametrize("exists", [False, True])
+def test_error_leaves_no_empty_output_folder(aptool, tmp_path, exists):
+    if exists:
         (tmp_path / "models").mkdir()
 
     assert aptool("train", "none", "--output", tmp_path / "models" / "deep" / "m").code == 1
 
-    assert [path.name for path in tmp_path.iterdir()] == ["models"] * there
+    assert [path.name for path in tmp_path.iterdir()] == ["models"] * exists
     assert not (tmp_path / "models" / "deep").exists()
 
 
@@ -328,7 +328,7 @@ def test_an_error_leaves_no_empty_folder_of_an_output(aptool, tmp_path, there):
     "change",
     [{"collection": {}}, {"system": []}, {"seed": "x"}, {"run": 1}, {"measures": {}}, {"seed": 1e999}],
 )
-def test_results_of_a_matrix_with_other_values_are_one_line(tmp_path, change):
+def test_invalid_results_of_a_matrix_are_one_line(tmp_path, change):
     result = {
         "collection": "c",
         "system": "r",
@@ -344,7 +344,7 @@ def test_results_of_a_matrix_with_other_values_are_one_line(tmp_path, change):
         read_runs(tmp_path)
 
 
-def test_an_image_of_very_many_words_is_refused(aptool, model_folder, tmp_path):
+def test_too_large_image_is_refused(aptool, model_folder, tmp_path):
     words = " ".join(["word"] * 6000)
     pair = ("--question", "where", "--answer", words)
     actual = aptool("explain", "--model", model_folder, *pair, "--png", tmp_path / "e.png")

@@ -1,4 +1,4 @@
-"""One reader for JSON and TOML: what it refuses ends in one line, wherever the document is from."""
+"""The limits of JSON, TOML and YAML documents; errors have one line."""
 
 import json
 
@@ -25,7 +25,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ("", "character 1"),
     ],
 )
-def test_json_beyond_the_limits_is_one_line(text, problem):
+def test_json_that_exceeds_the_limits_is_one_line(text, problem):
     with pytest.raises(InputError, match=problem) as error:
         parse_json(text, "x.json")
 
@@ -44,7 +44,7 @@ def test_json_beyond_the_limits_is_one_line(text, problem):
         ("x = ", "Invalid value"),
     ],
 )
-def test_toml_beyond_the_limits_is_one_line(text, problem):
+def test_toml_that_exceeds_the_limits_is_one_line(text, problem):
     with pytest.raises(InputError, match=problem) as error:
         parse_toml(text, "x.toml")
 
@@ -66,34 +66,34 @@ def test_toml_beyond_the_limits_is_one_line(text, problem):
         ("x: [", "while parsing"),
     ],
 )
-def test_yaml_beyond_the_limits_is_one_line(text, problem):
+def test_yaml_that_exceeds_the_limits_is_one_line(text, problem):
     with pytest.raises(InputError, match=problem) as error:
         parse_yaml(text, "x.yml", expected="YAML")
 
     assert "\n" not in str(error.value)
 
 
-def test_aliases_in_yaml_that_stand_for_very_much_are_read_once():
+def test_yaml_aliases_are_checked_once():
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))]
     result = parse_yaml("\n".join(lines), "x.yml", expected="YAML")
 
     assert result["a2"] == [[["x"], ["x"]], [["x"], ["x"]]]
 
 
-def test_escapes_of_whole_characters_are_read():
-    # U+1F600 as JSON escapes it: two surrogates that are one character.
+def test_escaped_surrogate_pairs_are_read():
+    # U+1F600 as escaped by JSON: a pair of surrogates.
     assert parse_json('{"a": "\\ud83d\\ude00"}', "x.json") == {"a": "\U0001f600"}
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": NaN}', "[Infinity]"])
-def test_strict_json_is_what_every_program_reads_alike(text):
+def test_strict_json_refuses_repeated_keys_and_nan(text):
     parse_json(text, "x.json")
     with pytest.raises(InputError):
         parse_json(text, "x.json", strict=True)
 
 
 @pytest.mark.parametrize("read", [read_json, lambda path: read_toml(path, "TOML")])
-def test_a_file_that_is_no_text_is_one_line(tmp_path, read):
+def test_file_that_is_not_utf_8_is_one_line(tmp_path, read):
     (tmp_path / "x").write_bytes(b"\xff\xfe")
     for path, problem in ((tmp_path / "x", "UTF-8"), (tmp_path / "none", "file not found")):
         with pytest.raises(InputError, match=problem):
@@ -120,7 +120,7 @@ def test_a_file_that_is_no_text_is_one_line(tmp_path, read):
         f"training.{'.'.join('a' * 20_000)}=1",
     ],
 )
-def test_a_number_without_bounds_is_one_short_line(override):
+def test_huge_number_is_one_short_line(override):
     with pytest.raises(InputError) as error:
         check_recipe(load_recipe("ap-cnn", [override]))
 
@@ -128,9 +128,9 @@ def test_a_number_without_bounds_is_one_short_line(override):
     assert override.partition(".")[2].partition("=")[0][:20] in str(error.value)
 
 
-def test_a_network_that_no_machine_holds_is_refused_before_it_is_built():
+def test_too_large_network_is_refused_before_it_is_built():
     recipe = load_recipe("ap-cnn", ["encoder.features=60000"])
-    with pytest.raises(InputError, match="weights beside the vocabulary's; expected at most"):
+    with pytest.raises(InputError, match="weights without word embeddings; expected at most"):
         check_recipe(recipe)
 
 

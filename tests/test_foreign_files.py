@@ -1,16 +1,15 @@
-"""No file of the user's is removed: only what aptool wrote, by its exact names."""
+"""aptool deletes only its own files, by their exact names."""
 
-import hashlib
 import json
 import os
-import shutil
 
 import pytest
 from tiny import labelled_pools, row, write_pools
 
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_folder, remove_leftovers
+from aptool.formats.atomic import output_folder, remove_leftovers
 from aptool.formats.collection import CollectionFiles, CollectionWriter
+from aptool.formats.outputs import Kind, adopt
 from aptool.models.model import check_model_folder, load_model, save_model
 
 
@@ -28,7 +27,7 @@ def save(folder, model_folder):
     save_model(folder, model.ranker, model.tokenizer, model.recipe, model.config["training"], [])
 
 
-def test_scoring_keeps_other_files_in_the_folder_of_parts(aptool, model_folder, tmp_path, monkeypatch):
+def test_scoring_preserves_other_files_in_the_parts_folder(aptool, model_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pool = labelled_pools("test", 12)[0]
     write_pools(
@@ -48,7 +47,7 @@ def test_scoring_keeps_other_files_in_the_folder_of_parts(aptool, model_folder, 
     assert texts(parts) == mine
 
 
-def test_a_model_that_replaces_another_keeps_the_users_files(model_folder, tmp_path):
+def test_new_model_preserves_files_of_the_user(model_folder, tmp_path):
     folder = tmp_path / "m"
     save(folder, model_folder)
     (folder / "notes.txt").write_text("mine")
@@ -66,26 +65,26 @@ def test_a_model_that_replaces_another_keeps_the_users_files(model_folder, tmp_p
     assert names(tmp_path) == ["m"]
 
 
-def test_a_network_of_another_library_is_not_replaced(tmp_path):
+def test_checkpoint_of_another_library_is_not_replaced(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "model.safetensors").write_text("weights")
 
-    with pytest.raises(InputError, match="a bert network of another library; expected a model of aptool"):
+    with pytest.raises(InputError, match="no record that aptool wrote it; expected another path"):
         check_model_folder(tmp_path)
 
 
-def test_leftovers_of_a_neighbour_stay(tmp_path):
-    kept = [".m.other.abcd1234.part", ".m.notes.part", ".m.abcd1234.parts", ".mm.abcd1234.part"]
-    for name in [*kept, ".m.abcd1234.part", ".m.abc_1234.part.old", "m"]:
+def test_leftovers_of_another_output_are_preserved(tmp_path):
+    foreign = [".m.other.abcd1234.part", ".m.notes.part", ".m.abcd1234.parts", ".mm.abcd1234.part"]
+    for name in [*foreign, ".m.abcd1234.part", ".m.abc_1234.part.old", "m"]:
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
 
     remove_leftovers(tmp_path / "m")
 
-    assert names(tmp_path) == sorted([*kept, "m"])
+    assert names(tmp_path) == sorted([*foreign, "m"])
 
 
-def test_a_folder_whose_replacement_was_cut_short_comes_back(tmp_path):
+def test_interrupted_replacement_of_a_folder_is_undone(tmp_path):
     (tmp_path / ".m.abcd1234.part").mkdir()
     (tmp_path / ".m.abcd1234.part.old").mkdir()
     (tmp_path / ".m.abcd1234.part.old" / "notes.txt").write_text("mine")
@@ -109,32 +108,44 @@ def change_manifest(folder, change):
     path.write_text(json.dumps(manifest))
 
 
-def test_a_file_that_a_manifest_lists_though_it_is_not_its_own_stays(tmp_path):
+def test_corrected_qrels_of_a_collection_are_not_replaced(tmp_path):
     folder = tmp_path / "c"
     write_collection(folder)
     (folder / "notes.txt").write_text("mine")
-    (folder / "dev.qrels").write_text("changed by hand")
-    shutil.copy(folder / "test.qrels", folder / "train.qrels")
+    corrected = (folder / "test.qrels").read_text().replace(" 1\n", " 0\n")
+    (folder / "test.qrels").write_text(corrected)
 
-    def change(manifest):
-        manifest["files"]["notes.txt"] = hashlib.sha256(b"mine").hexdigest()
-        manifest["splits"]["dev"] = manifest["splits"]["train"] = manifest["splits"]["test"]
-        manifest["files"]["dev.qrels"] = manifest["files"]["train.qrels"] = manifest["files"]["test.qrels"]
+    with pytest.raises(InputError, match=r"c/test\.qrels: changed since aptool wrote it"):
+        write_collection(folder)
 
-    change_manifest(folder, change)
+    assert (folder / "test.qrels").read_text() == corrected
+    adopt(folder, Kind.COLLECTION)
     write_collection(folder)
-
+    assert (folder / "test.qrels").read_text() != corrected
     assert (folder / "notes.txt").read_text() == "mine"
-    assert (folder / "dev.qrels").read_text() == "changed by hand"
-    assert not (folder / "train.qrels").exists()  # of the collection that was replaced, by name and hash
+
+
+def test_file_of_the_user_with_the_name_of_a_new_file_is_preserved(tmp_path):
+    folder = tmp_path / "c"
+    write_collection(folder)
+    (folder / "dev.qrels").write_text("mine")
+
+    with (
+        pytest.raises(InputError, match=r"c/dev\.qrels: no record that aptool wrote it"),
+        CollectionWriter(folder, name="mine", source="made by hand") as writer,
+    ):
+        writer.add_split("dev", labelled_pools("dev", 12))
+
+    assert (folder / "dev.qrels").read_text() == "mine"
+    assert (folder / "test.qrels").is_file()
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "..", "a/b", "a\\b"])
-def test_names_in_a_manifest_are_never_paths(tmp_path, name):
+def test_names_in_a_manifest_cannot_be_paths(tmp_path, name):
     write_collection(tmp_path / "c")
-    whole = (tmp_path / "c" / "collection.json").read_text()
+    original = (tmp_path / "c" / "collection.json").read_text()
     for section in ("files", "splits"):
-        (tmp_path / "c" / "collection.json").write_text(whole)
+        (tmp_path / "c" / "collection.json").write_text(original)
 
         def change(manifest, section=section):
             manifest[section][name] = next(iter(manifest[section].values()))
@@ -145,7 +156,7 @@ def test_names_in_a_manifest_are_never_paths(tmp_path, name):
 
 
 @pytest.mark.parametrize("split", ['split = "../../x"', 'splits = ["test", "/x"]'])
-def test_split_names_of_a_matrix_are_never_paths(aptool, tmp_path, split):
+def test_split_names_of_a_matrix_cannot_be_paths(aptool, tmp_path, split):
     matrix = tmp_path / "matrix.toml"
     matrix.write_text(
         f'[collections.c]\npath = "c"\n{split}\n[systems.r]\nbaseline = "random"\n'
@@ -160,7 +171,7 @@ def test_split_names_of_a_matrix_are_never_paths(aptool, tmp_path, split):
 
 
 @pytest.mark.parametrize("split", ["../x", "/x", "a/b", "..", ""])
-def test_split_names_of_an_import_are_never_paths(aptool, tmp_path, split):
+def test_split_names_of_an_import_cannot_be_paths(aptool, tmp_path, split):
     (tmp_path / "x.qrels").write_text("mine")
 
     finished = aptool(
@@ -172,14 +183,14 @@ def test_split_names_of_an_import_are_never_paths(aptool, tmp_path, split):
     assert texts(tmp_path) == {"x.qrels": b"mine"}
 
 
-def test_a_pipe_in_a_folder_is_one_line_and_the_folder_stays(tmp_path):
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "mark").write_text("old")
+def test_pipe_in_a_folder_is_one_line_and_the_folder_is_preserved(tmp_path):
+    with output_folder(tmp_path / "m", Kind.MODEL, "mark") as into:
+        (into / "mark").write_text("old")
     os.mkfifo(tmp_path / "m" / "pipe")
 
     with (
         pytest.raises(InputError, match="a device or a pipe; expected only files and folders"),
-        atomic_folder(tmp_path / "m", "mark") as into,
+        output_folder(tmp_path / "m", Kind.MODEL, "mark") as into,
     ):
         (into / "mark").write_text("new")
 

@@ -1,4 +1,4 @@
-"""Progress of long work: to whom it is reported, and what is shown."""
+"""Progress: throughput, remaining time, displays, and relaying from other processes."""
 
 import logging
 import re
@@ -9,8 +9,17 @@ import pytest
 from recorded import recorded
 
 from aptool import progress
-from aptool.progress import BarProgress, Count, LineProgress, Pace, Progress, get_progress, use_progress
-from aptool.relay import RelayedTasks, relayed_to
+from aptool.progress import (
+    BarProgress,
+    Count,
+    LineProgress,
+    Pace,
+    Progress,
+    RelayedTasks,
+    get_progress,
+    relayed_to,
+    use_progress,
+)
 
 
 def pace(*reports, total=1000, unit="pairs"):
@@ -33,14 +42,14 @@ def test_the_innermost_progress_is_current():
     assert get_progress() not in (outer, inner)
 
 
-def test_by_default_a_notebook_shows_bars_and_a_script_nothing(monkeypatch):
+def test_default_is_bars_in_a_notebook_and_nothing_in_a_script(monkeypatch):
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     assert type(get_progress()) is Progress
     monkeypatch.setitem(sys.modules, "ipykernel", object())
     assert type(get_progress()) is BarProgress
 
 
-def test_an_epoch_is_logged_as_one_line():
+def test_epoch_is_one_log_line():
     entry = {
         "epoch": 3,
         "loss": 0.25,
@@ -53,8 +62,8 @@ def test_an_epoch_is_logged_as_one_line():
     assert recording.messages == ["epoch 3: loss 0.2500, dev MAP 0.5000, P@1 1.0000, 4 s"]
 
 
-def test_start_up_is_not_extrapolated():
-    """A minute of loading, then 10 pairs per second from the first pair on."""
+def test_start_up_does_not_count_towards_the_throughput():
+    """After a minute of loading, 10 pairs per second."""
     state = pace((0, 0), (60, 10), (70, 110))
 
     assert state.per_second == 10
@@ -73,18 +82,18 @@ def test_resumed_work_does_not_count_towards_the_throughput():
     ("second", "done", "is_forecast"),
     [(9.9, 40, False), (10, 20, True), (2, 61, True), (2, 59, False), (0.9, 500, False)],
 )
-def test_forecast_waits_for_a_twentieth_of_the_work_or_ten_seconds_of_it(second, done, is_forecast):
-    """Work begins at 30 s with 10 pairs of 1,000; within a second nothing is forecast."""
+def test_remaining_time_needs_five_percent_of_the_work_or_ten_seconds(second, done, is_forecast):
+    """Work begins at 30 s with 10 of 1,000 pairs; there is no forecast in the first second."""
     assert (pace((0, 0), (30, 10), (30 + second, done)).seconds_left is not None) == is_forecast
 
 
-def test_no_figure_before_there_is_one():
+def test_no_throughput_before_work():
     assert pace((0, 0)).line("score", 5) == "score: 0 of 1,000 pairs"
     assert pace((0, 0), (30, 10)).line("score", 30) == "score: 10 of 1,000 pairs"
     assert Pace().line("loading model", 12.4) == "loading model: 12 s"
 
 
-def test_progress_never_falls_and_never_exceeds_the_total():
+def test_progress_never_decreases_and_never_exceeds_the_total():
     state, shown = Pace(), []
     for second, done in enumerate((0, 100, 40, 300, 250, 1200, 900)):
         state.report(second, done, 1000, "pairs")
@@ -93,11 +102,11 @@ def test_progress_never_falls_and_never_exceeds_the_total():
     assert shown == [0, 100, 100, 300, 300, 1000, 1000]
 
 
-def test_finished_task_forecasts_nothing():
+def test_finished_task_has_no_remaining_time():
     assert pace((0, 0), (1, 500), (21, 1000)).remarks == "25 pairs/s"
 
 
-def test_slow_work_has_a_decimal_and_a_detail():
+def test_slow_throughput_has_a_decimal():
     state = Pace()
     for second, done in ((0, 0), (10, 1), (30, 11)):
         state.report(second, done, 20, "trials", "running qa-cnn")
@@ -105,7 +114,7 @@ def test_slow_work_has_a_decimal_and_a_detail():
     assert state.remarks == "0.5 trials/s, 0:18 left, running qa-cnn"
 
 
-def test_count_adds_up_from_threads():
+def test_count_is_thread_safe():
     seen = []
     count = Count(lambda done, total, unit, detail="": seen.append((done, total, unit)), 400, "pairs")
     threads = [threading.Thread(target=lambda: [count.add(1) for _ in range(100)]) for _ in range(4)]
@@ -117,8 +126,8 @@ def test_count_adds_up_from_threads():
     assert seen == [(done, 400, "pairs") for done in range(401)]
 
 
-def test_lines_come_at_intervals_also_without_reports(monkeypatch):
-    """Of the innermost task alone, so that a phase is named that reports nothing."""
+def test_lines_are_logged_at_intervals_without_reports(monkeypatch):
+    """A line is logged about the innermost task, even if it reports nothing."""
     monkeypatch.setattr(progress, "INTERVAL", 0.01)
     shown = LineProgress()
     with recorded() as recording, shown.task("train") as update:
@@ -139,7 +148,7 @@ def wait_for(condition):
     pytest.fail("the condition was not met in time")
 
 
-def test_a_short_task_shows_no_line():
+def test_short_task_logs_no_line():
     with recorded() as recording, LineProgress().task("score") as update:
         update(0, 10, "pairs")
         update(10, 10, "pairs")
@@ -165,7 +174,7 @@ def test_tasks_of_another_process_are_shown_one_at_a_time():
     assert recording.updates[-1][:3] == (6, 6, "pairs")
 
 
-def test_a_bar_is_drawn_on_stderr_and_removed(capsys):
+def test_bar_is_drawn_on_stderr_and_removed(capsys):
     with BarProgress().task("score") as update:
         update(0, 10, "row groups")
         update(3, 10, "row groups")
@@ -179,5 +188,5 @@ def test_a_bar_is_drawn_on_stderr_and_removed(capsys):
     assert shown.err.rstrip(" ").endswith("\r")
 
 
-def test_messages_are_logged_below_aptool():
+def test_messages_have_loggers_of_aptool():
     assert progress.logger.parent is logging.getLogger("aptool")

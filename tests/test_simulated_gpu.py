@@ -1,4 +1,4 @@
-"""The simulated GPU itself: it says what CUDA would say, and counts what CUDA would wait for."""
+"""The simulated GPU: it raises the errors of CUDA, and counts the waits of CUDA."""
 
 import copy
 
@@ -14,17 +14,17 @@ from aptool.models.device import repeatable_sums
 ONE = torch.ones(1, dtype=torch.int64)
 
 
-def test_tensors_say_where_they_are():
+def test_tensors_report_their_device():
     with SimulatedGpu() as gpu:
-        there, here = torch.ones(3, device="cuda"), torch.ones(3)
-        assert there.device == torch.device("cuda", 0)
-        assert there.is_cuda
-        assert not here.is_cuda
-        assert (there + 1).is_cuda
-        assert (there * torch.tensor(2.0)).is_cuda  # a number of the host's
-        assert there[None].is_cuda
-        assert not there.cpu().is_cuda
-        assert there[torch.tensor([0])].is_cuda  # CUDA takes indices of the host, and waits for them
+        on_gpu, on_host = torch.ones(3, device="cuda"), torch.ones(3)
+        assert on_gpu.device == torch.device("cuda", 0)
+        assert on_gpu.is_cuda
+        assert not on_host.is_cuda
+        assert (on_gpu + 1).is_cuda
+        assert (on_gpu * torch.tensor(2.0)).is_cuda  # a scalar on the host
+        assert on_gpu[None].is_cuda
+        assert not on_gpu.cpu().is_cuda
+        assert on_gpu[torch.tensor([0])].is_cuda  # CUDA accepts indices on the host, and waits for them
     assert gpu.waits["index or value on the host", "elsewhere"] == 1
     assert torch.ones(1).device.type == "cpu"
     assert "device" not in vars(torch.Tensor)
@@ -41,7 +41,7 @@ MIXED = {
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_operations_of_both_sides_raise(name):
+def test_operations_on_tensors_of_host_and_gpu_raise(name):
     with SimulatedGpu():
         with pytest.raises(DeviceMismatchError):
             MIXED[name](torch.ones(3, device="cuda"), torch.ones(3))
@@ -61,15 +61,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_sums_in_any_order_are_refused_where_they_have_to_be_repeatable(name):
+def test_nondeterministic_operations_are_refused_in_deterministic_mode(name):
     with SimulatedGpu():
-        there = torch.ones(3, device="cuda")
-        REFUSED[name](there.clone())
-        with repeatable_sums(there.device, True):
+        values = torch.ones(3, device="cuda")
+        REFUSED[name](values.clone())
+        with repeatable_sums(values.device, True):
             with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
-                REFUSED[name](there.clone())
-            there.long().cumsum(0)
-            torch.ones(3).cumsum(0)  # a CPU's
+                REFUSED[name](values.clone())
+            values.long().cumsum(0)
+            torch.ones(3).cumsum(0)  # on the CPU
 
 
 def test_two_gpus_are_two_devices():
@@ -101,7 +101,7 @@ WAITS = {
 
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("name", WAITS)
-def test_waits_are_those_of_cuda(name, inference):
+def test_waits_are_counted_as_in_cuda(name, inference):
     act, waits = WAITS[name]
     with torch.inference_mode(inference), SimulatedGpu() as gpu:
         x = torch.ones(4).to("cuda")
@@ -110,17 +110,17 @@ def test_waits_are_those_of_cuda(name, inference):
     assert gpu.total_waits == waits, gpu.report()
 
 
-def test_memory_is_what_is_alive():
+def test_peak_memory_counts_live_tensors_only():
     with SimulatedGpu() as gpu:
         for _ in range(10):
             torch.ones(1000, device="cuda").sum()
         assert 4000 <= gpu.peak_bytes < 9000
-        kept = [torch.ones(1000, device="cuda") for _ in range(10)]
+        tensors = [torch.ones(1000, device="cuda") for _ in range(10)]
         assert gpu.peak_bytes >= 40_000
-        assert kept
+        assert tensors
 
 
-def test_gradients_and_optimizers_stay_there():
+def test_gradients_and_optimizer_states_are_on_the_gpu():
     model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.LSTM(4, 3, batch_first=True))
     other = copy.deepcopy(model)
 

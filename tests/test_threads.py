@@ -1,4 +1,4 @@
-"""The environment in which torch is loaded: OpenMP's threads spin briefly, unless the user has decided."""
+"""The command limits spinning of OpenMP threads before torch is imported, unless the user has set it."""
 
 import os
 import subprocess
@@ -30,11 +30,11 @@ def spin_count(first, second, **environment):
     return finished.stdout.splitlines()[-1]
 
 
-def test_the_command_limits_spinning_before_torch_is_loaded():
+def test_command_limits_spinning_before_torch_is_imported():
     assert spin_count("aptool", "sys") == str(SPIN_COUNT)
 
 
-def test_the_library_leaves_the_environment_alone():
+def test_library_does_not_change_the_environment():
     inherited = {name: value for name, value in os.environ.items() if name not in USER_SETTINGS}
     code = "import aptool, os; aptool.AptoolError; print(os.environ.get('GOMP_SPINCOUNT'))"
     command = [sys.executable, "-c", code]
@@ -44,9 +44,9 @@ def test_the_library_leaves_the_environment_alone():
 
 
 @pytest.mark.parametrize("setting", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "7"}])
-def test_what_the_user_has_set_stays(setting):
+def test_setting_of_the_user_is_preserved(setting):
     assert spin_count("aptool", "sys", **setting) == setting.get("GOMP_SPINCOUNT", "None")
 
 
-def test_after_torch_is_loaded_nothing_is_set():
+def test_variable_is_not_set_after_torch_is_imported():
     assert spin_count("torch", "aptool") == "None"

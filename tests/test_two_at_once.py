@@ -1,4 +1,4 @@
-"""Two processes with one output: one wins with the right bytes, the other says in one line who has it."""
+"""Two processes with the same output: one writes it, the other fails with an error that names the first."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 import pytest
 from tiny import options
 
-# Runs commands, each of which stops where it first calls a function, until a line comes.
+# Runs commands; each stops at its first call of a function until it reads a line.
 HOLDING = """
 import contextlib, importlib, io, json, sys
 from aptool.cli.main import main
@@ -23,13 +23,13 @@ for line in sys.stdin:
     module = importlib.import_module(module)
     function = getattr(module, name)
 
-    def held(*given, **more):
+    def stopped(*args, **kwargs):
         setattr(module, name, function)
-        tell("held")
+        tell("stopped")
         sys.stdin.readline()
-        return function(*given, **more)
+        return function(*args, **kwargs)
 
-    setattr(module, name, held)
+    setattr(module, name, stopped)
     sys.argv = ["aptool", *arguments]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
@@ -51,7 +51,7 @@ collection = "c"
 systems = ["r"]
 seeds = [1]
 """
-# What is written, the function in whose midst a command is held, and the files that are always the same.
+# Name, function at which a command is stopped, and the files that do not vary between runs.
 OUTPUTS = {
     "score": ("x.run", "aptool.scoring.score", "merge", ["x.run"]),
     "train": ("m", "aptool.training.fit", "save_model", ["m/model.safetensors", "m/tokenizer.json"]),
@@ -69,7 +69,7 @@ def arguments(collection_folder, model_folder, tmp_path):
     (tmp_path / "t.toml").write_text(TABLE.format(collection=collection_folder))
     pools = collection_folder / "test.pools.parquet"
     settings = [word for option in options("qa-cnn", "training.epochs=1") for word in ("--set", option)]
-    given = {
+    arguments = {
         "score": ("score", pools, "--model", model_folder),
         "train": ("train", collection_folder, "--preset", "qa-cnn", *settings),
         "matrix": ("matrix", tmp_path / "t.toml"),
@@ -77,12 +77,12 @@ def arguments(collection_folder, model_folder, tmp_path):
         "vectors": ("vectors", "learn", collection_folder, "--dim", "4", "--epochs", "1"),
         "encode": ("encode", pools, "--model", model_folder),
     }
-    return {name: [*map(str, words), "--output"] for name, words in given.items()}
+    return {name: [*map(str, words), "--output"] for name, words in arguments.items()}
 
 
 @pytest.fixture(scope="module")
 def other():
-    """The process that holds an output."""
+    """The process that owns an output."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDING],
         stdin=subprocess.PIPE,
@@ -100,12 +100,12 @@ def send(process, line):
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_one_wins_and_the_other_says_who_has_it(name, arguments, other, aptool, tmp_path):
+def test_one_process_writes_and_the_other_names_it(name, arguments, other, aptool, tmp_path):
     output, module, function, same = OUTPUTS[name]
     target = tmp_path / "both" / output
     target.parent.mkdir()
     send(other, json.dumps([module, function, [*arguments[name], str(target)]]))
-    assert other.stdout.readline() == "held\n"
+    assert other.stdout.readline() == "stopped\n"
     try:
         refused = aptool(*arguments[name], target)
     finally:

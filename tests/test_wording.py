@@ -1,4 +1,4 @@
-"""The check of wording in `make lint`: what it reads, what it refuses, what is allowed."""
+"""The wording check of `make lint`."""
 
 import subprocess
 import sys
@@ -28,13 +28,13 @@ def test_clean_files_pass(check):
     assert check("code.py", '"""Count the pairs."""\n\ncount = 1  # pairs per row group\n') == []
 
 
-def test_a_phrase_is_named_with_its_line(check):
+def test_phrase_is_reported_with_its_line(check):
     (line,) = check("page.md", "Fast.\n\nIt scores 100 pairs a second.\n")
 
     assert line.startswith("3: 'pairs a second': write per")
 
 
-def test_comments_strings_and_names_are_read(check):
+def test_comments_strings_and_names_are_checked(check):
     source = (
         'found = 1\n\n\ndef score(wanted: int) -> str:\n    """Score anew."""\n    return "x"  # likewise\n'
     )
@@ -47,6 +47,6 @@ def test_comments_strings_and_names_are_read(check):
     ]
 
 
-def test_code_is_not_prose(check):
+def test_code_is_not_checked(check):
     assert check("page.md", "```python\nfound = anew\n```\n") == []
     assert check("code.py", "items = [anew for anew_item in rows]\n".replace("anew_item", "anew")) == []

@@ -1,4 +1,4 @@
-"""Shared by several test files: tiny texts, tiny systems, a collection that is learned in a second."""
+"""Tiny texts, systems and collections, which are learned in a second."""
 
 import itertools
 import random
@@ -17,10 +17,10 @@ from aptool.text.tokenizer import Tokens
 from aptool.training.data import IndexLists, TrainingSet
 
 SYSTEMS = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm")
-# ``pooling.type`` of all that pool the states of any encoder.
-OVER_STATES = tuple(name for name, one in POOLINGS.items() if issubclass(one.Options, StateOptions))
+# ``pooling.type`` of all poolings of encoder states.
+OVER_STATES = tuple(name for name, pooling in POOLINGS.items() if issubclass(pooling.Options, StateOptions))
 
-# Small, quick and certain to beat random order, whatever the presets are.
+# Fast training that reliably exceeds random order, independent of the presets.
 OPTIONS = (
     "vectors.source=random",
     "vectors.dim=16",
@@ -46,7 +46,7 @@ SIZES = {"cnn": ("encoder.features=16", "encoder.window=3"), "bilstm": ("encoder
 
 
 def options(system: str, *more: str) -> tuple[str, ...]:
-    """``section.key=value`` overrides for a tiny version of a preset; later ones win."""
+    """``section.key=value`` overrides for a tiny version of a preset; the last value of a key counts."""
     return (*OPTIONS, *SIZES[system.removesuffix("-paper").split("-")[1]], *more)
 
 
@@ -81,7 +81,7 @@ def lists(rows):
 
 
 def training_set(positives, answers):
-    """Every question and every answer has two words that occur nowhere else."""
+    """A training set in which every question and every answer has two unique words."""
     questions = len(positives)
     pools = [[a for a in range(answers) if a not in relevant] for relevant in positives]
     return TrainingSet(
@@ -113,8 +113,8 @@ def labelled_pools(split: str, questions: int, candidates: int = 6) -> list[Labe
     relevant = [f"the {first} near the {second} is {generator.choice(THINGS)}" for first, second in pairs]
     pools = []
     for number, (first, second) in enumerate(pairs):
-        others = [other for other in range(questions) if other != number]
-        pool = [number, *generator.sample(others, candidates - 1)]
+        negatives = [index for index in range(questions) if index != number]
+        pool = [number, *generator.sample(negatives, candidates - 1)]
         generator.shuffle(pool)
         names = [f"{split}-a{answer}" for answer in pool]
         texts = [relevant[answer] for answer in pool]
@@ -126,7 +126,7 @@ def labelled_pools(split: str, questions: int, candidates: int = 6) -> list[Labe
 
 
 def write_pools(path, *row_groups, schema=None):
-    """A pools file as another program would write it; each row group is a list of rows as plain values."""
+    """Write a pools file as another program would; each row group is a list of rows."""
     schema = schema if schema is not None else arrow_schema("pools")
     with pq.ParquetWriter(path, schema) as writer:
         for rows in row_groups:
@@ -137,6 +137,7 @@ def write_pools(path, *row_groups, schema=None):
 def row(question_id="q1", question="where is it", candidates=(("a1", "here"), ("a2", "there"))) -> dict:
     if candidates is not None:
         candidates = [
-            one if one is None else dict(zip(("answer_id", "text"), one, strict=True)) for one in candidates
+            pair if pair is None else dict(zip(("answer_id", "text"), pair, strict=True))
+            for pair in candidates
         ]
     return {"question_id": question_id, "question": question, "candidates": candidates}

@@ -86,7 +86,7 @@ def check_file(path: Path, rules: Rules) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the given files and folders, by default all that readers see."""
+    """Check files and folders. Default: ``PATHS``."""
     rules = read_rules(Path(__file__).with_name("wording.toml"))
     files = []
     for path in map(Path, arguments or [str(ROOT / name) for name in PATHS]):

@@ -35,7 +35,7 @@ VOLATILE = {
     *("score_seconds", "train_seconds", "pairs_per_second"),
     *("sha256", "files", "preset"),
 }
-# Options that a version had and that another does not: a recipe is compared without them.
+# Options that not every version has: recipes are compared without them.
 REMOVED = {
     *("residual", "normalize", "label_smoothing", "relevant_answers", "shared_draw", "layer_decay"),
 }
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def run(*arguments: object) -> None:
-    """Run an aptool command in this process; its error ends the program."""
+    """Run an aptool command in this process; exit on its error."""
     output = io.StringIO()
     sys.argv = ["aptool", *map(str, arguments)]
     try:
@@ -108,7 +108,7 @@ def hash_json(file: Path) -> str:
 
 
 def hash_file(file: Path) -> str:
-    """A hash of a file; of Parquet the rows of each row group, since the file names its writer."""
+    """A hash of a file; of a Parquet file, of the rows of each row group, since the file names its writer."""
     if file.suffix == ".json":
         return hash_json(file)
     if file.suffix == ".parquet":
@@ -198,7 +198,7 @@ def outputs_of(preset: str, options: list[str], folder: Path) -> Iterator[tuple[
     )
     yield f"{preset}/run of shared answers", digest(Path(f"{preset}-shared.run").read_bytes())
     if preset in ("cross-minilm", "yin-2015", "wang-nyberg-2015", "wang-ittycheriah-2015"):
-        return  # these encode no answer on its own
+        return  # these do not encode answers alone
     store = Path("stores") / preset
     run("encode", pools, "--model", model, "--output", store, "--device", "cpu")
     for name, value in hash_folder(store):
@@ -234,7 +234,7 @@ def share_answers(imported: Path, folder: Path) -> None:
 
 
 def fusions(folder: Path) -> Iterator[tuple[str, str]]:
-    """Fuse two runs of made-up scores by rank and by a model."""
+    """Fuse two runs of random scores, by rank and by a model."""
     runs = [Path("first.run"), Path("second.run")]
     for number, file in enumerate(runs):
         lines = [
@@ -279,7 +279,7 @@ def imports(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def sources() -> dict[str, list[object]]:
-    """Write a tiny data set of each format; the arguments that import it."""
+    """Write a tiny data set of each format; return the arguments that import it."""
     write("pairs.tsv", "question\tanswer\tlabel\nWho?\tme\t1\nWho?\tyou\t0\nWhy?\tme\t0\nWhy?\tso\t1\n")
     write(
         "wikiqa.tsv",
@@ -312,7 +312,7 @@ def sources() -> dict[str, list[object]]:
 
 
 def retrieval_sources() -> None:
-    """The same four documents and two queries as BEIR, MTEB and MS MARCO publish them."""
+    """Write the same four documents and two queries in the layouts of BEIR, MTEB and MS MARCO."""
     documents = {
         "d1": "Aspirin reduces fever in adults",
         "d2": "Ibuprofen reduces pain",

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aptool.cli.parameters import overwrite_option, with_options
 from aptool.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from aptool.datasets.column_names import ColumnNames
+    from aptool.datasets.import_options import ColumnNames
     from aptool.formats.collection import CollectionFiles
 
 logger = logging.getLogger(__name__)
@@ -28,22 +29,26 @@ def by_split(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 splits_argument = click.argument(
     "splits", metavar="SPLIT=PATH...", nargs=-1, required=True, callback=by_split
 )
-output_option = click.option(
-    "--output", metavar="FOLDER", required=True, help="Folder of the collection to write."
+output_option = with_options(
+    click.option("--output", metavar="FOLDER", required=True, help="Folder of the collection to write."),
+    overwrite_option("COLLECTION"),
 )
 questions_option = click.option(
     "--questions",
+    metavar="FILTER",
     type=click.Choice(["all", "answerable", "both-labels"]),
     default="all",
     show_default=True,
-    help="Questions to keep: all, with a relevant answer, or with relevant and non-relevant candidates.",
+    help="Questions to import: all, answerable (with a relevant answer), or both-labels (with relevant and "
+    "non-relevant candidates).",
 )
 conflicts_option = click.option(
     "--conflicts",
+    metavar="RULE",
     type=click.Choice(["error", "max", "min"]),
     default="error",
     show_default=True,
-    help="Label of a pair with several labels: raise an error, the maximum, or the minimum.",
+    help="Pair with several labels: error (stop), max or min.",
 )
 
 

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli.parameters import Count, SectionedCommand, json_option, seed_option
-from aptool.cli.review import check_review, print_answers, review_inputs, review_options
 from aptool.cli.runs import (
     Confidence,
+    check_review,
     level_option,
     measures_option,
     parse_measures,
     pools_given,
     pools_option,
+    print_answers,
     qrels_beside,
     qrels_option,
     report_gaps,
+    review_inputs,
+    review_options,
     short_names,
 )
 from aptool.cli.tables import print_table
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aptool.evaluation.compare import Comparison, Deltas, QuestionDelta
-    from aptool.evaluation.texts import FoundTexts
+    from aptool.evaluation.texts import PoolTexts
     from aptool.library.evaluated_runs import ComparedRuns
 
 logger = logging.getLogger(__name__)
@@ -44,7 +47,7 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
 @qrels_option
 @measures_option
 @level_option
-@click.option("--baseline", metavar="RUN", help="Run to compare the other runs with.  [default: first run]")
+@click.option("--baseline", metavar="RUN", help="Run to compare the other runs with.  [default: RUN_A]")
 @click.option("--on-common", is_flag=True, help="Use only the questions that every run ranks.")
 @pools_option
 @click.option(
@@ -53,7 +56,7 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     type=Count(0),
     default=5,
     show_default=True,
-    help="Show the N questions with the largest gains, and with the largest losses.",
+    help="Questions to show: the N largest gains and the N largest losses.",
 )
 @click.option("--by", metavar="NAME", help="Measure of the gains and losses.  [default: first of --measures]")
 @review_options
@@ -67,7 +70,7 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     "--permutations",
     metavar="N",
     type=Count(1000, 10_000_000),
-    help="Random sign assignments per permutation test, if it is not exact.  [default: 100000]",
+    help="Random permutations per test, if not exact.  [default: 100000]",
 )
 @seed_option
 @json_option
@@ -92,12 +95,11 @@ def compare(
     """Compare runs with a baseline, question by question.
 
     Prints the mean difference with a bootstrap confidence interval, wins, ties and losses, and Cohen's d;
-    p-values of a paired permutation test and a paired t-test (Holm-corrected); the minimum detectable
+    Holm-corrected p-values of a paired permutation test and a paired t-test; the minimum detectable
     difference; and the questions with the largest differences.
 
-    A difference is significant if its corrected p-value is at most 1 - confidence. The measures must be means
-    over the questions. Missing questions count as 0, as in `aptool eval`, but all runs must miss the same
-    questions.
+    A difference is significant if its corrected p-value is at most 1 - confidence. Measures must be means
+    over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
     from aptool.evaluation.compare import check_comparable
     from aptool.evaluation.names import measure_names
@@ -141,7 +143,7 @@ def compare(
     if as_json:
         settings = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
         settings |= {"level": level} if level > 1 else {}
-        settings |= {"review": reviewed.figures} if reviewed is not None else {}
+        settings |= {"review": reviewed.values} if reviewed is not None else {}
         tags = {run: content.tag for run, content in read.items()}
         click.echo(_to_json(settings, first, tags, compared.comparisons, compared.deltas, compared.texts))
         return
@@ -221,7 +223,7 @@ def _print_comparisons(
 
 def _print_power(comparisons: list[Comparison], confidence: float) -> None:
     """Print the minimum detectable difference of each measure, the largest one of the systems."""
-    from aptool.evaluation.power import POWER
+    from aptool.evaluation.significance import POWER
 
     largest: dict[str, float] = {}
     for comparison in comparisons:
@@ -251,7 +253,7 @@ def _p(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
 
-def _print_deltas(baseline: str, deltas: Deltas, texts: FoundTexts | None, names: Mapping[str, str]) -> None:
+def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None, names: Mapping[str, str]) -> None:
     """Print the questions with the largest gains and losses, two or three lines each."""
     groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
     for direction, total, shown in groups:
@@ -265,7 +267,7 @@ def _print_deltas(baseline: str, deltas: Deltas, texts: FoundTexts | None, names
             _print_delta(names[baseline], names[deltas.system], delta, texts)
 
 
-def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: FoundTexts | None) -> None:
+def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: PoolTexts | None) -> None:
     question = texts.questions.get(delta.question_id, "") if texts else ""
     lines = [f"  {delta.question_id}  {delta.before:.4f} → {delta.after:.4f}  {question}"]
     if delta.relevant is None:
@@ -288,7 +290,7 @@ def _rank(rank: int | None) -> str:
     return "none" if rank is None else str(rank)
 
 
-def _answer(delta: QuestionDelta, answer: str, texts: FoundTexts | None) -> str:
+def _answer(delta: QuestionDelta, answer: str, texts: PoolTexts | None) -> str:
     text = texts.answers.get((delta.question_id, answer), "") if texts else ""
     return f"{answer}  {text}" if text else answer
 
@@ -307,7 +309,7 @@ def _to_json(
     tags: dict[str, str],
     comparisons: list[Comparison],
     deltas: list[Deltas],
-    texts: FoundTexts | None,
+    texts: PoolTexts | None,
 ) -> str:
     """Return the results as a JSON document; ``settings`` and ``tags`` (of each run) are part of it."""
     import json
@@ -364,7 +366,7 @@ def _comparison_json(comparison: Comparison, tags: dict[str, str], confidence: f
     }
 
 
-def _delta_json(delta: QuestionDelta, texts: FoundTexts | None) -> dict[str, Any]:
+def _delta_json(delta: QuestionDelta, texts: PoolTexts | None) -> dict[str, Any]:
     names = ("relevant", "first_before", "first_after")
     answers = {name: getattr(delta, name) for name in names}
     answer_texts = texts.answers if texts else {}

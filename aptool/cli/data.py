@@ -1,10 +1,11 @@
-"""``aptool data``: build, import, describe and check collections."""
+"""``aptool data``: build, import, check and describe collections."""
 
 from __future__ import annotations
 
 import json
 import logging
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ import click
 from aptool.cli import retrieval
 from aptool.cli.collections import output_option, questions_option, report_collection, splits_argument
 from aptool.cli.data_own import OWN_FORMATS
-from aptool.cli.parameters import Count, json_option
+from aptool.cli.parameters import Count, json_option, overwrite_option
 from aptool.cli.retrieval import pools
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @click.group()
 def data() -> None:
-    """Build, import, describe and check collections."""
+    """Build, import, check and describe collections."""
 
 
 @data.command()
@@ -42,13 +43,14 @@ def functions(output: str, limit: int | None) -> None:
 
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
-@click.option("--vectors", metavar="FILE", help="Word vectors: count words without a vector.")
+@click.option("--vectors", metavar="FILE", help="Word vectors; also count the words without a vector.")
 @click.option(
     "--words",
+    metavar="UNIT",
     type=click.Choice(["tokenizer", "whitespace"]),
     default="tokenizer",
     show_default=True,
-    help="Word definition: tokens of the tokenizer, or whitespace-separated as in the paper.",
+    help="Words to count: tokenizer (its tokens), or whitespace (as in the paper).",
 )
 @json_option
 def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> None:
@@ -70,7 +72,7 @@ def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> No
 def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
     """Validate pools, answers, qrels, runs and collections.
 
-    The exit code is 1 if one is invalid.
+    The exit code is 1 if a path is invalid.
     """
     from aptool.datasets.check import check_path
     from aptool.formats.location import location
@@ -93,11 +95,11 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
 @click.argument("collection", metavar="COLLECTION")
 @click.option(
     "--folds",
-    type=click.IntRange(2, 1000),
+    type=Count(2, 1000),
     default=5,
     show_default=True,
     metavar="N",
-    help="Number of folds.",
+    help="Number of folds, 2 to 1000.",
 )
 @click.option(
     "--split",
@@ -108,7 +110,8 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
     metavar="SPLIT",
     help="Split to take questions from; repeatable.",
 )
-@click.option("--output", metavar="FOLDER", required=True, help="Folder to write: FOLDER/fold1 etc.")
+@click.option("--output", metavar="FOLDER", required=True, help="Folder of the folds: FOLDER/fold1 etc.")
+@overwrite_option("COLLECTION", files=lambda output: sorted(Path(output).glob("fold*")))
 def folds(collection: str, folds: int, splits: tuple[str, ...], output: str) -> None:
     """Split COLLECTION into cross-validation folds.
 
@@ -218,8 +221,8 @@ def wikiqa(splits: dict[str, str], output: str, questions: str) -> None:
 @click.option(
     "--variant",
     type=click.Choice(["raw", "clean"]),
-    help="Variant of TREC-QA; clean is verified.  [default: clean if all dev and test questions have both "
-    "labels, else raw]",
+    help="Variant of TREC-QA; clean is verified.  [default: clean if dev and test have only questions with "
+    "both labels, else raw]",
 )
 def trecqa(splits: dict[str, str], output: str, questions: str, variant: str | None) -> None:
     """Import TREC-QA: XML files of jacana, or folders with a.toks, b.toks, id.txt and sim.txt.

@@ -18,15 +18,14 @@ from aptool.cli.parameters import SectionedCommand, with_options
 from aptool.errors import UsageError
 
 if TYPE_CHECKING:
-    from aptool.datasets.column_names import ColumnNames
-    from aptool.datasets.policies import ImportPolicies
+    from aptool.datasets.import_options import ColumnNames, ImportPolicies
 
 _COLUMNS = (
     ("--question", "question", "Column of the question text."),
-    ("--answer", None, "Column of the candidate text.  [default: answer; in a list of candidates: text]"),
-    ("--label", "label", "Column of the relevance grade, 0 or more; for words see --relevant."),
-    ("--question-id", None, "Column of the question id.  [default: derived from the text]"),
-    ("--answer-id", None, "Column of the candidate id.  [default: derived from the text]"),
+    ("--answer", None, "Column of the candidate text.  [default: answer; in lists: text]"),
+    ("--label", "label", "Column of the grade, 0 or more (words: see --relevant)."),
+    ("--question-id", None, "Column of the question id.  [default: from the text]"),
+    ("--answer-id", None, "Column of the candidate id.  [default: from the text]"),
     ("--name", None, "Name of the collection.  [default: name of its folder]"),
 )
 _columns = with_options(
@@ -37,40 +36,41 @@ _columns = with_options(
 )
 _empty_option = click.option(
     "--empty",
+    metavar="RULE",
     type=click.Choice(["drop", "keep", "refuse"]),
     default="drop",
     show_default=True,
-    help="Candidates without text: skip them, import them, or raise an error.",
+    help="Candidates without text: drop, keep, or refuse (stop).",
 )
 _relevant_option = click.option(
     "--relevant",
     metavar="LABELS",
-    help="Relevant labels, comma-separated, such as Good,PotentiallyUseful.  [default: labels are integers]",
+    help="Relevant labels, such as Good,PotentiallyUseful.  [default: labels are grades]",
 )
 _unlabelled_option = click.option(
     "--unlabelled",
     metavar="SPLIT",
     multiple=True,
-    help="Split without labels: import its pools, write no qrels; repeatable.",
+    help="Split without labels: write pools, no qrels; repeatable.",
 )
 _candidates_option = click.option(
     "--candidates",
     default="candidates",
     metavar="NAME",
     show_default=True,
-    help="Column of the candidates.",
+    help="Column of the list of candidates.",
 )
 _positions_option = click.option(
     "--positions",
     default="relevant",
     metavar="NAME",
     show_default=True,
-    help="Column of the indices (from 0) of relevant candidates, for lists of plain texts.",
+    help="Column of the indices (from 0) of relevant candidates.",
 )
 _field_option = click.option(
     "--field",
     metavar="PATH",
-    help="Path of the list of objects in a JSON document, such as data.items.",
+    help="List of objects in a JSON document, such as data.items.  [default: the document]",
 )
 
 
@@ -89,13 +89,14 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
     @click.option(
         "--columns",
         metavar="NAMES",
-        help="Column names of a table without a header, such as question,answer,label.",
+        help="Column names, such as question,answer,label.  [default: header]",
     )
-    @click.option("--delimiter", metavar="CHARACTER", help=f"Column separator.  [default: {separator}]")
+    @click.option("--delimiter", metavar="CHAR", help=f"Column separator.  [default: {separator}]")
     @click.option(
         "--quotes",
+        metavar="MODE",
         type=click.Choice(["literal", "csv"]),
-        help="Quotation marks are text (literal) or enclose fields (csv).  [default: literal for tabs]",
+        help="Quotation marks: literal, or csv (around fields).  [default: csv; literal for tabs]",
     )
     @_policies
     def command(splits: dict[str, str], columns: str | None, **options: Any) -> None:
@@ -126,15 +127,14 @@ def _json(command_name: str) -> click.Command:
     @_field_option
     @_policies
     def command(splits: dict[str, str], **options: Any) -> None:
-        """Import JSON with one object per question or per pair.
+        r"""Import JSON with one object per question or per pair.
 
+        \b
         {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}
-
         {"question": "...", "candidates": ["...", ...], "relevant": [0]}
-
         {"question": "...", "answer": "...", "label": 1}
 
-        The file has JSON Lines, an array, or a document with a list (see --field).
+        The file is JSON Lines, an array, or a document with a list (see --field).
         """
         _import("jsonl", splits, **options)
 
@@ -151,10 +151,10 @@ def _json(command_name: str) -> click.Command:
 @click.option(
     "--split",
     "splits",
-    metavar="SPLIT=THEIRS",
+    metavar="SPLIT=NAME",
     multiple=True,
     callback=by_split,
-    help="Split to import, and its name in the data set; repeatable.  [default: all, dev=validation]",
+    help="Split, and its name in the data set; repeatable.  [default: all, dev=validation]",
 )
 @click.option("--config", metavar="NAME", help="Configuration (subset) of the data set.  [default: default]")
 @_policies
@@ -191,9 +191,8 @@ def _parse(
     **columns: Any,
 ) -> tuple[str, str, ColumnNames, ImportPolicies]:
     """Return the output, the name of the collection, the names of the columns and the import policies."""
-    from aptool.datasets.column_names import ColumnNames
+    from aptool.datasets.import_options import ColumnNames, ImportPolicies
     from aptool.datasets.importing import collection_name
-    from aptool.datasets.policies import ImportPolicies
 
     policies = ImportPolicies(
         questions=questions,

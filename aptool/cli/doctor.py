@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ from aptool.version import __version__, install_command
 
 # Purpose of each extra of pyproject.toml; a test compares the two.
 EXTRAS = {
+    "torch": "training, scoring with a model, explain, heat maps of a report",
     "transformers": "pretrained encoders, cross-encoders, checkpoints of other libraries",
     "report": "aptool report and plot, explain --html and --png",
     "cluster": "--cluster: training and scoring with Ray",
@@ -33,6 +35,23 @@ EXTRAS = {
     "bench": "python -m bench.rival",
     "faults": "python -m bench.faults",
 }
+# Disk space of each extra in MB (Python 3.11, Linux, November 2026), beyond aptool without extras (640 MB);
+# for extras that need PyTorch, beyond PyTorch. PyTorch is that for CPUs; that for CUDA takes 4,600 MB.
+MEGABYTES = {
+    "torch": 860,
+    "transformers": 140,
+    "report": 100,
+    "cluster": 430,
+    "cloud": 50,
+    "hub": 1,
+    "distill": 150,
+    "fusion": 60,
+    "ir-datasets": 30,
+    "pyterrier": 200,
+    "tensorboard": 80,
+    "mlflow": 430,
+    "wandb": 90,
+}
 PACKAGES = ("torch", "polars", "pyarrow", "numpy", "tokenizers", "pytrec-eval-terrier", "ray", "transformers")
 LEAST_DISK_GIB = 5
 LEAST_MEMORY_GIB = 4
@@ -45,7 +64,7 @@ class Findings:
     versions: dict[str, str | None]  # of aptool, Python and ``PACKAGES``; None if not installed
     devices: list[str]  # the one of ``--device auto`` first
     cores: float  # available to this process; fractional in a container
-    threads: int  # of PyTorch
+    threads: int | None  # of PyTorch; None if it is not installed
     memory_gib: float  # available to this process
     disk_gib: float  # free in the current folder
     ray_address: str | None  # default of ``--cluster``
@@ -71,9 +90,13 @@ def doctor(as_json: bool) -> None:
 
 def examine(folder: Path) -> Findings:
     """Examine this machine and ``folder``, without a network connection."""
-    import torch
+    threads, cuda = None, []
+    with contextlib.suppress(ModuleNotFoundError):  # PyTorch is an extra
+        import torch
 
-    cuda = [f"cuda:{index} ({gpu['name']}, {gpu['memory_gib']:.0f} GiB)" for index, gpu in enumerate(gpus())]
+        threads = torch.get_num_threads()
+        for index, gpu in enumerate(gpus()):
+            cuda.append(f"cuda:{index} ({gpu['name']}, {gpu['memory_gib']:.0f} GiB)")
     findings = Findings(
         versions={
             "aptool": __version__,
@@ -82,7 +105,7 @@ def examine(folder: Path) -> Findings:
         },
         devices=[*cuda, f"cpu ({platform.processor() or platform.machine()})"],
         cores=available_cores(),
-        threads=torch.get_num_threads(),
+        threads=threads,
         memory_gib=round(available_memory() / GIB, 1),
         disk_gib=round(shutil.disk_usage(folder).free / GIB, 1),
         ray_address=os.environ.get("RAY_ADDRESS"),
@@ -108,9 +131,9 @@ def missing_by_extra() -> dict[str, list[str]]:
 def _problems(findings: Findings, folder: Path) -> list[str]:
     """One line per problem, with its remedy."""
     problems = []
-    if len(findings.devices) == 1 and Path("/dev/nvidia0").exists():
+    if findings.threads is not None and len(findings.devices) == 1 and Path("/dev/nvidia0").exists():
         problems.append("PyTorch does not see the NVIDIA GPU: install PyTorch for CUDA (pytorch.org)")
-    if findings.threads > findings.cores:
+    if findings.threads is not None and findings.threads > findings.cores:
         threads = max(1, int(findings.cores))
         problems.append(
             f"PyTorch uses {findings.threads} threads on {findings.cores:g} cores: "
@@ -144,10 +167,11 @@ def _problems(findings: Findings, folder: Path) -> list[str]:
 
 def _print(findings: Findings) -> None:
     lines = [("problem", problem) for problem in findings.problems] or [("problems", "none")]
+    threads = f"PyTorch uses {findings.threads} threads" if findings.threads else "PyTorch is not installed"
     ray = f"RAY_ADDRESS={findings.ray_address}" if findings.ray_address else "RAY_ADDRESS is not set"
     lines += [
         ("devices", "; ".join(findings.devices)),
-        ("cores", f"{findings.cores:g}, PyTorch uses {findings.threads} threads"),
+        ("cores", f"{findings.cores:g}, {threads}"),
         ("memory", f"{findings.memory_gib} GiB"),
         ("disk", f"{findings.disk_gib} GiB free here"),
         ("Ray", ray),
@@ -159,4 +183,5 @@ def _print(findings: Findings) -> None:
     names = [name for name in EXTRAS if name in findings.extras]
     for name in sorted(names, key=lambda name: bool(findings.extras[name])):  # installed extras first
         state = "missing" if findings.extras[name] else "installed"
-        click.echo(f"  {name:14}{state:11}{EXTRAS[name]}")
+        size = f"{MEGABYTES[name]:,} MB" if name in MEGABYTES else ""
+        click.echo(f"  {name:14}{state:11}{size:>7}  {EXTRAS[name]}")

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from aptool.cli.parameters import SectionedCommand, json_option
-from aptool.cli.review import check_review, print_answers, review_inputs, review_options
+from aptool.cli.parameters import SectionedCommand, json_option, overwrite_option
 from aptool.cli.runs import (
     Confidence,
+    check_review,
     level_option,
     location_of_pools,
     measures_option,
     parse_measures,
     pools_given,
     pools_option,
+    print_answers,
     qrels_beside,
     qrels_option,
     report_gaps,
+    review_inputs,
+    review_options,
 )
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError, first_few, printable
@@ -28,8 +31,8 @@ from aptool.errors import UsageError, first_few, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aptool.evaluation.diagnostics import Limits
     from aptool.evaluation.evaluation import Evaluation, Group
-    from aptool.evaluation.limits import Limits
     from aptool.evaluation.names import Naming
     from aptool.evaluation.significance import Interval
 
@@ -60,16 +63,16 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
     "--confidence",
     type=Confidence(),
     metavar="X",
-    help="Confidence level of the intervals; implies --intervals.  [default: 0.95]",
+    help="Confidence level, 0.5 to 0.999; implies --intervals.  [default: 0.95]",
 )
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Add metrics per group of questions: question-length, answer-length (of the relevant answer), type "
-    "(question word), or a column of --groups, else of the pools.",
+    help="Add metrics per question-length, answer-length (of the relevant answer), type (question word), or "
+    "a column of --groups or the pools.",
 )
 @click.option(
-    "--groups", metavar="FILE", help="TSV, CSV or Parquet file with the columns question_id and --by."
+    "--groups", metavar="FILE", help="Table with columns question_id and --by: TSV, CSV or Parquet."
 )
 @pools_option
 @review_options
@@ -77,18 +80,20 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
     "--per-question",
     metavar="FILE",
     callback=_check_suffix,
-    help="Write per-question measures to a .parquet, .csv or .jsonl file.",
+    help="Write measures per question to a .parquet, .csv or .jsonl file.",
 )
+@overwrite_option("EVALUATION", "per_question")
 @click.option(
     "--names",
+    metavar="SCHEME",
     type=click.Choice(["common", "trec_eval", "ir_measures"]),
     default="common",
     show_default=True,
-    help="Naming scheme of the output: MAP, map or AP.",
+    help="Measure names: common (MAP), trec_eval (map) or ir_measures (AP).",
 )
 @json_option
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
-@click.option("--latex", is_flag=True, help="Print a LaTeX table (requires the package booktabs).")
+@click.option("--latex", is_flag=True, help="Print a LaTeX table (with booktabs).")
 def evaluate(
     runs: tuple[str, ...],
     qrels: str | None,
@@ -111,16 +116,16 @@ def evaluate(
 ) -> None:
     """Evaluate runs as trec_eval does.
 
-    A question that is missing from a run counts as 0 (trec_eval -c). A question without qrels is left out. A
-    candidate without a judgement counts as not relevant. The number of each is printed on stderr.
+    A question that is missing from a run counts as 0 (trec_eval -c). Questions without qrels are ignored.
+    Unjudged candidates count as not relevant. The number of each is printed on stderr.
 
-    Num* measures are sums over the questions, GMAP and gm_bpref are geometric means, and the other measures
-    are means.
+    Measures are means over the questions; Num* measures are sums, GMAP and gm_bpref geometric means.
     """
     from aptool.datasets.importing import warn_of_runs
     from aptool.evaluation.names import name_in
     from aptool.evaluation.significance import CONFIDENCE
-    from aptool.formats.atomic import check_apart, check_writable, files_of
+    from aptool.formats.atomic import check_apart, check_output, files_of
+    from aptool.formats.outputs import Kind
     from aptool.library.evaluated_runs import evaluate_runs
     from aptool.library.qrels import Qrels
     from aptool.library.run import Run
@@ -137,8 +142,8 @@ def evaluate(
     read = {run: Run.load(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
     if per_question is not None:
-        check_writable(per_question)
         check_apart(per_question, files_of(*runs, qrels, *(pools or (str(location_of_pools(qrels)),))))
+        check_output(per_question, Kind.EVALUATION)
     if intervals and confidence is None:
         confidence = CONFIDENCE
     texts = pools_given(pools, qrels) if reviewing or (by is not None and groups is None) else None
@@ -175,7 +180,7 @@ def evaluate(
         settings = {"qrels": qrels, "measures": shown, **({"level": level} if level > 1 else {})}
         settings |= {"confidence": confidence} if confidence is not None else {}
         settings |= {"by": by} if by is not None else {}
-        settings |= {"review": reviewed.figures} if reviewed is not None else {}
+        settings |= {"review": reviewed.values} if reviewed is not None else {}
         click.echo(_to_json(settings, results))
         return
     rows = _table_rows(shown, results)
@@ -208,13 +213,14 @@ def _report_groups(by: str, evaluation: Evaluation) -> None:
 def _write_per_question(path: str, results: dict[str, _RunResult]) -> None:
     import polars as pl
 
-    from aptool.formats.atomic import atomic_file
+    from aptool.formats.atomic import output_file
+    from aptool.formats.outputs import Kind
 
     frame = pl.concat(
         result.evaluation.per_question.select(pl.lit(printable(run)).alias("run"), pl.all())
         for run, result in results.items()
     )
-    with atomic_file(path) as temporary:
+    with output_file(path, Kind.EVALUATION) as temporary:
         if path.endswith(".parquet"):
             frame.write_parquet(temporary)
         elif path.endswith(".csv"):

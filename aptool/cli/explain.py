@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli.next_steps import default_model
-from aptool.cli.parameters import LOCATION, UTF8, device_option, json_option, model_option
+from aptool.cli.parameters import LOCATION, UTF8, device_option, json_option, model_option, overwrite_option
 from aptool.errors import UsageError, counted
 
 if TYPE_CHECKING:
@@ -28,15 +28,16 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 
 @click.command("explain")
 @model_option
-@click.option("--question", type=UTF8, metavar="TEXT", help="Question.")
-@click.option("--answer", type=UTF8, metavar="TEXT", help="Answer.")
+@click.option("--question", type=UTF8, metavar="TEXT", help="Text of the question.")
+@click.option("--answer", type=UTF8, metavar="TEXT", help="Text of the answer.")
 @click.option("--collection", metavar="FOLDER", type=LOCATION, help="Collection that has the pair.")
 @click.option("--split", metavar="SPLIT", help="Split of the collection.  [default: test]")
 @click.option("--question-id", type=UTF8, metavar="ID", help="Question id.")
 @click.option("--answer-id", type=UTF8, metavar="ID", help="Answer id.")
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
 @click.option("--png", metavar="FILE", type=LOCATION, help="Write a PNG image.")
-@click.option("--matrix", is_flag=True, help="Include the alignment matrix of the question and answer words.")
+@overwrite_option("HEAT_MAP", "html", "png")
+@click.option("--matrix", is_flag=True, help="Include the alignment matrix of question and answer words.")
 @device_option
 @json_option
 def explain(
@@ -70,14 +71,15 @@ def explain(
             raise UsageError(f"{option} {path}: expected a name ending in {suffix}")
     folder = folder if folder is not None else default_model()
 
-    from aptool.formats.atomic import check_writable
-    from aptool.models.checkpoints.load import load_any
+    from aptool.formats.atomic import check_output
+    from aptool.formats.outputs import Kind
+    from aptool.models.checkpoints import load_any
     from aptool.models.device import pick_device
     from aptool.models.explain import explain_pairs
 
     for path in (html, png):
         if path is not None:
-            check_writable(path)
+            check_output(path, Kind.HEAT_MAP)
     if collection is not None:
         from aptool.evaluation.texts import find_pair
         from aptool.formats.collection import CollectionFiles

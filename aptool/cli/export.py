@@ -4,17 +4,20 @@ from pathlib import Path
 
 import click
 
+from aptool.cli.parameters import overwrite_option
+
 
 @click.command("export")
 @click.argument("folder", metavar="MODEL")
 @click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder to write to.")
+@overwrite_option("EXPORT")
 def export(folder: str, output: Path) -> None:
     """Export MODEL, a model folder, to sentence-transformers or PyLate.
 
     Mean or first pooling over a pretrained network becomes a sentence-transformers model, maxsim a ColBERT
     model of PyLate.
     """
-    from aptool.models.checkpoints.load import load_any
+    from aptool.models.checkpoints import load_any
     from aptool.models.export import export_model
 
     library = export_model(load_any(folder), output, source=folder)

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from aptool.cli.parameters import UTF8, json_option
+from aptool.cli.parameters import UTF8, Bounded, json_option, overwrite_option
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
@@ -19,25 +19,25 @@ _K, _FOLDS = 60.0, 5
 @click.argument("runs", nargs=-1, required=True)
 @click.option(
     "--output", required=True, type=click.Path(), help="TREC run file."
-)  # it keeps a slash at its end
+)  # a str, so that a trailing slash is kept
+@overwrite_option("RUN")
 @click.option("--train", "qrels", metavar="QRELS", help="Learn the weights from these qrels.")
 @click.option(
     "--train-run",
     "train_runs",
     metavar="RUN",
     multiple=True,
-    help="Training run of each RUN, in the same order, on the questions of QRELS.  [default: RUN itself, by "
-    "cross-validation]",
+    help="Training run per RUN, in the same order.  [default: RUN, by cross-validation]",
 )
 @click.option(
     "--folds",
-    type=click.IntRange(2),
+    type=Bounded(click.IntRange(2)),
     metavar="N",
-    help=f"Number of folds of the cross-validation.  [default: {_FOLDS}]",
+    help=f"Cross-validation folds, 2 or more.  [default: {_FOLDS}]",
 )
 @click.option(
     "--k",
-    type=click.FloatRange(0),
+    type=Bounded(click.FloatRange(0)),
     metavar="X",
     help=f"Constant k of reciprocal rank fusion.  [default: {_K:g}]",
 )

@@ -19,7 +19,7 @@ from aptool.environment import limit_spinning
 from aptool.errors import AptoolError
 from aptool.options import LAST_WITH_REMOVED
 from aptool.plugins import use_plugin
-from aptool.version import __version__
+from aptool.version import __version__, requiring_torch
 
 # (command, option) that LAST_WITH_REMOVED was the last version to have.
 REMOVED_OPTIONS = {("fuse", "--method"), ("fuse", "--seed")}
@@ -35,15 +35,19 @@ class LazyGroup(click.Group):
         "data": ("aptool.cli.data", "data", "Build, import, check and describe collections."),
         "vectors": ("aptool.cli.vectors", "vectors", "Learn or distill word vectors."),
         "train": ("aptool.cli.train", "train", "Train a model on a collection."),
-        "encode": ("aptool.cli.encode", "encode", "Encode answers once, for repeated scoring."),
+        "encode": ("aptool.cli.score", "encode", "Encode answers once, for repeated scoring."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate runs against qrels, as trec_eval does."),
-        "compare": ("aptool.cli.compare", "compare", "Test runs for significant differences to a baseline."),
+        "compare": (
+            "aptool.cli.compare",
+            "compare",
+            "Compare runs with a baseline: significance tests.",
+        ),
         "fuse": ("aptool.cli.fuse", "fuse", "Fuse runs, by reciprocal rank or with learned weights."),
         "plot": ("aptool.cli.plot", "plot", "Plot runs, training histories or costs as PNG or SVG."),
-        "explain": ("aptool.cli.explain", "explain", "Show the attention weights of a model for a pair."),
+        "explain": ("aptool.cli.explain", "explain", "Show the weight of each word in the score of a pair."),
         "matrix": ("aptool.cli.matrix", "matrix", "Run experiments: collections x systems x seeds."),
-        "report": ("aptool.cli.report", "report", "Write an HTML report on the experiments of a matrix."),
+        "report": ("aptool.cli.matrix", "report", "Write an HTML report on the experiments of a matrix."),
         "export": ("aptool.cli.export", "export", "Export a model to sentence-transformers or PyLate."),
         "push": ("aptool.cli.export", "push", "Upload a model to the Hugging Face Hub."),
         "doctor": ("aptool.cli.doctor", "doctor", "Check the installation and the machine."),
@@ -104,7 +108,7 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv[1:]
     arguments = _plugins_first([argument for argument in sys.argv[1:] if argument != "--debug"])
     try:
-        with messages_on_stderr():
+        with messages_on_stderr(), requiring_torch("this command"):
             code = cli.main(arguments, prog_name="aptool", standalone_mode=False, obj={"debug": debug})
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:

@@ -1,4 +1,4 @@
-"""``aptool matrix``: run a table of experiments and print their measures."""
+"""``aptool matrix`` and ``aptool report``: run a table of experiments, and write an HTML report on it."""
 
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from aptool.cli.parameters import LOCATION, SectionedCommand, cluster_options, device_option
+from aptool.cli.parameters import (
+    LOCATION,
+    Count,
+    SectionedCommand,
+    cluster_options,
+    device_option,
+    overwrite_flag,
+    overwrite_option,
+)
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
@@ -27,7 +35,8 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
 
 @click.command("matrix", cls=SectionedCommand)
 @click.argument("table", type=LOCATION)
-@click.option("--output", required=True, type=LOCATION, help="Folder to write models, runs and tables to.")
+@click.option("--output", required=True, type=LOCATION, help="Folder for models, runs and tables.")
+@overwrite_flag
 @click.option(
     "--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE; repeatable."
 )
@@ -36,13 +45,13 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--jobs",
     type=JobsType(),
-    help="Concurrent trials; auto: one per core or GPU, with one thread each.  [default: 1; on a cluster as "
-    "many as it has room for]",
+    help="Concurrent trials; auto: one per core or GPU.  [default: 1; on a cluster as many as fit]",
 )
 @cluster_options
 def matrix(
     table: "Location",
     output: "Location",
+    overwrite: bool,
     given: tuple[str, ...],
     quick: bool,
     jobs: "Jobs",
@@ -58,9 +67,9 @@ def matrix(
         raise UsageError(
             f"--workers {where.workers}: requires --jobs 1; expected --jobs for trials side by side"
         )
-    from aptool.evaluation.compare import is_mean
+    from aptool.evaluation.names import is_mean
     from aptool.experiments.matrix import read_matrix
-    from aptool.experiments.runner import Runner
+    from aptool.experiments.runner import adopt_results, run_matrix
     from aptool.experiments.table import (
         not_above_random,
         paired_cells,
@@ -69,18 +78,22 @@ def matrix(
         table_cells,
         write_table,
     )
-    from aptool.formats.atomic import check_writable
+    from aptool.formats.atomic import check_output
+    from aptool.formats.outputs import Kind
 
     plan = read_matrix(table, _values(given))
+    if overwrite:
+        adopt_results(output)
     if quick:
         plan = plan.with_one_seed()
-    check_writable(output / "table.md")
+    check_output(output / "table.md", Kind.TABLE)
 
     with where.connected() as connection:
         if where.on_cluster and jobs == 1:
-            results = Runner(plan, output, train=connection.trainer(), executor=connection.executor()).run()
+            results = run_matrix(plan, output, train=connection.trainer(), executor=connection.executor())
         else:
-            results = Runner(plan, output, device=where.device).run(connection.processes(jobs))
+            processes = connection.processes(jobs)
+            results = run_matrix(plan, output, device=where.device, processes=processes)
     summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *options])
@@ -107,3 +120,82 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--let {text!r}: {name} given twice; expected each name once")
         values[name] = value
     return values
+
+
+@click.command("report")
+@click.argument("runs", metavar="RUNS", type=LOCATION)
+@click.option("--output", metavar="FILE", type=LOCATION, help="HTML file.  [default: RUNS/report.html]")
+@overwrite_option("REPORT")
+@click.option(
+    "--collection",
+    "collections",
+    metavar="[NAME=]FOLDER",
+    multiple=True,
+    help="Folder of a moved collection; repeatable.  [default: as recorded in RUNS]",
+)
+@click.option(
+    "--baseline",
+    metavar="SYSTEM",
+    help="Baseline of significance tests.  [default: bm25, else first system]",
+)
+@click.option(
+    "--questions",
+    metavar="N",
+    type=Count(),
+    default=2500,
+    show_default=True,
+    help="Maximum number of questions per collection.",
+)
+@click.option(
+    "--depth",
+    metavar="N",
+    type=Count(),
+    default=10,
+    show_default=True,
+    help="Answers per question: the top N and the relevant ones.",
+)
+@device_option
+def report(
+    runs: "Location",
+    output: "Location | None",
+    collections: tuple[str, ...],
+    baseline: str | None,
+    questions: int,
+    depth: int,
+    device: str,
+) -> None:
+    """Write a report on RUNS, the output folder of `aptool matrix`.
+
+    The page has the results with confidence intervals and significance tests, charts, and the ranked answers
+    and heat maps of the questions. It is self-contained: one HTML file, no network.
+    """
+    from aptool.formats.inputs import stat
+    from aptool.reporting.report import write_report
+
+    page = output if output is not None else runs / "report.html"
+    write_report(
+        runs,
+        page,
+        collections=_folders(collections),
+        baseline=baseline,
+        questions=questions,
+        depth=depth,
+        device=device,
+    )
+    click.echo(f"{page}: {stat(page).size / 1e6:.1f} MB")
+
+
+def _folders(collections: tuple[str, ...]) -> dict[str, "Location"]:
+    """Return folders by name; the name is empty for a folder without one."""
+    from aptool.formats.location import location
+
+    folders: dict[str, Location] = {}
+    for argument in collections:
+        name, equals, path = argument.partition("=")
+        if not equals or location(argument).exists():
+            name, path = "", argument
+        if name in folders:
+            repeated = f"collection {name!r}" if name else "a collection without a name"
+            raise UsageError(f"--collection {argument}: {repeated} given more than once")
+        folders[name] = location(path)
+    return folders

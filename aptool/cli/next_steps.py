@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aptool.errors import InputError, UsageError
-from aptool.formats.urls import is_glob, is_remote
+from aptool.formats.location import is_glob, is_remote
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 from typing_extensions import override
 
+from aptool.errors import UsageError
 from aptool.options import BELOW
 
 if TYPE_CHECKING:
@@ -20,28 +21,31 @@ Command: TypeAlias = Callable[..., None]
 # Sections of the help of long commands; an option that is in none of them is an advanced one.
 _ADVANCED = "Advanced"
 _SECTIONS = {
-    "Model": "--model --preset --start --teacher --vectors --set",
-    "Input and output": "--output --qrels --pools --run --queries --corpus --encoded --fill --answers --tag "
-    "--name --split --config --field --let --groups --per-question --top --log --names --json --markdown "
-    "--latex",
+    "Model": "--model --preset --set --vectors --start --teacher --seeds",
+    "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
+    "--fill --answers --tag --name --split --config --field --let --quick --groups --per-question --names "
+    "--log --json --markdown --latex",
     "Columns": "--question --answer --label --question-id --answer-id --candidates --positions --columns "
     "--delimiter --quotes",
-    "Evaluation": "--measures --level --baseline --by --limits --intervals --confidence --on-common",
+    "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
     "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
 }
 _SECTION_OF = {option: title for title, options in _SECTIONS.items() for option in options.split()}
+_RANKS = {option: rank for rank, option in enumerate(_SECTION_OF)}
 
 
 class SectionedCommand(click.Command):
-    """A command whose help lists its options by section."""
+    """A command whose help lists its options by section, in the order of ``_SECTIONS``."""
 
     @override
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_SECTIONS, _ADVANCED)}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+        options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
+        options.sort(key=lambda option: _RANKS.get(option.opts[-1], len(_RANKS)))
+        for option in options:
+            record = option.get_help_record(ctx)
             if record is not None:
-                sections[_SECTION_OF.get(parameter.opts[-1], _ADVANCED)].append(record)
+                sections[_SECTION_OF.get(option.opts[-1], _ADVANCED)].append(record)
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
@@ -86,18 +90,23 @@ class LocationType(click.ParamType):  # type: ignore[type-arg]
 LOCATION = LocationType()
 
 
-class Count(click.ParamType):  # type: ignore[type-arg]
-    """A whole number; unlike that of ``IntRange``, its help does not show the bounds."""
+class Bounded(click.ParamType):  # type: ignore[type-arg]
+    """A number in a range that the help does not show."""
 
-    name = "integer"
-
-    def __init__(self, least: int = 1, most: int = int(BELOW[int]) - 1) -> None:
-        self._range = click.IntRange(least, most)
+    def __init__(self, bounds: click.IntRange | click.FloatRange) -> None:
+        self.name = bounds.name
+        self._bounds = bounds
 
     @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        number: int = self._range.convert(value, param, ctx)
-        return number
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self._bounds.convert(value, param, ctx)
+
+
+class Count(Bounded):
+    """A whole number from ``least`` to ``most``."""
+
+    def __init__(self, least: int = 1, most: int = int(BELOW[int]) - 1) -> None:
+        super().__init__(click.IntRange(least, most))
 
 
 class WorkersType(click.ParamType):  # type: ignore[type-arg]
@@ -127,7 +136,7 @@ device_option = click.option(
     metavar="DEVICE",
     default="auto",
     show_default=True,
-    help="Device: cpu, cuda, one GPU such as cuda:1, or auto (a GPU if available).",
+    help="Device: cpu, cuda, cuda:N or auto (a GPU if available).",
 )
 # Its value is passed as ``folder``.
 model_option = click.option(
@@ -139,21 +148,58 @@ model_option = click.option(
 )
 kind_option = click.option(
     "--kind",
+    metavar="TYPE",
     type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "colbert", "static"]),
     default="auto",
     show_default=True,
-    help="Checkpoint type, if it cannot be detected.",
+    help="Checkpoint type: auto (detect), sentence-transformers, cross-encoder, colbert or static.",
 )
 tokens_per_batch_option = click.option(
     "--tokens-per-batch",
     type=Count(),
     metavar="N",
-    help="Tokens per batch; lower it to save memory.  [default: 8,192; on a GPU 262,144]",
+    help="Tokens per batch; fewer save memory.  [default: 8,192; GPU: 262,144]",
 )
 seed_option = click.option(
     "--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, show_default=True, help="Random seed."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
+
+
+overwrite_flag = click.option(
+    "--overwrite", is_flag=True, help="Replace an output that aptool did not write, or that has changed."
+)
+
+
+def overwrite_option(
+    kind: str, *parameters: str, files: Callable[[Any], Iterable[Any]] | None = None
+) -> Callable[[Command], Command]:
+    """Return a decorator that adds ``--overwrite``.
+
+    Args:
+        kind: name of a `Kind` of output.
+        parameters: the parameters with outputs. Default: ``output``.
+        files: returns the files or folders of an output. Default: the output itself.
+    """
+    names = parameters or ("output",)
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def run(*, overwrite: bool, **arguments: Any) -> None:
+            outputs = [arguments[name] for name in names if arguments[name] is not None]
+            if overwrite:
+                from aptool.formats.outputs import Kind, adopt
+
+                if not outputs:
+                    raise UsageError(f"--overwrite: requires --{' or --'.join(names).replace('_', '-')}")
+                for output in outputs:
+                    for path in [output] if files is None else files(output):
+                        adopt(path, Kind[kind])
+            command(**arguments)
+
+        return overwrite_flag(run)
+
+    return add
 
 
 def cluster_options(command: Command, *, elastic: bool = False) -> Command:
@@ -171,26 +217,26 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
             is_flag=False,
             flag_value="",
             metavar="[ADDRESS]",
-            help="Run on a Ray cluster: host:port, ray://host:port, auto, or local to start one here.  "
-            "[default without ADDRESS: RAY_ADDRESS, else auto]",
+            help="Run on Ray: host:port, ray://host:port, auto, or local (start a cluster here).  "
+            "[default: no cluster; without ADDRESS: RAY_ADDRESS, else auto]",
         ),
         click.option(
             "--workers",
             type=WorkersType() if elastic else Count(),
             metavar="N|MIN:MAX" if elastic else "N",
-            help="Worker processes; with MIN:MAX nodes may join and leave.  [default: one per GPU or node]"
+            help="Workers; MIN:MAX: nodes may join and leave.  [default: one per GPU or node]"
             if elastic
-            else "Worker processes.  [default: as many as the cluster has room for]",
+            else "Worker processes.  [default: as many as fit on the cluster]",
         ),
         click.option(
             "--gpus-per-worker",
-            type=click.FloatRange(min=0),
+            type=Bounded(click.FloatRange(min=0)),
             metavar="X",
-            help="GPUs per worker; may be fractional.  [default: 1 on a cluster with GPUs, else 0]",
+            help="GPUs per worker, may be fractional.  [default: 1; without GPUs 0]",
         ),
         click.option(
             "--wait",
-            type=click.FloatRange(min=0),
+            type=Bounded(click.FloatRange(min=0)),
             metavar="SECONDS",
             help="Seconds to wait for cluster resources.  [default: no limit]",
         ),

@@ -67,13 +67,13 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
                 metavar="N",
                 default=depth,
                 show_default=True,
-                help="Candidates per question, from the top of the first stage.",
+                help="Candidates per question: the top N of the first stage.",
             ),
             click.option(
                 "--negatives",
                 type=Count(0),
                 metavar="N",
-                help="Sample N non-relevant candidates per question (for training).  [default: all]",
+                help="Non-relevant candidates to sample per question.  [default: all]",
             ),
             click.option(
                 "--add-relevant",
@@ -122,7 +122,7 @@ def mteb(folder: Location, output: str, **options: Any) -> None:
 @_by_split(
     "--top",
     metavar="SPLIT=FILE",
-    help="First stage of a split, a top1000 file or a run; repeatable.  [default: BM25]",
+    help="First stage of a split: top1000 file or run; repeatable.  [default: BM25]",
 )
 @output_option
 @conflicts_option
@@ -185,10 +185,9 @@ def pools(
     name: str | None,
     **options: Any,
 ) -> None:
-    """Make a collection from a first-stage RUN, a corpus, queries and qrels.
+    """Build a collection from a first-stage RUN, a corpus, queries and qrels.
 
-    RUN is a TREC run file (of Pyserini, for example), or has a query, document and rank per line as in MS
-    MARCO.
+    RUN is a TREC run file, such as one of Pyserini, or an MS MARCO run (query, document and rank per line).
     """
     from aptool.datasets.corpus import FileCorpus, read_queries
     from aptool.datasets.importing import collection_name

@@ -1,4 +1,4 @@
-"""Options of commands that evaluate runs: qrels, pools, measures and the confidence of intervals."""
+"""Options of commands that evaluate runs: qrels, pools, measures, confidence and ``--review``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from aptool.cli.parameters import Count
+from aptool.cli.parameters import Bounded, Count, with_options
+from aptool.cli.tables import print_table
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
     from aptool.evaluation.evaluation import Evaluation
     from aptool.formats.location import Location
+    from aptool.library.evaluated_runs import ReviewInputs
     from aptool.library.pools import Pools
+    from aptool.reporting.review import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +32,12 @@ _BETWEEN_MEASURES = re.compile(r"(?:,(?!\d+(?:\.\d+)?(?:,|$))|\s+)(?![^()]*\))")
 _MOST_UNJUDGED = 1000
 
 
-class Confidence(click.FloatRange):
+class Confidence(Bounded):
     """A confidence level within `significance.LOWEST_CONFIDENCE` and `HIGHEST_CONFIDENCE`."""
 
-    name = "confidence"
-
     def __init__(self) -> None:
-        super().__init__(0.5, 0.999)
+        super().__init__(click.FloatRange(0.5, 0.999))
+        self._bounds.name = self.name = "confidence"
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -45,21 +47,19 @@ class Confidence(click.FloatRange):
         return number
 
 
-qrels_option = click.option(
-    "--qrels", metavar="QRELS", help="TREC qrels.  [default: X.qrels in the folder of X.run]"
-)
+qrels_option = click.option("--qrels", metavar="QRELS", help="TREC qrels.  [default: X.qrels next to X.run]")
 pools_option = click.option(
     "--pools",
     metavar="POOLS",
     multiple=True,
-    help="Pools with the texts: files, folders, globs or URLs; repeatable.  [default: X.pools.parquet in the "
-    "folder of X.qrels]",
+    help="Pools files, folders, globs or URLs with the texts; repeatable.  [default: X.pools.parquet "
+    "next to X.qrels]",
 )
 measures_option = click.option(
     "--measures",
     metavar="NAMES",
-    help="Measures, comma-separated: MAP, MRR@10, nDCG@10, RBP(p=.8), or names of trec_eval (recip_rank, "
-    "P_1, official, all_trec) and ir_measures (RR@10).  [default: MAP,MRR,P@1]",
+    help="Comma-separated: MAP, MRR@10, nDCG@10, RBP(p=.8), or names of trec_eval (recip_rank, P_1, "
+    "official, all_trec) and ir_measures (RR@10).  [default: MAP,MRR,P@1]",
 )
 level_option = click.option(
     "--level",
@@ -67,7 +67,21 @@ level_option = click.option(
     type=Count(1, 1_000_000),
     default=1,
     show_default=True,
-    help="Minimum relevance grade that counts as relevant (trec_eval -l); nDCG uses all grades.",
+    help="Minimum relevant grade (trec_eval -l); nDCG uses all grades.",
+)
+review_options = with_options(
+    click.option(
+        "--review",
+        is_flag=True,
+        help="Add a review: power, first-stage recall, question types, agreement, leakage.",
+    ),
+    click.option(
+        "--dev",
+        metavar="RUN",
+        multiple=True,
+        help="Dev run per RUN, in the same order: add the gap to dev; implies --review.",
+    ),
+    click.option("--dev-qrels", metavar="QRELS", help="Qrels of --dev.  [default: X.qrels next to X.run]"),
 )
 
 
@@ -176,3 +190,39 @@ def _possible_qrels(run: str) -> list[Location]:
     parts = path.name.removesuffix(".gz").removesuffix(".run").split(".")
     stems = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     return [path.with_name(stem + suffix) for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]
+
+
+def check_review(review: bool, runs: tuple[str, ...], dev: tuple[str, ...], dev_qrels: str | None) -> bool:
+    """Whether a review is requested; raise if ``--dev`` and ``--dev-qrels`` do not fit the runs."""
+    if dev and len(dev) != len(runs):
+        raise UsageError(f"--dev: given {len(dev)} times; expected {len(runs)}, one for each run")
+    if dev_qrels is not None and not dev:
+        raise UsageError("--dev-qrels: requires --dev")
+    return review or bool(dev)
+
+
+def review_inputs(
+    runs: Sequence[str],
+    dev: dict[str, str],
+    dev_qrels: str | None,
+    pools: Pools | None,
+    confidence: float | None,
+) -> ReviewInputs:
+    """Return the inputs of a review; ``dev`` maps each run to its dev run."""
+    from aptool.evaluation.significance import CONFIDENCE
+    from aptool.library.evaluated_runs import ReviewInputs
+
+    if dev and dev_qrels is None:
+        dev_qrels = qrels_beside(tuple(dev.values()), option="--dev-qrels")
+    return ReviewInputs(short_names(runs), pools, dev, dev_qrels, confidence or CONFIDENCE)
+
+
+def print_answers(answers: Sequence[Answer], *, err: bool = False) -> None:
+    """Print each question of the review with its answer."""
+    for answer in answers:
+        click.echo(err=err)
+        click.echo(answer.question, err=err)
+        for sentence in answer.sentences:
+            click.echo(click.wrap_text(sentence, 100, "  ", "  "), err=err)
+        if answer.rows:
+            print_table([["  " + row[0], *row[1:]] for row in answer.rows], err=err)

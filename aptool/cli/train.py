@@ -10,12 +10,14 @@ import click
 from aptool.cli.next_steps import default_collection
 from aptool.cli.parameters import (
     LOCATION,
+    Bounded,
     Count,
     SectionedCommand,
     cluster_options,
     complete_preset,
     device_option,
     json_option,
+    overwrite_flag,
     seed_option,
 )
 from aptool.config import CHECKPOINT_MINUTES
@@ -38,9 +40,10 @@ logger = logging.getLogger(__name__)
     "--preset",
     metavar="NAME",
     shell_complete=complete_preset,
-    help="Preset name or recipe file (TOML).  [default: ap-cnn; with --start the recipe of that model]",
+    help="Preset or recipe file (TOML).  [default: ap-cnn; with --start its recipe]",
 )
 @click.option("--output", metavar="FOLDER", type=LOCATION, help="Model folder.  [default: models/PRESET]")
+@overwrite_flag
 @click.option(
     "--set",
     "overrides",
@@ -51,32 +54,31 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--vectors",
     metavar="FILE",
-    help="Word vectors: file, folder, Hugging Face name, learned or random.  [default: the recipe's]",
+    help="Word vectors: file, folder, Hugging Face name, learned or random.  [default: see the recipe]",
 )
-@click.option(
-    "--start", metavar="MODEL", help="Initialize from this model; new words are added to its vocabulary."
-)
+@click.option("--start", metavar="MODEL", help="Initialize from this model; add new words to its vocabulary.")
 @click.option("--teacher", metavar="RUN", help="Distill from the scores of this run of the training pools.")
 @seed_option
 @click.option(
     "--seeds",
     type=Count(1, 10_000),
     metavar="N",
-    help="Train N models with consecutive seeds from --seed, into OUTPUT/seed0 and so on.",
+    help="Train N models, seeds --seed and up, in OUTPUT/seed0 etc.  [default: one]",
 )
 @click.option(
     "--log",
+    metavar="TRACKER",
     type=click.Choice(["tensorboard", "mlflow", "wandb"]),
-    help="Experiment tracker to log each epoch to, in OUTPUT/logs.",
+    help="Log each epoch to tensorboard, mlflow or wandb, in OUTPUT/logs.",
 )
 @device_option
 @click.option(
     "--checkpoint-minutes",
-    type=click.FloatRange(min=0),
+    type=Bounded(click.FloatRange(min=0)),
     metavar="MINUTES",
     default=CHECKPOINT_MINUTES,
     show_default=True,
-    help="Minutes between checkpoints within an epoch; 0: only after each epoch.",
+    help="Minutes between checkpoints; 0: only after each epoch.",
 )
 @json_option
 @partial(cluster_options, elastic=True)
@@ -86,6 +88,7 @@ def train(
     start: str | None,
     teacher: str | None,
     output: "Location | None",
+    overwrite: bool,
     vectors: str | None,
     overrides: tuple[str, ...],
     seed: int,
@@ -97,14 +100,13 @@ def train(
 ) -> None:
     """Train a model on COLLECTION (default: data/functions) into a model folder.
 
-    With several collections, training mixes their pairs; the dev split is that of the first collection.
+    Several collections are mixed; the dev split is that of the first collection.
 
-    Run the same command again after an interruption to resume from the last checkpoint. The result is the
-    same as without the interruption.
+    Run the same command again after an interruption to resume from the last checkpoint, with the same result.
     """
     from aptool.formats.collection import CollectionFiles
     from aptool.library.training import build_recipe, train_models
-    from aptool.training.seeds import to_dict
+    from aptool.training.fit import adopt_models, to_dict
 
     recipe = build_recipe(
         preset, set=overrides, start=start, teacher=teacher, mixture=collections[1:], vectors=vectors
@@ -112,6 +114,8 @@ def train(
     if output is None:
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
+    if overwrite:
+        adopt_models(output)
     result = train_models(
         lambda: CollectionFiles(collections[0] if collections else default_collection()),
         recipe,

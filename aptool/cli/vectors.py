@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import LOCATION, Count, device_option, seed_option
+from aptool.cli.parameters import LOCATION, Bounded, Count, device_option, overwrite_option, seed_option
 from aptool.errors import InputError
 from aptool.options import WIDEST
 
@@ -23,6 +23,7 @@ _output = click.option(
     required=True,
     help="File to write, in word2vec's binary format.",
 )
+_overwrite = overwrite_option("VECTORS")
 
 
 @click.group()
@@ -33,6 +34,7 @@ def vectors() -> None:
 @vectors.command()
 @click.argument("collection")
 @_output
+@_overwrite
 @click.option("--split", metavar="SPLIT", default="train", show_default=True, help="Split to learn from.")
 @click.option(
     "--dim", type=Count(1, WIDEST), metavar="N", default=100, show_default=True, help="Vector dimension."
@@ -103,6 +105,7 @@ def learn(
 
 @vectors.command()
 @_output
+@_overwrite
 @click.option(
     "--model",
     required=True,
@@ -123,17 +126,17 @@ def learn(
 )
 @click.option(
     "--sif",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Bounded(click.FloatRange(min=0, min_open=True)),
     default=1e-2,
     show_default=True,
     metavar="X",
-    help="Smooth inverse frequency: a word of relative frequency p has the weight X / (X + p).",
+    help="Constant of smooth inverse frequency: weight X / (X + p) for frequency p.",
 )
 @device_option
 def distill(
     output: Location, model: str, collections: tuple[Location, ...], dim: int, sif: float, device: str
 ) -> None:
-    """Distill a sentence encoder into static vectors of all words of the collections."""
+    """Distill a sentence encoder into static vectors of the words of collections."""
     from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import CollectionFiles
     from aptool.text.tokenizer import UNK, WordTokenizer, check_installed
@@ -175,7 +178,8 @@ def distill(
 
 
 def _check_output(output: Location, collections: list[CollectionFiles]) -> None:
-    from aptool.formats.atomic import check_apart, check_writable
+    from aptool.formats.atomic import check_apart, check_output
+    from aptool.formats.outputs import Kind
 
-    check_writable(output)
     check_apart(output, chain.from_iterable(collection.path.iterdir() for collection in collections))
+    check_output(output, Kind.VECTORS)

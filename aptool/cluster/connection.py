@@ -4,8 +4,8 @@
         cluster.check_room(workers=4, each=Resources(cpus=1))
         ...
 
-Ray retries a dead address or a wrong token for up to 30 seconds and reports it over many lines. ``connect``
-checks the port first, shortens the retries by Ray's environment variables, and reports one line.
+Ray itself retries an address without a cluster or a wrong token for up to 30 seconds, and reports it in many
+lines. ``connect`` checks the port first, shortens Ray's retries, and raises an error of one line.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ from aptool.version import install_command
 # Connection timeout for the head's port.
 TIMEOUT_SECONDS = 5.0
 
-# Ray's own retries: about a second each to the head, and three times that many seconds through Ray's client.
+# Limits of Ray's retries: a retry takes about a second, or three seconds through Ray's client.
 RETRIES = {
     "RAY_NUM_REDIS_GET_RETRIES": "5",
     "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "2",
     "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "2",
 }
 
-# The preface of an HTTP/2 client, and so a gRPC client (RFC 9113): a fixed line and an empty SETTINGS frame.
+# The first bytes of an HTTP/2 connection, as of gRPC (RFC 9113): a fixed text and an empty SETTINGS frame.
 # The server responds with a SETTINGS frame, whose fourth byte is its type.
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 HTTP2_SETTINGS = b"\4"
@@ -50,27 +50,28 @@ TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH
 def connect(address: str = "", *, debug: bool = False, wait: float | None = None) -> Iterator[Cluster]:
     """Connect this process to a cluster, and disconnect when the block ends.
 
-    An existing connection of this process (a worker, a test, a notebook) is used and kept.
+    An existing connection of this process (a worker, a test, a notebook) is used and stays open.
 
     Args:
-        address: ``host:port``, ``ray://host:port``, ``auto`` for the cluster of this machine, or ``local`` to
-            start one on this machine that ends with the block; empty for ``RAY_ADDRESS``, else ``auto``.
+        address: ``host:port``; ``ray://host:port`` for Ray's client; ``auto`` for the cluster of this
+            machine; or ``local`` for a new cluster on this machine, until the block ends. Default: the
+            environment variable ``RAY_ADDRESS``, or ``auto``.
         debug: show Ray's own messages.
-        wait: seconds to wait for resources; None is no limit.
+        wait: seconds to wait for resources. Default: no limit.
 
     Raises:
         UsageError: the address has no valid form.
-        AptoolError: Ray is not installed, no cluster responds, or its token or versions differ.
+        AptoolError: Ray is not installed, no cluster responds, or the token or a version differs.
     """
     if not address and (default := os.environ.get("RAY_ADDRESS", "")):
-        address = checked_address(default, "RAY_ADDRESS")
+        address = check_address(default, "RAY_ADDRESS")
     else:
-        address = checked_address(address or "auto")
-    # A cluster that is started here sends usage statistics only if its owner enables them.
+        address = check_address(address or "auto")
+    # Usage statistics are opt-in, also of a cluster that is started here.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     with contextlib.nullcontext() if address == "local" else _defaults(RETRIES):
         if address != "local":
-            _use_token()  # before Ray is imported, which reads the environment then
+            _use_token()  # before the import of Ray, which reads the environment
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError as error:
@@ -86,14 +87,14 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
                 with contextlib.nullcontext() if debug else _without_rays_stdout(rays):
                     yield replace(_connected(ray, address), wait=wait)
             finally:
-                # Ray prints here, on this thread, the messages that it held back as repetitions.
+                # During shutdown, Ray prints its deduplicated messages on this thread.
                 silent = rays | {threading.current_thread()}
                 with contextlib.nullcontext() if debug else _without_rays_stdout(silent):
                     ray.shutdown()
 
 
-def checked_address(address: str, source: str = "--cluster") -> str:
-    """The address, if it has a valid form; ``source`` is the option or variable for the error."""
+def check_address(address: str, source: str = "--cluster") -> str:
+    """Return a valid address; ``source`` is the option or variable that errors name."""
     if address in ("auto", "local") or ADDRESS.fullmatch(address):
         return address
     if address.startswith(("http://", "https://")):
@@ -120,7 +121,7 @@ def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
         options["logging_level"] = logging.CRITICAL
     if address == "local":
         options["include_dashboard"] = False
-    if plugins := os.environ.get(VARIABLE):  # the workers import them too
+    if plugins := os.environ.get(VARIABLE):  # the workers import the same plugins
         options["runtime_env"] = {"env_vars": {VARIABLE: plugins}}
     before = set(threading.enumerate())
     with tempfile.TemporaryFile("w+", errors="replace") as messages:
@@ -137,22 +138,15 @@ def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
 def connection_error(
     address: str, error: Exception, messages: str = "", token_missing: bool = False
 ) -> AptoolError:
-    """The one-line error for an error of ``ray.init``.
+    """Convert an error of ``ray.init`` to one line.
 
-    ``messages`` is Ray's stderr, which may contain the reason; ``token_missing`` is whether Ray found no
-    token.
+    ``messages`` is Ray's stderr, which may contain the reason. ``token_missing`` is whether Ray has no token.
     """
     text = str(error)
     # "The cluster was started with: Ray: A Python: B This process ... was started with: Ray: C Python: D"
     versions = re.findall(r"^\s*(Ray|Python): (\S+)", text, re.MULTILINE)
     if len(versions) == 4:
-        cluster, local = dict(versions[:2]), dict(versions[2:])
-        differ = [
-            f"{name} {cluster[name]} there, {local[name]} here"
-            for name in cluster
-            if cluster[name] != local[name]
-        ]
-        return AptoolError(f"--cluster {address}: {'; '.join(differ)}: expected the same versions")
+        return _other_versions(address, dict(versions[:2]), dict(versions[2:]))
     if token_missing:
         return AptoolError(f"--cluster {address}: RAY_AUTH_MODE is token and there is no token: {TOKEN_HINT}")
     if re.search("unauthenticated|permission.?denied|invalidauthtoken", text + messages, re.IGNORECASE):
@@ -167,11 +161,27 @@ def connection_error(
             f"--cluster {address}: no connection to Ray's client server; expected one there that accepts our "
             f"token: {TOKEN_HINT}"
         )
+    # The message of Ray's client server is a traceback: the reason is in its last line.
     reason, last_line = first_line(error), text.strip().splitlines()[-1:]
-    # Ray's client server sends its own traceback.
     if reason.endswith(":") and last_line:
         reason = f"{reason.rstrip(':')}: {last_line[0].strip()}"
     return _unreachable(address, reason)
+
+
+def _other_versions(address: str, cluster: dict[str, str], local: dict[str, str]) -> AptoolError:
+    """The error for a cluster with another Ray or Python, with the change to make on this machine."""
+    differ, remedies = [], []
+    if cluster["Ray"] != local["Ray"]:
+        differ.append(f"Ray {cluster['Ray']} there, {local['Ray']} here")
+        remedies.append(f"`python -m pip install ray=={cluster['Ray']}`")
+    python = cluster["Python"].rpartition(".")[0]  # Ray accepts another patch version
+    if python != local["Python"].rpartition(".")[0]:
+        differ.append(f"Python {cluster['Python']} there, {local['Python']} here")
+        remedies.append(f"an environment of Python {python}")
+    return AptoolError(
+        f"--cluster {address}: {'; '.join(differ)}: expected the same versions; "
+        f"to match the cluster, use {' and '.join(remedies)} here"
+    )
 
 
 def _unreachable(address: str, reason: str) -> AptoolError:
@@ -179,7 +189,7 @@ def _unreachable(address: str, reason: str) -> AptoolError:
 
 
 def _check_port(address: str) -> None:
-    """Raise unless a gRPC server responds: Ray itself waits long for a closed or other port."""
+    """Raise unless a gRPC server responds. Ray itself would wait long."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_SECONDS) as connection:
@@ -197,7 +207,7 @@ def _check_port(address: str) -> None:
 
 
 def _use_token() -> None:
-    """Use the token if there is one: Ray does so only for the address ``auto``."""
+    """Enable authentication if a token exists. Ray does so only for the address ``auto``."""
     path = os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token"
     if "RAY_AUTH_TOKEN" in os.environ or Path(path).expanduser().is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -205,7 +215,7 @@ def _use_token() -> None:
 
 @contextlib.contextmanager
 def _defaults(variables: dict[str, str]) -> Iterator[None]:
-    """Set unset environment variables while the block runs."""
+    """Set environment variables that are not set, while the block runs."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -217,9 +227,9 @@ def _defaults(variables: dict[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_rays_stderr() -> Iterator[None]:
-    """Drop what Ray's C++ code writes to the file descriptor of stderr; Ray's logs have it as well.
+    """Drop the messages of Ray's C++ code on file descriptor 2; Ray's log files have them too.
 
-    Python's writes to ``sys.stderr`` still reach the terminal.
+    ``sys.stderr`` still writes to the terminal.
     """
     sys.stderr.flush()
     before = sys.stderr
@@ -228,7 +238,7 @@ def _without_rays_stderr() -> Iterator[None]:
         Path(os.devnull).open("w") as nowhere,
         _descriptor(2, nowhere),
     ):
-        if before is sys.__stderr__:  # else its replacement does not write to descriptor 2
+        if before is sys.__stderr__:  # a replacement does not write to descriptor 2
             sys.stderr = terminal
         try:
             yield
@@ -251,26 +261,26 @@ def _descriptor(number: int, target: TextIO) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_rays_stdout(dropped: set[threading.Thread]) -> Iterator[None]:
-    """Drop what Ray's threads print on stdout: warnings of nodes amid the command's output."""
+    """Drop the output of Ray's threads on stdout, such as warnings about nodes."""
     before = sys.stdout
-    ours = cast(TextIO, _StreamWithout(before, dropped))
-    sys.stdout = ours
+    filtered = cast(TextIO, _StreamWithout(before, dropped))
+    sys.stdout = filtered
     try:
         yield
     finally:
-        if sys.stdout is ours:
+        if sys.stdout is filtered:
             sys.stdout = before
 
 
 class _StreamWithout:
-    """A stream that drops what some threads write to it."""
+    """A stream without the output of some threads."""
 
     def __init__(self, stream: TextIO, dropped: set[threading.Thread]) -> None:
         self._stream = stream
         self._dropped = dropped
 
     def write(self, text: str) -> int:
-        """Write text, unless the calling thread is dropped."""
+        """Write text, unless the output of the calling thread is dropped."""
         if threading.current_thread() in self._dropped:
             return len(text)
         return self._stream.write(text)

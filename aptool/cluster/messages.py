@@ -1,4 +1,4 @@
-"""Messages of workers to the driver, and Ray's failures as one line."""
+"""Messages from workers to the driver, and conversion of Ray's errors to one line."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ import ray
 import ray.data.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from aptool.cluster.resources import repeated
+from aptool.cluster.resources import call_every
 from aptool.errors import AptoolError, error_with, first_line
 
 # Seconds between two polls of the board.
@@ -22,21 +22,21 @@ _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, Sys
 
 
 class MessageBoard:
-    """An actor that buffers the messages of workers for the driver."""
+    """A Ray actor that buffers the messages of workers until the driver polls it."""
 
     def __init__(self) -> None:
         self._messages: list[tuple[int, str, Any]] = []
         self._has_error = False
 
     def post(self, worker: int, kind: str, value: Any) -> None:
-        """Add a message; consecutive progress of a worker is replaced by the latest."""
+        """Add a message; progress replaces a previous message with progress of the same worker."""
         if self._messages and kind == "progress" and self._messages[-1][:2] == (worker, kind):
             self._messages.pop()
         self._messages.append((worker, kind, value))
         self._has_error |= kind == "error"
 
     def has_error(self) -> bool:
-        """Whether an error was ever posted."""
+        """Whether an error has been posted, also if it was taken."""
         return self._has_error
 
     def take(self) -> list[tuple[int, str, Any]]:
@@ -46,14 +46,14 @@ class MessageBoard:
 
 
 def start_board() -> Any:
-    """A board on the driver's node, so that it is lost only together with the driver."""
+    """Start a board on the driver's node, where it lives as long as the driver."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor: Any = ray.remote(MessageBoard)
     return actor.options(num_cpus=0, scheduling_strategy=here).remote()
 
 
 def take_messages(board: Any) -> list[tuple[int, str, Any]]:
-    """The messages on a board; none while it does not respond."""
+    """Remove and return the messages on a board; an empty list while it does not respond."""
     try:
         messages: list[tuple[int, str, Any]] = ray.get(board.take.remote(), timeout=30)
     except ray.exceptions.RayError:
@@ -62,7 +62,7 @@ def take_messages(board: Any) -> list[tuple[int, str, Any]]:
 
 
 class BoardPost:
-    """Posts a worker's messages to a board; a ``relay.Post``."""
+    """A ``progress.Post`` that posts a worker's messages to a board."""
 
     def __init__(self, board: Any, worker: int = 0) -> None:
         self._board = board
@@ -80,21 +80,21 @@ class BoardPost:
             return False
 
     def flush(self) -> None:
-        """Wait for all messages: a board takes the messages of a process in order."""
+        """Wait until the board has all messages of this process: it takes them in order."""
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._board.post.remote(self._worker, "end", None), timeout=30)
 
 
 @contextlib.contextmanager
 def listening(board: Any, receive: Callable[[str, Any], None]) -> Iterator[None]:
-    """Call ``receive`` with the kind and value of each message while the block runs, and once after."""
+    """Poll a board while the block runs and once at its end; call ``receive`` with each kind and value."""
 
     def take() -> None:
         for _, kind, value in take_messages(board):
             receive(kind, value)
 
     try:
-        with repeated(POLL_SECONDS, take):
+        with call_every(POLL_SECONDS, take):
             yield
     finally:
         take()
@@ -102,7 +102,7 @@ def listening(board: Any, receive: Callable[[str, Any], None]) -> Iterator[None]
 
 @contextlib.contextmanager
 def ray_failures(address: str) -> Iterator[None]:
-    """Raise errors of Ray as a one-line ``AptoolError``; that of a worker keeps its exit code and text."""
+    """Convert errors of Ray to an ``AptoolError`` of one line; errors of aptool keep exit code and text."""
     try:
         yield
     except AptoolError:
@@ -123,7 +123,7 @@ def ray_failures(address: str) -> Iterator[None]:
 
 
 def cause(error: BaseException) -> str:
-    """The reason in Ray's long messages: the line of the innermost exception."""
+    """The line of the innermost exception in a long message of Ray."""
     while isinstance(getattr(error, "cause", None), BaseException):
         error = error.cause  # type: ignore[attr-defined]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -1,6 +1,7 @@
-"""Units mapped by Ray Data: read by some workers and scored by others, or both by one.
+"""Scoring of units with Ray Data.
 
-Ray retries a unit when its worker or node is lost. Workers without work score the units of stragglers again.
+Workers with a GPU score units that other tasks read; workers without a GPU read and score. Ray retries a unit
+when its worker or node is lost. Idle workers re-score the units of stragglers.
 """
 
 import logging
@@ -18,10 +19,10 @@ from ray.util import metrics
 
 from aptool.cluster.messages import BoardPost, ray_failures
 from aptool.cluster.resources import Cluster, Resources
-from aptool.cluster.worker import Reading, ScoringJob, Worker, is_begun, is_current, read
-from aptool.formats.stores import store_of
+from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read
+from aptool.formats.location import store_of
 from aptool.scoring.parts import Part
-from aptool.scoring.record import UnitRecord
+from aptool.scoring.pipeline import UnitRecord
 
 # Names of Ray Data's threads that call Ray. Its other threads, such as loggers, never end.
 THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
@@ -30,19 +31,18 @@ THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
 NO_PROGRESS = "execution_no_progress_timeout_s"
 NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 
-# The number of a spare row, for a worker without work; the most spare rows.
+# Spare rows give an idle worker the units of stragglers: their number, and the maximum of spare rows.
 SPARE = -1
 MOST_SPARE = 64
 
 # Time limit for Ray Data's threads to end.
 TIMEOUT_SECONDS = 10.0
 
-# Least time to wait for a missing part, and between two polls of the parts.
+# Minimum time before a missing part counts as late, and interval of the polls.
 PATIENCE_SECONDS = 2.0
 POLL_SECONDS = 0.5
 
-# Most time that a spare row is held back while units are queued. The waiting task takes a core, which a unit
-# that must be read again may need.
+# Maximum delay of a spare row. The waiting task occupies a core, which the reading of a unit may need.
 QUEUE_SECONDS = 300.0
 
 
@@ -56,16 +56,16 @@ def map_units(
     board: Any = None,
     debug: bool = False,
 ) -> Generator[UnitRecord]:
-    """Yield the record of each unit when it is done; a straggler's unit may have two.
+    """Score units; yield a record per completed unit, and two for the unit of some stragglers.
 
     Args:
         parts: the units and the files of their scores.
         job: the settings of the workers.
-        workers: the most processes that score; None is no limit.
-        room: the number of workers that fit now.
-        each: the resources of a worker.
+        workers: maximum number of scoring processes; None means no limit.
+        room: number of workers that fit now.
+        each: resources of a worker.
         cluster: the cluster.
-        board: a ``MessageBoard`` for the progress within units; None without listeners.
+        board: a ``MessageBoard`` for the progress within units, or None.
         debug: show Ray's own progress bars and messages.
 
     Raises:
@@ -120,28 +120,28 @@ def _join_threads() -> None:
 
 
 def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> dict[str, Any]:
-    """Read and tokenize the unit of a row; a spare row waits until the units are started."""
+    """Read and tokenize the unit of a row; delay a spare row until the other rows are started."""
     if row["number"] == SPARE:
-        wait_until_begun(job, parts)
+        wait_until_started(job, parts)
         return {**row, **Reading(SPARE, b"", "", False)._asdict()}
     return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
 
 
 class ScoreUnits:
-    """A ``Worker`` with the interface of Ray Data: batches of one row in, batches of one row out."""
+    """A ``Worker`` as a class of Ray Data's ``map_batches``, with batches of one row."""
 
     def __init__(self, job: ScoringJob, parts: Sequence[Part], board: Any = None) -> None:
         self._worker = Worker(job)
         self._board = board
         self._parts = parts
-        # Ray adds tags: node, worker and session.
+        # Ray adds the tags of node, worker and session.
         self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
         self._units = metrics.Counter("aptool_units", "Row groups scored.")
         self._retries = metrics.Counter("aptool_retries", "Row groups begun again, as a worker was lost.")
         self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
-        """Score the unit of a batch; with a spare row, the units of stragglers."""
+        """Score the unit of a batch, or for a spare row the units of stragglers."""
         row = {name: column[0] for name, column in batch.items()}
         records = self._records(row)
         for record in records:
@@ -157,7 +157,7 @@ class ScoreUnits:
     def _records(self, row: dict[str, Any]) -> list[UnitRecord]:
         number = int(row["number"])
         if number == SPARE:
-            return score_late(self._worker, self._parts)
+            return score_stragglers(self._worker, self._parts)
         reading = None
         if "task" in row:
             reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
@@ -184,26 +184,26 @@ def _lift_time_limit(context: ray.data.DataContext) -> None:
         setattr(context, NO_PROGRESS, -1)
 
 
-def wait_until_begun(job: ScoringJob, parts: Sequence[Part]) -> None:
+def wait_until_started(job: ScoringJob, parts: Sequence[Part]) -> None:
     """Block until the unstarted units fit in the workers' queues.
 
-    A spare row needs no reading, so without the wait it would overtake the last units.
+    A spare row needs no reading: without this wait it would reach the workers before the last units.
     """
     store, folder = store_of(parts[0].path.parent)
     deadline = time.monotonic() + QUEUE_SECONDS
     while time.monotonic() < deadline and is_current(job):
         names = set(store.names(folder))
         missing = [part for part in parts if part.path.name not in names]
-        begun = sum(is_begun(part, names) for part in missing)
+        begun = sum(is_started(part, names) for part in missing)
         if len(missing) - begun <= begun:
             break
         time.sleep(POLL_SECONDS)
 
 
-def score_late(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
-    """Score the missing parts of stragglers until all exist or other workers score them.
+def score_stragglers(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
+    """Re-score the units of stragglers, until each part exists or another worker re-scores it.
 
-    Errors are left to the workers that the units were assigned to.
+    Errors are reported by the workers that the units were assigned to.
     """
     records: list[UnitRecord] = []
     tried: set[int] = set()

@@ -1,8 +1,8 @@
-"""The nodes of a Ray cluster, their room for workers, and the resources of a worker.
+"""The nodes of a Ray cluster, their capacity for workers, and the resources of a worker.
 
-Ray publishes the resources of each node and the free resources of the whole cluster. Free resources per node
-are private to the scheduler, so on a partly used cluster placement groups are reserved for a moment and
-counted.
+Ray publishes the total resources of each node and the free resources of the cluster, but not the free
+resources of each node. On a partly used cluster, the free capacity is found by reserving placement groups for
+a moment.
 """
 
 import contextlib
@@ -17,20 +17,20 @@ from aptool.errors import AptoolError, UsageError
 
 logger = logging.getLogger(__name__)
 
-# Seconds before a wait for used resources is logged: workers of a killed driver need some time to end.
+# Seconds before a wait for used resources is logged: workers of a killed driver end in this time.
 SILENT_SECONDS = 15.0
 
-# Seconds that the scheduler gets to place a reservation, many times its need.
+# Timeout of a reservation; the scheduler needs a fraction of it.
 PLACEMENT_SECONDS = 1.0
 
-# The most reservations at one time, and so the most workers counted on a partly used cluster.
+# Maximum number of reservations, and so of workers that are counted on a partly used cluster.
 MAX_RESERVATIONS = 256
 
 # Seconds between two log lines about missing resources, and between two polls of the cluster.
 LINE_SECONDS = 30.0
 POLL_SECONDS = 0.2
 
-# Number of workers of a training: fixed, or the least and the most; None is as many as fit.
+# Number of workers of a training: fixed, or (minimum, maximum), or None for as many as fit.
 Workers: TypeAlias = int | tuple[int, int] | None
 
 
@@ -43,13 +43,13 @@ class Resources(NamedTuple):
 
     @property
     def options(self) -> dict[str, float]:
-        """As Ray's tasks and actors take them."""
+        """The resources as options of Ray's tasks and actors."""
         memory = {"memory": self.memory} if self.memory else {}
         return {"num_cpus": self.cpus, "num_gpus": self.gpus, **memory}
 
     @property
     def bundle(self) -> dict[str, float]:
-        """As Ray's placement groups take them."""
+        """The resources as a bundle of Ray's placement groups."""
         amounts = {"CPU": float(self.cpus), "GPU": float(self.gpus), "memory": float(self.memory)}
         return {name: amount for name, amount in amounts.items() if amount}
 
@@ -68,8 +68,8 @@ class Node(NamedTuple):
     total: Resources
 
 
-def fitting(node: Resources, each: Resources) -> int:
-    """How many workers fit on a node with these resources."""
+def capacity(node: Resources, each: Resources) -> int:
+    """Number of workers with the resources ``each`` that fit on a node."""
     pairs = ((node.cpus, each.cpus), (node.gpus, each.gpus), (node.memory, each.memory))
     ratios = [amount / needed for amount, needed in pairs if needed > 0]
     return int(min(ratios) + 1e-6) if ratios else 0
@@ -80,8 +80,8 @@ class Cluster:
     """A cluster that this process is connected to."""
 
     address: str
-    logs: str  # where Ray's own logs are
-    wait: float | None = None  # seconds to wait for resources; None is no limit
+    logs: str  # folder of Ray's own logs
+    wait: float | None = None  # seconds to wait for resources; None means no limit
 
     @property
     def through_client(self) -> bool:
@@ -99,39 +99,41 @@ class Cluster:
         ]
 
     def total(self) -> Resources:
-        """The resources of all nodes together."""
+        """The sum of the resources of all nodes."""
         totals = [node.total for node in self.nodes()]
         return Resources(*(sum(amounts) for amounts in zip(*totals, strict=True))) if totals else NOTHING
 
     def free(self) -> Resources:
-        """The free resources of all nodes together."""
+        """The sum of the free resources of all nodes."""
         import ray
 
         return _resources(ray.available_resources())
 
     def memory(self, each: Resources) -> int:
-        """Bytes per worker where the most of them share a node."""
-        many = ((node.total.memory, fitting(node.total, each)) for node in self.nodes())
-        return int(min((memory / workers for memory, workers in many if workers), default=0))
+        """Bytes of memory per worker if each node has as many workers as fit; the minimum of all nodes."""
+        nodes = ((node.total.memory, capacity(node.total, each)) for node in self.nodes())
+        return int(min((memory / workers for memory, workers in nodes if workers), default=0))
 
     def room(self, each: Resources) -> list[int]:
-        """The number of workers that fit on each node now."""
+        """Number of workers that fit on each node now."""
         nodes, free, total = self.nodes(), self.free(), self.total()
-        most = [fitting(node.total, each) for node in nodes]
+        capacities = [capacity(node.total, each) for node in nodes]
         if free.cpus >= total.cpus and free.gpus >= total.gpus:
-            return most
-        node_ids = [node.node_id for node, number in zip(nodes, most, strict=True) for _ in range(number)]
-        placed = self.placed(node_ids[:MAX_RESERVATIONS], each)
-        return [placed.count(node.node_id) for node in nodes]
+            return capacities
+        node_ids = [
+            node.node_id for node, number in zip(nodes, capacities, strict=True) for _ in range(number)
+        ]
+        reserved = self.reserve(node_ids[:MAX_RESERVATIONS], each)
+        return [reserved.count(node.node_id) for node in nodes]
 
     def has_room(self, each: Resources) -> bool:
-        """Whether one more worker fits now; the scheduler is asked only if enough is free in total."""
-        return fitting(self.free(), each) > 0 and sum(self.room(each)) > 0
+        """Whether one more worker fits now."""
+        return capacity(self.free(), each) > 0 and sum(self.room(each)) > 0
 
-    def placed(self, node_ids: list[str], each: Resources) -> list[str]:
-        """Reserve resources on nodes for a moment; return the ids of the nodes that had room.
+    def reserve(self, node_ids: list[str], each: Resources) -> list[str]:
+        """Reserve resources on nodes for a moment; return the ids of the nodes with room.
 
-        A node id that is repeated is asked for several workers.
+        A node id may be repeated, to reserve resources of several workers.
         """
         from ray.util import placement_group, placement_group_table, remove_placement_group
 
@@ -152,12 +154,12 @@ class Cluster:
                 remove_placement_group(group)
 
     def check_room(self, workers: int | None, each: Resources, request: int | None = None) -> int:
-        """The number of workers that fit; waits until ``workers`` fit, None is at least one.
+        """Wait until ``workers`` fit (default: one); return the number of workers that fit.
 
-        Missing resources are requested for ``request`` workers, so that the cluster's autoscaler adds nodes.
+        If the nodes are too few, resources for ``request`` workers are requested from the autoscaler.
 
         Raises:
-            AptoolError: they do not fit within ``wait`` seconds.
+            AptoolError: the workers do not fit within ``wait`` seconds.
         """
         least = workers if workers is not None else 1
         fit = sum(self.room(each))
@@ -185,8 +187,8 @@ class Cluster:
         return fit
 
     def missing(self, workers: int, each: Resources) -> str:
-        """One line on what the cluster lacks for some workers; empty if its nodes have room for them."""
-        if sum(fitting(node.total, each) for node in self.nodes()) >= workers:
+        """A log line about the resources that the cluster lacks for workers; empty if it has them."""
+        if sum(capacity(node.total, each) for node in self.nodes()) >= workers:
             return ""
         total = self.total()
         needed = Resources(*(workers * amount for amount in each))
@@ -198,16 +200,16 @@ class Cluster:
         return f"waiting for {lack}, its autoscaler may add nodes"
 
     def _lacking(self, workers: int, each: Resources) -> str:
-        """The resources of a worker; with memory if the nodes lack only that."""
+        """The resources of a worker as text; with memory only if memory is the reason that too few fit."""
         nodes, without_memory = self.nodes(), each._replace(memory=0)
         fit, fit_without = (
-            sum(fitting(node.total, resources) for node in nodes) for resources in (each, without_memory)
+            sum(capacity(node.total, resources) for node in nodes) for resources in (each, without_memory)
         )
         return f"{each}, {each.memory / 1e9:.1f} GB of memory" if fit < workers <= fit_without else str(each)
 
     @contextlib.contextmanager
     def requested(self, workers: int, each: Resources) -> Iterator[None]:
-        """Request resources for workers while the block runs: an autoscaler adds nodes for them."""
+        """Request resources from the autoscaler while the block runs."""
         from ray.util import placement_group, remove_placement_group
 
         group = placement_group([each.bundle] * workers)
@@ -218,12 +220,12 @@ class Cluster:
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
-    """The resources of a worker: a core, and a GPU if there are any.
+    """The resources of a worker: one core, and a GPU if the cluster has GPUs.
 
     Args:
         cluster: the cluster.
-        device: ``cpu`` takes no GPU, ``cuda`` requires one, ``auto`` takes one if the cluster has any now.
-        gpus: GPUs per worker; None is one.
+        device: ``cpu`` for no GPU, ``cuda`` for a GPU, ``auto`` for a GPU if the cluster has GPUs now.
+        gpus: GPUs per worker. Default: one for a worker with a GPU.
 
     Raises:
         UsageError: the device is unknown, or contradicts the number of GPUs.
@@ -247,14 +249,14 @@ def count(number: float, noun: str) -> str:
 
 
 class Wait:
-    """A wait of ``limit`` seconds (None is no limit), which logs its first line after ``silent`` seconds."""
+    """A wait with a limit in seconds (None means no limit), which is logged after ``silent`` seconds."""
 
     def __init__(self, limit: float | None, silent: float = 0.0) -> None:
         self._deadline = time.monotonic() + limit if limit is not None else float("inf")
         self._line_at = time.monotonic() + silent
 
     def sleep(self, missing: str, error: Callable[[], AptoolError]) -> None:
-        """Wait a moment for what is ``missing``; raise ``error()`` after the limit."""
+        """Sleep for a moment and log ``missing`` from time to time; raise ``error()`` after the limit."""
         if time.monotonic() >= self._deadline:
             raise error()
         if time.monotonic() >= self._line_at:
@@ -264,7 +266,7 @@ class Wait:
 
 
 @contextlib.contextmanager
-def repeated(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+def call_every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
     """Call a function every few seconds on a thread while the block runs."""
     ended = threading.Event()
 
@@ -282,12 +284,12 @@ def repeated(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def logged_while_missing(missing: Callable[[], str]) -> Iterator[None]:
-    """Log every half minute what running work waits for, if ``missing()`` is not empty."""
+def log_missing(missing: Callable[[], str]) -> Iterator[None]:
+    """Log the line of ``missing()`` every half minute while the block runs, unless it is empty."""
 
     def log() -> None:
         if line := missing():
             logger.info(line)
 
-    with repeated(LINE_SECONDS, log):
+    with call_every(LINE_SECONDS, log):
         yield

@@ -1,7 +1,8 @@
-"""Scoring on a Ray cluster: the units of a run, mapped by Ray Data over a pool of workers.
+"""Scoring on a Ray cluster: Ray Data distributes the units of a run over a pool of workers.
 
 Ray retries a unit when its worker or node is lost; a unit that is scored twice counts once (see
-``cluster.worker``). The driver receives a record per unit: texts and scores go from file to file.
+``cluster.worker``). Workers read texts from files and write scores to files; the driver gets a record per
+unit.
 """
 
 import contextlib
@@ -22,35 +23,38 @@ from typing_extensions import override
 from aptool.cluster.connection import connect
 from aptool.cluster.messages import listening, ray_failures, start_board
 from aptool.cluster.ray_data import map_units
-from aptool.cluster.resources import Cluster, Resources, count, logged_while_missing, worker_resources
-from aptool.cluster.worker import ScoringJob, sweep, versions
+from aptool.cluster.resources import Cluster, Resources, count, log_missing, worker_resources
+from aptool.cluster.worker import ScoringJob, remove_stale_files, versions
 from aptool.errors import AptoolError
 from aptool.formats.claim import Claim
-from aptool.formats.location import Location
+from aptool.formats.inputs import Input, check_unchanged
+from aptool.formats.location import Location, is_remote, store_of
 from aptool.formats.pools import Unit, pool_sizes, read_answers
-from aptool.formats.storage import Input, check_unchanged
-from aptool.formats.stores import store_of
-from aptool.formats.urls import is_remote
-from aptool.models import hub
-from aptool.models.checkpoints.files import pinned_name
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
+from aptool.models.hub import is_url, pinned_name
 from aptool.scoring.answer_store import stored_precision
-from aptool.scoring.baselines import BaselineLoader
-from aptool.scoring.model_system import CACHE_BYTES, ModelLoader, default_tag, describe_model, fingerprint
+from aptool.scoring.model_system import (
+    CACHE_BYTES,
+    ModelLoader,
+    default_tag,
+    describe_model,
+    fingerprint,
+    pick_precision,
+    sample_units,
+    sampled_pools,
+)
 from aptool.scoring.parts import Part, digest_of, read_indices
-from aptool.scoring.pipeline import PairMeter
-from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
-from aptool.scoring.record import ScoredRun, UnitRecord
-from aptool.scoring.score import AnySystem, Executor
+from aptool.scoring.pipeline import PairMeter, UnitRecord
+from aptool.scoring.score import AnySystem, Executor, ScoredRun
 from aptool.scoring.scorer import Precision
-from aptool.scoring.systems import System
+from aptool.scoring.systems import BaselineLoader, System
 
 logger = logging.getLogger(__name__)
 
-# Failed units after which the run stops.
+# Number of failed units after which the run stops.
 MAX_FAULTS = 10
 
-# Seconds until a worker's file must be visible here on a shared file system.
+# Timeout for the files of workers to appear on this node of a shared file system.
 TIMEOUT_SECONDS = 60.0
 
 ONE_CORE = Resources(cpus=1)
@@ -62,15 +66,15 @@ MODEL_COPIES = 3
 
 @dataclass(frozen=True)
 class RemoteSystem(System):
-    """A system that only workers load; the driver knows its fingerprint."""
+    """A system that only workers load; the driver has its description."""
 
     fingerprint: str  # of the system on a worker
-    load: Callable[[str], System]  # given the worker's device; pickled and sent to workers
+    load: Callable[[str], System]  # loads the system on a device; pickled and sent to workers
     tag: str
     resources: Resources = ONE_CORE  # of a worker
     max_answer_tokens: int | None = None
     paths: tuple[str, ...] = ()  # files and folders that every node must see
-    description: Mapping[str, Any] = field(default_factory=dict)  # see ``System.describe``
+    description: Mapping[str, Any] = field(default_factory=dict)  # entries of ``System.describe``
 
     @override
     def describe(self) -> dict[str, Any]:
@@ -83,13 +87,13 @@ class RemoteSystem(System):
 
 @dataclass(frozen=True)
 class RemoteLoader:
-    """Loads a model on a worker; hashable, so that a process loads it once."""
+    """Load a model on a worker. It is hashable, so that ``open_system`` can cache the model."""
 
     loader: ModelLoader
 
     def __call__(self, device: str) -> System:
-        """Load the model on a device; the driver has decided the precision."""
-        return self.loader.load(device, _no_sample)
+        """Load the model on a device, with the precision that the driver has chosen."""
+        return self.loader.load((), None, device)
 
 
 class ClusterExecutor(Executor):
@@ -103,13 +107,13 @@ class ClusterExecutor(Executor):
         gpus_per_worker: float | None = None,
         debug: bool = False,
     ) -> None:
-        """An executor on a connected cluster.
+        """Set the cluster and its workers.
 
         Args:
-            cluster: the cluster.
-            workers: number of worker processes; None is as many as fit.
-            gpus_per_worker: may be fractional; None is one if the cluster has GPUs. A worker with a GPU only
-                scores, and other processes read and tokenize for it; a worker without does all of it.
+            cluster: the connected cluster.
+            workers: number of worker processes. Default: as many as fit.
+            gpus_per_worker: GPUs per worker, may be fractional. Default: one if the cluster has GPUs. Workers
+                with a GPU only score; other processes read and tokenize for them.
             debug: show Ray's own progress bars and messages.
         """
         self.cluster = cluster
@@ -120,7 +124,7 @@ class ClusterExecutor(Executor):
 
     @override
     def delegate(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun | None:
-        """Ray Data cannot be driven through Ray's client, so a node drives it."""
+        # Ray Data does not support Ray's client, so a task on a node becomes the driver.
         if not self.cluster.through_client:
             return None
         address, logs = self.cluster.address, self.cluster.logs
@@ -133,7 +137,6 @@ class ClusterExecutor(Executor):
 
     @override
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
-        """The precision is decided once, on one worker, for all of them."""
         if isinstance(system, RemoteSystem):
             return system
         if isinstance(system, BaselineLoader):
@@ -145,9 +148,9 @@ class ClusterExecutor(Executor):
         model = load_any(folder, kind=system.kind)
         weights = sum(tensor.nbytes for tensor in model.ranker.state_dict().values())
         each = each._replace(memory=WORKER_BYTES + MODEL_COPIES * weights)
-        cluster.check_room(None, each, self._workers)  # with a core for reading, also with GPUs
+        cluster.check_room(None, each, self._workers)  # including a core for reading
         if each.gpus:
-            # Cores are for the reading tasks: workers with all cores would wait for them forever.
+            # Cores are left to the reading tasks: workers on all cores would wait for them forever.
             each = each._replace(cpus=0)
         device = "cuda" if each.gpus else "cpu"
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
@@ -155,12 +158,13 @@ class ClusterExecutor(Executor):
         if system.encoded is not None:
             stored, store = stored_precision(system.encoded, model, folder), absolute_path(system.encoded)
         elif system.precision == "auto" and each.gpus:
+            # One worker tries the precision for all workers.
             trial: Any = ray.remote(_try_precision).options(**each.options)
-            some = [_absolute(unit) for unit in sample_units(units)]
+            sample = [_absolute(unit) for unit in sample_units(units)]
             shared = _absolute_input(answers) if answers is not None else None
             with ray_failures(cluster.address):
-                precision = ray.get(trial.remote(system, folder, some, shared))
-        # Encoded answers stay in the GPU's memory; each worker measures how much is free.
+                precision = ray.get(trial.remote(system, folder, sample, shared))
+        # On a GPU, each worker derives the size of its cache from the free memory.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
         loader = replace(system, folder=folder, precision=precision, cache_bytes=cache_bytes, encoded=store)
         return RemoteSystem(
@@ -170,18 +174,17 @@ class ClusterExecutor(Executor):
             resources=each,
             max_answer_tokens=model.recipe.text.max_answer_tokens,
             paths=(
-                *([] if hub.is_url(folder) else [folder]),  # each node fetches a model on the hub
+                *([] if is_url(folder) else [folder]),  # each node downloads a model of the hub
                 *([store] if store is not None and not is_remote(store) else []),
             ),
             description=describe_model(model, device, precision),
         )
 
     def _baseline(self, system: System) -> RemoteSystem:
-        """An untrained system, which is sent to the workers."""
         each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
         return RemoteSystem(
             fingerprint=system.fingerprint,
-            load=partial(_sent, system),
+            load=partial(_constant, system),
             tag=system.tag,
             resources=each,
             description=system.describe(),
@@ -190,10 +193,9 @@ class ClusterExecutor(Executor):
     @contextlib.contextmanager
     @override
     def claim(self, output: Location) -> Iterator[Claim]:
-        """After the claim, workers of a killed driver write nothing."""
         with super().claim(output.absolute()) as claim:
             self._claim = claim
-            sweep(output)
+            remove_stale_files(output)  # workers of a killed driver add none after the claim
             yield claim
 
     @override
@@ -205,12 +207,11 @@ class ClusterExecutor(Executor):
         answers: Input | None,
         meter: PairMeter,
     ) -> Generator[UnitRecord]:
-        """Also checks that every pool of every part has all its candidates."""
         assert isinstance(system, RemoteSystem)
         assert self._claim is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
         room = cluster.check_room(None, each, workers)
-        logger.info(starting_line(cluster, workers, room, each))
+        logger.info(describe_workers(cluster, workers, room, each))
         shared = _absolute_input(answers) if answers is not None else None
         remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         inputs = dict.fromkeys(
@@ -227,7 +228,7 @@ class ClusterExecutor(Executor):
             versions=versions(),
             contents=tuple((path, digest_of(path)) for path in inputs if not is_remote(path)),
         )
-        # The digests are those of the listed versions.
+        # The files with these digests must be the listed versions.
         check_unchanged([Input(part.unit.path, part.unit.version) for part in missing])
         check_unchanged([answers] if answers is not None else [])
         faults: dict[int, str] = {}
@@ -240,7 +241,7 @@ class ClusterExecutor(Executor):
 
         with (
             listening(board, receive) if board is not None else contextlib.nullcontext(),
-            logged_while_missing(lambda: cluster.missing(1, each)),
+            log_missing(lambda: cluster.missing(1, each)),
             contextlib.closing(
                 map_units(remaining, job, workers, room, each, cluster, board, self._debug)
             ) as records,
@@ -256,11 +257,11 @@ class ClusterExecutor(Executor):
                     scored.add(number)
                     faults.pop(number, None)
                     meter.reach(number)
-                    # A worker with a GPU reserves no core, but keeps one busy.
+                    # A worker with a GPU reserves no core, but uses one.
                     cores, gpus = record.seconds * max(each.cpus, 1), record.seconds * each.gpus
                     yield record._replace(core_seconds=cores, gpu_seconds=gpus)
                 if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(remaining):
-                    break  # without waiting for stragglers
+                    break  # do not wait for stragglers
         if faults:
             first, *rest = faults.values()
             more = f" (and {len(rest)} more like it)" if rest else ""
@@ -269,9 +270,9 @@ class ClusterExecutor(Executor):
                 f"{first}{more}; {done} of {len(parts)} row groups are scored and kept: "
                 "run the same command again after fixing it"
             )
-        _await(missing)
+        _wait_for_parts(missing)
         check_counts(parts)
-        self._claim.reissue()  # from here on no worker writes anything
+        self._claim.reissue()  # from here on, workers write nothing
 
     @override
     def log_summary(self, scored: ScoredRun) -> None:
@@ -283,8 +284,8 @@ class ClusterExecutor(Executor):
         )
 
 
-def starting_line(cluster: Cluster, workers: int | None, room: int, each: Resources) -> str:
-    """The cluster, the number of workers and their resources, in one line."""
+def describe_workers(cluster: Cluster, workers: int | None, room: int, each: Resources) -> str:
+    """A log line with the cluster, the number of workers and their resources."""
     described = f"room for {count(room, 'worker')}"
     if workers is not None:
         described = count(workers, "worker") + (f", {described} now," if room < workers else "")
@@ -292,7 +293,7 @@ def starting_line(cluster: Cluster, workers: int | None, room: int, each: Resour
 
 
 def absolute_path(path: str | Path) -> str:
-    """A path that is valid in every process, whatever its working directory."""
+    """An absolute path as a string; URLs do not change."""
     return str(path) if is_remote(path) else str(Path(path).absolute())
 
 
@@ -302,16 +303,16 @@ def _absolute(unit: Unit) -> Unit:
 
 
 def _absolute_input(file: Input) -> Input:
-    """A file for workers. Nodes may have copies of a local file with other times, so no version."""
+    """A file for workers, and no version of a local file: copies on nodes may have other times."""
     return file if is_remote(file.path) else Input(absolute_path(file.path), None)
 
 
 def _run_driver_remotely(
     work: Callable[[Executor], ScoredRun], options: dict[str, Any], start: Path, wait: float | None
 ) -> ScoredRun:
-    """Drive the run from a node; relative paths start from the folder of the user's process."""
+    """Drive the run from a node, with the current folder of the user's process."""
     before = Path.cwd()
-    with contextlib.suppress(OSError):  # absolute paths work without the folder
+    with contextlib.suppress(OSError):  # absolute paths need no current folder
         os.chdir(start)
     try:
         with connect("auto", wait=wait) as cluster:
@@ -320,12 +321,8 @@ def _run_driver_remotely(
         os.chdir(before)
 
 
-def _sent(system: System, device: str) -> System:
+def _constant(system: System, device: str) -> System:
     return system
-
-
-def _no_sample() -> Any:
-    raise AssertionError("the driver has decided the precision")
 
 
 def _try_precision(
@@ -340,10 +337,10 @@ def _try_precision(
     return pick_precision("auto", model, device, lambda: sampled_pools(units, texts))
 
 
-def _await(parts: Sequence[Part]) -> None:
-    """Wait until the workers' parts are visible here: shared file systems take a moment."""
+def _wait_for_parts(parts: Sequence[Part]) -> None:
+    """Wait until the parts of workers are visible on this node of a shared file system."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while absent := _absent(parts):
+    while absent := _missing_parts(parts):
         if time.monotonic() > deadline:
             raise AptoolError(
                 f"{absent[0].path}: written by a worker and not visible here: "
@@ -352,7 +349,7 @@ def _await(parts: Sequence[Part]) -> None:
         time.sleep(0.2)
 
 
-def _absent(parts: Sequence[Part]) -> list[Part]:
+def _missing_parts(parts: Sequence[Part]) -> list[Part]:
     if not parts:
         return []
     store, folder = store_of(parts[0].path.parent)
@@ -361,11 +358,11 @@ def _absent(parts: Sequence[Part]) -> list[Part]:
 
 
 def check_counts(parts: Sequence[Part]) -> None:
-    """Raise unless the parts have as many scores per pool as it has candidates."""
-    for path, some in groupby(parts, key=lambda part: part.unit.path):
-        of_file = list(some)
-        sizes_of = pool_sizes([part.unit for part in of_file])
-        for part, index, sizes in zip(of_file, read_indices(of_file), sizes_of, strict=True):
+    """Raise unless each part has one score per candidate of each pool."""
+    for path, group in groupby(parts, key=lambda part: part.unit.path):
+        file_parts = list(group)
+        all_sizes = pool_sizes([part.unit for part in file_parts])
+        for part, index, sizes in zip(file_parts, read_indices(file_parts), all_sizes, strict=True):
             written = index.questions
             scored = dict(zip(written["question_id"], written["pairs"], strict=True))
             for question, size in sizes.items():

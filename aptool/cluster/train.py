@@ -1,11 +1,10 @@
-"""Training on a Ray cluster: ``fit`` in each worker of Ray Train, together one ``ProcessGroup``.
+"""Data-parallel training on a Ray cluster: Ray Train runs ``fit`` on each worker, in one ``ProcessGroup``.
 
-The recipe's minibatch is that of all workers: each computes the gradient of its shard, and the sum is the
-gradient of one process. The learning rate, the sampled pairs and the negatives do not depend on the number of
-workers.
+A minibatch is split over the workers, and their gradients are summed. The learning rate, the sampled pairs
+and the negatives do not depend on the number of workers.
 
-The first worker writes the same training checkpoints as one process. After the loss of a worker, a node or
-the driver, training resumes from there; Ray starts the workers again.
+The first worker writes the checkpoints. After the loss of a worker or a node, Ray restarts the workers, and
+they resume from the last checkpoint. After the loss of the driver, the same command does.
 """
 
 import logging
@@ -27,7 +26,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util import metrics
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
-from aptool.cluster.resources import Cluster, Resources, Workers, count, fitting, logged_while_missing
+from aptool.cluster.resources import Cluster, Resources, Workers, capacity, count, log_missing
 from aptool.cluster.train_worker import Growth, TrainingJob, train_worker
 from aptool.cluster.worker import versions
 from aptool.config import CHECKPOINT_MINUTES, Recipe
@@ -35,28 +34,26 @@ from aptool.errors import AptoolError, UsageError, first_line
 from aptool.formats.atomic import remove_tree
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.storage import stat
-from aptool.formats.urls import is_remote
-from aptool.progress import get_progress
-from aptool.relay import RelayedTasks, WorkerError
+from aptool.formats.inputs import stat
+from aptool.formats.location import Location, PathOrUrl, is_remote, location
+from aptool.progress import RelayedTasks, WorkerError, get_progress
 from aptool.training.checkpoint import STATE, trained_key, training_folder
 from aptool.training.fit import Fit, already_trained, check_training
 
 logger = logging.getLogger(__name__)
 
-# Restarts of lost workers without a new checkpoint: on preemptible nodes a long training may lose any number.
+# Maximum restarts of lost workers; after a new checkpoint, the count starts again.
 RESTARTS = 8
 
-# Seconds to restart the same number of workers while a lost node is replaced. Then an elastic training goes
-# on with fewer; a fixed number waits longer.
+# Timeout to restart the same number of workers after the loss of a node. Then an elastic training continues
+# with fewer workers; a fixed number of workers waits longer.
 START_SECONDS = 180
 LONGEST_START_SECONDS = 7 * 24 * 3600
 
-# Seconds that workers wait for each other: the first may be training word vectors.
+# Timeout of the process group: the other workers wait while the first worker trains word vectors.
 TIMEOUT_SECONDS = 6 * 3600
 
-# Seconds until workers release their resources: those of a killed driver, and those of a previous training.
+# Seconds until workers release their resources: workers of a killed driver, and of a completed training.
 RELEASE_SECONDS = 20
 HANDOVER_SECONDS = 5
 
@@ -74,19 +71,18 @@ def fit_on_cluster(
     each: Resources | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Fit:
-    """Train as ``fit`` does, on a cluster.
+    """Train on a cluster, as ``fit`` does in one process.
 
     Args:
-        collection: in a folder that all nodes see.
-        recipe: the system and the procedure.
+        collection: collection in a folder that all nodes see.
+        recipe: hyperparameters of the model and the training.
         output: the model folder, on storage that all nodes share.
         cluster: the cluster.
         seed: random seed.
-        workers: number of training processes. With a least and a most, as many as fit: fewer when a lost node
-            is not replaced, more when a node joins. None is one per GPU, or one per node without GPUs, and
-            fewer when they no longer fit.
-        each: the least resources of a worker; the remaining cores are shared out.
-        checkpoint_minutes: see ``fit``.
+        workers: number of training processes, or (minimum, maximum): fewer if a lost node is not replaced,
+            more if a node joins. Default: one per GPU, or one per node without GPUs, and fewer after a loss.
+        each: minimum resources of a worker; the remaining cores are divided among the workers.
+        checkpoint_minutes: minutes between checkpoints within an epoch, as for ``fit``.
     """
     if cluster.through_client:
         raise UsageError(
@@ -98,7 +94,7 @@ def fit_on_cluster(
     device = "cuda" if each.gpus else "cpu"
     _, key = check_training(collection, recipe, output, seed, device=device)
     folder = training_folder(output)
-    # Workers of a killed driver are about to end.
+    # After a killed driver, its workers may need more time to end.
     release_seconds = RELEASE_SECONDS if folder.exists() else HANDOVER_SECONDS
     with claimed_folder(folder, output) as claim:
         done = already_trained(output, key)
@@ -122,7 +118,7 @@ def fit_on_cluster(
 
 
 def _check_known_to_ray(output: PathOrUrl) -> None:
-    """Raise unless Ray Train can keep its state beside the model: it opens URLs with Arrow."""
+    """Raise unless Ray Train can write its state next to the model: it opens URLs with Arrow."""
     if not is_remote(output) or str(output).startswith(("s3://", "gs://")):
         return
     try:
@@ -141,45 +137,41 @@ def _train(
     least: Resources,
     release_seconds: float,
 ) -> None:
-    """Train until the model is saved, also with a changing number of workers.
+    """Train until the model is saved, with a new number of workers after a loss or a new node.
 
-    Args:
-        job: with the token of the claim.
-        key: of the training.
-        claim: reissued before new workers start, so that earlier ones write nothing.
-        cluster: see ``fit_on_cluster``.
-        workers: see ``fit_on_cluster``.
-        least: the least resources of a worker.
-        release_seconds: time until workers of an earlier training release their resources.
+    ``least`` are the minimum resources of a worker. ``release_seconds`` is the time until workers of an
+    earlier training release their resources.
     """
     folder = training_folder(job.output)
     checkpoint = _checkpoint_version(folder)
-    fewest, most = workers if isinstance(workers, tuple) else (workers or 1, workers)
+    minimum, maximum = workers if isinstance(workers, tuple) else (workers or 1, workers)
     minibatch = job.recipe.training.minibatch
-    if most is not None and most > minibatch:
+    if maximum is not None and maximum > minibatch:
         expected = f"no more than the {count(minibatch, 'question')} of a minibatch"
-        raise UsageError(f"--workers {most}: expected {expected} (training.minibatch)")
+        raise UsageError(f"--workers {maximum}: expected {expected} (training.minibatch)")
     while True:
-        number, each = shared_out(cluster, workers, least, release_seconds, minibatch)
+        number, each = allocate_workers(cluster, workers, least, release_seconds, minibatch)
         release_seconds = RELEASE_SECONDS
-        many = count(number, "worker")
-        logger.info(f"cluster {cluster.address}: {many} with {each} each; Ray's logs are in {cluster.logs}")
+        workers_text = count(number, "worker")
+        logger.info(
+            f"cluster {cluster.address}: {workers_text} with {each} each; Ray's logs are in {cluster.logs}"
+        )
         try:
             start_seconds = START_SECONDS
-            if workers is not None and number == fewest:
+            if workers is not None and number == minimum:
                 start_seconds = int(cluster.wait) if cluster.wait is not None else LONGEST_START_SECONDS
-            growth = Growth(cluster, each) if most is not None and number < most else None
-            with logged_while_missing(partial(cluster.missing, number, each)):
+            growth = Growth(cluster, each) if maximum is not None and number < maximum else None
+            with log_missing(partial(cluster.missing, number, each)):
                 has_grown = _attempt(job, f"{key}-{job.owner}", number, each, start_seconds, growth)
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
-            if isinstance(error, ray.train.ControllerError) and number > fewest:
+            if isinstance(error, ray.train.ControllerError) and number > minimum:
                 logger.info(f"no longer room for {number} workers")
-                job = _of_new_workers(job, claim)
+                job = _with_new_claim(job, claim)
                 continue
             previous, checkpoint = checkpoint, _checkpoint_version(folder)
             if checkpoint != previous:
                 logger.info(f"training stopped: {_cause(error)}; going on from the last checkpoint")
-                job = _of_new_workers(job, claim)
+                job = _with_new_claim(job, claim)
                 continue
             raise AptoolError(
                 f"--cluster {cluster.address}: training stopped: {_cause(error)}; its last checkpoint "
@@ -189,11 +181,12 @@ def _train(
             remove_tree(folder / RUN)
         if not has_grown:
             return
-        logger.info(f"room for more than {many}: going on from the last checkpoint")
-        job = _of_new_workers(job, claim)
+        logger.info(f"room for more than {workers_text}: going on from the last checkpoint")
+        job = _with_new_claim(job, claim)
 
 
-def _of_new_workers(job: TrainingJob, claim: Claim) -> TrainingJob:
+def _with_new_claim(job: TrainingJob, claim: Claim) -> TrainingJob:
+    """The job with a new token of the claim: workers with the old token write nothing."""
     claim.reissue()
     return replace(job, owner=claim.token)
 
@@ -201,9 +194,10 @@ def _of_new_workers(job: TrainingJob, claim: Claim) -> TrainingJob:
 def _attempt(
     job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int, growth: Growth | None
 ) -> bool:
-    """Train with a number of workers; return whether to go on with more.
+    """Train with a fixed number of workers; return whether the training ended early, to continue with more.
 
-    Lost workers are restarted. Raises the first error of a worker.
+    Raises:
+        AptoolError: the first error of a worker.
     """
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
@@ -214,17 +208,16 @@ def _attempt(
         train_loop_config={"job": job, "board": board, "growth": growth},
         # NCCL does not support two workers on one GPU.
         torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=TIMEOUT_SECONDS),
-        # Ray's elastic training stops workers within an epoch, and waits minutes for a killed driver's
-        # resources.
+        # Not Ray's elastic training: it stops workers within an epoch, and waits minutes for resources.
         scaling_config=ray.train.ScalingConfig(
             num_workers=number,
             use_gpu=bool(each.gpus),
             resources_per_worker=each.bundle,
-            # GPUs of one node exchange gradients faster; cores of several nodes have more memory.
+            # GPUs of one node exchange gradients faster; several nodes have more memory per core.
             placement_strategy="PACK" if each.gpus else "SPREAD",
         ),
         run_config=ray.train.RunConfig(
-            # A new name each time: training resumes from aptool's checkpoint, not from Ray's.
+            # A new name per attempt, so that Ray does not resume: aptool has its own checkpoints.
             name=name,
             storage_path=str((training_folder(job.output) / RUN).resolve()),
             failure_config=ray.train.FailureConfig(max_failures=RESTARTS, controller_failure_limit=0),  # type: ignore[call-arg]
@@ -262,7 +255,7 @@ def _attempt(
 
 
 def _in_thread(work: Callable[[], Any]) -> None:
-    """Run ``work`` in another thread: in the main thread Ray handles and keeps Ctrl-C."""
+    """Run ``work`` in another thread: in the main thread, Ray would swallow Ctrl-C."""
     ended: Future[None] = Future()
 
     def run() -> None:
@@ -274,42 +267,42 @@ def _in_thread(work: Callable[[], Any]) -> None:
             ended.set_result(None)
 
     threading.Thread(target=run, name="aptool training", daemon=True).start()
-    while not ended.done():  # with Ray, signals interrupt only waits with a limit
+    while not ended.done():  # signals interrupt only a wait with a timeout
         wait([ended], timeout=POLL_SECONDS)
     ended.result()
 
 
 def _checkpoint_version(folder: Location) -> str | None:
-    """The version of the last checkpoint; None if there is none."""
+    """The version of the last checkpoint, or None."""
     path = folder / STATE
     return stat(path).version if path.is_file() else None
 
 
-def shared_out(
-    cluster: Cluster, workers: Workers, each: Resources, timeout: float = 0, largest: int | None = None
+def allocate_workers(
+    cluster: Cluster, workers: Workers, each: Resources, timeout: float = 0, minibatch: int | None = None
 ) -> tuple[int, Resources]:
-    """The number of workers and their resources: the free cores are shared out among them.
+    """Decide the number of workers, and divide the free cores among them.
 
     Args:
         cluster: the cluster.
-        workers: see ``fit_on_cluster``.
-        each: the least resources of a worker.
-        timeout: seconds to wait for used resources, without a fixed number.
-        largest: the most workers without a given number.
+        workers: number of workers, as for ``fit_on_cluster``.
+        each: minimum resources of a worker.
+        timeout: seconds to wait for used resources, unless the number of workers is fixed.
+        minibatch: maximum number of workers, unless ``workers`` has a maximum.
     """
-    most: int | None
+    maximum: int | None
     if isinstance(workers, int):
-        number = most = workers
+        number = maximum = workers
     else:
-        fewest, most = workers or (1, None)
-        count_in = partial(_most_workers, most, each, largest)
-        goal = count_in([fitting(node.total, each) for node in cluster.nodes()])
+        minimum, maximum = workers or (1, None)
+        count_fitting = partial(_fitting_workers, maximum, each, minibatch)
+        goal = count_fitting([capacity(node.total, each) for node in cluster.nodes()])
         deadline = time.monotonic() + timeout
-        while (fit := count_in(cluster.room(each))) < goal and time.monotonic() < deadline:
+        while (fit := count_fitting(cluster.room(each))) < goal and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-        number = max(fewest, fit)
-    cluster.check_room(number, each, most)
-    # The most cores per worker, by bisection: each step takes a second on a partly used cluster.
+        number = max(minimum, fit)
+    cluster.check_room(number, each, maximum)
+    # The maximum of cores per worker, by bisection: each step takes a second on a partly used cluster.
     low, high = int(each.cpus), int(cluster.total().cpus / number)
     while low < high:
         middle = (low + high + 1) // 2
@@ -320,19 +313,20 @@ def shared_out(
     return number, each._replace(cpus=max(low, each.cpus))
 
 
-def _most_workers(most: int | None, each: Resources, largest: int | None, room: list[int]) -> int:
-    """At most ``most`` workers; without it one per GPU or per node, at most ``largest``.
+def _fitting_workers(maximum: int | None, each: Resources, minibatch: int | None, room: list[int]) -> int:
+    """Number of workers, given the number that fits on each node.
 
-    ``room`` is the number of workers that fit on each node.
+    Without a maximum: one worker per GPU, or one per node without GPUs, and at most one per question of a
+    minibatch.
     """
-    if most is not None:
-        return min(most, sum(room))
-    many = sum(room) if each.gpus else sum(fit > 0 for fit in room)
-    return min(many, largest) if largest is not None else many
+    if maximum is not None:
+        return min(maximum, sum(room))
+    number = sum(room) if each.gpus else sum(fit > 0 for fit in room)
+    return min(number, minibatch) if minibatch is not None else number
 
 
 def _cause(error: BaseException) -> str:
-    """The reason of the workers' failure, in one line."""
+    """The reason why workers failed, in one line."""
     failures = getattr(error, "worker_failures", None)
     if failures:
         rank = min(failures)

@@ -1,4 +1,4 @@
-"""A worker of a training on a cluster: ``fit`` as a process of a group, with messages to the driver."""
+"""A training worker of a cluster: runs ``fit`` in a process group, and posts messages to the driver."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from aptool.errors import AptoolError
 from aptool.formats.claim import DRIVER, SupersededError, holds
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
-from aptool.relay import WorkerError, relayed_to
+from aptool.progress import WorkerError, relayed_to
 from aptool.training.checkpoint import training_folder
 from aptool.training.fit import fit
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
@@ -28,33 +28,33 @@ from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
 class TrainingJob:
     """The settings of a training, the same for every worker."""
 
-    start: Path  # the folder that relative paths start from
+    start: Path  # base of relative paths
     collection: Location
     recipe: Recipe
     output: Location
     seed: int
-    owner: str  # the token of the driver's claim on the output
-    versions: Versions  # the driver's
-    gpu: bool  # whether a worker has a GPU
+    owner: str  # token of the driver's claim on the output
+    versions: Versions  # versions on the driver
+    gpu: bool  # whether workers have GPUs
     checkpoint_minutes: float = CHECKPOINT_MINUTES
 
 
 class Growth:
-    """Ends a training after a checkpoint if one more worker fits, to go on with more."""
+    """End a training after a checkpoint if one more worker fits, to continue with more workers."""
 
     def __init__(self, cluster: Cluster, each: Resources) -> None:
         self._cluster, self._each = cluster, each
         self.ended = False
 
     def check(self) -> None:
-        """Raise if one more worker fits, and set ``ended``."""
+        """Raise and set ``ended`` if one more worker fits."""
         self.ended = self._cluster.has_room(self._each)
         if self.ended:
             raise AptoolError("room for more workers")
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Run on each worker."""
+    """Train on this worker, and post its messages or its error."""
     job: TrainingJob = config["job"]
     growth: Growth | None = config["growth"]
     context = ray.train.get_context()
@@ -62,11 +62,11 @@ def train_worker(config: dict[str, Any]) -> None:
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
     board = BoardPost(config["board"])
     if board.has_error():
-        return  # of the previous workers
+        return  # restarted by Ray after the error
     post = board if rank == 0 else None
     try:
         with group.together():
-            collection = opened(job)
+            collection = open_collection(job)
         device = get_device() if job.gpu else "cpu"
         with relayed_to(post):
             fit(
@@ -79,7 +79,7 @@ def train_worker(config: dict[str, Any]) -> None:
                 after_checkpoint=growth.check if growth is not None else None,
             )
     except AptoolError as error:
-        # Not raised: Ray would restart the workers into the same error.
+        # Ray would restart the workers if this error were raised.
         alone = size > 1 and error is not group.raised
         if post is not None and growth is not None and growth.ended:
             post("growth", None)
@@ -92,9 +92,9 @@ def train_worker(config: dict[str, Any]) -> None:
         post.flush()
 
 
-def opened(job: TrainingJob) -> CollectionFiles:
-    """The collection, after a check that this node sees the driver's files."""
-    with contextlib.suppress(OSError):  # absolute paths work without the folder
+def open_collection(job: TrainingJob) -> CollectionFiles:
+    """Open the collection; raise unless this node sees the output folder and has the driver's versions."""
+    with contextlib.suppress(OSError):  # absolute paths need no current folder
         os.chdir(job.start)
     if not _is_current(job):
         raise AptoolError(
@@ -106,7 +106,7 @@ def opened(job: TrainingJob) -> CollectionFiles:
 
 
 def _is_current(job: TrainingJob) -> bool:
-    """Whether the driver that started this worker still holds its claim on the output."""
+    """Whether the driver of this worker still holds its claim on the output."""
     return holds(training_folder(job.output) / DRIVER, job.owner)
 
 

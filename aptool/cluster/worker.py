@@ -1,9 +1,9 @@
-"""A worker of a cluster and its unit.
+"""A worker that scores units, on one node of a cluster.
 
-A unit may be assigned twice: its worker or node was lost, or a killed driver left workers behind. Three rules
-keep the result exact. A part has the same content, whichever worker writes it. One driver at a time claims
-the output, and workers of another driver do not write its parts. Each attempt leaves a file beside the part,
-so a unit that always kills its worker is reported instead of retried forever.
+A unit may be assigned twice: after the loss of its worker or node, or by a new driver while workers of a
+killed driver still run. Three rules keep the result exact. The content of a part does not depend on the
+worker. One driver at a time claims the output, and only its workers write parts. Each attempt leaves a file
+next to the part, so that a unit which always kills its worker is reported instead of retried forever.
 """
 
 import os
@@ -21,22 +21,20 @@ import torch
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
 from aptool.formats.claim import DRIVER, SupersededError, holds
-from aptool.formats.location import Location, location
+from aptool.formats.inputs import Input
+from aptool.formats.location import Location, location, store_of
 from aptool.formats.pools import Answers, read_answers
-from aptool.formats.storage import Input
 from aptool.formats.store import ReplacedError
-from aptool.formats.stores import store_of
 from aptool.models.device import is_out_of_memory
 from aptool.scoring.parts import ATTEMPTS, Part, digest_of, parts_folder, write_part
-from aptool.scoring.pipeline import Task, read_task, score_task
-from aptool.scoring.record import UnitRecord
+from aptool.scoring.pipeline import Task, UnitRecord, read_task, score_task
 from aptool.scoring.systems import System
 from aptool.version import __version__
 
-# Attempts at a unit whose worker was lost each time.
+# Attempts per unit, if its worker is lost each time.
 MAX_ATTEMPTS = 4
 
-# Seconds between two progress reports of a unit.
+# Interval of the progress reports of a unit.
 REPORT_SECONDS = 1.0
 
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
@@ -48,19 +46,19 @@ Versions = tuple[tuple[str, str], ...]
 class ScoringJob(NamedTuple):
     """The settings of a run, the same for all workers."""
 
-    load: Callable[[str], System]  # given a device
+    load: Callable[[str], System]  # loads the system on a device
     device: str
-    fingerprint: str  # of the driver's system
-    folder: Location  # of the parts
-    owner: str  # the token of the driver's claim
-    answers: Input | None  # the shared answers
+    fingerprint: str  # fingerprint of the driver's system
+    folder: Location  # folder of the parts
+    owner: str  # token of the driver's claim
+    answers: Input | None  # shared answers
     paths: tuple[str, ...] = ()  # files and folders that every node must see
-    versions: Versions = ()  # the driver's
-    contents: tuple[tuple[str, str], ...] = ()  # local input files, and the driver's ``digest_of`` each
+    versions: Versions = ()  # versions on the driver
+    contents: tuple[tuple[str, str], ...] = ()  # local input files, each with its digest on the driver
 
 
 class Reading(NamedTuple):
-    """A unit that was read for a worker with a GPU, or the error."""
+    """A unit that was read for a worker with a GPU, or an error."""
 
     number: int
     task: bytes
@@ -68,17 +66,17 @@ class Reading(NamedTuple):
     fatal: bool
 
 
-def sweep(output: Location) -> None:
-    """Remove the files that a killed driver left: records of attempts, temporary files."""
+def remove_stale_files(output: Location) -> None:
+    """Remove records of attempts and temporary files of a killed driver."""
     remove_leftovers(output)
     remove_matching(parts_folder(output), ATTEMPTS)
 
 
 @lru_cache(maxsize=1)
-def opened(job: ScoringJob, to_read: bool = False) -> tuple[System, Answers | None]:
-    """The system and the shared answers, loaded once per process; raises if they differ from the driver's.
+def open_system(job: ScoringJob, to_read: bool = False) -> tuple[System, Answers | None]:
+    """Load the system and the shared answers, once per process; raise if they differ from the driver's.
 
-    A process that only reads has another device, and so another fingerprint.
+    With ``to_read``, the system is loaded on the CPU, and its fingerprint is not compared.
     """
     check_node(job)
     system = job.load("cpu" if to_read else job.device)
@@ -99,16 +97,16 @@ def check_content(job: ScoringJob, path: str) -> None:
 
 
 def read(job: ScoringJob, number: int, part: Part) -> Reading:
-    """Read and tokenize a unit for a worker with a GPU; needs no GPU itself."""
+    """Read and tokenize a unit for a worker with a GPU."""
     try:
-        system, answers = opened(job, to_read=True)
+        system, answers = open_system(job, to_read=True)
     except AptoolError as error:
         return Reading(number, b"", f"node {host()}: {error}", True)
     try:
-        begin(part, "read")
+        start_attempt(part, "read")
         task = pickle.dumps(read_task(part.unit, system, answers), protocol=5)
         check_content(job, part.unit.path)
-        end(part, "read")
+        end_attempts(part, "read")
     except AptoolError as error:
         return Reading(number, b"", str(error), False)
     return Reading(number, task, "", False)
@@ -118,13 +116,13 @@ class Worker:
     """Scores units one after the other."""
 
     def __init__(self, job: ScoringJob) -> None:
-        """Load the system; an error is reported with the first unit."""
+        """Load the system. An error is reported with the first unit."""
         self._job = job
         self._name = f"{host()}:{os.getpid()}"
         self._failure = ""
         self._units, self._seconds = 0, 0.0
         try:
-            opened(job)
+            open_system(job)
         except AptoolError as error:
             self._failure = f"node {host()}: {error}"
 
@@ -137,7 +135,7 @@ class Worker:
     ) -> UnitRecord:
         """Score a unit and write its part; without a ``reading``, read it first.
 
-        ``post`` receives the number of the unit and of its scored pairs from time to time.
+        ``post`` is called from time to time with the number of the unit and the number of scored pairs.
         """
         failed = UnitRecord(number, 0, self._name, error=self._failure, fatal=True)
         if self._failure:
@@ -147,21 +145,21 @@ class Worker:
             return failed._replace(error=reading.error, fatal=reading.fatal)
         try:
             self._check_owner()
-            attempts = begin(part, "score")
+            attempts = start_attempt(part, "score")
             self._write(part, reading, _Reports(number, post))
-            end(part, "score")
+            end_attempts(part, "score")
         except SupersededError as error:
             return failed._replace(error=str(error))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
             unit = part.unit
-            end(part, "score")
-            place = f"{unit.path}: row group {unit.row_group}"
-            reason = f"{place}: out of memory on node {host()}: {MEMORY_HINT}"
+            end_attempts(part, "score")
+            position = f"{unit.path}: row group {unit.row_group}"
+            reason = f"{position}: out of memory on node {host()}: {MEMORY_HINT}"
             return failed._replace(error=reason, fatal=False)
         except AptoolError as error:
-            end(part, "score")
+            end_attempts(part, "score")
             return failed._replace(error=str(error), fatal=False)
         seconds = time.monotonic() - started
         self._units, self._seconds = self._units + 1, self._seconds + seconds
@@ -169,21 +167,21 @@ class Worker:
 
     @property
     def seconds_per_unit(self) -> float:
-        """The mean duration of its units; 0 before the first."""
+        """Mean seconds per scored unit; 0 before the first unit."""
         return self._seconds / max(self._units, 1)
 
     def is_current(self) -> bool:
-        """Whether this worker loaded the system and its driver still holds the claim."""
+        """Whether the system is loaded and the driver still holds its claim."""
         return not self._failure and is_current(self._job)
 
     def score_again(self, number: int, part: Part) -> UnitRecord | None:
         """Re-score a straggler's unit. Return None if another worker already took it, or on error."""
         started = time.monotonic()
         try:
-            if begin(part, "again") > 1:
+            if start_attempt(part, "again") > 1:
                 return None
             self._write(part)
-            end(part, "again")
+            end_attempts(part, "again")
         except (AptoolError, RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
                 raise
@@ -197,8 +195,7 @@ class Worker:
         reading: Reading | None = None,
         scored: Callable[[int], None] = lambda pairs: None,
     ) -> None:
-        """Score a unit and write its part; without a ``reading``, read it first."""
-        system, answers = opened(self._job)
+        system, answers = open_system(self._job)
         if reading is not None:
             task: Task = pickle.loads(reading.task)
         else:
@@ -214,7 +211,7 @@ class Worker:
 
 
 class _Reports:
-    """Sums the scored pairs of a unit, and posts the sum every ``REPORT_SECONDS``."""
+    """Add up the scored pairs of a unit, and post the sum every ``REPORT_SECONDS``."""
 
     def __init__(self, number: int, post: Callable[[tuple[int, int]], None]) -> None:
         self._number, self._post = number, post
@@ -231,19 +228,20 @@ class _Reports:
 
 
 def is_current(job: ScoringJob) -> bool:
-    """Whether the driver that started this worker still holds its claim on the output."""
+    """Whether the driver of this worker still holds its claim on the output."""
     return holds(job.folder / DRIVER, job.owner)
 
 
-def is_begun(part: Part, names: Container[str]) -> bool:
-    """Whether a worker has started to score a part, given the names in its folder."""
+def is_started(part: Part, names: Container[str]) -> bool:
+    """Whether a worker has started to score a part; ``names`` are the files in its folder."""
     return _records(part, "score")[0].name in names
 
 
-def begin(part: Part, step: str) -> int:
-    """Record an attempt in a file, which ``end`` removes; return its number, from 1.
+def start_attempt(part: Part, step: str) -> int:
+    """Record an attempt in a file, until ``end_attempts``; return the number of the attempt, from 1.
 
-    Raises if every attempt lost its worker: the unit itself must be the reason.
+    Raises:
+        AptoolError: the worker was lost in each of ``MAX_ATTEMPTS`` attempts.
     """
     token = secrets.token_bytes(8)
     for number, record in enumerate(_records(part, step), start=1):
@@ -257,14 +255,14 @@ def begin(part: Part, step: str) -> int:
     )
 
 
-def end(part: Part, step: str) -> None:
-    """Remove the records of a unit's attempts."""
+def end_attempts(part: Part, step: str) -> None:
+    """Remove the records of the attempts at a unit."""
     records = [store_of(record) for record in _records(part, step)]
     records[0][0].delete([key for _, key in records])
 
 
 def _records(part: Part, step: str) -> list[Location]:
-    """The records of all attempts, in order; their names are fixed, so the folder is not listed."""
+    """The files of all possible attempts, in order. Fixed names spare a listing of the folder."""
     return [
         part.path.with_name(f"{part.path.name}.try-{step}-{number}") for number in range(1, MAX_ATTEMPTS + 1)
     ]
@@ -291,12 +289,12 @@ def host() -> str:
 
 
 def versions() -> Versions:
-    """Versions of the packages that must agree on all nodes; torch without its build tag."""
+    """The versions that must agree on all nodes; the version of torch without its build tag."""
     return ("aptool", __version__), ("torch", torch.__version__.partition("+")[0])
 
 
 def check_versions(expected: Versions) -> None:
-    """Raise if this node has other versions than the driver."""
+    """Raise if the versions on this node differ from those of the driver."""
     node = dict(versions())
     differ = [
         f"{name} {node[name]} there, {version} here" for name, version in expected if node[name] != version

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 import polars as pl
 
 from aptool.datasets.importing import PoolCounts, log_warnings
-from aptool.datasets.lines import read_lines
+from aptool.datasets.text_files import read_lines
 from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, CollectionFiles
-from aptool.formats.location import PathOrUrl, location
+from aptool.formats.location import PathOrUrl, is_object_url, is_remote, location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run
-from aptool.formats.urls import is_object_url, is_remote
 
 logger = logging.getLogger(__name__)
 
@@ -67,16 +66,16 @@ def _check_pools(
         counts = reader.candidate_counts()
     for unit in list_units([path]):
         pools = read_pools(unit, answers)
-        place = f"row group {unit.row_group}"
+        position = f"row group {unit.row_group}"
         if len(pools.answer_ids) != counts[unit.row_group]:
             problem = f"{len(pools.answer_ids)} candidates"
             expected = f"{counts[unit.row_group]}, as the footer says"
-            raise InputError(path, place=place, problem=problem, expected=expected)
+            raise InputError(path, position=position, problem=problem, expected=expected)
         for row, question_id in enumerate(pools.question_ids.to_pylist()):
             if question_id in seen:
-                place, column = f"{place}: row {row}", "question_id"
+                position, column = f"{position}: row {row}", "question_id"
                 raise InputError(
-                    path, place=place, column=column, value=question_id, expected="each question once"
+                    path, position=position, column=column, value=question_id, expected="each question once"
                 )
             seen.add(question_id)
             start, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
@@ -129,9 +128,9 @@ def _check_counts(
     manifest_counts = collection.manifest["splits"][split]
     for key, count in counts.items():
         if manifest_counts[key] != count:
-            manifest, place = collection.path / MANIFEST, f"splits/{split}/{key}"
+            manifest, position = collection.path / MANIFEST, f"splits/{split}/{key}"
             expected = f"{count}, as the files have"
-            raise InputError(manifest, place=place, value=manifest_counts[key], expected=expected)
+            raise InputError(manifest, position=position, value=manifest_counts[key], expected=expected)
     log_warnings(split, pool_counts)
 
 

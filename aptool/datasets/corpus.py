@@ -17,16 +17,13 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 from typing_extensions import override
 
-from aptool.datasets.json_files import read_objects
-from aptool.datasets.lines import read_lines, read_rows, readable
-from aptool.datasets.pairs import check_text, parse_label
-from aptool.datasets.policies import CONFLICTS_HINT, Conflicts
+from aptool.datasets.pairs import CONFLICTS_HINT, Conflicts, check_text, parse_label
+from aptool.datasets.text_files import read_lines, read_objects, read_rows
 from aptool.errors import InputError
-from aptool.formats import storage
 from aptool.formats.ids import check_answer_id, check_question_id
-from aptool.formats.location import location
+from aptool.formats.inputs import expand, readable
+from aptool.formats.location import is_object_url, is_remote, location
 from aptool.formats.parquet import open_parquet
-from aptool.formats.urls import is_object_url, is_remote
 
 # Column names of ids and texts, in order of precedence.
 ID_NAMES = ("_id", "id", "docid", "doc_id", "pid", "qid", "query_id", "query-id", "corpus-id", "corpus_id")
@@ -37,10 +34,10 @@ QRELS_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "relevance": p
 
 
 class Entry(NamedTuple):
-    """A document or a query, with the file and the place that messages name."""
+    """A document or a query, with the file and the position that messages name."""
 
     file: str
-    place: str
+    position: str
     id: str
     text: str
 
@@ -64,8 +61,8 @@ class FileCorpus(Corpus):
     @override
     def entries(self) -> Iterator[Entry]:
         for entry in _entries(self._paths):
-            check_answer_id(entry.file, entry.place, entry.id, "id")
-            check_text(entry.file, entry.place, "text", entry.text, empty=True)
+            check_answer_id(entry.file, entry.position, entry.id, "id")
+            check_text(entry.file, entry.position, "text", entry.text, empty=True)
             yield entry
 
 
@@ -73,11 +70,11 @@ def read_queries(*paths: str | Path) -> dict[str, str]:
     """Read query texts by id. An id may be repeated with the same text."""
     queries: dict[str, str] = {}
     for entry in _entries(paths):
-        check_question_id(entry.file, entry.place, entry.id, "id")
-        check_text(entry.file, entry.place, "text", entry.text)
+        check_question_id(entry.file, entry.position, entry.id, "id")
+        check_text(entry.file, entry.position, "text", entry.text)
         if queries.setdefault(entry.id, entry.text) != entry.text:
             expected = f"the text that query {entry.id!r} had before"
-            raise InputError(entry.file, place=entry.place, value=entry.text, expected=expected)
+            raise InputError(entry.file, position=entry.position, value=entry.text, expected=expected)
     return queries
 
 
@@ -91,11 +88,11 @@ def corpus_files(path: str | Path) -> list[str]:
             raise InputError(path, problem="a folder without a corpus", expected=expected)
         return files
     with readable(path):
-        return storage.expand([str(path)], ".jsonl")
+        return expand([str(path)], ".jsonl")
 
 
 def read_fields(path: str, columns: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a JSON or Parquet file, each with its place.
+    """Read the rows of a JSON or Parquet file, each with its position.
 
     Args:
         path: the file; all files that are not Parquet are JSON.
@@ -116,8 +113,8 @@ def _entries(paths: Iterable[str | Path]) -> Iterator[Entry]:
         if name.endswith(".tsv"):
             yield from _tsv_entries(file)
         elif name.endswith((".jsonl", ".json", ".parquet")):
-            for place, fields in read_fields(file, {*ID_NAMES, "title", *TEXT_NAMES}):
-                yield _entry(file, place, fields)
+            for position, fields in read_fields(file, {*ID_NAMES, "title", *TEXT_NAMES}):
+                yield _entry(file, position, fields)
         else:
             expected = f"a name that ends in one of {', '.join(SUFFIXES)}"
             raise InputError(file, problem="unknown kind of file", expected=expected)
@@ -127,41 +124,43 @@ def _tsv_entries(path: str) -> Iterator[Entry]:
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        fields, place = line.split("\t"), f"line {number}"
+        fields, position = line.split("\t"), f"line {number}"
         if len(fields) == 4:  # MS MARCO's documents: id, url, title, body
-            yield Entry(path, place, fields[0], f"{fields[2]} {fields[3]}".strip())
+            yield Entry(path, position, fields[0], f"{fields[2]} {fields[3]}".strip())
         elif len(fields) == 2:
-            yield Entry(path, place, fields[0], fields[1])
+            yield Entry(path, position, fields[0], fields[1])
         else:
             expected = "id<TAB>text, or id<TAB>url<TAB>title<TAB>body"
-            raise InputError(path, place=place, problem=f"{len(fields)} fields", expected=expected)
+            raise InputError(path, position=position, problem=f"{len(fields)} fields", expected=expected)
 
 
-def _entry(path: str, place: str, fields: dict[str, Any]) -> Entry:
-    name = _first_of(path, place, fields, ID_NAMES)
+def _entry(path: str, position: str, fields: dict[str, Any]) -> Entry:
+    name = _first_of(path, position, fields, ID_NAMES)
     title = fields.get("title")
-    text = _first_of(path, place, fields, TEXT_NAMES)
+    text = _first_of(path, position, fields, TEXT_NAMES)
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise InputError(path, place=place, column="id", value=name, expected="a text or a whole number")
+        raise InputError(
+            path, position=position, column="id", value=name, expected="a text or a whole number"
+        )
     for column, value in (("title", title or ""), ("text", text)):
         if not isinstance(value, str):
-            raise InputError(path, place=place, column=column, value=value, expected="a text")
-    return Entry(path, place, str(name), f"{title} {text}".strip() if title else text)
+            raise InputError(path, position=position, column=column, value=value, expected="a text")
+    return Entry(path, position, str(name), f"{title} {text}".strip() if title else text)
 
 
-def _first_of(path: str, place: str, fields: dict[str, Any], names: tuple[str, ...]) -> Any:
+def _first_of(path: str, position: str, fields: dict[str, Any], names: tuple[str, ...]) -> Any:
     for name in names:
         if name in fields:
             return fields[name]
     columns = ", ".join(map(repr, fields)) or "none"
     expected = f"one called {' or '.join(names[:4])}"
-    raise InputError(path, place=place, problem=f"columns {columns}", expected=expected)
+    raise InputError(path, position=position, problem=f"columns {columns}", expected=expected)
 
 
 class Judgement(NamedTuple):
-    """A relevance judgement, with the place that messages name."""
+    """A relevance judgement, with the position that messages name."""
 
-    place: str
+    position: str
     question_id: str
     answer_id: str
     relevance: int
@@ -176,13 +175,13 @@ def judgement_frame(path: str | Path, judgements: Iterable[Judgement], conflicts
         conflicts: resolves or refuses pairs with different labels.
     """
     labels: dict[tuple[str, str], int] = {}
-    for place, question, answer, relevance in judgements:
+    for position, question, answer, relevance in judgements:
         before = labels.setdefault((question, answer), relevance)
         if before == relevance:
             continue
         if conflicts.resolution == "error":
             expected = f"the score {before} that this pair had before ({CONFLICTS_HINT})"
-            raise InputError(path, place=place, column="score", value=relevance, expected=expected)
+            raise InputError(path, position=position, column="score", value=relevance, expected=expected)
         labels[question, answer] = conflicts.resolve(question, answer, before, relevance)
     if not labels:
         raise InputError(path, problem="no judgement", expected="query-id<TAB>corpus-id<TAB>score")
@@ -197,9 +196,9 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
             continue
         if len(fields) == 4:  # TREC's: query, iteration, document, relevance
             fields = [fields[0], fields[2], fields[3]]
-        place = f"line {number}"
+        position = f"line {number}"
         if len(fields) != 3:
             expected = "query-id<TAB>corpus-id<TAB>score"
-            raise InputError(path, place=place, problem=f"{len(fields)} fields", expected=expected)
+            raise InputError(path, position=position, problem=f"{len(fields)} fields", expected=expected)
         query, document, label = fields
-        yield Judgement(place, query, document, parse_label(path, place, "score", label, graded=True))
+        yield Judgement(position, query, document, parse_label(path, position, "score", label, graded=True))

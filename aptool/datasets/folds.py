@@ -4,14 +4,16 @@ The dev split of each fold has one part of all questions, its train split the ot
 question are in the same part, so that no fold trains on its dev questions. Folds are deterministic.
 """
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 
 from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.atomic import check_folder
+from aptool.formats.atomic import check_output_folder, remove_tree
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.location import PathOrUrl, location
+from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.outputs import Kind
 from aptool.text.bm25 import words
 
 
@@ -35,9 +37,8 @@ def write_folds(
     targets = [location(out) / f"fold{number}" for number in range(1, folds + 1)]
     stale = location(out) / f"fold{folds + 1}"
     if (stale / MANIFEST).is_file():
-        raise InputError(
-            stale, problem=f"a fold beyond {folds}", expected="all folds of a folder of one call"
-        )
+        problem = f"a fold of an earlier call with more than {folds} folds"
+        raise InputError(stale, problem=problem, expected="a folder without it")
     pools = list(_distinct(collection, present))
     fold_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], folds)
     if len(set(fold_of)) < folds:
@@ -45,16 +46,33 @@ def write_folds(
             f"{collection.path}: too few questions for {folds} folds, near copies kept together"
         )
     for target in targets:
-        check_folder(target, MANIFEST)
-    for number, target in enumerate(targets):
-        train = [pool for pool, fold in zip(pools, fold_of, strict=True) if fold != number]
-        dev = [pool for pool, fold in zip(pools, fold_of, strict=True) if fold == number]
-        details = {"folds": folds, "fold": number + 1, "of": collection.fingerprint, "splits": present}
-        source = f"fold {number + 1} of {folds} of {collection.name}"
-        with CollectionWriter(target, name=collection.name, source=source, details=details) as writer:
-            writer.add_split("train", train)
-            writer.add_split("dev", dev)
+        check_output_folder(target, Kind.COLLECTION)
+    with contextlib.ExitStack() as undo:
+        for number, target in enumerate(targets):
+            is_new = not target.exists()
+            _write_fold(collection, target, number, folds, pools, fold_of, present)
+            if is_new:
+                undo.callback(remove_tree, target)
+        undo.pop_all()
     return [CollectionFiles(target) for target in targets]
+
+
+def _write_fold(
+    collection: CollectionFiles,
+    target: Location,
+    number: int,
+    folds: int,
+    pools: Sequence[LabelledPool],
+    fold_of: Sequence[int],
+    splits: Sequence[str],
+) -> None:
+    train = [pool for pool, fold in zip(pools, fold_of, strict=True) if fold != number]
+    dev = [pool for pool, fold in zip(pools, fold_of, strict=True) if fold == number]
+    details = {"folds": folds, "fold": number + 1, "of": collection.fingerprint, "splits": list(splits)}
+    source = f"fold {number + 1} of {folds} of {collection.name}"
+    with CollectionWriter(target, name=collection.name, source=source, details=details) as writer:
+        writer.add_split("train", train)
+        writer.add_split("dev", dev)
 
 
 def assign(questions: Sequence[str], ids: Sequence[str], folds: int) -> list[int]:

@@ -22,9 +22,10 @@ from aptool.datasets.source_code import (
     without_garbage_collection,
 )
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.atomic import check_folder
-from aptool.formats.collection import MANIFEST, CollectionWriter, LabelledPool
+from aptool.formats.atomic import check_output_folder
+from aptool.formats.collection import CollectionWriter, LabelledPool
 from aptool.formats.location import PathOrUrl
+from aptool.formats.outputs import Kind
 from aptool.text.bm25 import BM25
 
 logger = logging.getLogger(__name__)
@@ -41,8 +42,8 @@ ANSWER_RUN = 3
 NEAR_ANSWER = 0.4
 NEAR_QUESTION = 0.6
 
-# With a limit, functions read per function kept; the kept ones are a sample, for variety.
-_READ_PER_KEPT = 4
+# With a limit, functions to read per selected function; the selection is a sample, for variety.
+_READ_PER_SELECTED = 4
 _QUESTION_WORD = re.compile(r"[a-z0-9]+")
 _ARTICLES = {"a", "an", "the", "this", "that", "its"}
 
@@ -66,7 +67,7 @@ def import_functions(
     """
     if limit is not None and limit < SMALLEST_LIMIT:
         raise UsageError(f"limit {limit}: expected at least {SMALLEST_LIMIT}")
-    check_folder(out, MANIFEST)
+    check_output_folder(out, Kind.COLLECTION)
     versions: dict[str, str] = {}
     if sources is None:
         versions = installed_packages()
@@ -118,7 +119,7 @@ def _read(sources: Iterable[SourceFile], limit: int | None) -> tuple[Splits, Dro
             size = None if limit is None else round(share * limit)
             functions: list[Function] = []
             for source in files[split]:
-                if size is not None and len(functions) >= _READ_PER_KEPT * size:
+                if size is not None and len(functions) >= _READ_PER_SELECTED * size:
                     break
                 functions += read_functions(source, dropped[split])
                 files_read += 1
@@ -133,7 +134,7 @@ def _read(sources: Iterable[SourceFile], limit: int | None) -> tuple[Splits, Dro
 
 
 def _without_same_answer(splits: Splits, dropped: Dropped) -> Splits:
-    """Keep the first function of each answer text; later splits take precedence, so that test stays whole."""
+    """Keep the first function of each answer text; later splits take precedence, so that test loses none."""
     seen: set[str] = set()
     repeated: set[str] = set()
     for split in reversed(list(splits)):
@@ -146,9 +147,9 @@ def _without_same_answer(splits: Splits, dropped: Dropped) -> Splits:
 
 
 def _without_same_question(splits: Splits, dropped: Dropped) -> Splits:
-    """Keep the first function of each question if the others are near copies of it, else none.
+    """Keep the first function of each question if its other functions are near copies; else drop all.
 
-    Near copies are versions, overloads and synchronous twins. Without them, a question has several answers.
+    Near copies are versions, overloads and synchronous twins. Functions that differ are several answers.
     """
     groups: dict[tuple[str, ...], list[tuple[str, Function]]] = defaultdict(list)
     for split in reversed(list(splits)):

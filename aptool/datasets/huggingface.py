@@ -7,24 +7,21 @@ folders do: ``data/train-00000-of-00002.parquet``, ``validation.jsonl``, ``test/
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import fsspec
 
-from aptool.datasets.column_names import ColumnNames
-from aptool.datasets.importing import write_collection
-from aptool.datasets.json_files import read_objects
-from aptool.datasets.labels import Labels, RawPair
-from aptool.datasets.lines import open_plain, readable
-from aptool.datasets.policies import ImportPolicies, SplitPolicies
-from aptool.datasets.rows import NO_POLICIES, manifest_details, pairs_of_row, parquet_rows, split_pools
+from aptool.datasets.import_options import ColumnNames, ImportPolicies, RawPair, SplitPolicies
+from aptool.datasets.rows import NO_POLICIES, Row, RowReader, write_rows
 from aptool.datasets.tabular import read_table
+from aptool.datasets.text_files import read_objects
 from aptool.documents import parse_yaml
 from aptool.errors import InputError, first_few
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import PathOrUrl
-from aptool.formats.urls import is_remote
+from aptool.formats.inputs import open_unpacked, readable
+from aptool.formats.location import PathOrUrl, is_remote
 
 SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz")
 CARD = "README.md"
@@ -66,26 +63,16 @@ def import_huggingface(
     """
     data = data_files(folder, config)
     splits = splits or {"dev" if split == "validation" else split: split for split in data.splits}
-    policies.check(list(splits))
-    labels = Labels(policies.relevant)
     sources = {}
     for split, source_split in splits.items():
         if source_split not in data.splits:
             expected = f"one of {', '.join(data.splits)}"
             raise InputError(folder, problem=f"no split {source_split!r}", expected=expected)
-        files, split_policies = data.splits[source_split], SplitPolicies(split, policies)
+        files = data.splits[source_split]
         path = files[0] if len(files) == 1 else str(Path(files[0]).parent)
-        pairs = _pairs(files, names, split_policies)
-        sources[split] = split_pools(path, pairs, names, split_policies, labels)
-    return write_collection(
-        out,
-        name=name,
-        source=f"Hugging Face data set {folder}",
-        splits=sources,
-        questions=policies.questions,
-        details={"config": data.config, "splits": dict(splits), **manifest_details(names, policies)},
-        check=labels.check_use,
-    )
+        sources[split] = path, partial(_pairs, files, names)
+    source, details = f"Hugging Face data set {folder}", {"config": data.config, "splits": dict(splits)}
+    return write_rows(out, sources, names, policies, name=name, source=source, details=details)
 
 
 def data_files(folder: str, config: str | None = None) -> DataFiles:
@@ -112,7 +99,7 @@ def data_files(folder: str, config: str | None = None) -> DataFiles:
     if of_config:  # one split, as on the hub
         return DataFiles(config, {"train": [f"{root}/{file}" for file in of_config]})
     if data:
-        raise InputError(folder, problem=f"no config {config!r}", expected="another one, or none")
+        raise InputError(folder, problem=f"no config {config!r}", expected="another configuration, or none")
     problem = f"no data file: {first_few(files) or 'nothing'}"
     raise InputError(folder, problem=problem, expected=f"files that end in {', '.join(SUFFIXES)}")
 
@@ -129,7 +116,7 @@ def _files_below(root: str) -> list[str]:
 
 def _configs(card: str) -> dict[str, Any]:
     """``data_files`` by the name of the configuration, as the card declares them."""
-    with open_plain(card) as file, readable(card):
+    with open_unpacked(card) as file, readable(card):
         header = _HEADER.match(file.read().decode("utf-8", "replace"))
     if header is None:
         return {}
@@ -170,16 +157,17 @@ def _split_of(file: str) -> str | None:
 
 def _pairs(files: list[str], names: ColumnNames, policies: SplitPolicies) -> Iterator[RawPair]:
     """Read the pairs of all files; rows are numbered from 1 over all of them."""
-    rows = ((file, row) for file in files for row in _rows(file, names, policies))
-    for number, (file, row) in enumerate(rows, 1):
-        yield from pairs_of_row(file, f"row {number}", row, names, policies)
+    readers = (RowReader(file, names, policies) for file in files)
+    rows = ((reader, row) for reader in readers for row in _rows(reader, names.field))
+    for number, (reader, row) in enumerate(rows, 1):
+        yield from reader.pairs(f"row {number}", row)
 
 
-def _rows(file: str, names: ColumnNames, policies: SplitPolicies) -> Iterator[Mapping[str, Any]]:
-    plain = file.removesuffix(".gz")
+def _rows(reader: RowReader, field: str | None) -> Iterator[Row]:
+    plain = reader.path.removesuffix(".gz")
     if plain.endswith(".parquet"):
-        yield from parquet_rows(file, names, policies)
+        yield from reader.parquet_rows()
     elif plain.endswith((".jsonl", ".json")):
-        yield from (row for _, row in read_objects(file, field=names.field))
+        yield from (row for _, row in read_objects(reader.path, field=field))
     else:
-        yield from read_table(file)
+        yield from read_table(reader.path)

@@ -1,4 +1,4 @@
-"""The last step of all importers: write pools as a collection, count the rows, and warn of odd pools."""
+"""Write the pools of all importers as a collection, count the rows, and warn about unusual pools."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.datasets.policies import EMPTY_DROPPED, Conflicts
+from aptool.datasets.pairs import EMPTY_DROPPED, Conflicts
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool, keeps_question
 from aptool.formats.location import PathOrUrl
@@ -91,7 +91,7 @@ def write_collection(
         check: called once all splits are read; nothing is written if it raises.
     """
     rows_read: dict[str, dict[str, int]] = {}
-    kept: dict[str, PoolCounts] = {}
+    pool_counts: dict[str, PoolCounts] = {}
     # The manifest is written last, with the final `rows_read`.
     details = {**(details or {}), "questions": questions, "read": rows_read}
     with CollectionWriter(out, name=name, source=source, questions=questions, details=details) as writer:
@@ -99,8 +99,8 @@ def write_collection(
             writer.add_answers(answers)
         for split, content in splits.items():
             counts: Counter[str] = Counter()
-            kept[split] = PoolCounts(labelled=content.labelled)
-            pools = _counted(content, counts, kept[split], questions)
+            pool_counts[split] = PoolCounts(labelled=content.labelled)
+            pools = _counted(content, counts, pool_counts[split], questions)
             try:
                 writer.add_split(split, pools, labelled=content.labelled)
             except InputError:
@@ -119,15 +119,15 @@ def write_collection(
                 writer.count(f"contradictory_labels_{conflicts.resolution}_kept", split, conflicts.count)
         if check is not None:
             check()
-    for split, pool_counts in kept.items():
-        log_warnings(split, pool_counts)
+    for split, written in pool_counts.items():
+        log_warnings(split, written)
     return CollectionFiles(out)
 
 
 def _counted(
-    content: SplitPools, counts: Counter[str], kept: "PoolCounts", questions: str
+    content: SplitPools, counts: Counter[str], written: "PoolCounts", questions: str
 ) -> Iterator[LabelledPool]:
-    """Drop pools without a candidate; count the rows that are read, and the pools that are kept."""
+    """Drop pools without a candidate; count the rows read and the pools written."""
     for pool in content.pools:
         counts["questions"] += 1
         counts["candidates"] += len(pool.answer_ids)
@@ -139,7 +139,7 @@ def _counted(
         if not content.labelled or keeps_question(questions, pool.answer_ids, pool.relevance):
             candidates = set(pool.answer_ids)
             relevant = sum(pool.relevance.get(answer_id, 0) > 0 for answer_id in candidates)
-            kept.add(len(candidates), relevant)
+            written.add(len(candidates), relevant)
         yield pool
     if content.counts is not None:
         counts.update(content.counts)

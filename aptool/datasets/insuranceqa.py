@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.lines import open_plain, read_rows
+from aptool.datasets.text_files import read_rows
 from aptool.errors import InputError, UsageError
 from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.ids import check_answer_id
-from aptool.formats.location import PathOrUrl
-from aptool.formats.urls import is_remote
+from aptool.formats.inputs import open_unpacked
+from aptool.formats.location import PathOrUrl, is_remote
 
 HOME = "github.com/shuzi/insuranceQA"
 VOCABULARY = "vocabulary"
@@ -130,7 +130,7 @@ def _read_vocabulary(path: str) -> dict[str, str]:
     for number, (index, word) in _read_fields(path, 2, "an index and a word"):
         if not index.strip() or not word.strip() or index in words:
             expected = "an index and its word, each index once"
-            raise InputError(path, place=f"line {number}", value=f"{index}\t{word}", expected=expected)
+            raise InputError(path, position=f"line {number}", value=f"{index}\t{word}", expected=expected)
         words[index] = word
     return words
 
@@ -139,11 +139,11 @@ def _read_answers(path: str, vocabulary: Mapping[str, str]) -> dict[str, str]:
     """Read label TAB words, as label -> text."""
     texts: dict[str, str] = {}
     for number, (label, words) in _read_fields(path, 2, "a label and an answer"):
-        place = f"line {number}"
-        check_answer_id(path, place, label, "label")
+        position = f"line {number}"
+        check_answer_id(path, position, label, "label")
         if label in texts:
-            raise InputError(path, place=place, column="label", value=label, expected="each label once")
-        texts[label] = _text(path, place, words, vocabulary)
+            raise InputError(path, position=position, column="label", value=label, expected="each label once")
+        texts[label] = _text(path, position, words, vocabulary)
     if not texts:
         raise InputError(path, problem="no line", expected="answers")
     return texts
@@ -161,13 +161,13 @@ def _read_pools(
     width = max(column for column in columns if column is not None) + 1
     number = 0
     for number, fields in _read_fields(path, width, "a question, its relevant answers and its pool"):
-        place = f"line {number}"
-        question = _text(path, place, fields[question_column], vocabulary)
-        pool = relevant = _labels(path, place, fields[relevant_column], "relevant answers", answers)
+        position = f"line {number}"
+        question = _text(path, position, fields[question_column], vocabulary)
+        pool = relevant = _labels(path, position, fields[relevant_column], "relevant answers", answers)
         if pool_column is not None:
-            pool = _labels(path, place, fields[pool_column], "pool", answers)
+            pool = _labels(path, position, fields[pool_column], "pool", answers)
         if not question:
-            raise InputError(path, place=place, column="question", value="", expected="a question")
+            raise InputError(path, position=position, column="question", value="", expected="a question")
         yield LabelledPool(f"{split}-{number}", question, pool, None, dict.fromkeys(relevant, 1))
     if number == 0:
         raise InputError(path, problem="no line", expected="questions")
@@ -178,26 +178,26 @@ def _read_fields(path: str, width: int, content: str) -> Iterator[tuple[int, lis
         fields = line.split("\t")
         if len(fields) != width:
             problem = f"{len(fields)} columns"
-            raise InputError(path, place=f"line {number}", problem=problem, expected=f"{width}: {content}")
+            raise InputError(path, position=f"line {number}", problem=problem, expected=f"{width}: {content}")
         yield number, fields
 
 
-def _text(path: str, place: str, words: str, vocabulary: Mapping[str, str]) -> str:
+def _text(path: str, position: str, words: str, vocabulary: Mapping[str, str]) -> str:
     try:
         return " ".join([vocabulary[index] for index in words.split()])
     except KeyError as error:
         expected = f"an index of {VOCABULARY}"
-        raise InputError(path, place=place, value=error.args[0], expected=expected) from error
+        raise InputError(path, position=position, value=error.args[0], expected=expected) from error
 
 
-def _labels(path: str, place: str, field: str, column: str, answers: Mapping[str, str]) -> list[str]:
+def _labels(path: str, position: str, field: str, column: str, answers: Mapping[str, str]) -> list[str]:
     labels = field.split()
     if not labels:
-        raise InputError(path, place=place, column=column, value=field, expected="at least one label")
+        raise InputError(path, position=position, column=column, value=field, expected="at least one label")
     for label in labels:
         if label not in answers:
             expected = "the label of an answer"
-            raise InputError(path, place=place, column=column, value=label, expected=expected)
+            raise InputError(path, position=position, column=column, value=label, expected=expected)
     return labels
 
 
@@ -219,7 +219,7 @@ def _exists(path: str) -> bool:
     if not is_remote(path):
         return Path(path).is_file()
     try:
-        with open_plain(path):
+        with open_unpacked(path):
             return True
     except InputError:
         return False

@@ -26,13 +26,13 @@ class Leak(NamedTuple):
     Attributes:
         split: the split.
         earlier: the earlier split, such as train.
-        questions: questions of ``split``.
-        same_questions: of these, questions of ``earlier`` with the same words.
-        near_questions: of these, near copies of a question of ``earlier``, the same questions included.
-        answers: distinct relevant answers of ``split``.
-        same_answers: of these, relevant answers of ``earlier`` with the same words.
-        near_answers: of these, near copies of a relevant answer of ``earlier``, the same answers included.
-        examples: up to five pairs of question ids of near copies: of ``split``, of ``earlier``.
+        questions: number of questions of ``split``.
+        same_questions: number of these with exactly the words of a question of ``earlier``.
+        near_questions: number of these that are near copies of one, or equal to one.
+        answers: number of distinct relevant answers of ``split``.
+        same_answers: number of these with exactly the words of a relevant answer of ``earlier``.
+        near_answers: number of these that are near copies of one, or equal to one.
+        examples: up to five pairs of near copies: question id of ``split``, question id of ``earlier``.
     """
 
     split: str

@@ -20,10 +20,9 @@ from aptool.datasets.corpus import (
     read_judgements,
     read_queries,
 )
+from aptool.datasets.import_options import label_text
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.labels import label_text
-from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
-from aptool.datasets.policies import Conflicts, Resolution
+from aptool.datasets.pairs import Columns, Conflicts, Pair, Resolution, parse_label, pools_of
 from aptool.datasets.retrieval import RUN_SCHEMA, PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
@@ -69,8 +68,8 @@ def import_mteb(
     qrels = _qrels(_required_part(root, "qrels", split), resolved)
     run = _top_ranked(top)
     queries = read_queries(*_required_part(root, "queries", split))
-    used = {*run["question_id"], *qrels["question_id"]}
-    texts = {query: text for query, text in queries.items() if query in used}
+    ids = {*run["question_id"], *qrels["question_id"]}
+    texts = {query: text for query, text in queries.items() if query in ids}
     depth = int(run.group_by("question_id").len()["len"].max() or 1)  # type: ignore[arg-type]
     return write_retrieval_collection(
         out,
@@ -87,12 +86,12 @@ def _top_ranked(files: list[str]) -> pl.DataFrame:
     """Read the candidates as a run whose scores fall with the position in the list."""
     rows: list[tuple[str, str, float]] = []
     for file in files:
-        for place, fields in read_fields(file):
+        for position, fields in read_fields(file):
             query = fields.get("query-id", fields.get("query_id"))
             ids = fields.get("corpus-ids", fields.get("corpus_ids"))
             if query is None or not isinstance(ids, list) or not ids or not all(map(_is_id, ids)):
                 expected = "query-id and a list of corpus-ids"
-                raise InputError(file, place=place, value=fields, expected=expected)
+                raise InputError(file, position=position, value=fields, expected=expected)
             rows += [(str(query), str(name), -float(rank)) for rank, name in enumerate(dict.fromkeys(ids))]
     if not rows:
         raise InputError(files[0], problem="no row", expected="query-id and corpus-ids")
@@ -112,30 +111,30 @@ def _qrels(files: list[str], conflicts: Conflicts) -> pl.DataFrame:
 
 
 def _judgements(file: str) -> Iterator[Judgement]:
-    for place, fields in read_fields(file):
+    for position, fields in read_fields(file):
         query, document = fields.get("query-id"), fields.get("corpus-id")
         if query is None or document is None or "score" not in fields:
-            raise InputError(file, place=place, value=fields, expected="query-id, corpus-id and score")
-        label = parse_label(file, place, "score", label_text(fields["score"]), graded=True)
-        yield Judgement(place, str(query), str(document), label)
+            raise InputError(file, position=position, value=fields, expected="query-id, corpus-id and score")
+        label = parse_label(file, position, "score", label_text(fields["score"]), graded=True)
+        yield Judgement(position, str(query), str(document), label)
 
 
 def _text_pairs(root: Location, split: str) -> Iterator[Pair]:
     """Read the older layout."""
     rows = (
-        (file, place, fields)
+        (file, position, fields)
         for file in _files_of_split(root, corpus_files(str(root)), split)
-        for place, fields in read_fields(file)
+        for position, fields in read_fields(file)
     )
-    for number, (file, place, fields) in enumerate(rows):
+    for number, (file, position, fields) in enumerate(rows):
         query, positive, negative = (fields.get(name) for name in ("query", "positive", "negative"))
         if not (isinstance(query, str) and isinstance(positive, list) and isinstance(negative, list)):
             expected = "query, positive and negative"
-            raise InputError(file, place=place, value=list(fields), expected=expected)
+            raise InputError(file, position=position, value=list(fields), expected=expected)
         for relevance, texts in ((1, positive), (0, negative)):
             for text in texts:
                 if not isinstance(text, str):
-                    raise InputError(file, place=place, value=text, expected="a text")
+                    raise InputError(file, position=position, value=text, expected="a text")
                 yield Pair(f"row {number}", f"q{number}", query, None, text, relevance)
 
 

@@ -1,19 +1,25 @@
 """Pairs of a question and a candidate, and the pools that they form.
 
 An importer reads its format into `Pair`s. `pools_of` groups the pairs by question and checks what a
-collection requires, so that an error names the place in the file.
+collection requires, so that an error names the position in the file.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from aptool.datasets.policies import CONFLICTS_HINT, EMPTY_DROPPED, EMPTY_HINT, Conflicts, Empty
 from aptool.errors import InputError
 from aptool.formats.collection import LabelledPool
 from aptool.formats.ids import check_answer_id, check_question_id
 from aptool.formats.location import PathOrUrl
+
+Resolution: TypeAlias = Literal["error", "max", "min"]
+Empty: TypeAlias = Literal["drop", "keep", "refuse"]
+
+CONFLICTS_HINT = "--conflicts max or --conflicts min keeps one label"
+EMPTY_HINT = "--empty drop leaves such candidates out, --empty keep imports them"
+EMPTY_DROPPED = "empty_candidates_dropped"
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 
@@ -22,7 +28,7 @@ class Pair(NamedTuple):
     """One question with one candidate.
 
     Attributes:
-        place: place in the file, such as ``line 3``, for messages.
+        position: position in the file, such as ``line 3``, for messages.
         question_id: the same for all pairs of a question.
         question: the question's text, the same for all pairs of a question.
         answer_id: id of the candidate; None: made from its position in the pool.
@@ -30,7 +36,7 @@ class Pair(NamedTuple):
         relevance: the label; 0 is not relevant.
     """
 
-    place: str
+    position: str
     question_id: str
     question: str
     answer_id: str | None
@@ -48,15 +54,37 @@ class Columns(NamedTuple):
     label: str = "label"
 
 
+class Conflicts:
+    """Resolves and counts the pairs that have different labels in different rows.
+
+    Attributes:
+        resolution: the label to keep: ``max`` or ``min``; ``error``: such pairs are refused.
+    """
+
+    def __init__(self, resolution: Resolution = "error") -> None:
+        self.resolution = resolution
+        self._pairs: set[tuple[str, str]] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of resolved pairs."""
+        return len(self._pairs)
+
+    def resolve(self, question_id: str, answer_id: str, first: int, second: int) -> int:
+        """Choose one of two labels of a pair."""
+        self._pairs.add((question_id, answer_id))
+        return max(first, second) if self.resolution == "max" else min(first, second)
+
+
 class _Pool:
     """A pool under construction."""
 
     def __init__(self, pair: Pair) -> None:
-        self.place = pair.place
+        self.position = pair.position
         self.question = pair.question
         self.answer_ids: list[str] = []
         self.texts: list[str] = []
-        self.places: list[str] = []
+        self.positions: list[str] = []
         self.rows: dict[str, int] = {}  # answer id -> its first index in the lists
         self.relevance: dict[str, int] = {}
 
@@ -84,16 +112,16 @@ def pools_of(
     """
     pools: dict[str, _Pool] = {}
     for pair in pairs:
-        place = pair.place
+        position = pair.position
         pool = pools.get(pair.question_id)
         if pool is None:
-            check_question_id(path, place, pair.question_id, columns.question_id)
-            check_text(path, place, columns.question, pair.question)
+            check_question_id(path, position, pair.question_id, columns.question_id)
+            check_text(path, position, columns.question, pair.question)
             pool = pools[pair.question_id] = _Pool(pair)
         elif pool.question != pair.question:
-            expected = f"the text that question {pair.question_id!r} has in {pool.place}"
+            expected = f"the text that question {pair.question_id!r} has in {pool.position}"
             raise InputError(
-                path, place=place, column=columns.question, value=pair.question, expected=expected
+                path, position=position, column=columns.question, value=pair.question, expected=expected
             )
         answer = pair.answer
         if answer is None:
@@ -101,11 +129,13 @@ def pools_of(
         if not answer.strip() and empty != "keep":
             if empty == "refuse":
                 expected = "a text" if counts is None else f"a text ({EMPTY_HINT})"
-                raise InputError(path, place=place, column=columns.answer, value=answer, expected=expected)
+                raise InputError(
+                    path, position=position, column=columns.answer, value=answer, expected=expected
+                )
             if counts is not None:
                 counts[EMPTY_DROPPED] += 1
             continue
-        check_text(path, place, columns.answer, answer, empty=True)
+        check_text(path, position, columns.answer, answer, empty=True)
         _add_candidate(path, pool, pair, answer, columns, conflicts)
     if not pools:
         raise InputError(path, problem="no row", expected="at least one question with a candidate")
@@ -121,41 +151,43 @@ def _add_candidate(
         answer_id = f"{pair.question_id}-{len(pool.answer_ids)}"
     else:
         answer_id = pair.answer_id
-        check_answer_id(path, pair.place, answer_id, columns.answer_id)
+        check_answer_id(path, pair.position, answer_id, columns.answer_id)
     relevance = pair.relevance
     first = pool.rows.setdefault(answer_id, len(pool.answer_ids))
     if first < len(pool.answer_ids):
-        earlier = f"that candidate {answer_id!r} of this question has in {pool.places[first]}"
+        earlier = f"that candidate {answer_id!r} of this question has in {pool.positions[first]}"
         if pool.texts[first] != answer:
             expected = f"the text {earlier}"
-            raise InputError(path, place=pair.place, column=columns.answer, value=answer, expected=expected)
+            raise InputError(
+                path, position=pair.position, column=columns.answer, value=answer, expected=expected
+            )
         before = pool.relevance[answer_id]
         if before != relevance:
             if conflicts is None or conflicts.resolution == "error":
                 expected = f"the label {before} {earlier}"
                 expected += f" ({CONFLICTS_HINT})" if conflicts is not None else ""
                 raise InputError(
-                    path, place=pair.place, column=columns.label, value=relevance, expected=expected
+                    path, position=pair.position, column=columns.label, value=relevance, expected=expected
                 )
             relevance = conflicts.resolve(pair.question_id, answer_id, before, relevance)
     pool.answer_ids.append(answer_id)
     pool.texts.append(answer)
-    pool.places.append(pair.place)
+    pool.positions.append(pair.position)
     pool.relevance[answer_id] = relevance
 
 
-def check_text(path: PathOrUrl, place: str, column: str, value: str, *, empty: bool = False) -> None:
+def check_text(path: PathOrUrl, position: str, column: str, value: str, *, empty: bool = False) -> None:
     """Check that a text has no NUL character or lone surrogate, and is not blank unless ``empty``."""
     if not empty and not value.strip():
-        raise InputError(path, place=place, column=column, value=value, expected="a text")
+        raise InputError(path, position=position, column=column, value=value, expected="a text")
     if "\0" in value or (not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value)):
         expected = "a text without NUL characters and lone surrogates"
-        raise InputError(path, place=place, column=column, value=value, expected=expected)
+        raise InputError(path, position=position, column=column, value=value, expected=expected)
 
 
-def parse_label(path: PathOrUrl, place: str, column: str, value: str, *, graded: bool = False) -> int:
+def parse_label(path: PathOrUrl, position: str, column: str, value: str, *, graded: bool = False) -> int:
     """Parse a relevance label: 0 or 1, or if ``graded`` a whole number of at most nine digits."""
     if value in ("0", "1") or (graded and _INTEGER.fullmatch(value)):
         return int(value)
     expected = "a whole number: 0 not relevant, 1 or more relevant" if graded else "0 or 1"
-    raise InputError(path, place=place, column=column, value=value, expected=expected)
+    raise InputError(path, position=position, column=column, value=value, expected=expected)

@@ -13,13 +13,14 @@ import polars as pl
 
 from aptool.datasets.corpus import Corpus
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.policies import Conflicts
+from aptool.datasets.pairs import Conflicts
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import check_folder
-from aptool.formats.collection import MANIFEST, CollectionFiles, LabelledPool
+from aptool.formats.atomic import check_output_folder
+from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.location import PathOrUrl
+from aptool.formats.outputs import Kind
 from aptool.formats.trec import rank_candidates
-from aptool.text.first_stage import Ranking, retrieve
+from aptool.text.bm25 import Ranking, retrieve
 
 RUN_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
 
@@ -86,7 +87,7 @@ def write_retrieval_collection(
         options: how pools are cut.
         questions: see `CollectionWriter`.
     """
-    check_folder(out, MANIFEST)
+    check_output_folder(out, Kind.COLLECTION)
     for topics in splits.values():
         _check_queries(topics)
     retrieved = _retrieve(corpus, splits, options.depth)
@@ -165,14 +166,16 @@ def _texts(corpus: Corpus, answer_ids: set[str]) -> Iterator[tuple[str, str]]:
             yield entry.id, entry.text
         elif entry.id in answer_ids:
             expected = "each id once"
-            raise InputError(entry.file, place=entry.place, column="id", value=entry.id, expected=expected)
+            raise InputError(
+                entry.file, position=entry.position, column="id", value=entry.id, expected=expected
+            )
     if missing:
         problem = f"{len(missing):,} of {len(answer_ids):,} candidates not found, such as {min(missing)!r}"
         raise InputError(str(corpus), problem=problem, expected="a text for every candidate of the run")
 
 
 def _check_queries(topics: Topics) -> None:
-    """Check that all judged queries have a text, as no measure would count the others, and suit the run."""
+    """Check that every judged query has a text, and that the run ranks at least one of the queries."""
     judged = topics.qrels["question_id"].unique(maintain_order=True)
     unknown = [question for question in judged if question not in topics.queries]
     if unknown:
@@ -183,7 +186,7 @@ def _check_queries(topics: Topics) -> None:
         ranked = topics.run["question_id"].unique(maintain_order=True)
         if not any(question in topics.queries for question in ranked):
             first = next(iter(topics.queries), "none")
-            problem = f"no query of {topics.path}: the first ids are {ranked[0]!r} here and {first!r} there"
+            problem = f"no query of {topics.path}: the first id is {ranked[0]!r}, but {first!r} in that file"
             raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
 
 

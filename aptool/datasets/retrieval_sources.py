@@ -21,8 +21,7 @@ from aptool.datasets.corpus import (
     read_judgements,
     read_queries,
 )
-from aptool.datasets.lines import read_rows
-from aptool.datasets.policies import Conflicts, Resolution
+from aptool.datasets.pairs import Conflicts, Resolution
 from aptool.datasets.retrieval import (
     DEFAULT_OPTIONS,
     RUN_SCHEMA,
@@ -30,6 +29,7 @@ from aptool.datasets.retrieval import (
     Topics,
     write_retrieval_collection,
 )
+from aptool.datasets.text_files import read_rows
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location
@@ -171,7 +171,9 @@ def read_top(path: str | Path) -> pl.DataFrame:
             return read_run(path).frame
         else:
             expected = "qid<TAB>pid<TAB>query<TAB>passage, qid<TAB>pid<TAB>rank, or a TREC run"
-            raise InputError(path, place=f"line {number}", problem=f"{len(fields)} fields", expected=expected)
+            raise InputError(
+                path, position=f"line {number}", problem=f"{len(fields)} fields", expected=expected
+            )
     frame = pl.concat([*frames, pl.DataFrame(rows, schema=RUN_SCHEMA, orient="row")])
     if frame.is_empty():
         raise InputError(path, problem="no line", expected="a first stage")

@@ -1,6 +1,6 @@
 """Documented functions of installed Python packages, parsed without being imported.
 
-Files and functions that are left out are counted, by reason.
+Skipped files and functions are counted by reason.
 """
 
 import ast
@@ -231,7 +231,7 @@ def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[Definition, str]]
 
 
 def _source_without_docstrings(node: Definition, text: bytes, line_starts: list[int]) -> str:
-    """The source after the function's name, without docstrings, also of inner definitions."""
+    """The source after the function's name, without its docstring and those of inner definitions."""
 
     def span(part: ast.stmt) -> tuple[int, int]:
         end = line_starts[(part.end_lineno or part.lineno) - 1] + (part.end_col_offset or 0)
@@ -246,16 +246,16 @@ def _source_without_docstrings(node: Definition, text: bytes, line_starts: list[
         for first in first_statements
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     ]
-    kept = []
+    pieces = []
     for docstring_start, docstring_end in sorted(docstrings):
-        kept.append(text[start:docstring_start])
+        pieces.append(text[start:docstring_start])
         start = docstring_end
-    kept.append(text[start:end])
-    return b" ".join(kept).decode()
+    pieces.append(text[start:end])
+    return b" ".join(pieces).decode()
 
 
 def _with_inner_definitions(node: ast.AST) -> Iterator[Definition | ast.ClassDef]:
-    """The definition itself, and functions and classes defined anywhere in its statements."""
+    """The definition, and the functions and classes that its statements define at any depth."""
     if isinstance(node, Definition | ast.ClassDef):
         yield node
     for field in ("body", "orelse", "handlers", "finalbody", "cases"):

@@ -91,7 +91,7 @@ class Statistics:
         types: distinct words of the questions and the distinct answers of all splits.
         tokens: running words of the same texts.
         policies: policy -> split -> rows, from the manifest.
-        coverage: of the words by vectors, if vectors were given.
+        coverage: words with and without a vector; None without vectors.
     """
 
     name: str

@@ -5,10 +5,17 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from aptool.datasets.column_names import missing_column, option_hint, quoted_names
-from aptool.datasets.lines import read_lines, read_rows
+from aptool.datasets.import_options import (
+    COLUMNS_OPTION,
+    DELIMITER_OPTION,
+    ColumnNames,
+    SplitPolicies,
+    missing_column,
+    option_hint,
+    quoted_names,
+)
 from aptool.datasets.pairs import Columns
-from aptool.datasets.policies import COLUMNS_OPTION, DELIMITER_OPTION
+from aptool.datasets.text_files import read_lines, read_rows
 from aptool.errors import InputError
 
 # Characters of a quoted field: an unclosed quotation mark reads on up to this limit.
@@ -32,49 +39,41 @@ def read_table(path: str) -> Iterator[dict[str, str]]:
         yield dict(zip(header, _checked_width(path, number, row, header), strict=True))
 
 
-def read_columns(
-    path: str,
-    columns: Columns,
-    *,
-    delimiter: str | None = None,
-    quotes: str | None = None,
-    header: Sequence[str] | None = None,
-    split: str | None = None,
-) -> Rows:
-    """Read the fields of five columns from each row of a table, with line numbers.
+def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None = None) -> Rows:
+    """Read the fields of the five columns of a pair from each row of a table, with line numbers.
 
     Args:
         path: the file.
-        columns: names of the columns.
-        delimiter: see `ColumnNames`.
-        quotes: see `ColumnNames`.
-        header: column names of a table without a header line.
-        split: name of the split, for the options that errors name; None: the importer has no such options.
+        names: names of the columns, and format of the table.
+        policies: policies for the split; None: the importer has no options that errors could name.
     """
-    delimiter = delimiter or _delimiter(path)
-    rows = _read_fields(path, delimiter, quotes)
-    place = COLUMNS_OPTION
+    columns, delimiter, header = names.columns, names.delimiter or _delimiter(path), names.header
+    if policies is not None and not policies.labelled:
+        columns = columns._replace(label=names.question)  # the label is not read
+    rows = _read_fields(path, delimiter, names.quotes)
+    position = COLUMNS_OPTION
     if header is None:
-        number, header = next(rows, (1, None))
-        place = f"line {number}"
-        if header is None:
+        number, first_row = next(rows, (1, None))
+        position = f"line {number}"
+        if first_row is None:
             raise InputError(path, problem="no line", expected="a header line with the names of the columns")
+        header = tuple(first_row)
     missing = [name for name in columns if name not in header]
-    if missing and place != COLUMNS_OPTION:
+    if missing and position != COLUMNS_OPTION:
         refuse_xml(path, header[0])
         if header[0].lstrip().startswith(("{", "[{")):
             expected = "a table with a header line; `aptool data import json` reads JSON"
-            raise InputError(path, place="line 1", problem="JSON", expected=expected)
-        if split is not None:
-            _check_header(path, place, header, columns, rows)
+            raise InputError(path, position="line 1", problem="JSON", expected=expected)
+        if policies is not None:
+            _check_header(path, position, header, columns, rows)
     for name in header:
         if header.count(name) > 1:
-            raise InputError(path, place=place, column=name, expected="each column's name once")
+            raise InputError(path, position=position, column=name, expected="each column's name once")
     if missing:
         hint = ""
-        if split is not None:
-            hint = _delimiter_hint(header) or option_hint(_part(missing[0], columns), split)
-        raise missing_column(path, place, missing[0], header, hint)
+        if policies is not None:
+            hint = _delimiter_hint(header) or option_hint(_part(missing[0], columns), policies.split)
+        raise missing_column(path, position, missing[0], header, hint)
     indices = [header.index(name) for name in columns]
     for number, row in rows:
         fields = _checked_width(path, number, row, header)
@@ -85,10 +84,10 @@ def refuse_xml(path: str, start: str) -> None:
     """Refuse a file whose first line looks like XML."""
     if _TRECQA.match(start):
         expected = "`aptool data import trecqa`, which reads these files of TREC-QA"
-        raise InputError(path, place="line 1", problem="XML of TREC-QA", expected=expected)
+        raise InputError(path, position="line 1", problem="XML of TREC-QA", expected=expected)
     if _XML.match(start):
         expected = "a table or JSON; convert the file to one row per question and candidate"
-        raise InputError(path, place="line 1", problem="XML", expected=expected)
+        raise InputError(path, position="line 1", problem="XML", expected=expected)
 
 
 def _delimiter(path: str) -> str:
@@ -121,12 +120,14 @@ def _quoted_rows(path: str, delimiter: str) -> Rows:
             return
         except csv.Error as error:
             expected = "fields in which quotation marks are doubled and closed (or --quotes literal)"
-            raise InputError(path, place=f"line {number}", problem=str(error), expected=expected) from error
+            raise InputError(
+                path, position=f"line {number}", problem=str(error), expected=expected
+            ) from error
         if not row:
             blank = blank or number
         elif blank:
             expected = "a row; only the end may be blank"
-            raise InputError(path, place=f"line {blank}", value="", expected=expected)
+            raise InputError(path, position=f"line {blank}", value="", expected=expected)
         else:
             yield number, row
 
@@ -134,11 +135,11 @@ def _quoted_rows(path: str, delimiter: str) -> Rows:
 def _checked_width(path: str, number: int, row: list[str], header: Sequence[str]) -> list[str]:
     if len(row) != len(header):
         expected = f"{len(header)} as in the header ({', '.join(header[:20])})"
-        raise InputError(path, place=f"line {number}", problem=f"{len(row)} columns", expected=expected)
+        raise InputError(path, position=f"line {number}", problem=f"{len(row)} columns", expected=expected)
     return row
 
 
-def _check_header(path: str, place: str, header: Sequence[str], columns: Columns, rows: Rows) -> None:
+def _check_header(path: str, position: str, header: Sequence[str], columns: Columns, rows: Rows) -> None:
     """Refuse a first line that is a row of the table, with the option that names its columns."""
     names = {name.casefold() for name in header}
     if any(name.casefold() in names for name in columns):
@@ -149,7 +150,7 @@ def _check_header(path: str, place: str, header: Sequence[str], columns: Columns
         parts = {"question": columns.question, "answer": columns.answer, "label": label}
         option = f"{COLUMNS_OPTION} {','.join(parts.get(name, name) for name in guess)}"
         raise InputError(
-            path, place=place, problem=f"no header line: {quoted_names(header)}", expected=option
+            path, position=position, problem=f"no header line: {quoted_names(header)}", expected=option
         )
 
 
@@ -195,6 +196,6 @@ def _delimiter_hint(header: Sequence[str]) -> str:
 
 
 def _part(name: str, columns: Columns) -> str:
-    """The part of a pair that a column holds; of a column with two uses, its text."""
+    """The part of a pair in a column; its text if the column is also the id."""
     parts = ("question", "answer", "label", "question_id", "answer_id")
     return next(part for part in parts if getattr(columns, part) == name)

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.lines import read_rows, readable
 from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
+from aptool.datasets.text_files import read_rows
 from aptool.errors import InputError, UsageError
-from aptool.formats import storage
 from aptool.formats.collection import CollectionFiles, LabelledPool
-from aptool.formats.location import PathOrUrl
-from aptool.formats.urls import is_remote
+from aptool.formats.inputs import expand, readable
+from aptool.formats.location import PathOrUrl, is_remote
 
 SOURCE = "TREC-QA (Wang et al. 2007), as in jacana-qa-naacl2013 (Yao et al. 2013)"
 Variant = Literal["raw", "clean"]
@@ -47,17 +46,16 @@ def import_trecqa(
         variant: the variant of the data, refused if it is wrongly ``clean``; None: decided by the labels.
     """
     if questions == "both-labels" and variant == "raw":
-        raise UsageError(
-            "--variant raw with --questions both-labels: raw TREC-QA with these left is clean TREC-QA"
-        )
+        problem = "with only these questions, raw TREC-QA is clean TREC-QA"
+        raise UsageError(f"--variant raw with --questions both-labels: {problem}")
     # Read before anything is written: the manifest's variant depends on the labels. It is a few megabytes.
     sources = {split: SplitPools(path, list(read_pools(path))) for split, path in splits.items()}
     one_sided = next(_one_sided_pools(sources, questions), None)
     if variant == "clean" and one_sided is not None:
         path, pool = one_sided
         expected = "a relevant and a non-relevant answer, as in clean TREC-QA (see --questions both-labels)"
-        place = f"question {pool.question_id!r}"
-        raise InputError(path, place=place, problem="candidates with one label only", expected=expected)
+        position = f"question {pool.question_id!r}"
+        raise InputError(path, position=position, problem="candidates with one label only", expected=expected)
     decided = "stated"
     if variant is None:
         decided = "open: there is only a train split"
@@ -76,7 +74,7 @@ def import_trecqa(
 def _one_sided_pools(
     sources: Mapping[str, SplitPools], questions: str
 ) -> Iterator[tuple[PathOrUrl, LabelledPool]]:
-    """The kept dev and test pools whose candidates all have the same label."""
+    """The dev and test pools that are written and whose candidates all have the same label."""
     for split, (path, pools, *_) in sources.items():
         for pool in pools if split != "train" and questions != "both-labels" else ():
             labels = {value > 0 for value in pool.relevance.values()}
@@ -95,7 +93,7 @@ def read_pools(path: str) -> Iterator[LabelledPool]:
 def _is_folder(path: str) -> bool:
     if is_remote(path):
         with readable(path):
-            return storage.expand([path], _QUESTION) != [path]
+            return expand([path], _QUESTION) != [path]
     return Path(path).is_dir()
 
 
@@ -107,9 +105,9 @@ def _folder_pairs(folder: str) -> Iterator[Pair]:
             expected = f"as many as {folder}/{_ID} has: {lines}"
             raise InputError(f"{folder}/{name}", problem=f"{len(rows)} lines", expected=expected)
     for (number, question_id), (_, question), (_, answer), (_, label) in zip(*columns.values(), strict=True):
-        place = f"line {number}"
-        relevance = parse_label(f"{folder}/{_LABEL}", place, "label", label.strip())
-        yield Pair(place, question_id.strip(), question, None, answer, relevance)
+        position = f"line {number}"
+        relevance = parse_label(f"{folder}/{_LABEL}", position, "label", label.strip())
+        yield Pair(position, question_id.strip(), question, None, answer, relevance)
 
 
 def _jacana_pools(path: str) -> Iterator[LabelledPool]:
@@ -117,7 +115,9 @@ def _jacana_pools(path: str) -> Iterator[LabelledPool]:
     for number, question_id, question, pairs in _jacana_questions(path):
         if question_id in seen:
             expected = f"each question once; line {seen[question_id]} begins this one already"
-            raise InputError(path, place=f"line {number}", column="id", value=question_id, expected=expected)
+            raise InputError(
+                path, position=f"line {number}", column="id", value=question_id, expected=expected
+            )
         seen[question_id] = number
         if pairs:
             columns = Columns("id", "question", "", "answer", "label")
@@ -134,14 +134,14 @@ def _jacana_questions(path: str) -> Iterator[tuple[int, str, str, list[Pair]]]:
     for number, line in lines:
         opening = _OPENING.fullmatch(line)
         if opening is None:
-            raise InputError(path, place=f"line {number}", value=line, expected="<QApairs id='…'>")
+            raise InputError(path, position=f"line {number}", value=line, expected="<QApairs id='…'>")
         question_id, question = opening[1], None
         pairs: list[Pair] = []
         for inner, tag in _lines_before(path, lines, "</QApairs>", number):
             allowed = ("<question>",) if question is None else ("<positive>", "<negative>")
             if tag not in allowed:
                 expected = "<question>" if question is None else "<positive>, <negative> or </QApairs>"
-                raise InputError(path, place=f"line {inner}", value=tag, expected=expected)
+                raise InputError(path, position=f"line {inner}", value=tag, expected=expected)
             kind = tag[1:-1]
             text = _sentence(path, inner, _block(path, lines, kind, inner))
             if question is None:
@@ -150,16 +150,17 @@ def _jacana_questions(path: str) -> Iterator[tuple[int, str, str, list[Pair]]]:
                 relevance = int(kind == "positive")
                 pairs.append(Pair(f"line {inner}", question_id, question, None, text, relevance))
         if question is None:
-            raise InputError(path, place=f"line {number}", value=line, expected="a <question> in it")
+            raise InputError(path, position=f"line {number}", value=line, expected="a <question> in it")
         yield number, question_id, question, pairs
 
 
 def _lines_before(path: str, lines: Iterable[tuple[int, str]], end: str, start_line: int) -> Lines:
+    """Read lines up to the line ``end``, which closes the element that begins in ``start_line``."""
     for number, line in lines:
         if line == end:
             return
         yield number, line
-    expected = f"{end} for what begins in line {start_line}"
+    expected = f"{end} for the element that begins in line {start_line}"
     raise InputError(path, problem="the end of the file", expected=expected)
 
 
@@ -168,8 +169,8 @@ def _block(path: str, lines: Iterable[tuple[int, str]], kind: str, start_line: i
     block = list[tuple[int, str]]()
     for number, line in _lines_before(path, lines, f"</{kind}>", start_line):
         if _TAG.fullmatch(line):
-            expected = f"</{kind}> for what begins in line {start_line}"
-            raise InputError(path, place=f"line {number}", value=line, expected=expected)
+            expected = f"</{kind}> for the element that begins in line {start_line}"
+            raise InputError(path, position=f"line {number}", value=line, expected=expected)
         block.append((number, line))
     return block
 
@@ -180,8 +181,8 @@ def _sentence(path: str, start_line: int, block: list[tuple[int, str]]) -> str:
     for (number, line), row in zip(block[:_ANNOTATED], rows, strict=False):
         if len(row) != len(rows[_TOKENS]):
             expected = f"{len(rows[_TOKENS])} fields between tabs, as line {block[_TOKENS][0]} has"
-            raise InputError(path, place=f"line {number}", value=line, expected=expected)
+            raise InputError(path, position=f"line {number}", value=line, expected=expected)
     if len(rows) < _ANNOTATED or not all(field.isdecimal() for field in rows[_HEADS]):
         expected = "lines of tokens, parts of speech, dependencies, heads (numbers) and named entities"
-        raise InputError(path, place=f"line {start_line}", problem=f"{len(rows)} lines", expected=expected)
+        raise InputError(path, position=f"line {start_line}", problem=f"{len(rows)} lines", expected=expected)
     return " ".join(rows[_TOKENS])

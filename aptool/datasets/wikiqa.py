@@ -6,20 +6,18 @@ Parquet files of ``hf://datasets/microsoft/wiki_qa``, which have no sentence ids
 
 from collections.abc import Iterator, Mapping
 
-from aptool.datasets.column_names import missing_column
+from aptool.datasets.import_options import ColumnNames, missing_column
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.lines import open_plain, readable
 from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
 from aptool.datasets.tabular import read_columns
 from aptool.errors import InputError
-from aptool.formats import storage
 from aptool.formats.collection import CollectionFiles, LabelledPool
+from aptool.formats.inputs import expand, open_unpacked, readable
 from aptool.formats.location import PathOrUrl
 from aptool.formats.parquet import open_parquet
 
 SOURCE = "WikiQA (Microsoft Research), www.microsoft.com/download/details.aspx?id=52419"
-TSV = Columns("QuestionID", "Question", "SentenceID", "Sentence", "Label")
-PARQUET = Columns("question_id", "question", "answer_id", "answer", "label")
+TSV = ColumnNames("Question", "Sentence", "Label", "QuestionID", "SentenceID", delimiter="\t")
 _PARQUET_MAGIC = b"PAR1"
 
 
@@ -38,39 +36,41 @@ def import_wikiqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str =
 
 def _read_pools(path: str) -> Iterator[LabelledPool]:
     with readable(path):
-        files = storage.expand([path], ".parquet")
+        files = expand([path], ".parquet")
     if len(files) == 1 and not _is_parquet(files[0]):
-        yield from pools_of(files[0], _tsv_pairs(files[0]), TSV, empty="keep")
+        yield from pools_of(files[0], _tsv_pairs(files[0]), TSV.columns, empty="keep")
     else:
         pairs = (pair for file in files for pair in _parquet_pairs(file))
-        yield from pools_of(path, pairs, PARQUET, empty="keep")
+        yield from pools_of(path, pairs, Columns(), empty="keep")
 
 
 def _is_parquet(path: str) -> bool:
-    with open_plain(path) as file, readable(path):
+    with open_unpacked(path) as file, readable(path):
         return file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
 
 
 def _tsv_pairs(path: str) -> Iterator[Pair]:
-    for number, (question_id, question, answer_id, answer, label) in read_columns(path, TSV, delimiter="\t"):
-        place = f"line {number}"
-        relevance = parse_label(path, place, TSV.label, label)
-        yield Pair(place, question_id, question, answer_id, answer, relevance)
+    for number, (question_id, question, answer_id, answer, label) in read_columns(path, TSV):
+        position = f"line {number}"
+        relevance = parse_label(path, position, TSV.label, label)
+        yield Pair(position, question_id, question, answer_id, answer, relevance)
 
 
 def _parquet_pairs(path: str) -> Iterator[Pair]:
-    text_columns = [PARQUET.question_id, PARQUET.question, PARQUET.answer]
-    columns = [*text_columns, PARQUET.label]
+    text_columns = ["question_id", "question", "answer"]
+    columns = [*text_columns, "label"]
     with open_parquet(path) as reader:
         names = reader.schema.names
         for column in columns:
             if column not in names:
                 raise missing_column(path, None, column, names)
         for number, row in enumerate(reader.rows(columns)):
-            place = f"row {number}"
+            position = f"row {number}"
             for column in text_columns:
                 if not isinstance(row[column], str):
-                    raise InputError(path, place=place, column=column, value=row[column], expected="a text")
+                    raise InputError(
+                        path, position=position, column=column, value=row[column], expected="a text"
+                    )
             question_id, question, answer, label = (row[column] for column in columns)
-            relevance = parse_label(path, place, PARQUET.label, str(label))
-            yield Pair(place, question_id, question, None, answer, relevance)
+            relevance = parse_label(path, position, "label", str(label))
+            yield Pair(position, question_id, question, None, answer, relevance)

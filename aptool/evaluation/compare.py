@@ -8,8 +8,7 @@ import polars as pl
 
 from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.evaluation import html_table
-from aptool.evaluation.names import is_geometric, is_sum
-from aptool.evaluation.power import detectable_effect
+from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import (
     CONFIDENCE,
     HIGHEST_CONFIDENCE,
@@ -18,6 +17,7 @@ from aptool.evaluation.significance import (
     Interval,
     Paired,
     compare_paired,
+    detectable_effect,
     holm,
     is_significant,
 )
@@ -146,7 +146,7 @@ class Deltas(NamedTuple):
 
 
 def check_comparable(measures: Iterable[str]) -> None:
-    """Raise if a measure is not a mean over questions: the paired tests do not apply to it."""
+    """Raise if a measure is not a mean over questions, as the paired tests require."""
     invalid = [name for name in measures if not is_mean(name)]
     if invalid:
         raise UsageError(
@@ -157,7 +157,7 @@ def check_comparable(measures: Iterable[str]) -> None:
 def check_same_questions(
     baseline: str, baseline_missing: Sequence[str], run: str, missing: Sequence[str], *, remedy: str
 ) -> None:
-    """Raise if two runs lack different questions: a missing question counts 0 in one run only.
+    """Raise if two runs lack different questions, which would count 0 in only one of the runs.
 
     Args:
         baseline: name of the baseline.
@@ -166,13 +166,14 @@ def check_same_questions(
         missing: questions that the other run lacks.
         remedy: alternative to equal questions, for the end of the message.
     """
-    lacks = [question for question in missing if question not in set(baseline_missing)]
-    has = [question for question in baseline_missing if question not in set(missing)]
-    if lacks or has:
-        parts = [
-            *([f"lacks {len(lacks)} questions of {baseline} ({first_few(lacks)})"] if lacks else []),
-            *([f"has {len(has)} that {baseline} lacks ({first_few(has)})"] if has else []),
-        ]
+    only_baseline = [question for question in missing if question not in set(baseline_missing)]
+    only_run = [question for question in baseline_missing if question not in set(missing)]
+    parts = []
+    if only_baseline:
+        parts.append(f"lacks {len(only_baseline)} questions of {baseline} ({first_few(only_baseline)})")
+    if only_run:
+        parts.append(f"has {len(only_run)} that {baseline} lacks ({first_few(only_run)})")
+    if parts:
         raise AptoolError(f"{run}: {' and '.join(parts)}; expected the same questions{remedy}")
 
 
@@ -183,11 +184,6 @@ def differing_candidates(before: pl.DataFrame, after: pl.DataFrame, qrels: pl.Da
         run.select(keys).join(other, on=keys, how="anti") for run, other in ((before, after), (after, before))
     )
     return differing.join(qrels, on="question_id", how="semi")["question_id"].unique().sort().to_list()
-
-
-def is_mean(measure: str) -> bool:
-    """Whether a measure is averaged over questions; ``num_*`` are sums and ``gm_*`` geometric means."""
-    return not (is_sum(measure) or is_geometric(measure))
 
 
 def compare(
@@ -255,7 +251,7 @@ def largest_deltas(
     runs: tuple[pl.DataFrame, pl.DataFrame],
     qrels: pl.DataFrame,
 ) -> Deltas:
-    """The questions with the largest gains and the largest losses.
+    """Find the questions with the largest gains and the largest losses.
 
     Args:
         name: name of the system.

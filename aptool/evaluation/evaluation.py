@@ -13,10 +13,10 @@ import polars as pl
 from aptool.errors import InputError, counted, first_line
 from aptool.evaluation.names import Naming, common_name, is_geometric, is_sum, name_in
 from aptool.evaluation.significance import CONFIDENCE, Interval, bootstrap_interval
+from aptool.formats.inputs import readable
 from aptool.formats.location import PathOrUrl, location
-from aptool.formats.storage import readable
 
-# The means of a group with fewer questions say little.
+# Means of groups with fewer questions are unreliable.
 FEW_QUESTIONS = 10
 
 # The columns of `Evaluation.per_question` that are not measures.
@@ -37,7 +37,7 @@ class MeasureValues(dict[str, Value]):
 
     @classmethod
     def from_any_names(cls, values: Mapping[str, Value]) -> "MeasureValues[Value]":
-        """The values under the common names; keys that are not measures stay."""
+        """Rename measures to their common names; other keys are unchanged."""
         return cls({common_name(name) or name: value for name, value in values.items()})
 
     def __missing__(self, name: str) -> Value:
@@ -77,11 +77,11 @@ class Group:
 
     @property
     def is_small(self) -> bool:
-        """Whether the group has fewer than 10 questions, so that its means say little."""
+        """Whether the group has fewer than 10 questions: its means are unreliable."""
         return self.questions < FEW_QUESTIONS
 
     def intervals(self, confidence: float = CONFIDENCE, *, seed: int = 0) -> MeasureValues[Interval]:
-        """Bootstrap confidence interval of each mean; see `Evaluation.intervals`."""
+        """Compute the bootstrap interval of each mean; arguments as in `Evaluation.intervals`."""
         return mean_intervals(self.per_question, confidence=confidence, seed=seed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Evaluation:
         without = self.per_question.join(groups, on="question_id", how="anti", maintain_order="left")
         return replace(
             self,
-            groups=group_figures(self.per_question, groups),
+            groups=evaluate_groups(self.per_question, groups),
             ungrouped=tuple(without["question_id"]),
         )
 
@@ -167,8 +167,8 @@ class Evaluation:
         return text + (f", {len(self.extra):,} not judged (left out)" if self.extra else "")
 
 
-def group_figures(per_question: pl.DataFrame, groups: pl.DataFrame) -> dict[str, Group]:
-    """The groups of questions by name, in order; see `Evaluation.grouped`."""
+def evaluate_groups(per_question: pl.DataFrame, groups: pl.DataFrame) -> dict[str, Group]:
+    """Evaluate groups of questions by name, in order; see `Evaluation.grouped`."""
     both = per_question.join(groups, on="question_id", how="inner").sort("position", "question_id")
     parts = both.partition_by("position", maintain_order=True)
     named = {str(part["group"][0]): part.drop("group", "position") for part in parts}
@@ -262,8 +262,10 @@ def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFram
     if not repeated.is_empty():
         question = repeated["question_id"][0]
         values = repeated.filter(question_id=question)["group"].head(2).to_list()
-        place = f"question {question!r}"
-        raise InputError(name, place=place, column=column, value=" and ".join(values), expected="one group")
+        where = f"question {question!r}"
+        raise InputError(
+            name, position=where, column=column, value=" and ".join(values), expected="one group"
+        )
     order = {group: number for number, group in enumerate(_sorted(pairs["group"].unique().to_list()))}
     position = pl.col("group").replace_strict(order, return_dtype=pl.Int64)
     return pairs.with_columns(position=position)

@@ -25,7 +25,7 @@ def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K)
 
     Args:
         frames: question_id, answer_id, score of two or more runs.
-        k: the larger, the less the first ranks dominate; at least 0.
+        k: at least 0; with a larger k, the first ranks dominate less.
 
     Returns:
         question_id, answer_id, score (f64), in trec_eval's order.

@@ -49,9 +49,9 @@ def evaluate(
     rankings = _rankings(run)
     common = [question for question in judgements if question in rankings]
     if not common:
-        given = next(iter(rankings), "no question")
+        first = next(iter(rankings), "no question")
         example = "".join(f", such as {question!r}" for question in list(judgements)[:1])
-        raise InputError(run_name, value=given, expected=f"at least one question of {qrels_name}{example}")
+        raise InputError(run_name, value=first, expected=f"at least one question of {qrels_name}{example}")
     _check_answers(judgements, rankings, common[0], run_name, qrels_name)
     unjudged = _unjudged(judgements, rankings, common)
     columns = {
@@ -80,10 +80,10 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
     highest = qrels.filter(pl.col("relevance") > _HIGHEST_RELEVANCE)
     if not highest.is_empty():
         row = highest.row(0, named=True)
-        place = f"question {row['question_id']!r}, answer {row['answer_id']!r}"
+        position = f"question {row['question_id']!r}, answer {row['answer_id']!r}"
         expected = f"at most {_HIGHEST_RELEVANCE}"
         raise InputError(
-            qrels_name, place=place, column="relevance", value=row["relevance"], expected=expected
+            qrels_name, position=position, column="relevance", value=row["relevance"], expected=expected
         )
     relevance = pl.col("relevance").cast(pl.Int64).clip(lower_bound=-1)
     return _nested(qrels.select("question_id", "answer_id", value=relevance))
@@ -118,9 +118,9 @@ def _check_answers(
     """Raise if the run has none of the qrels' answers; name the first answers of ``question``."""
     judged = set().union(*judgements.values())
     if all(judged.isdisjoint(ranking) for ranking in rankings.values()):
-        given, example = next(iter(rankings[question])), next(iter(judgements[question]))
+        first, example = next(iter(rankings[question])), next(iter(judgements[question]))
         expected = f"at least one answer of {qrels_name}, such as {example!r}"
-        raise InputError(run_name, place=f"question {question!r}", value=given, expected=expected)
+        raise InputError(run_name, position=f"question {question!r}", value=first, expected=expected)
 
 
 def _unjudged(

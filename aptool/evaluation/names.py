@@ -180,6 +180,11 @@ def is_geometric(measure: str) -> bool:
     return measure.startswith(("gm_", "GM"))
 
 
+def is_mean(measure: str) -> bool:
+    """Whether a measure is an arithmetic mean over the questions."""
+    return not (is_sum(measure) or is_geometric(measure))
+
+
 def _parse(name: str) -> tuple[Measure, ...]:
     """The measures of a name; empty if it is unknown even after plugins are imported."""
     measures = _parse_registered(name)

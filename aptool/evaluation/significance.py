@@ -1,10 +1,11 @@
-"""Confidence intervals and paired significance tests, from one value per question.
+"""Confidence intervals, paired significance tests and their power, and spread over seeds.
 
-Random draws come from a seed. The order of the questions matters only for rounding and for the random draws;
-swapping the two systems mirrors every result.
+Intervals and tests take one value per question. Random draws come from a seed. The order of the questions
+matters only for rounding and for the random draws; swapping the two systems mirrors every result.
 """
 
 import math
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +20,8 @@ CONFIDENCE = 0.95
 LOWEST_CONFIDENCE, HIGHEST_CONFIDENCE = 0.5, 0.999
 RESAMPLES = 10_000
 PERMUTATIONS = 100_000
+# Defaults of the power analysis (Cohen, 1988).
+ALPHA, POWER = 0.05, 0.8
 
 # Random numbers in memory at a time.
 _BATCH_VALUES = 1 << 21
@@ -211,6 +214,50 @@ def compare_paired(
         permutation=permutation_test(differences, permutations=permutations, seed=seed),
         t_test=t_test(differences),
     )
+
+
+def power(effect: float, questions: int, alpha: float = ALPHA) -> float:
+    """The probability that the paired t-test is significant, by the noncentral t distribution.
+
+    Args:
+        effect: the true mean difference in standard deviations of the differences (Cohen's d_z).
+        questions: number of pairs, at least 2.
+        alpha: level of the test.
+    """
+    from scipy import stats
+
+    degrees = questions - 1
+    critical = stats.t.ppf(1 - alpha / 2, degrees)
+    shift = abs(effect) * math.sqrt(questions)
+    probability = stats.nct.sf(critical, degrees, shift) + stats.nct.cdf(-critical, degrees, shift)
+    return float(min(1.0, probability)) if math.isfinite(probability) else 1.0
+
+
+def detectable_effect(questions: int, alpha: float = ALPHA) -> float:
+    """The smallest effect (Cohen's d_z) that the paired t-test detects with probability ``POWER``."""
+    from scipy import optimize
+
+    largest = 1.0
+    while power(largest, questions, alpha) < POWER:
+        largest *= 2
+    root: float = optimize.brentq(lambda effect: power(effect, questions, alpha) - POWER, 0.0, largest)
+    return root
+
+
+class Spread(NamedTuple):
+    """A measure over seeds."""
+
+    mean: float
+    sd: float  # sample standard deviation (n - 1); 0 for a single seed
+
+    def text(self, seeds: int) -> str:
+        """``mean ± sd`` with four decimals; the mean alone for a single seed."""
+        return f"{self.mean:.4f} ± {self.sd:.4f}" if seeds > 1 else f"{self.mean:.4f}"
+
+
+def mean_and_sd(values: Sequence[float]) -> Spread:
+    """Mean and sample standard deviation of a measure, from one value per seed."""
+    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
 
 
 def _mean(sample: np.ndarray, axis: int) -> Any:

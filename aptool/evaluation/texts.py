@@ -1,26 +1,39 @@
-"""Lookup of the texts of questions and candidates in pools files."""
+"""Texts in pools files: lookup by id, and groups of questions by length and by question word."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from aptool.errors import InputError
+from aptool.evaluation.evaluation import Group, evaluate_groups
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import PathOrUrl
-from aptool.formats.pools import Answers, list_units, read_answers, read_pools
+from aptool.formats.pools import Answers, PoolBatch, list_units, read_answers, read_pools
+from aptool.text.tokenizer import WordTokenizer
+
+Kind: TypeAlias = Literal["question-length", "answer-length", "type"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+# Upper bounds of the groups by length, in words and punctuation marks; the last group has no upper bound.
+QUESTION_LENGTHS = (5, 8, 12, 20)
+ANSWER_LENGTHS = (10, 20, 40, 80)
+# The type of a question is the first of these words in it.
+QUESTION_WORDS = ("who", "whom", "whose", "what", "which", "when", "where", "why", "how")
+OTHER = "other"
+WITHOUT = "no relevant answer in the pool"
 
 
-class FoundTexts(NamedTuple):
+class PoolTexts(NamedTuple):
     """Texts of questions and candidates."""
 
     questions: dict[str, str]  # by question id
     answers: dict[tuple[str, str], str]  # by question id and answer id
 
 
-def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers | None = None) -> FoundTexts:
+def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers | None = None) -> PoolTexts:
     """Look up the texts of distinct pairs (question_id, answer_id), with one row group in memory at a time.
 
     Args:
@@ -38,19 +51,12 @@ def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers
         if not rows:
             continue
         questions.update((ids[row], batch.questions[row].as_py()) for row in rows)
-        candidates = pl.DataFrame(
-            {
-                "question_id": pl.Series(batch.question_ids.take(pa.array(batch.pair_question))),
-                "answer_id": pl.Series(batch.answer_ids),
-                "text": batch.pair_answer,
-            }
-        )
-        matches = candidates.join(pairs, on=["question_id", "answer_id"], how="semi")
+        matches = _candidates(batch, pairs)
         texts.update(
             ((question, answer), batch.answers[text].as_py())
             for question, answer, text in matches.iter_rows()
         )
-    return FoundTexts(questions, texts)
+    return PoolTexts(questions, texts)
 
 
 def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
@@ -76,5 +82,119 @@ def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_
             return question, answers.texts[index].as_py()
         examples = ", ".join(pools.answer_ids.slice(begin, min(3, end - begin)).to_pylist())
         expected = f"a candidate of its pool, such as {examples}"
-        raise InputError(path, place=f"question {question_id!r}", value=answer_id, expected=expected)
+        raise InputError(path, position=f"question {question_id!r}", value=answer_id, expected=expected)
     raise InputError(path, column="question_id", value=question_id, expected=f"a question of split {split!r}")
+
+
+def relevant_lengths(
+    pools: Iterable[PathOrUrl], qrels: pl.DataFrame, answers: Answers | None = None
+) -> pl.DataFrame:
+    """The length of the shortest relevant answer of each question.
+
+    Args:
+        pools: pools files.
+        qrels: question_id (str), answer_id (str), relevance (integer).
+        answers: shared answers of the pools.
+
+    Returns:
+        question_id (str), tokens (i64: words and punctuation marks), one row per question with a relevant
+        answer in its pool, in the order of the files.
+    """
+    judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
+    tokenizer = WordTokenizer.from_words([])
+    parts = [pl.DataFrame(schema={"question_id": pl.String, "tokens": pl.Int64})]
+    for unit in list_units(pools):
+        batch = read_pools(unit, answers)
+        relevant = _candidates(batch, judged)
+        texts = batch.answers.take(pa.array(relevant["text"].to_numpy())).to_pylist()
+        tokens = pl.Series("tokens", [len(tokenizer.split(text)) for text in texts], dtype=pl.Int64)
+        parts.append(relevant.select("question_id", tokens))
+    return pl.concat(parts).group_by("question_id", maintain_order=True).agg(pl.col("tokens").min())
+
+
+def question_groups(
+    pools: Iterable[PathOrUrl], qrels: pl.DataFrame, kind: Kind, answers: Answers | None = None
+) -> pl.DataFrame:
+    """The group of every question.
+
+    Args:
+        pools: pools files.
+        qrels: question_id, answer_id, relevance.
+        kind: the property that groups the questions.
+        answers: shared answers of the pools.
+
+    Returns:
+        question_id (str), group (str), position (i64: the order of the groups).
+    """
+    files = list(pools)
+    by_length = kind == "answer-length"
+    lengths = dict(relevant_lengths(files, qrels, answers).iter_rows()) if by_length else {}
+    tokenizer = WordTokenizer.from_words([])
+    groups: dict[str, tuple[str, int]] = {}
+    for unit in list_units(files):
+        batch = read_pools(unit, answers)
+        questions = zip(batch.question_ids.to_pylist(), batch.questions.to_pylist(), strict=True)
+        for question_id, text in questions:
+            if kind == "type":
+                groups[question_id] = _type(tokenizer.split(text))
+            elif kind == "question-length":
+                groups[question_id] = _length(len(tokenizer.split(text)), QUESTION_LENGTHS)
+            elif question_id in lengths:
+                groups[question_id] = _length(lengths[question_id], ANSWER_LENGTHS)
+            else:
+                groups[question_id] = WITHOUT, len(ANSWER_LENGTHS) + 1
+    rows = [(question_id, group, position) for question_id, (group, position) in groups.items()]
+    schema = {"question_id": pl.String, "group": pl.String, "position": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def groups_by_kind(
+    pools: Iterable[PathOrUrl],
+    relevant: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    answers: Answers | None = None,
+) -> dict[Kind, dict[str, dict[str, Group]]]:
+    """Evaluate runs by every kind of question: kind -> run -> name of the group -> group.
+
+    Args:
+        pools: pools files.
+        relevant: question_id, answer_id, relevance.
+        tables: question_id and one column per measure of each run.
+        answers: shared answers of the pools.
+    """
+    files = list(pools)
+    by_kind: dict[Kind, dict[str, dict[str, Group]]] = {}
+    for kind in KINDS:
+        groups = question_groups(files, relevant, kind, answers)
+        by_kind[kind] = {run: evaluate_groups(table, groups) for run, table in tables.items()}
+    return by_kind
+
+
+def _candidates(batch: PoolBatch, pairs: pl.DataFrame) -> pl.DataFrame:
+    """The candidates of a batch that are among ``pairs``: question_id, answer_id, text (row of the text)."""
+    candidates = pl.DataFrame(
+        {
+            "question_id": pl.Series(batch.question_ids.take(pa.array(batch.pair_question))),
+            "answer_id": pl.Series(batch.answer_ids),
+            "text": batch.pair_answer,
+        }
+    )
+    return candidates.join(pairs, on=["question_id", "answer_id"], how="semi", maintain_order="left")
+
+
+def _type(words: Sequence[str]) -> tuple[str, int]:
+    """The group of a question by its first question word, and the group's position."""
+    for word in map(str.lower, words):
+        if word in QUESTION_WORDS:
+            return word, QUESTION_WORDS.index(word)
+    return OTHER, len(QUESTION_WORDS)
+
+
+def _length(tokens: int, bounds: Sequence[int]) -> tuple[str, int]:
+    """The group of a length, and the group's position."""
+    low = 1
+    for position, high in enumerate(bounds):
+        if tokens <= high:
+            return f"{low}-{high} tokens", position
+        low = high + 1
+    return f"{low} tokens and more", len(bounds)

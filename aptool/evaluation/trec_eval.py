@@ -1,19 +1,23 @@
 """trec_eval's measures, computed by pytrec_eval.
 
-pytrec_eval contains an older trec_eval without ``-c``, which compares scores as float32. Scores 1e-8 apart
-would tie, so it gets dense ranks instead of scores; it returns NaN for an empty ranking, so it gets none.
+pytrec_eval contains an older trec_eval without ``-c`` that compares scores as float32. Scores 1e-8 apart
+would tie, so its input is dense ranks instead of scores. Empty rankings, which give NaN, are left out.
+Interpolated precisions are computed here, since trec_eval 10 rounds recall to another number of answers.
 """
 
 import math
 import re
 from collections.abc import Mapping
 from functools import cache
+from statistics import fmean
 
 import pytrec_eval
 
 # Measures with a cutoff rank, and measures with a recall level or a multiple of R, two decimals at most.
 AT_RANK = ("P", "recall", "ndcg_cut", "map_cut", "success", "relative_P")
 _AT_LEVEL = ("iprec_at_recall", "Rprec_mult")
+_INTERPOLATED = "iprec_at_recall_"
+_ELEVEN_POINTS = "11pt_avg"
 _NOT_NUMBERS = frozenset({"relstring", "runid"})
 _PARAMETERS = re.compile(r"([A-Za-z_]+)[._](\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*)", re.ASCII)
 _RANK = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
@@ -72,7 +76,7 @@ def measure_questions(
     common = [question for question in judgements if question in rankings]
     judged = {question: judgements[question] for question in common}
     for question, labels in judged.items():
-        # For a question without a judgement of at least 0, trec_eval reads the counts of the previous one.
+        # Without a judgement of at least 0, trec_eval reads the counts of the previous question.
         if max(labels.values()) < 0:
             judged[question] = {**labels, _NO_CANDIDATE: 0}
     evaluator = pytrec_eval.RelevanceEvaluator(judged, set(names), relevance_level=level)
@@ -84,8 +88,38 @@ def measure_questions(
         if name.startswith("gm_"):
             for values in measured.values():
                 values[name] = math.exp(values[name])
+    interpolated = [name for name in names if name == _ELEVEN_POINTS or name.startswith(_INTERPOLATED)]
+    if interpolated:
+        for question, values in measured.items():
+            values |= _interpolated(judged[question], rankings[question], interpolated, level)
     missing = {question: labels for question, labels in judgements.items() if question not in measured}
     return measured | {question: _unranked(labels, names, level) for question, labels in missing.items()}
+
+
+def _interpolated(
+    judged: Mapping[str, int], ranking: Mapping[str, float], names: list[str], level: int
+) -> dict[str, float]:
+    """Interpolated precision of a question: name -> value.
+
+    The precision at a recall is the highest one from that many relevant answers on; 0 if fewer are ranked.
+    """
+    ranked = sorted(ranking, key=lambda answer: (ranking[answer], answer.encode()), reverse=True)
+    relevant = sum(value >= level for value in judged.values())
+    hits = [rank for rank, answer in enumerate(ranked, 1) if judged.get(answer, -1) >= level]
+    precisions = [number / rank for number, rank in enumerate(hits, 1)]
+
+    def at(recall: float) -> float:
+        number = recall * relevant
+        # C's lround, which unlike Python's round rounds halves up.
+        least = math.floor(number) + (number % 1 >= 0.5)
+        return max(precisions[max(least - 1, 0) :], default=0.0)
+
+    return {
+        name: fmean(at(point / 10) for point in range(11))
+        if name == _ELEVEN_POINTS
+        else at(float(name.removeprefix(_INTERPOLATED)))
+        for name in names
+    }
 
 
 def _unranked(judged: Mapping[str, int], names: tuple[str, ...], level: int) -> dict[str, float]:

@@ -14,10 +14,10 @@ from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
 from aptool.options import expected_without
 
-# The split that fusions are fitted on: on their training split, systems look better than they are.
+# The split that fusions are fitted on: systems overfit their training split.
 DEV = "dev"
 
-# Removed entries of systems and their defaults.
+# Entries of systems in earlier versions, and their defaults.
 REMOVED_ENTRIES = {"method": "logistic", "ensemble": None, "teacher": None}
 
 
@@ -37,7 +37,7 @@ class EvaluatedSplit(NamedTuple):
         collection: name of the collection in the matrix; one training serves all of its splits.
         path: folder of the collection, or of the files to import.
         build: how to build a missing collection.
-        limit: number of functions to build it from; None for all.
+        limit: number of functions in a collection that is built; None for all.
         optional: whether to skip a missing split or collection.
         fold: fold of the collection at ``path``; None for the whole collection.
     """
@@ -111,14 +111,14 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     systems = _systems(path, document["systems"])
     experiments = []
     for number, row in enumerate(document["rows"]):
-        place = f"rows/{number}"
-        _check_known(path, f"{place}/collection", row["collection"], splits)
+        position = f"rows/{number}"
+        _check_known(path, f"{position}/collection", row["collection"], splits)
         for name in row["systems"]:
-            _check_known(path, f"{place}/systems", name, systems)
+            _check_known(path, f"{position}/systems", name, systems)
         for name in row["systems"]:
             entry = "fuse" if systems[name].fuse else "combine"
             for part in systems[name].parts:
-                _check_known(path, f"{place}/systems: {entry} of {name}", part, row["systems"])
+                _check_known(path, f"{position}/systems: {entry} of {name}", part, row["systems"])
         seeds = tuple(row.get("seeds", (0,)))
         in_order = sorted((systems[name] for name in row["systems"]), key=lambda system: bool(system.parts))
         experiments += [
@@ -138,7 +138,9 @@ def _drop_removed(path: str | Location, document: dict[str, Any]) -> None:
         for name, default in REMOVED_ENTRIES.items():
             if isinstance(entry, dict) and entry.get(name, default) != default:
                 expected = expected_without("no such entry")
-                raise InputError(path, place=f"systems/{system}/{name}", value=entry[name], expected=expected)
+                raise InputError(
+                    path, position=f"systems/{system}/{name}", value=entry[name], expected=expected
+                )
             if isinstance(entry, dict):
                 entry.pop(name, None)
 
@@ -148,7 +150,7 @@ def _measures(path: str | Location, document: dict[str, Any]) -> tuple[str, ...]
     try:
         return measure_names(measures)
     except UsageError as error:
-        raise InputError(path, place="measures", value=measures, expected=f"measures: {error}") from error
+        raise InputError(path, position="measures", value=measures, expected=f"measures: {error}") from error
 
 
 def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[str, SystemSpec]:
@@ -164,16 +166,18 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
         for name, entry in entries.items()
     }
     for system in systems.values():
-        place = f"systems/{system.name}/{'fuse' if system.fuse else 'combine'}"
+        position = f"systems/{system.name}/{'fuse' if system.fuse else 'combine'}"
         for name in system.parts:
-            _check_known(path, place, name, systems)
+            _check_known(path, position, name, systems)
             if systems[name].parts:
-                raise InputError(path, place=place, value=name, expected="a system that is not itself fused")
+                raise InputError(
+                    path, position=position, value=name, expected="a system that is not itself fused"
+                )
     return systems
 
 
 def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
-    """The evaluated folds and splits of a collection; all splits but the first are optional."""
+    """The evaluated folds and splits of a collection; only the first split is required."""
     folds, optional = entry.get("folds", 0), entry.get("optional", False)
     splits = entry.get("splits", [entry["split"]] if "split" in entry else [] if folds else ["test"])
     several = "splits" in entry or folds > 0
@@ -202,23 +206,23 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
 
 
 def _check_names(path: str | Location, collections: Mapping[str, list[EvaluatedSplit]]) -> None:
-    """Raise if a collection has the name of another collection's fold or split."""
+    """Raise if two collections have results of the same name."""
     owner: dict[str, str] = {}
     for name, splits in collections.items():
         names = {f"{name}-folds" for split in splits if split.fold is not None}
-        for used in names | {used for split in splits for used in (split.name, split.collection)}:
-            if owner.setdefault(used, name) != name:
-                expected = f"another name, as {used!r} would be both that of {owner[used]!r} and of {name!r}"
-                raise InputError(path, place=f"collections/{name}", value=name, expected=expected)
+        for part in names | {part for split in splits for part in (split.name, split.collection)}:
+            if owner.setdefault(part, name) != name:
+                expected = f"another name, as both {owner[part]!r} and {name!r} have results named {part!r}"
+                raise InputError(path, position=f"collections/{name}", value=name, expected=expected)
 
 
 def _check_used(path: str | Location, table: Mapping[str, Any], values: Mapping[str, str]) -> None:
-    """Raise if a value is not used in the table: its name may be mistyped."""
+    """Raise if the table does not use a value: its name may be mistyped."""
     names = Template(json.dumps(table, default=str)).get_identifiers()
     for name in values:
         if name not in names:
             expected = f"one of {', '.join(sorted(names))}" if names else "no --let: the table has no ${name}"
-            raise InputError(path, place="--let", value=name, expected=expected)
+            raise InputError(path, position="--let", value=name, expected=expected)
 
 
 def _substituted(value: Any, values: Mapping[str, str], path: str | Location) -> Any:
@@ -237,9 +241,9 @@ def _substituted(value: Any, values: Mapping[str, str], path: str | Location) ->
         raise InputError(path, value=value, expected="${name}, or $$ for a dollar sign") from error
 
 
-def _check_known(path: str | Location, place: str, name: str, defined: Collection[str]) -> None:
+def _check_known(path: str | Location, position: str, name: str, defined: Collection[str]) -> None:
     if name not in defined:
-        raise InputError(path, place=place, value=name, expected=f"one of {', '.join(defined)}")
+        raise InputError(path, position=position, value=name, expected=f"one of {', '.join(defined)}")
 
 
 def _check_distinct(path: str | Location, experiments: list[Experiment]) -> None:
@@ -247,7 +251,7 @@ def _check_distinct(path: str | Location, experiments: list[Experiment]) -> None
     for (collection, system), count in counts.items():
         if count > 1:
             value = f"{system} on {collection}"
-            raise InputError(path, place="rows", value=value, expected="each system once on a collection")
+            raise InputError(path, position="rows", value=value, expected="each system once on a collection")
 
 
 class Trial(NamedTuple):
@@ -299,6 +303,6 @@ def list_trials(experiments: Sequence[Experiment], systems: Mapping[str, SystemS
 
 
 def _on_split(trial: Trial, split: str) -> Trial:
-    """A trial on one other split of its collection."""
+    """The same trial on another split of its collection."""
     first = trial.splits[0]
     return trial._replace(splits=(first._replace(name=f"{first.collection}-{split}", split=split),))

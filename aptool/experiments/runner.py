@@ -1,21 +1,33 @@
-"""Run the trials of an experiment matrix, sequentially or in parallel."""
+"""Run the trials of an experiment matrix, sequentially or in parallel, and pool the runs of folds.
+
+Folds are over the questions of train and dev; each fold is a collection. The runs of all folds are pooled
+into one run over all questions: a system that was not trained on a question scores it.
+"""
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
+
+import polars as pl
 
 from aptool.config import Recipe, load_recipe
+from aptool.datasets.folds import write_folds
 from aptool.datasets.insuranceqa import import_insuranceqa
+from aptool.datasets.leaks import labelled_pools
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import AptoolError, InputError, error_with
-from aptool.experiments.folds import open_folds, pool_folds
+from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.trial import Result, Train, TrialRunner
 from aptool.formats.claim import claimed
-from aptool.formats.collection import MANIFEST, CollectionFiles
-from aptool.formats.location import Location
+from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter
+from aptool.formats.location import Location, store_of
+from aptool.formats.outputs import Kind, adopt
+from aptool.formats.trec import read_qrels, read_run, run_lines, write_run
 from aptool.models.build import check_recipe
 from aptool.scoring.score import Executor
 
@@ -30,73 +42,60 @@ PUBLISHED = {
     "insuranceqa": {},
 }
 
+# The split of the collection of all questions, on which the pooled runs are evaluated.
+POOLED = "folds"
 
-class Runner:
-    """Runs the experiments of a matrix into a folder."""
 
-    def __init__(
-        self,
-        matrix: ExperimentMatrix,
-        output: Location,
-        *,
-        train: Train | None = None,
-        executor: Executor | None = None,
-        device: str = "auto",
-    ) -> None:
-        """Load and check the recipes of the systems.
+def adopt_results(output: Location) -> None:
+    """Let a matrix replace the tables, runs, results and models in its output folder."""
+    store, key = store_of(output)
+    models = set()
+    for name in store.names(key):
+        folder, _, _ = name.partition("/model/")
+        if folder != name:
+            models.add(f"{folder}/model")
+        elif name in ("table.md", "table.json"):
+            adopt(output / name, Kind.TABLE)
+        elif name.endswith(".run"):
+            adopt(output / name, Kind.RUN)
+        elif re.search(r"/seed\d+/[^/]+\.json$", name):
+            adopt(output / name, Kind.RESULT)
+    for name in sorted(models):
+        adopt(output / name, Kind.MODEL)
 
-        Args:
-            matrix: the experiments.
-            output: the folder for run files, models and results.
-            train: replacement for ``fit`` that trains elsewhere; None to train in this process.
-            executor: where trained models score; None for this process.
-            device: device of this process; ``auto`` for a GPU if there is one.
-        """
-        self._matrix = matrix
-        self._output = output
-        self._train = train
-        self._executor = executor
-        self._device = device
-        self._recipes: dict[str, Recipe] = {}
-        for experiment in matrix.experiments:
-            system = experiment.system
-            if system.preset is not None:
-                try:
-                    recipe = self._recipes[system.name] = load_recipe(system.preset, system.overrides)
-                    check_recipe(recipe)
-                except AptoolError as error:
-                    raise error_with(error.exit_code, f"system {system.name!r}: {error}") from error
 
-    def run(self, processes: Callable[[], AbstractContextManager[Processes]] | None = None) -> list[Result]:
-        """All results, in the order of the matrix.
+def run_matrix(
+    matrix: ExperimentMatrix,
+    output: Location,
+    *,
+    train: Train | None = None,
+    executor: Executor | None = None,
+    device: str = "auto",
+    processes: Callable[[], AbstractContextManager[Processes]] | None = None,
+) -> list[Result]:
+    """Run the experiments of a matrix into a folder; return all results, in the order of the matrix.
 
-        Args:
-            processes: opens the processes that run trials side by side; None runs one trial after the other
-                in this process.
+    Args:
+        matrix: the experiments.
+        output: the folder for run files, models and results.
+        train: replacement for ``fit`` that trains elsewhere; None to train in this process.
+        executor: where trained models score; None for this process.
+        device: device of this process; ``auto`` for a GPU if there is one.
+        processes: opens the processes that run trials side by side; None runs one trial after the other in
+            this process.
 
-        Raises:
-            AptoolError: a collection cannot be read or built, an experiment fails, or another process is
-                running a matrix into this folder.
-        """
-        self._output.mkdir(parents=True, exist_ok=True)
-        with claimed(self._output / CLAIM, self._output):
-            return self._run(processes)
-
-    def _run(self, processes: Callable[[], AbstractContextManager[Processes]] | None) -> list[Result]:
-        collections = self._open_collections()
-        experiments = [
-            experiment for experiment in self._matrix.experiments if experiment.evaluated in collections
-        ]
-        runner = TrialRunner(
-            self._matrix,
-            self._output,
-            self._recipes,
-            {evaluated.collection: collection.path for evaluated, collection in collections.items()},
-            self._device,
-            self._train,
-            self._executor,
-        )
-        trials = list_trials(experiments, self._matrix.systems)
+    Raises:
+        AptoolError: a recipe is invalid, a collection cannot be read or built, an experiment fails, or
+            another process is running a matrix into this folder.
+    """
+    recipes = _load_recipes(matrix)
+    output.mkdir(parents=True, exist_ok=True)
+    with claimed(output / CLAIM, output):
+        collections = _open_collections(matrix, output)
+        experiments = [experiment for experiment in matrix.experiments if experiment.evaluated in collections]
+        folders = {evaluated.collection: collection.path for evaluated, collection in collections.items()}
+        runner = TrialRunner(matrix, output, recipes, folders, device, train, executor)
+        trials = list_trials(experiments, matrix.systems)
         if processes is None:
             by_trial = [runner.run(trial) for trial in trials]
         else:
@@ -112,58 +111,74 @@ class Runner:
             for experiment in experiments
             for seed in experiment.seeds
         ]
-        return pool_folds(ordered, collections, self._output)
+        return _pool_folds(ordered, collections, output)
 
-    def _open_collections(self) -> dict[EvaluatedSplit, CollectionFiles]:
-        """The collection of each evaluated split, without missing optional splits."""
-        opened: dict[str, CollectionFiles] = {}
-        folds: dict[str, list[CollectionFiles]] = {}
-        collections: dict[EvaluatedSplit, CollectionFiles] = {}
-        for evaluated in dict.fromkeys(experiment.evaluated for experiment in self._matrix.experiments):
-            fold, split = evaluated.fold, evaluated.split
-            name = evaluated.collection if fold is None else fold.source
-            if evaluated.optional and not evaluated.path.exists():
-                logger.info(f"{evaluated.path}: not found, so {evaluated.name} is left out")
-                continue
-            if name not in opened:
-                opened[name] = self._open(evaluated, name)
-            if fold is not None:
-                if name not in folds:
-                    folder = self._output / "collections" / f"{name}-folds"
-                    folds[name] = open_folds(opened[name], folder, fold.of)
-                collections[evaluated] = folds[name][fold.number - 1]
-                continue
-            if evaluated.optional and split not in opened[name].splits:
-                logger.info(f"{name}: no split {split!r}, so {evaluated.name} is left out")
-                continue
-            opened[name].qrels(split)  # raises if there is no such split
-            collections[evaluated] = opened[name]
-        return collections
 
-    def _open(self, evaluated: EvaluatedSplit, name: str) -> CollectionFiles:
-        """Open a collection; build or import it first if the matrix says so."""
-        build, path = evaluated.build, evaluated.path
-        if build == "functions" and not path.exists():
-            from aptool.datasets.functions import import_functions
+def _load_recipes(matrix: ExperimentMatrix) -> dict[str, Recipe]:
+    """The checked recipes of the trained systems."""
+    recipes: dict[str, Recipe] = {}
+    for experiment in matrix.experiments:
+        system = experiment.system
+        if system.preset is not None:
+            try:
+                recipe = recipes[system.name] = load_recipe(system.preset, system.overrides)
+                check_recipe(recipe)
+            except AptoolError as error:
+                raise error_with(error.exit_code, f"system {system.name!r}: {error}") from error
+    return recipes
 
-            logger.info(f"building {path}")
-            import_functions(path, limit=evaluated.limit)
-        elif build in PUBLISHED and not (path / MANIFEST).exists():
-            # The same files have the same fingerprint: importing them again keeps results up to date.
-            imported = self._output / "collections" / name
-            logger.info(f"importing {path} to {imported}")
-            return import_published(build, path, imported)
-        opened = CollectionFiles(path)
-        if build == "functions":
-            built = opened.manifest["details"].get("limit", evaluated.limit)
-            if built != evaluated.limit:
-                expected = f"{built}, by which it was built, or the path of another folder"
-                raise InputError(path, place="limit", value=evaluated.limit, expected=expected)
-        return opened
+
+def _open_collections(matrix: ExperimentMatrix, output: Location) -> dict[EvaluatedSplit, CollectionFiles]:
+    """The collection of each evaluated split, without missing optional splits."""
+    opened: dict[str, CollectionFiles] = {}
+    folds: dict[str, list[CollectionFiles]] = {}
+    collections: dict[EvaluatedSplit, CollectionFiles] = {}
+    for evaluated in dict.fromkeys(experiment.evaluated for experiment in matrix.experiments):
+        fold, split = evaluated.fold, evaluated.split
+        name = evaluated.collection if fold is None else fold.source
+        if evaluated.optional and not evaluated.path.exists():
+            logger.info(f"{evaluated.path}: not found, so {evaluated.name} is left out")
+            continue
+        if name not in opened:
+            opened[name] = _open(evaluated, name, output)
+        if fold is not None:
+            if name not in folds:
+                folder = output / "collections" / f"{name}-folds"
+                folds[name] = _open_folds(opened[name], folder, fold.of)
+            collections[evaluated] = folds[name][fold.number - 1]
+            continue
+        if evaluated.optional and split not in opened[name].splits:
+            logger.info(f"{name}: no split {split!r}, so {evaluated.name} is left out")
+            continue
+        opened[name].qrels(split)  # raises if there is no such split
+        collections[evaluated] = opened[name]
+    return collections
+
+
+def _open(evaluated: EvaluatedSplit, name: str, output: Location) -> CollectionFiles:
+    """Open a collection; build or import it first if the matrix says so."""
+    build, path = evaluated.build, evaluated.path
+    if build == "functions" and not path.exists():
+        from aptool.datasets.functions import import_functions
+
+        logger.info(f"building {path}")
+        import_functions(path, limit=evaluated.limit)
+    elif build in PUBLISHED and not (path / MANIFEST).exists():
+        # The same files have the same fingerprint: importing them again keeps results up to date.
+        imported = output / "collections" / name
+        logger.info(f"importing {path} to {imported}")
+        return import_published(build, path, imported)
+    opened = CollectionFiles(path)
+    if build == "functions":
+        built = opened.manifest["details"].get("limit", evaluated.limit)
+        if built != evaluated.limit:
+            expected = f"{built}, by which it was built, or the path of another folder"
+            raise InputError(path, position="limit", value=evaluated.limit, expected=expected)
+    return opened
 
 
 def import_published(name: str, folder: Location, out: Location) -> CollectionFiles:
-    """Import the questions of a published data set that the paper keeps; the test split may be missing."""
+    """Import a published data set with the paper's choice of questions; the test split may be missing."""
     if name == "insuranceqa":
         return import_insuranceqa(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))
     files = {split: folder / file for split, file in PUBLISHED[name].items()}
@@ -175,3 +190,87 @@ def import_published(name: str, folder: Location, out: Location) -> CollectionFi
     if name == "wikiqa":
         return import_wikiqa(out, splits, questions="answerable")
     return import_trecqa(out, splits, questions="both-labels")
+
+
+def _open_folds(collection: CollectionFiles, folder: Location, number: int) -> list[CollectionFiles]:
+    """Open the folds of a collection; write them first if they are missing or out of date."""
+    details = {"of": collection.fingerprint, "folds": number}
+    folds = [_open_existing(folder / f"fold{fold}", details) for fold in range(1, number + 1)]
+    complete = [fold for fold in folds if fold is not None]
+    return complete if len(complete) == number else write_folds(collection, folder, number)
+
+
+def _open_pooled(folds: Sequence[CollectionFiles]) -> CollectionFiles:
+    """Open the collection of all questions of the folds, in one split; write it first if it is missing."""
+    path = folds[0].path.parent / "pooled"
+    details = {"of": folds[0].manifest["details"]["of"], "folds": len(folds)}
+    pooled = _open_existing(path, details)
+    if pooled is not None:
+        return pooled
+    source = f"the questions of the {len(folds)} folds of {folds[0].name}"
+    with CollectionWriter(path, name=folds[0].name, source=source, details=details) as writer:
+        writer.add_split(POOLED, (pool for fold in folds for pool in labelled_pools(fold, "dev")))
+    return CollectionFiles(path)
+
+
+def _pool_folds(
+    results: Iterable[tuple[EvaluatedSplit, Result]],
+    collections: Mapping[EvaluatedSplit, CollectionFiles],
+    output: Location,
+) -> list[Result]:
+    """Replace the results on the folds of a collection by one result over all of its questions."""
+    folds: dict[str, list[CollectionFiles]] = {}
+    for evaluated, collection in collections.items():
+        if evaluated.fold is not None:
+            folds.setdefault(evaluated.fold.source, []).append(collection)
+    pooled = {name: _open_pooled(parts) for name, parts in folds.items()}
+    groups: dict[Any, list[Result]] = {}
+    for evaluated, result in results:
+        source = evaluated.fold.source if evaluated.fold is not None else evaluated
+        groups.setdefault((source, result.system, result.seed), []).append(result)
+    return [
+        _pool(source, group, pooled[source], output) if isinstance(source, str) else group[0]
+        for (source, _, _), group in groups.items()
+    ]
+
+
+def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Location) -> Result:
+    """Pool the results of all folds, of one system with one seed."""
+    first = parts[0]
+    name = f"{source}-{POOLED}"
+    run = output / name / first.system / f"seed{first.seed}" / f"{POOLED}.run"
+    frame = pl.concat([read_run(part.run).frame for part in parts])
+    lines, _ = run_lines(run, frame, first.system)
+    if not (run.is_file() and run.read_bytes() == lines):
+        write_run(run, frame, first.system)
+    evaluation = evaluate(
+        read_qrels(pooled.qrels(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
+    )
+    return first._replace(
+        collection=name,
+        run=run,
+        measures=dict(evaluation.means),
+        questions=len(evaluation.per_question),
+        seconds={phase: sum(part.seconds[phase] for part in parts) for phase in first.seconds},
+        folder=pooled.path,
+        split=POOLED,
+        folds=tuple(part.measures for part in parts),
+        costs=_pooled_costs(parts),
+    )
+
+
+def _pooled_costs(parts: list[Result]) -> dict[str, float]:
+    """The total of pairs and the mean of bytes per answer, if every fold has them."""
+    shared = set.intersection(*(set(part.costs) for part in parts))
+    totals = {name: sum(part.costs[name] for part in parts) for name in sorted(shared)}
+    if "bytes_per_answer" in totals:
+        totals["bytes_per_answer"] /= len(parts)
+    return totals
+
+
+def _open_existing(path: Location, details: dict[str, Any]) -> CollectionFiles | None:
+    """Open a collection; None if it is missing or its manifest has other details."""
+    if not (path / MANIFEST).is_file():
+        return None
+    collection = CollectionFiles(path)
+    return collection if details.items() <= collection.manifest["details"].items() else None

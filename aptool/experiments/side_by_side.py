@@ -25,8 +25,7 @@ from aptool.experiments.matrix import SystemSpec, Trial, parts_of
 from aptool.experiments.trial import Result, TrialRunner
 from aptool.models.device import gpus_like, pick_device
 from aptool.plugins import load_plugins
-from aptool.progress import epoch_line, get_progress
-from aptool.relay import Post, WorkerError, relayed_to
+from aptool.progress import Post, WorkerError, epoch_line, get_progress, relayed_to
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ class Event(NamedTuple):
 
     Attributes:
         trial: number of the trial.
-        kind: a kind of ``relay.Post``, or of the last message: ``results`` or ``error``.
+        kind: a kind of ``progress.Post``, or of the last message: ``results`` or ``error``.
         value: the results for ``results``, a ``WorkerError`` for ``error``.
     """
 
@@ -98,7 +97,7 @@ def run_side_by_side(
 
 
 class _Schedule:
-    """The waiting, running, finished and failed trials."""
+    """The waiting, running, finished and failed trials of a matrix."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class _Schedule:
         self.done = dict(stored)
         self._trials = trials
         self._waiting = [number for number in range(len(trials)) if number not in stored]
-        self._running: dict[int, str] = {}  # with their progress as text
+        self._running: dict[int, str] = {}  # progress of each running trial, as text
         self._failed: dict[int, WorkerError] = {}
         numbers = {trial.key: number for number, trial in enumerate(trials)}
         self._needs = [[numbers[part.key] for part in parts_of(trial, systems)] for trial in trials]
@@ -120,7 +119,7 @@ class _Schedule:
         return not self._waiting and not self._running
 
     def next(self) -> int | None:
-        """Take the next trial that can start; None if there is none now."""
+        """Start the next trial whose parts are done; return its number, or None if no trial can start."""
         for number in list(self._waiting):
             needs = self._needs[number]
             if any(need in self._failed for need in needs):
@@ -133,7 +132,7 @@ class _Schedule:
         return None
 
     def receive(self, event: Event) -> None:
-        """Show a message, or record the end of a trial."""
+        """Log a message, or record the end of a trial."""
         number, kind, value = event
         if kind == "log":
             logger.info(value)
@@ -163,24 +162,24 @@ class _Schedule:
         first = self._failed[min(self._failed)]
         missing = len(self._failed) - 1 + self._skipped
         more = f" (and {missing} more without results)" if missing else ""
-        raise error_with(first.exit_code, f"{first.line}{more}; all other trials are done and kept")
+        raise error_with(first.exit_code, f"{first.line}{more}; all other trials finished")
 
 
 class _Worker:
-    """A process that runs trials one after another."""
+    """A process that runs trials one after the other."""
 
     def __init__(self, slot: int, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, remote = context.Pipe()
         self.process = context.Process(target=_main, args=(remote, Path.cwd(), threads, slot), daemon=True)
         self.process.start()
-        remote.close()  # with the last copy in the process, its end closes the connection
+        remote.close()  # so that the connection closes when the process ends
         self.slot = slot
-        self.trial: tuple[int, Trial] | None = None  # with its number; None if idle
+        self.trial: tuple[int, Trial] | None = None  # the running trial and its number; None if idle
 
 
 def automatic_jobs(device: str) -> int:
-    """One trial per GPU of a device such as ``cuda``; on a CPU one per core."""
+    """The number of parallel trials: one per GPU of a device such as ``cuda``, on a CPU one per core."""
     picked = pick_device(device)
     return torch.get_num_threads() if picked.type == "cpu" else len(gpus_like(picked))
 

@@ -2,25 +2,26 @@
 
 from collections.abc import Sequence
 from itertools import combinations
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from aptool.documents import json_text
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.power import Spread, mean_and_sd
-from aptool.evaluation.significance import Paired, compare_paired, holm
-from aptool.experiments.folds import fold_deviations
+from aptool.evaluation.significance import Paired, Spread, compare_paired, holm, mean_and_sd
 from aptool.experiments.matrix import ExperimentMatrix
-from aptool.experiments.trial import Result, by_system
-from aptool.formats.atomic import atomic_file
+from aptool.experiments.trial import Result
+from aptool.formats.atomic import output_file
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
+from aptool.formats.outputs import Kind
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.html import markdown_table
 
 # Fewer than for one comparison: every pair of systems is tested.
 PERMUTATIONS = 10_000
+_CLOCK_STEP = 1e-9  # of `time.perf_counter`, in seconds
 
 
 class SystemPair(NamedTuple):
@@ -70,7 +71,7 @@ class Summary(NamedTuple):
 
 def summarize(results: Sequence[Result]) -> list[Summary]:
     """One summary per system and collection, in the order of the results."""
-    return [_summary(group) for group in by_system(results)]
+    return [_summary(group) for group in _by_system(results)]
 
 
 def table_cells(
@@ -153,7 +154,7 @@ def not_above_random(summaries: Sequence[Summary], matrix: ExperimentMatrix) -> 
 
 def paired_tests(results: Sequence[Result], measure: str) -> list[SystemPair]:
     """Test every pair of systems over the folds of each collection, from the highest mean to the lowest."""
-    groups = [group for group in by_system(results) if group[0].folds]
+    groups = [group for group in _by_system(results) if group[0].folds]
     tests = []
     for collection in dict.fromkeys(group[0].collection for group in groups):
         values = {
@@ -181,6 +182,14 @@ def paired_cells(tests: Sequence[SystemPair]) -> list[list[str]]:
     return [head, *map(_paired_cells, tests)]
 
 
+def _by_system(results: Sequence[Result]) -> list[list[Result]]:
+    """Group results by collection and system, in the order of the results."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.collection, result.system), []).append(result)
+    return list(groups.values())
+
+
 def _summary(group: list[Result]) -> Summary:
     first = group[0]
     spreads = {
@@ -193,23 +202,35 @@ def _summary(group: list[Result]) -> Summary:
         questions=first.questions,
         means={measure: spread.mean for measure, spread in spreads.items()},
         deviations={measure: spread.sd for measure, spread in spreads.items()},
-        fold_deviations=fold_deviations(group),
-        train_seconds=mean_and_sd([result.seconds["train"] for result in group]).mean,
-        score_seconds=mean_and_sd([result.seconds["score"] for result in group]).mean,
+        fold_deviations=_fold_deviations(group),
+        train_seconds=fmean(result.seconds["train"] for result in group),
+        score_seconds=fmean(result.seconds["score"] for result in group),
         bytes_per_answer=_mean([result.costs.get("bytes_per_answer") for result in group]),
-        pairs_per_second=_mean(
-            [
-                result.costs["pairs"] / result.seconds["score"] if "pairs" in result.costs else None
-                for result in group
-            ]
-        ),
+        pairs_per_second=_mean([_pairs_per_second(result) for result in group]),
     )
+
+
+def _pairs_per_second(result: Result) -> float | None:
+    """The pairs per second of ``score``; None if the pairs are unknown or the clock did not advance."""
+    pairs, seconds = result.costs.get("pairs"), result.seconds["score"]
+    return None if pairs is None or seconds < _CLOCK_STEP else pairs / seconds
+
+
+def _fold_deviations(seeds: Sequence[Result]) -> dict[str, float]:
+    """Standard deviation over folds of each measure's mean over seeds; empty without folds."""
+    by_fold = list(zip(*(result.folds for result in seeds), strict=True))
+    if not by_fold:
+        return {}
+    return {
+        measure: mean_and_sd([fmean(seed[measure] for seed in fold) for fold in by_fold]).sd
+        for measure in seeds[0].measures
+    }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     """The mean; None if a value is missing."""
     present = [value for value in values if value is not None]
-    return mean_and_sd(present).mean if len(present) == len(values) else None
+    return fmean(present) if len(present) == len(values) else None
 
 
 def _cells(summary: Summary, fold_measure: str | None) -> list[str]:
@@ -228,7 +249,7 @@ def _cells(summary: Summary, fold_measure: str | None) -> list[str]:
 def _result_entry(result: Result, folder: Location) -> dict[str, Any]:
     """A result as JSON values, its run file relative to the folder of the table."""
     entry = {**result._asdict(), "run": str(result.run).removeprefix(f"{folder}/")}
-    del entry["folder"]  # in the entry of the collection
+    del entry["folder"]  # stored in the entry of the collection
     return entry
 
 
@@ -247,7 +268,7 @@ def _pair_entry(pair: SystemPair) -> dict[str, Any]:
 
 
 def _write(path: Location, text: str) -> None:
-    with atomic_file(path) as temporary:
+    with output_file(path, Kind.TABLE) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -1,14 +1,14 @@
 """One trial of an experiment matrix: train, score, write run files, evaluate them.
 
-Every result is stored with a key, a hash of all of its inputs. Running a trial again only computes results
-whose key has changed.
+Every result is stored with a key: a hash of all of its inputs. A second run computes only results whose key
+has changed.
 """
 
 import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -23,19 +23,20 @@ from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import cross_fitted, learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Trial, parts_of
-from aptool.formats.atomic import atomic_file
+from aptool.formats.atomic import output_file
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
+from aptool.formats.outputs import Kind, sha256_of
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
 from aptool.models.model import LoadedModel, remove_model
-from aptool.scoring.baselines import BaselineLoader
+from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.model_system import ModelLoader
 from aptool.scoring.score import AnySystem, Executor, score
-from aptool.scoring.tokenized import PoolTokenizer
-from aptool.text.forms import pooled_rows
+from aptool.scoring.systems import BaselineLoader
+from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
 from aptool.training.checkpoint import inputs_of
 from aptool.training.fit import Fit, fit
@@ -44,15 +45,30 @@ from aptool.version import __version__
 logger = logging.getLogger(__name__)
 
 _BYTES_PER_NUMBER = 4  # fp32
+_LARGEST = 1e15  # of a stored number of seconds, bytes or pairs, so that sums stay finite
 
 Train = Callable[..., Fit]
 
 
-class _Spent(NamedTuple):
-    """Seconds and costs of a run: see `Result`."""
-
+class _Spending(NamedTuple):
     seconds: dict[str, float]
     costs: dict[str, float]
+
+
+class _Spent(_Spending):
+    """Seconds and costs of a run, as in `Result`.
+
+    Raises:
+        ValueError: a name is missing or unknown, or a value is not a number from 0 to 1e15.
+    """
+
+    def __new__(cls, seconds: dict[str, float], costs: dict[str, float]) -> "_Spent":
+        has_names = seconds.keys() == {"train", "score"} and costs.keys() <= {"bytes_per_answer", "pairs"}
+        values = [*seconds.values(), *costs.values()]
+        # A comparison with NaN is false.
+        if not has_names or not all(isinstance(v, int | float) and 0 <= v <= _LARGEST for v in values):
+            raise ValueError(f"seconds {seconds}, costs {costs}")
+        return super().__new__(cls, seconds, costs)
 
 
 class Result(NamedTuple):
@@ -87,14 +103,6 @@ class Result(NamedTuple):
     costs: Mapping[str, float] = MappingProxyType({})
 
 
-def by_system(results: Sequence[Result]) -> list[list[Result]]:
-    """Group results by collection and system, in the order of the results."""
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        groups.setdefault((result.collection, result.system), []).append(result)
-    return list(groups.values())
-
-
 @dataclass(frozen=True)
 class TrialRunner:
     """Runs trials of a matrix into a folder; picklable without ``train`` and ``executor``.
@@ -127,7 +135,7 @@ class TrialRunner:
         collection = CollectionFiles(self.collections[trial.collection])
         results = [self._result(trial, split, collection) for split in trial.splits]
         if trial.splits[0].fold is not None:
-            # Only the runs of folds are used, and a model may be large.
+            # The models of folds are not needed any more, and may be large.
             remove_model(results[0].run.parent / "model")
         return results
 
@@ -150,8 +158,8 @@ class TrialRunner:
             )
         measures = dict(evaluation.means)
         key = self._key(trial, collection, evaluated.split)
-        with atomic_file(_record(run)) as temporary:
-            saved = {"key": key, "measures": measures, **spent._asdict()}
+        with output_file(_record(run), Kind.RESULT) as temporary:
+            saved = {"key": key, "run": sha256_of(run), "measures": measures, **spent._asdict()}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         if is_new:
             values = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
@@ -182,8 +190,9 @@ class TrialRunner:
         try:
             saved = read_json(_record(run))
             spent = _Spent(dict(saved["seconds"]), dict(saved.get("costs", {})))
-            return spent if saved["key"] == key and run.is_file() else None
-        except (InputError, ValueError, KeyError, TypeError):
+            is_current = saved["key"] == key and saved["run"] == sha256_of(run)
+            return spent if is_current else None
+        except (FileNotFoundError, InputError, ValueError, KeyError, TypeError):
             return None
 
     def _write_run(
@@ -204,8 +213,8 @@ class TrialRunner:
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
         if system.preset is None:
             return _Spent(seconds, {})
-        kept = bytes_on_split(load_any(str(model)), collection, evaluated.split)
-        costs = {} if kept is None else {"bytes_per_answer": kept}
+        stored = bytes_on_split(load_any(str(model)), collection, evaluated.split)
+        costs = {} if stored is None else {"bytes_per_answer": stored}
         costs["pairs"] = scored.pairs
         return _Spent(seconds, costs)
 
@@ -275,7 +284,7 @@ def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
     if ranker.encoder.output_kind == "ids" or not len(answers):
         return None
     lengths = pooled_rows(answers.ids, answers.offsets)[1]
-    rows = pair_scorer_for(ranker.pooling).kept_rows(lengths)
+    rows = pair_scorer_for(ranker.pooling).row_counts(lengths)
     return float(np.mean(rows)) * ranker.state_size * _BYTES_PER_NUMBER
 
 

@@ -1,14 +1,14 @@
-"""Parts of an answer store: safetensors files from which only the needed rows are read.
+"""Parts of an answer store: safetensors files, from which single rows can be read.
 
-A part holds n answers. Rows are stored as bytes, whatever the precision:
+A part holds n answers. Rows are stored as bytes for any precision:
 
     counts  (n,) uint64   rows of each answer
     keys    (n, 2) uint64 hash of the token ids of each answer, see ``text_keys``
     sums    (n,) uint64   checksum of the rows of each answer
     rows    (R, w) uint8  the rows of all answers, end to end
 
-The first three come before the rows, so at most two requests read them. Answers are sorted by length, the
-order in which they are scored, so that the answers of a batch are close together.
+The first three precede the rows, so that two requests read them. Answers are sorted by length, as for
+scoring, so that the answers of a batch are adjacent.
 """
 
 import hashlib
@@ -20,12 +20,11 @@ from safetensors.numpy import save
 
 from aptool.documents import parse_json
 from aptool.errors import InputError
-from aptool.formats.location import Location
-from aptool.formats.stores import store_of
+from aptool.formats.location import Location, store_of
 
 SUFFIX = ".safetensors"
 
-# Bytes of the first request: the header and the index of some hundred answers.
+# Bytes of the first request: the header, and the index of some hundred answers.
 _HEAD_BYTES = 1 << 16
 
 _LENGTH = struct.Struct("<Q")
@@ -33,7 +32,7 @@ _EXPECTED = "a part that `aptool encode` wrote; remove it and encode again"
 
 
 class DamagedPartError(InputError):
-    """A part does not hold what was written."""
+    """A part is damaged."""
 
     def __init__(self, path: object, problem: str) -> None:
         super().__init__(path, problem=problem, expected=_EXPECTED)
@@ -51,14 +50,14 @@ class AnswerPart(NamedTuple):
 
 
 def write_part(folder: Location, keys: np.ndarray, counts: np.ndarray, rows: np.ndarray, owner: str) -> str:
-    """Add a part to a folder, atomically, unless a part with the same answers exists.
+    """Add a part to a folder atomically, unless a part with the same answers exists.
 
     Args:
         folder: the store.
         keys: (n, 2) uint64.
         counts: (n,) int64 rows per answer.
         rows: (R, w) uint8.
-        owner: the model and precision that the rows belong to.
+        owner: identifies the model and the precision of the rows.
 
     Returns:
         The name of the part, a hash of the keys.
@@ -76,8 +75,8 @@ def read_part(path: Location, owner: str) -> AnswerPart:
     """Read the index of a part.
 
     Raises:
-        DamagedPartError: it is truncated or changed.
-        InputError: it has another ``owner``.
+        DamagedPartError: the part is truncated or changed.
+        InputError: the part has another ``owner``.
     """
     store, key = store_of(path)
     size = store.stat(key).size
@@ -113,9 +112,10 @@ def read_part(path: Location, owner: str) -> AnswerPart:
 
 
 def checksums(rows: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """(n,) uint64: per answer, the sum of its rows' words, each row weighted by an odd factor.
+    """A checksum per answer, (n,) uint64, which any flipped bit changes.
 
-    Every flipped bit changes the sum. A CRC would take longer than reading.
+    It is the sum of the words of the rows, weighted by an odd factor per row; a CRC would be slower than
+    reading.
     """
     width = rows.shape[1]
     word = next(kind for kind in (np.uint64, np.uint32, np.uint16, np.uint8) if width % kind().itemsize == 0)
@@ -132,6 +132,6 @@ def _array(entry: dict[str, Any], data: bytes) -> np.ndarray:
 
 
 def _digest(index: dict[str, np.ndarray], width: int, owner: str) -> str:
-    """A checksum of the index and the row width; the rows' offset follows from their number."""
+    """Hash of the index, the row width and the owner."""
     arrays = b"".join(index[name].tobytes() for name in sorted(index))
     return hashlib.sha256(f"{owner} {width} ".encode() + arrays).hexdigest()

@@ -1,22 +1,42 @@
-"""Atomic files and folders: an output gets its final name only when it is complete."""
+"""Files and folders, written atomically: they get their names only when they are complete.
+
+Outputs that a user names go through ``output_file``, ``output_stream`` and ``output_folder``, which replace
+only unchanged outputs of aptool (see ``formats.outputs``). ``atomic_file`` writes in aptool's own folders.
+"""
 
 import contextlib
 import errno
+import hashlib
+import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TypeGuard
+from typing import IO, Any, TypeGuard, cast
+
+from typing_extensions import override
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats import local_store
 from aptool.formats.local_store import check_parent, flush, locked, resolved, umask, writing
-from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
-from aptool.formats.object_folder import check_object_folder, published
-from aptool.formats.stores import store_of
-from aptool.formats.urls import is_remote
+from aptool.formats.location import Location, ObjectPath, PathOrUrl, is_remote, location, store_of
+from aptool.formats.object_folder import published
+from aptool.formats.outputs import MANIFEST as OUTPUTS
+from aptool.formats.outputs import (
+    Kind,
+    Written,
+    check_folder_replaceable,
+    check_names_replaceable,
+    check_replaceable,
+    is_unchanged,
+    read_written,
+    record,
+    record_all,
+    sha256_of,
+)
 
 # Attempts to rename a folder to a name that another process takes at the same moment.
 _ATTEMPTS = 10
@@ -26,7 +46,7 @@ _ATTEMPTS = 10
 def atomic_file(path: PathOrUrl) -> Iterator[Path]:
     """Yield a temporary local file, which becomes ``path`` if the block succeeds.
 
-    On an exception it is removed, and ``path`` is unchanged.
+    After an exception, the temporary file is removed and ``path`` is unchanged.
     """
     store, key = store_of(path)
     with store.scratch(key) as temporary:
@@ -34,28 +54,52 @@ def atomic_file(path: PathOrUrl) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(
-    path: PathOrUrl,
-    mark: str,
-    own_files: Callable[[Path], Collection[str]] = lambda folder: (),
-    *,
-    by_content: bool = False,
+def output_file(path: PathOrUrl, kind: Kind) -> Iterator[Path]:
+    """Yield a temporary local file, which becomes the output ``path`` if the block succeeds.
+
+    Args:
+        path: the output.
+        kind: kind of output; only an unchanged output of this kind is replaced.
+    """
+    check_replaceable(path, kind)
+    with atomic_file(path) as temporary:
+        yield temporary
+        record(path, kind, sha256_of(temporary))
+
+
+@contextmanager
+def output_stream(path: PathOrUrl, kind: Kind) -> Iterator[IO[bytes]]:
+    """Yield a stream to write to, whose content becomes the output ``path`` if the block succeeds.
+
+    Unlike ``output_file``, it needs no local disk for a large object.
+    """
+    check_replaceable(path, kind)
+    store, key = store_of(path)
+    with store.writer(key) as file:
+        hashed = _HashedStream(file)
+        yield cast(IO[bytes], hashed)
+        record(path, kind, hashed.digest.hexdigest())
+
+
+@contextmanager
+def output_folder(
+    path: PathOrUrl, kind: Kind, mark: str, names: Iterable[str] = (), *, by_content: bool = False
 ) -> Iterator[Path]:
     """Yield a temporary folder, which becomes ``path`` if the block succeeds.
 
-    A folder of the same kind at ``path`` is replaced once the new folder is complete; files that are not
-    ``own_files`` are copied. On an object store the files are uploaded, ``mark`` last; see
-    ``formats.object_folder``.
+    The new folder replaces a folder of the same kind at ``path``, and gets copies of the files in it that
+    aptool did not write. On an object store, the files are uploaded, ``mark`` last.
 
     Args:
         path: the folder.
-        mark: name of a file that every folder of this kind contains; see ``check_folder``.
-        own_files: the relative paths of aptool's files in the folder that is replaced.
-        by_content: on an object store, name the files by their content; ``mark`` is JSON then.
+        kind: kind of output.
+        mark: name of a file that every folder of this kind contains.
+        names: names of the files to be written, if they are known in advance.
+        by_content: on an object store, name the files by their content; see ``object_folder.published``.
     """
-    check_folder(path, mark)
+    check_output_folder(path, kind, names)
     if isinstance(target := location(path), ObjectPath):
-        with published(target, mark, by_content=by_content) as temporary:
+        with published(target, mark, partial(_record_upload, path, kind), by_content=by_content) as temporary:
             yield temporary
         return
     final = resolved(target)
@@ -66,12 +110,13 @@ def atomic_folder(
     try:
         with locked(temporary), writing(path):
             yield temporary
+            record_all(temporary, _written_files(temporary, kind))
             for file in temporary.rglob("*"):
                 if file.is_file():
                     flush(file)
                     file.chmod(0o666 & ~umask())  # some libraries write private files
             temporary.chmod(0o777 & ~umask())
-            if not any(_replaced(temporary, final, replaced, own_files) for _ in range(_ATTEMPTS)):
+            if not any(_replaced(temporary, final, replaced, kind) for _ in range(_ATTEMPTS)):
                 problem = "another process keeps replacing it"
                 raise InputError(path, problem=problem, expected="one command at a time")
     finally:
@@ -81,13 +126,32 @@ def atomic_folder(
         shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _replaced(
-    temporary: Path, final: Path, replaced: Path, own_files: Callable[[Path], Collection[str]]
-) -> bool:
-    """Rename a folder to its final name; False if another process created one in the meantime."""
+def _written_files(folder: Path, kind: Kind) -> dict[str, Written]:
+    """The record of all files of a new folder."""
+    return {
+        file.relative_to(folder).as_posix(): Written(kind, (sha256_of(file),))
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != OUTPUTS
+    }
+
+
+def _record_upload(path: PathOrUrl, kind: Kind, files: Mapping[str, Path]) -> None:
+    """Record the files that are about to be uploaded to a folder; raise if one would replace the user's."""
+    check_names_replaceable(path, kind, files)
+    record_all(location(path), {name: Written(kind, (sha256_of(file),)) for name, file in files.items()})
+
+
+def _replaced(temporary: Path, final: Path, replaced: Path, kind: Kind) -> bool:
+    """Rename a folder to its final name; return False if another process has just created it."""
     shutil.rmtree(replaced, ignore_errors=True)
     if final.exists():
-        _copy_other_files(final, temporary, set(own_files(final)))
+        new = {file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file()}
+        check_names_replaceable(final, kind, new - {OUTPUTS})
+        written = read_written(final)
+        of_kind = {name: entry for name, entry in written.items() if entry.kind == kind}
+        record_all(temporary, {name: entry for name, entry in written.items() if name not in of_kind})
+        unchanged = {name for name, entry in of_kind.items() if is_unchanged(final / name, entry)}
+        _copy_other_files(final, temporary, unchanged)
         os.replace(final, replaced)
     try:
         os.replace(temporary, final)
@@ -98,6 +162,23 @@ def _replaced(
     return True
 
 
+class _HashedStream(io.RawIOBase):
+    """Passes writes on to a stream and hashes them."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    @override
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write and hash bytes."""
+        self.digest.update(data)
+        return self._file.write(data)
+
+
 def remove_leftovers(path: PathOrUrl) -> None:
     """Remove the temporary files of ``path`` that a killed process left."""
     if not is_remote(path):  # uploads to a store are atomic
@@ -105,7 +186,7 @@ def remove_leftovers(path: PathOrUrl) -> None:
 
 
 def remove_matching(folder: PathOrUrl, names: re.Pattern[str]) -> None:
-    """Remove the files of a folder with matching names, and the folder if it is then empty."""
+    """Remove the files of a folder with matching names; also the folder, if it is empty afterwards."""
     if isinstance(folder := location(folder), ObjectPath):
         store, key = store_of(folder)
         store.delete([f"{key}/{name}" for name in store.names(key) if names.fullmatch(name)])
@@ -128,13 +209,48 @@ def remove_tree(folder: Location) -> None:
         store.delete([f"{key}/{name}" for name in store.names(key)])
 
 
-def check_writable(path: PathOrUrl) -> None:
-    """Create the parent folder of the file ``path`` and raise if the file cannot be written.
+def remove_outputs(folder: Location, kind: Kind) -> None:
+    """Remove the unchanged outputs of one kind from a folder, and their records."""
+    written = read_written(folder)
+    of_kind = [
+        name for name, entry in written.items() if entry.kind == kind and is_unchanged(folder / name, entry)
+    ]
+    store, key = store_of(folder)
+    store.delete([f"{key}/{name}" for name in of_kind])
+    if all(entry.kind == kind for entry in written.values()):
+        store.delete([f"{key}/{OUTPUTS}"])
 
-    Call before long work.
-    """
+
+def check_writable(path: PathOrUrl) -> None:
+    """Create the parent folder of a file; raise if the file cannot be written."""
     store, key = store_of(path)
     store.check_writable(key)
+
+
+def check_output(path: PathOrUrl, kind: Kind) -> None:
+    """Raise if an output file cannot be written or may not be replaced. Call before long work."""
+    check_writable(path)
+    check_replaceable(path, kind)
+
+
+def check_output_folder(path: PathOrUrl, kind: Kind, names: Iterable[str] = ()) -> None:
+    """Raise if an output folder cannot be written or may not be replaced. Call before long work.
+
+    Args:
+        path: the folder.
+        kind: kind of output.
+        names: names of the files to be written, if they are known in advance.
+    """
+    final = location(path)
+    if isinstance(final, Path):
+        store_of(path)  # raises for a read-only URL
+        check_parent(final)
+        if final.exists() and not final.is_dir():
+            raise InputError(path, problem="a file", expected="a folder, or a new path")
+    else:
+        check_writable(path)
+    check_folder_replaceable(path, kind)
+    check_names_replaceable(path, kind, names)
 
 
 def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
@@ -146,31 +262,12 @@ def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
 
 
 def files_of(*paths: PathOrUrl) -> Iterator[Location]:
-    """The entries of each local folder, such as a model; any other path itself."""
+    """List the entries of each path that is a local folder, such as a model, and all other paths."""
     for path in map(location, paths):
         if isinstance(path, Path) and path.is_dir():
             yield from path.iterdir()
         else:
             yield path
-
-
-def check_folder(path: PathOrUrl, mark: str) -> None:
-    """Raise if a folder cannot be written.
-
-    An existing folder is replaced only if it is empty or contains ``mark``, so that a mistyped path does not
-    delete other files.
-    """
-    final = location(path)
-    if isinstance(final, ObjectPath):
-        check_object_folder(final, mark)
-        return
-    store_of(path)  # refuses a URL of another protocol
-    check_parent(final)
-    if final.is_dir():
-        if any(final.iterdir()) and not (final / mark).is_file():
-            raise InputError(path, problem=f"no {mark} in it", expected="a folder to replace, or a new path")
-    elif final.exists():
-        raise InputError(path, problem="a file", expected="a folder, or a new path")
 
 
 def _is_local_file(path: Location) -> TypeGuard[Path]:
@@ -182,7 +279,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _copy_other_files(old: Path, new: Path, own_files: set[str], prefix: str = "") -> None:
-    """Copy the files of a replaced folder that aptool did not write and the new folder lacks."""
+    """Copy the files that are neither aptool's nor in the new folder."""
     for entry in _entries(old):
         target, name = new / entry.name, prefix + entry.name
         if entry.is_dir() and not entry.is_symlink():

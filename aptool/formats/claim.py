@@ -1,8 +1,8 @@
-"""Claims: one process at a time writes an output; a file beside it or in it names the process.
+"""Claims: locks by which only one process at a time writes an output.
 
-The file is created and replaced atomically, on a disk as on an object store, and renewed while its owner
-runs. A claim is taken over once its process has ended or, on another machine, stops renewing it. Workers of
-the previous owner notice at the next ``check`` or ``holds``.
+A claim is a file that names its owner, is written atomically, also on an object store, and is renewed while
+the owner runs. Another process takes a claim over if its owner has ended or, on another machine, has stopped
+renewing it. Workers of the previous owner notice at the next ``check`` or ``holds``.
 """
 
 import contextlib
@@ -23,17 +23,19 @@ from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError, one_line
 from aptool.formats.atomic import remove_leftovers
 from aptool.formats.local_store import resolved
-from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.stores import store_of
+from aptool.formats.location import Location, PathOrUrl, location, store_of
 
 logger = logging.getLogger(__name__)
 
-# Seconds between renewals, and without one until an owner on another machine counts as ended.
+# Seconds between renewals, and seconds without renewal after which a remote owner counts as ended.
 RENEWAL_SECONDS = 5.0
 PATIENCE_SECONDS = 30.0
 
-# The claim in a folder of parts or of a training; its owner drives the work.
+# Name of the claim in a folder of parts or of a training; its owner drives the work.
 DRIVER = "driver"
+
+# First bytes of a claim, by which a damaged claim differs from a file of the user.
+_START = b'{"token": '
 
 
 class SupersededError(AptoolError):
@@ -44,17 +46,17 @@ class SupersededError(AptoolError):
 
 
 class Claim:
-    """The right to write an output, from ``claimed``; ``path`` and ``token`` identify it to workers."""
+    """The right to write an output. Workers know it by ``path`` and ``token``; see ``claimed``."""
 
     def __init__(self, path: Location, output: object) -> None:
-        """An untaken claim."""
+        """Prepare a claim; ``take`` takes it."""
         self.path = path
         self.token = secrets.token_hex(8)
         self._output = output
         self._store, self._key = store_of(path)
         self._start = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         self._renewals = 0
-        self._lock = threading.Lock()  # of the thread that renews and the one that works
+        self._lock = threading.Lock()  # shared with the renewing thread
 
     def check(self) -> None:
         """Raise if another process took over; call before irreversible steps."""
@@ -62,12 +64,15 @@ class Claim:
             raise SupersededError(self._output)
 
     def take(self) -> None:
-        """Take the claim, also from a process that has ended; raise if its owner is running."""
+        """Take the claim, if need be from an owner that has ended; raise if the owner is running."""
         while not self._create():
             try:
                 data, version = self._store.read_versioned(self._key)
             except FileNotFoundError:
                 continue
+            if not (data.startswith(_START) or _START.startswith(data)):
+                problem = "not a claim that aptool wrote"
+                raise InputError(self.path, problem=problem, expected="the file elsewhere, or another output")
             owner = _parsed(data)
             who = _described(owner)
             if not self._has_ended(owner, data):
@@ -79,7 +84,7 @@ class Claim:
                 return
 
     def _create(self) -> bool:
-        """Create the claim and its folder, which an owner that ends at this moment may remove."""
+        """Create the claim and its folder; retry if an ending owner removes the folder."""
         while True:
             try:
                 self.path.parent.mkdir(exist_ok=True)
@@ -90,7 +95,7 @@ class Claim:
                 return self._store.create(self._key, self._record())
 
     def reissue(self) -> None:
-        """Change the token, so that workers with the old token no longer hold the claim."""
+        """Change the token, so that workers with the old token lose the claim."""
         with self._lock:
             before, self.token = self.token, secrets.token_hex(8)
             data, version = self._store.read_versioned(self._key)
@@ -100,7 +105,7 @@ class Claim:
                 raise SupersededError(self._output)
 
     def renew(self) -> None:
-        """Show that the owner is alive, unless another process has taken over."""
+        """Renew the claim, unless another process has taken over."""
         with self._lock:
             data, version = self._store.read_versioned(self._key)
             if _parsed(data).get("token") == self.token:
@@ -109,7 +114,7 @@ class Claim:
 
     def release(self) -> None:
         """Remove the claim, unless another process has taken over."""
-        with contextlib.suppress(OSError, AptoolError):  # the claim of an ended process is taken over
+        with contextlib.suppress(OSError, AptoolError):  # another process can take over a remaining file
             if holds(self.path, self.token):
                 self._store.delete([self._key])
 
@@ -146,10 +151,10 @@ class Claim:
 
 @contextmanager
 def claimed(path: Location, output: object) -> Iterator[Claim]:
-    """Claim ``output`` by the file ``path`` while the block runs."""
+    """Claim ``output`` with the file ``path`` while the block runs."""
     claim = Claim(path, output)
     claim.take()
-    remove_leftovers(path)  # of owners that were killed while they renewed it
+    remove_leftovers(path)  # temporary files of owners that were killed while they renewed the claim
     ended = threading.Event()
     thread = threading.Thread(target=_renew_until, args=(claim, ended), name="aptool-claim", daemon=True)
     thread.start()
@@ -163,7 +168,7 @@ def claimed(path: Location, output: object) -> Iterator[Claim]:
 
 @contextmanager
 def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iterator[Claim]:
-    """Claim an output by a file in a folder, which is removed at the end if it is empty."""
+    """Claim an output with a file in a folder, which is removed at the end if it is empty."""
     try:
         with claimed(folder / name, output) as claim:
             yield claim
@@ -174,7 +179,7 @@ def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iter
 
 @contextmanager
 def claimed_beside(output: PathOrUrl) -> Iterator[Claim]:
-    """Claim an output by a hidden file beside it, ``.NAME.claim``."""
+    """Claim an output with the hidden file ``.NAME.claim`` in its folder."""
     path = location(output)
     if isinstance(path, Path):
         path = resolved(path)
@@ -198,7 +203,7 @@ def _renew_until(claim: Claim, ended: threading.Event) -> None:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """The record of a claim; empty if the file is damaged."""
+    """The record of a claim; empty if it is damaged."""
     try:
         record = parse_json(data.decode("utf-8"), "claim")
     except (ValueError, InputError):
@@ -213,7 +218,7 @@ def _described(owner: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=1)
 def _machine() -> str:
-    """Identify the machine and container in which a process id is unique."""
+    """An id of the machine and the container, within which process ids are unique."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -221,7 +226,7 @@ def _machine() -> str:
 
 
 def _started(process: object) -> str | None:
-    """Start time of a local process in kernel ticks, None if it has ended; ids are reused."""
+    """Start time of a local process in kernel ticks, which tells reused ids apart; None if it has ended."""
     if not isinstance(process, int):
         return None
     try:

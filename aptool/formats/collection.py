@@ -1,8 +1,8 @@
-"""Collections: a folder with a manifest, pools and qrels per split, and optional shared answers.
+"""Collections: folders with a manifest, pools and qrels per split, and optional shared answers.
 
-``CollectionWriter`` writes all collections. It applies the policies on duplicates, unanswerable questions and
-relevant answers missing from a pool; the manifest counts the affected rows. Texts of several pools are stored
-once.
+``CollectionWriter`` writes all collections. It applies the policies for duplicates, unanswerable questions
+and relevant answers missing from a pool; the manifest counts the affected rows. A text of several pools is
+stored once.
 """
 
 import hashlib
@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from aptool.documents import json_text, read_json
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats import ids
-from aptool.formats.atomic import atomic_folder, check_folder
+from aptool.formats.atomic import check_output_folder, output_folder
 from aptool.formats.claim import claimed_beside
 from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.outputs import Kind
 from aptool.formats.pools import ANSWERS, PoolRecord, PoolsWriter, answers_beside, write_answers
 from aptool.formats.schemas import check_document, load_schema
 from aptool.formats.shared_texts import SharedTexts
@@ -37,13 +38,13 @@ class LabelledPool(NamedTuple):
 
     question_id: str  # a legal id, see ``formats.ids``
     question: str
-    answer_ids: list[str]  # in the source's order; the writer drops and counts repeated ids
-    texts: list[str] | None  # of the candidates; None if they are shared answers
+    answer_ids: list[str]  # in the order of the source; the writer drops and counts repeated ids
+    texts: list[str] | None  # of the candidates; None for shared answers
     relevance: dict[str, int]  # answer id -> judgement, for every judged answer, in the pool or not
 
 
 class CollectionFiles:
-    """A collection on disk, opened for reading."""
+    """The files of a collection, to read."""
 
     def __init__(self, path: PathOrUrl) -> None:
         """Open the collection at ``path``, and validate its manifest."""
@@ -54,28 +55,28 @@ class CollectionFiles:
         self.manifest: dict[str, Any] = read_json(manifest)
         check_document("collection", self.manifest, manifest)
         for file in sorted(self.manifest["files"].keys() - self.files_of_splits):
-            if file.endswith((POOLS_SUFFIX, QRELS_SUFFIX)):  # its questions would be missing unnoticed
+            if file.endswith((POOLS_SUFFIX, QRELS_SUFFIX)):  # its questions would be missing silently
                 expected = f"a file of one of the splits {', '.join(self.splits)}"
-                raise InputError(manifest, place="files", value=file, expected=expected)
+                raise InputError(manifest, position="files", value=file, expected=expected)
 
     @property
     def name(self) -> str:
-        """The collection's name, one word."""
+        """The name of the collection, one word."""
         return str(self.manifest["name"])
 
     @property
     def splits(self) -> list[str]:
-        """The names of its splits, in the order of writing."""
+        """The names of the splits, in the order of writing."""
         return list(self.manifest["splits"])
 
     @property
     def files_of_splits(self) -> set[str]:
-        """The names of the pools and qrels of its splits."""
+        """The names of the pools and qrels files of all splits."""
         return {f"{split}{end}" for split in self.splits for end in (POOLS_SUFFIX, QRELS_SUFFIX)}
 
     @property
     def fingerprint(self) -> str:
-        """A hash over the contents of all its files."""
+        """A hash of the contents of all files."""
         files = json.dumps(self.manifest["files"], sort_keys=True)
         return hashlib.sha256(files.encode()).hexdigest()[:16]
 
@@ -92,12 +93,12 @@ class CollectionFiles:
         return self._file(split, QRELS_SUFFIX)
 
     def is_labelled(self, split: str) -> bool:
-        """Whether a split of the collection has labels, and so a qrels file."""
+        """Whether a split has labels, and so a qrels file."""
         return "positives" in self.manifest["splits"][split]
 
     @property
     def answers(self) -> Location | None:
-        """The file of shared answers; None if pools have their own texts."""
+        """The file of shared answers, if the collection has one."""
         path = self.path / ANSWERS
         if not path.is_file():
             return None
@@ -111,7 +112,7 @@ class CollectionFiles:
                 self.path, problem=f"split {split!r}", expected=f"one of {', '.join(self.splits)}"
             )
         path = self.path / f"{split}{suffix}"
-        if isinstance(path, Path):  # an object would be fetched for it, and its pages have checksums
+        if isinstance(path, Path):  # an object would be downloaded, and its pages have checksums
             self.verify(path.name)
         return path
 
@@ -127,9 +128,9 @@ class CollectionFiles:
 
 
 def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
-    """The shared answers of some pools files, if they are the same for all; else None.
+    """The shared answers of several pools files, if all files have the same; else None.
 
-    ``read_pools`` then takes the answers beside each file.
+    ``read_pools`` then reads the answers in the folder of each file.
     """
     folders = {str(location(path).parent): path for path in pools}
     files = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
@@ -175,10 +176,10 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         self._manifest = {"format": 1, "name": name, "source": source, "details": details or {}}
 
     def __enter__(self) -> "CollectionWriter":
-        check_folder(self._path, MANIFEST)
+        check_output_folder(self._path, Kind.COLLECTION)
         with ExitStack() as entered:
             entered.enter_context(claimed_beside(self._path))
-            self._into = entered.enter_context(atomic_folder(self._path, MANIFEST, _own_files))
+            self._into = entered.enter_context(output_folder(self._path, Kind.COLLECTION, MANIFEST))
             self._entered = entered.pop_all()
         return self
 
@@ -195,21 +196,21 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         return self._entered.__exit__(kind, error, trace)
 
     def count(self, policy: str, split: str, rows: int) -> None:
-        """Record that a policy of the importer affected ``rows`` rows of a split."""
+        """Count ``rows`` rows of a split that a policy of the importer affected."""
         self._policies[policy][split] += rows
 
     def add_answers(self, answers: Iterable[tuple[str, str]]) -> None:
-        """Write the ``(answer id, text)`` pairs that the pools share; texts in pools then stay there."""
+        """Write shared answers, as ``(answer id, text)`` pairs; texts in pools are then not deduplicated."""
         write_answers(self._into / ANSWERS, self._with_legal_ids(answers))
 
     def add_split(self, split: str, pools: Iterable[LabelledPool], *, labelled: bool = True) -> None:
-        """Write a split, pool by pool; memory holds one row group and the qrels.
+        """Write a split, with one row group and the judgements of one pool in memory.
 
-        Without labels all pools are kept, and the split has no qrels.
+        Without labels, all pools are kept and the split has no qrels.
         """
         legal = load_schema("collection")["properties"]["splits"]["propertyNames"]["pattern"]
         if not re.fullmatch(legal, split):
-            raise InputError(self._path, place="split", value=split, expected="a name, such as test")
+            raise InputError(self._path, position="split", value=split, expected="a name, such as test")
         counts: Counter[str] = Counter()
         seen: set[str] = set()
         with (
@@ -219,9 +220,9 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             for pool in pools:
                 record = self._clean(split, pool, labelled)
                 if pool.question_id in seen:
-                    place = f"split {split!r}"
+                    position = f"split {split!r}"
                     raise InputError(
-                        self._path, place=place, value=pool.question_id, expected="each question once"
+                        self._path, position=position, value=pool.question_id, expected="each question once"
                     )
                 seen.add(pool.question_id)
                 if record is None:
@@ -247,23 +248,25 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
 
     def _clean(self, split: str, pool: LabelledPool, labelled: bool) -> PoolRecord | None:
         """Apply the policies to a pool; None if the question is dropped."""
-        place = f"split {split!r}, question {pool.question_id!r}"
+        position = f"split {split!r}, question {pool.question_id!r}"
         if not pool.answer_ids:
-            raise InputError(self._path, place=place, value=[], expected="a pool of at least one candidate")
+            raise InputError(
+                self._path, position=position, value=[], expected="a pool of at least one candidate"
+            )
         ids.check_question_id(self._path, f"split {split!r}", pool.question_id, "question_id")
         for answer_id in dict.fromkeys([*pool.answer_ids, *pool.relevance]):
-            ids.check_answer_id(self._path, place, answer_id, "answer_id")
-        kept = list(dict.fromkeys(pool.answer_ids))
-        if labelled and not keeps_question(self._questions, kept, pool.relevance):
+            ids.check_answer_id(self._path, position, answer_id, "answer_id")
+        answer_ids = list(dict.fromkeys(pool.answer_ids))
+        if labelled and not keeps_question(self._questions, answer_ids, pool.relevance):
             self._policies[f"questions_dropped_not_{self._questions}"][split] += 1
             return None
-        repeated = len(pool.answer_ids) - len(kept)
+        repeated = len(pool.answer_ids) - len(answer_ids)
         self._policies["duplicate_candidates_dropped"][split] += repeated
         texts = pool.texts
         if texts is not None and repeated:
             first = {answer_id: texts[i] for i, answer_id in reversed(list(enumerate(pool.answer_ids)))}
-            texts = [first[answer_id] for answer_id in kept]
-        return PoolRecord(pool.question_id, pool.question, kept, texts)
+            texts = [first[answer_id] for answer_id in answer_ids]
+        return PoolRecord(pool.question_id, pool.question, answer_ids, texts)
 
     def _with_legal_ids(self, answers: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         for answer_id, text in answers:
@@ -271,7 +274,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             yield answer_id, text
 
     def _share_texts(self) -> None:
-        """Move texts of several pools to the answers file, unless ``add_answers`` wrote it."""
+        """Deduplicate texts, unless ``add_answers`` wrote the answers file."""
         answers = self._into / ANSWERS
         if not answers.exists():
             self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)
@@ -298,23 +301,8 @@ def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping
     return len({relevance.get(answer_id, 0) > 0 for answer_id in answer_ids}) == 2
 
 
-def _own_files(folder: Path) -> set[str]:
-    """The files of a collection that aptool wrote and nobody changed."""
-    try:
-        collection = CollectionFiles(folder)
-    except InputError:
-        return {MANIFEST}
-    listed = collection.manifest["files"]
-    written = {
-        name
-        for name in ({ANSWERS} | collection.files_of_splits) & listed.keys()
-        if (folder / name).is_file() and _sha256(folder / name) == listed[name]
-    }
-    return {MANIFEST, *written}
-
-
 def _digest(file: Location) -> str:
-    """SHA-256 of a file; of a local file computed once per size and time."""
+    """SHA-256 of a file, cached for a local file by its size and time."""
     if not isinstance(file, Path):
         return _sha256(file)
     status = file.stat()

@@ -1,10 +1,11 @@
 """Metadata of a run file as an ``ir_metadata`` document (Breuer, Keller and Schaer, SIGIR 2022; version 0.1).
 
-``RUN.ir-metadata.yml`` describes the run by the PRIMAD model: platform, research goal, implementation,
-method, actor, data. Authors add the research goal and the actor; their entries stay when the run is written
-again.
+``RUN.ir-metadata.yml`` describes a run by the PRIMAD model: platform, research goal, implementation, method,
+actor, data. Authors may add entries, such as the research goal and the actor; aptool preserves them.
 """
 
+import hashlib
+import json
 from typing import Any
 
 import yaml
@@ -13,22 +14,22 @@ from aptool.documents import parse_yaml
 from aptool.errors import InputError, first_line
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.outputs import EXPECTED, METADATA_SUFFIX, Kind, read_written, record, sha256_of
 
 SCHEMA_VERSION = 0.1
-SUFFIX = ".ir-metadata.yml"
 # The entries of `to_document`.
 _WRITTEN = ("schema-version", "run-version", "tag", "platform", "implementation", "method", "data")
-_EXPECTED = "a document of ir_metadata"
+_DOCUMENT = "a document of ir_metadata"
 _COMPONENTS = ("platform", "research goal", "implementation", "method", "actor", "data")
 
 
 def metadata_path(run: PathOrUrl) -> Location:
     """The metadata file of a run file."""
-    return location(f"{run}{SUFFIX}")
+    return location(f"{run}{METADATA_SUFFIX}")
 
 
 def to_document(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The document of a run, ordered as in PRIMAD; ``metadata`` is from `scoring.record.gather`."""
+    """The document of a run, from the metadata of ``scoring.score.run_metadata``."""
     executable = {} if metadata["command"] is None else {"executable": {"cmd": metadata["command"]}}
     return {
         "schema-version": SCHEMA_VERSION,
@@ -42,7 +43,7 @@ def to_document(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_metadata(run: PathOrUrl, metadata: dict[str, Any]) -> Location:
-    """Write the metadata of a run file; entries of its author stay."""
+    """Write the metadata of a run file, and preserve entries of its author."""
     path = metadata_path(run)
     document = to_document(metadata)
     document |= {key: value for key, value in _existing(path).items() if key not in document}
@@ -51,7 +52,7 @@ def write_metadata(run: PathOrUrl, metadata: dict[str, Any]) -> Location:
 
 
 def drop_metadata(run: PathOrUrl) -> None:
-    """Delete stale metadata of an overwritten run; entries of its author and other tools' files stay."""
+    """Delete stale metadata of an overwritten run, except entries of its author and files of other tools."""
     path = metadata_path(run)
     try:
         document = _existing(path)
@@ -67,8 +68,29 @@ def drop_metadata(run: PathOrUrl) -> None:
 
 
 def check_metadata(run: PathOrUrl) -> None:
-    """Raise, before a run is scored, if its metadata file is something else."""
-    _existing(metadata_path(run))
+    """Raise if the metadata file of a run may not be replaced. Call before scoring.
+
+    An author may add entries, but not change those of aptool.
+    """
+    path = metadata_path(run)
+    entries = _entries_by_aptool(_existing(path))
+    if not entries:
+        return
+    written = read_written(path.parent).get(path.name)
+    if written is None:
+        raise InputError(path, problem="no record that aptool wrote it", expected=EXPECTED)
+    if {_hash(entries), sha256_of(path)}.isdisjoint(written.hashes):
+        raise InputError(path, problem="entries of aptool have changed", expected=EXPECTED)
+
+
+def _entries_by_aptool(document: dict[str, Any]) -> dict[str, Any]:
+    """The entries of `to_document`; those of the author are left out."""
+    return {key: document[key] for key in _WRITTEN[1:] if key in document}
+
+
+def _hash(entries: dict[str, Any]) -> str:
+    """SHA-256 of entries, whatever their order and layout in the file."""
+    return hashlib.sha256(json.dumps(entries, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _is_by_aptool(document: dict[str, Any]) -> bool:
@@ -86,10 +108,10 @@ def _existing(path: Location) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise InputError(str(path), problem=first_line(error), expected=_EXPECTED) from error
-    document = parse_yaml(text, path, expected=_EXPECTED)
+        raise InputError(str(path), problem=first_line(error), expected=_DOCUMENT) from error
+    document = parse_yaml(text, path, expected=_DOCUMENT)
     if not isinstance(document, dict) or "schema-version" not in document:
-        raise InputError(str(path), problem="unknown content", expected=f"{_EXPECTED}, or no file")
+        raise InputError(str(path), problem="unknown content", expected=f"{_DOCUMENT}, or no file")
     return document
 
 
@@ -97,10 +119,11 @@ def _write(path: Location, document: dict[str, Any]) -> None:
     order = [key for key in document if key not in _COMPONENTS] + [
         key for key in _COMPONENTS if key in document
     ]
-    # Long paths stay on one line, so that they can be searched.
+    # A large width keeps long paths on one line, where they can be searched.
     text = yaml.safe_dump(
         {key: document[key] for key in order}, sort_keys=False, allow_unicode=True, width=1_000
     )
+    record(path, Kind.METADATA, _hash(_entries_by_aptool(document)))
     with atomic_file(path) as temporary:
         temporary.write_text(f"# ir_metadata.start\n{text}# ir_metadata.end\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The store of local disks and mounted shared file systems."""
+"""Local disks and mounted shared file systems as a store."""
 
 import contextlib
 import fcntl
@@ -25,15 +25,15 @@ _DIGITS = string.digits + string.ascii_lowercase
 # Buffers per system call.
 _BUFFERS = os.sysconf("SC_IOV_MAX")
 
-# Folders that this process has created for outputs.
+# Folders that this process created for outputs, innermost first.
 _created_folders: list[Path] = []
 
-# System errors in the messages of Rust libraries.
+# Rust libraries report system errors only in messages.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 class LocalStore(Store):
-    """Local files; keys are absolute paths."""
+    """Files on local disks; keys are absolute paths."""
 
     @override
     def stat(self, key: str) -> Stat:
@@ -45,12 +45,11 @@ class LocalStore(Store):
             self._check(key, file, version)
             file.seek(start)
             data = file.read() if end is None else file.read(end - start)
-            self._check(key, file, version)  # also after: a file may be overwritten in place
+            self._check(key, file, version)  # again: a file may be overwritten in place
             return data
 
     @override
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """Read straight into the buffers."""
         with Path(key).open("rb", buffering=0) as file:
             return all(_fill(file, start, deque(buffers)) for start, buffers in ranges)
 
@@ -61,9 +60,9 @@ class LocalStore(Store):
 
     @override
     def create(self, key: str, data: bytes) -> bool:
-        temporary = self._written_beside(key, data)
+        temporary = self._write_temporary(key, data)
         try:
-            os.link(temporary, key)  # atomic, and fails where there is a file
+            os.link(temporary, key)  # atomic, and fails if the file exists
         except FileExistsError:
             return False
         except OSError:  # a file system without links
@@ -78,13 +77,13 @@ class LocalStore(Store):
 
     @override
     def swap(self, key: str, data: bytes, version: str) -> bool:
-        """All swaps lock the file, so that one of them succeeds."""
+        """Swaps lock the file, so that only one of several succeeds."""
         try:
             with Path(key).open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 if _token(os.fstat(file.fileno())) != version or _token(Path(key).stat()) != version:
                     return False
-                os.replace(self._written_beside(key, data), key)
+                os.replace(self._write_temporary(key, data), key)
                 return True
         except FileNotFoundError:
             return False
@@ -98,9 +97,8 @@ class LocalStore(Store):
     @override
     @contextmanager
     def scratch(self, key: str) -> Iterator[Path]:
-        """The temporary file is in the folder of the final one."""
         self.check_writable(key)
-        final = resolved(key)  # the target of a link is replaced, not the link
+        final = resolved(key)  # replaces the target of a symbolic link, not the link
         remove_leftovers(final)
         temporary = temporary_name(final)
         temporary.touch(exist_ok=False)
@@ -108,7 +106,7 @@ class LocalStore(Store):
             with locked(temporary), writing(key):
                 yield temporary
                 flush(temporary)
-                # Some libraries write private files; the result gets the mode that open() would give it.
+                # Some libraries write private files; set the mode that open() would set.
                 temporary.chmod(0o666 & ~umask())
                 os.replace(temporary, final)
         finally:
@@ -131,7 +129,6 @@ class LocalStore(Store):
 
     @override
     def check_writable(self, key: str) -> None:
-        """Creates the folder of the file."""
         check_parent(key)
         if Path(key).is_dir():
             raise InputError(key, problem="a folder", expected="a file, or a new path")
@@ -145,7 +142,7 @@ class LocalStore(Store):
             raise ReplacedError(key)
 
     @staticmethod
-    def _written_beside(key: str, data: bytes) -> Path:
+    def _write_temporary(key: str, data: bytes) -> Path:
         final = Path(key)
         temporary = temporary_name(final)
         with contextlib.ExitStack() as undo:
@@ -159,7 +156,7 @@ class LocalStore(Store):
 
 
 def _fill(file: IO[bytes], start: int, buffers: deque[memoryview]) -> bool:
-    """Fill non-empty buffers from the byte ``start`` of a file on; return whether it has enough."""
+    """Fill non-empty buffers from byte ``start``; return whether the file has enough bytes."""
     while buffers:
         count = os.preadv(file.fileno(), [*islice(buffers, _BUFFERS)], start)
         if not count:
@@ -173,7 +170,7 @@ def _fill(file: IO[bytes], start: int, buffers: deque[memoryview]) -> bool:
 
 
 def _token(status: os.stat_result) -> str:
-    """A version that also differs between files with the same size and time."""
+    """A version that also distinguishes files of the same size and time."""
     return f"{_stat(status).version}-{status.st_ino}"
 
 
@@ -182,7 +179,7 @@ def _stat(status: os.stat_result) -> Stat:
 
 
 def resolved(path: str | Path) -> Path:
-    """The absolute path of an output, without links."""
+    """The absolute path of an output, without symbolic links."""
     try:
         final = Path(path).resolve()
         str(final).encode("utf-8")
@@ -195,12 +192,12 @@ def resolved(path: str | Path) -> Path:
 
 
 @contextmanager
-def writing(path: object, *passed: type[OSError]) -> Iterator[None]:
-    """Raise disk errors as an InputError that names the output, except for ``passed`` errors."""
-    unchanged: tuple[type[Exception], ...] = (AptoolError, *passed)
+def writing(path: object, *unchanged: type[OSError]) -> Iterator[None]:
+    """Raise disk errors as InputError with the path of the output, except for ``unchanged`` errors."""
+    passed: tuple[type[Exception], ...] = (AptoolError, *unchanged)
     try:
         yield
-    except unchanged:
+    except passed:
         raise
     except OSError as error:
         raise InputError(
@@ -215,7 +212,7 @@ def writing(path: object, *passed: type[OSError]) -> Iterator[None]:
 
 
 def temporary_name(final: Path) -> Path:
-    """A new hidden name beside an output, which contains this process's id."""
+    """A new hidden name in the folder of an output, which contains the id of this process."""
     token = _base36(os.getpid(), 5) + _base36(secrets.randbelow(36**3), 3)
     return final.with_name(f".{final.name}.{token}.part")
 
@@ -227,41 +224,40 @@ def _base36(number: int, digits: int) -> str:
 def remove_leftovers(final: Path) -> None:
     """Remove the temporary files and folders of an output that killed processes left.
 
-    Those of running processes of this machine, and locked ones of other machines, stay. A replaced folder
-    without its successor is restored.
+    Keep those of running processes of this machine, and those that another machine has locked. Restore a
+    replaced folder that has no successor.
     """
-    # The pattern of ``temporary_name`` for this name alone.
-    ours = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.part(\.old)?")
+    pattern = re.compile(rf"\.{re.escape(final.name)}\.[a-z0-9_]{{8}}\.part(\.old)?")
     with contextlib.suppress(OSError):
-        for piece in sorted(path for path in final.parent.iterdir() if ours.fullmatch(path.name)):
+        for leftover in sorted(path for path in final.parent.iterdir() if pattern.fullmatch(path.name)):
             with contextlib.suppress(OSError):
-                _remove_leftover(piece, final)
+                _remove_leftover(leftover, final)
 
 
-def _remove_leftover(piece: Path, final: Path) -> None:
-    replacement = piece.with_suffix("") if piece.suffix == ".old" else piece
-    # A new file is unlocked for a moment.
+def _remove_leftover(leftover: Path, final: Path) -> None:
+    temporary = leftover.with_suffix("") if leftover.suffix == ".old" else leftover
+    # Its process is checked too: a new file is not locked yet.
     with contextlib.suppress(ValueError):
-        maker = int(replacement.name.rsplit(".", 2)[1][:5], 36)
-        if maker != os.getpid() and Path(f"/proc/{maker}").exists():
+        process = int(temporary.name.rsplit(".", 2)[1][:5], 36)
+        if process != os.getpid() and Path(f"/proc/{process}").exists():
             return
-    if replacement.exists():
-        with locked(replacement) as free:
-            if not free:
+    if temporary.exists():
+        with locked(temporary) as is_unused:
+            if not is_unused:
                 return
-    if piece.suffix == ".old" and piece.is_dir() and not final.exists():
-        os.replace(piece, final)
-    elif piece.is_dir() and not piece.is_symlink():
-        shutil.rmtree(piece, ignore_errors=True)
+    if leftover.suffix == ".old" and leftover.is_dir() and not final.exists():
+        os.replace(leftover, final)
+    elif leftover.is_dir() and not leftover.is_symlink():
+        shutil.rmtree(leftover, ignore_errors=True)
     else:
-        piece.unlink(missing_ok=True)
+        leftover.unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Lock a file or folder while the block runs; yield False if it is locked or locks are unsupported.
+    """Lock a file or folder while the block runs, so that ``remove_leftovers`` keeps it.
 
-    ``remove_leftovers`` keeps locked files.
+    Yield False if another process has locked it, or if the file system has no locks.
     """
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -276,10 +272,7 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def check_parent(path: str | Path) -> None:
-    """Create the folder of ``path`` and raise if it is not writable or the name is too long.
-
-    After an error, no new folder is left.
-    """
+    """Create the folder of ``path``; raise if it is not writable or the name is too long."""
     final = resolved(path)
     created: list[Path] = []  # innermost first
     try:
@@ -288,7 +281,7 @@ def check_parent(path: str | Path) -> None:
         with tempfile.TemporaryFile(dir=final.parent):
             pass
         with contextlib.suppress(FileNotFoundError):
-            temporary_name(final).lstat()
+            temporary_name(final).lstat()  # raises if the name is too long
     except OSError as error:
         _remove_empty(created)
         raise InputError(path, problem=error.strerror or str(error), expected="a writable folder") from error
@@ -296,7 +289,7 @@ def check_parent(path: str | Path) -> None:
 
 
 def remove_empty_folders() -> None:
-    """Remove the empty folders that were created for outputs, after a failure."""
+    """Remove the empty folders that this process created for outputs, after a failure."""
     _remove_empty(_created_folders)
     _created_folders.clear()
 
@@ -308,13 +301,13 @@ def _remove_empty(folders: Iterable[Path]) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file is on the disk."""
+    """Flush a file to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def umask() -> int:
-    """The permission bits that this process removes from new files."""
+    """The permission bits that new files of this process lack."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

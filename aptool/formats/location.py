@@ -1,43 +1,155 @@
-"""Paths on this machine and URLs of object stores, with the same methods."""
+"""Local paths and URLs of object stores, with the same methods, and the stores that hold the files."""
 
 import io
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from aptool.formats.object_store import RangedFile
-from aptool.formats.stores import store_of
-from aptool.formats.urls import is_object_url, whole_url
+from typing_extensions import override
+
+from aptool.errors import InputError
+from aptool.formats.local_store import LocalStore
+from aptool.formats.object_store import ObjectStore
+from aptool.formats.store import Stat, Store
+
+# "s3://bucket/file", "s3:/bucket/file" (pathlib removes a slash) and "simplecache::s3://bucket/file" (chained
+# protocols of fsspec). A single letter is a Windows drive.
+_URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*([A-Za-z][A-Za-z0-9+.-]+)):/(/?)")
+
+# Their URLs have no host, so a third slash begins the path.
+_LOCAL_PROTOCOLS = ("file", "local")
+
+# Object stores. URLs of other protocols can be read if fsspec supports them.
+OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "abfs", "abfss")
 
 # Bytes per request of a stream.
 _STREAM_BYTES = 4 << 20
 
 
-class ObjectPath:
-    """A URL of an object or of a prefix, which acts as a folder, with methods of ``pathlib.Path``.
+def is_remote(path: object) -> bool:
+    """Whether ``path`` is a URL such as ``s3://bucket/file``."""
+    return _URL.match(str(path)) is not None
 
-    Not an ``os.PathLike``: functions that open files by path cannot open it.
+
+def is_object_url(path: object) -> bool:
+    """Whether ``path`` is a URL of an object store: S3, Google Cloud Storage or Azure."""
+    match = _URL.match(str(path))
+    return match is not None and match[1].lower() in OBJECT_SCHEMES
+
+
+def is_glob(path: str) -> bool:
+    """Whether ``path`` contains a wildcard."""
+    return any(wildcard in path for wildcard in "*?[")
+
+
+def whole_url(path: str) -> str:
+    """Restore a slash that pathlib removed from a URL; return a path unchanged."""
+    match = _URL.match(path)
+    if match is None or match[3]:
+        return path
+    root = "/" if match[2] in _LOCAL_PROTOCOLS else ""
+    return f"{match[1]}://{root}{path[match.end() :]}"
+
+
+def store_of(path: object) -> tuple[Store, str]:
+    """The store of a path or URL, and the key of the file.
+
+    Raises:
+        InputError: the URL is read-only, or has no bucket.
+    """
+    url = whole_url(str(path))
+    if not is_remote(url):
+        return LocalStore(), str(Path(url).absolute())
+    if not is_object_url(url):
+        raise InputError(
+            url, expected="a path, or a URL of S3, Google Cloud Storage or Azure; other URLs are read-only"
+        )
+    scheme, _, path_in_store = url.partition("://")
+    bucket, _, key = path_in_store.partition("/")
+    if not bucket:
+        raise InputError(url, expected=f"{scheme}://BUCKET/NAME")
+    return bucket_store(f"{scheme}://{bucket}"), key
+
+
+@lru_cache(maxsize=16)
+def bucket_store(bucket: str) -> ObjectStore:
+    """The store of a bucket; tests clear the cache after a change of credentials."""
+    return ObjectStore(bucket)
+
+
+class RangedFile(io.RawIOBase):
+    """A seekable file whose reads request only the needed bytes; they raise if the file is replaced."""
+
+    def __init__(self, store: Store, key: str, stat: Stat) -> None:
+        """Open without a request."""
+        self._store, self._key, self._stat = store, key, stat
+        self._position = 0
+
+    @property
+    def version(self) -> str:
+        """The version of the file."""
+        return self._stat.version
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def seekable(self) -> bool:
+        return True
+
+    @override
+    def tell(self) -> int:
+        return self._position
+
+    @override
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._stat.size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, partly at the end of the file."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    @override
+    def read(self, size: int | None = -1) -> bytes:
+        end = self._stat.size if size is None or size < 0 else min(self._position + size, self._stat.size)
+        if end <= self._position:
+            return b""
+        data = self._store.read(self._key, self._position, end, self._stat.version)
+        self._position += len(data)
+        return data
+
+    @override
+    def readall(self) -> bytes:
+        return self.read()
+
+
+@dataclass(frozen=True, order=True, repr=False)
+class ObjectPath:
+    """A URL such as ``s3://bucket/folder/file``, with methods of ``pathlib.Path``.
+
+    A folder is a prefix of the names of objects. The class is not an ``os.PathLike``: functions that open
+    files by path cannot open it.
     """
 
-    def __init__(self, url: str) -> None:
-        """Take a URL such as ``s3://bucket/folder/file``; no request is made."""
-        scheme, _, rest = whole_url(url).partition("://")
-        self._url = f"{scheme}://{rest.rstrip('/')}"
+    _url: str
+
+    def __post_init__(self) -> None:
+        scheme, _, path = whole_url(self._url).partition("://")
+        object.__setattr__(self, "_url", f"{scheme}://{path.rstrip('/')}")
 
     def __str__(self) -> str:
         return self._url
 
     def __repr__(self) -> str:
         return f"ObjectPath({self._url!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectPath) and self._url == other._url
-
-    def __hash__(self) -> int:
-        return hash(self._url)
-
-    def __lt__(self, other: "ObjectPath") -> bool:
-        return self._url < other._url
 
     def __truediv__(self, name: "str | PurePosixPath") -> "ObjectPath":
         return ObjectPath(f"{self._url}/{name}")
@@ -59,9 +171,9 @@ class ObjectPath:
 
     @property
     def parent(self) -> "ObjectPath":
-        """The folder; that of a bucket is the bucket."""
-        scheme, _, rest = self._url.partition("://")
-        return ObjectPath(f"{scheme}://{rest.rpartition('/')[0] or rest}")
+        """The folder of the object; the parent of a bucket is the bucket itself."""
+        scheme, _, path = self._url.partition("://")
+        return ObjectPath(f"{scheme}://{path.rpartition('/')[0] or path}")
 
     def with_name(self, name: str) -> "ObjectPath":
         """Another object of the same folder."""
@@ -72,11 +184,11 @@ class ObjectPath:
         return self.parent / f"{self.stem}{suffix}"
 
     def absolute(self) -> "ObjectPath":
-        """Itself."""
+        """Return the path itself."""
         return self
 
     def resolve(self) -> "ObjectPath":
-        """Itself."""
+        """Return the path itself."""
         return self
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
@@ -86,7 +198,7 @@ class ObjectPath:
         """Do nothing: a store has no folders."""
 
     def is_file(self) -> bool:
-        """Whether an object with this name exists."""
+        """Whether the object exists."""
         store, key = store_of(self._url)
         try:
             store.stat(key)
@@ -95,37 +207,37 @@ class ObjectPath:
         return True
 
     def is_dir(self) -> bool:
-        """Whether objects below this prefix exist."""
+        """Whether the folder exists: it contains objects."""
         store, key = store_of(self._url)
         return bool(store.names(key))
 
     def exists(self) -> bool:
-        """Whether an object with this name, or below it, exists."""
+        """Whether the object or the folder exists."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator["ObjectPath"]:
-        """The objects and folders directly in this one, sorted."""
+        """The objects and folders in this folder, sorted."""
         store, key = store_of(self._url)
         for name in sorted({name.partition("/")[0] for name in store.names(key)}):
             yield self / name
 
     def read_bytes(self) -> bytes:
-        """All bytes."""
+        """Read the object."""
         store, key = store_of(self._url)
         return store.read(key)
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """All of a text."""
+        """Read the object as text."""
         return self.read_bytes().decode(encoding)
 
     def open(self, mode: str = "rb") -> io.BufferedReader:
-        """A stream of the bytes; only ``"rb"``."""
+        """Open the object for reading; the mode must be ``"rb"``."""
         if mode != "rb":
             raise ValueError(f"mode {mode!r}: objects are only read by their path")
         return io.BufferedReader(self.ranged(), _STREAM_BYTES)
 
     def ranged(self) -> RangedFile:
-        """A file whose reads fetch only the requested bytes."""
+        """Open the object as a file that requests only the needed bytes."""
         store, key = store_of(self._url)
         return RangedFile(store, key, store.stat(key))
 
@@ -142,10 +254,8 @@ PathOrUrl: TypeAlias = str | Path | ObjectPath
 
 
 def location(path: PathOrUrl) -> Location:
-    """The path or URL as an object with the methods of a path.
+    """An object with the methods of a path, from a path or URL.
 
-    A read-only URL of another protocol stays a ``Path``: see ``storage``.
+    A read-only URL of another protocol becomes a ``Path``; ``formats.inputs`` reads it.
     """
-    if isinstance(path, ObjectPath):
-        return path
-    return ObjectPath(str(path)) if is_object_url(path) else Path(path)
+    return ObjectPath(str(path)) if is_object_url(path) else Path(str(path))

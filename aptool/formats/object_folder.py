@@ -1,8 +1,8 @@
-"""Folders on an object store: the files first, then the file that marks the folder as complete.
+"""Folders on an object store, uploaded file by file: the marker file, which commits the folder, comes last.
 
-A model is replaced in one step: files have names with a hash of their content, and one PUT of the
-configuration, which lists them under ``objects``, switches to the new model. Files of a collection keep their
-names for other programs; while a collection is replaced, it has no manifest.
+A model is replaced atomically: the names of its files contain a hash of the content, and one PUT of the
+configuration, which lists the names under ``objects``, switches to the new files. Files of a collection keep
+their names for other programs, so a collection has no manifest while it is replaced.
 """
 
 import hashlib
@@ -10,36 +10,36 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, error_with
-from aptool.formats.location import Location, ObjectPath
-from aptool.formats.stores import store_of
+from aptool.formats.location import Location, ObjectPath, store_of
 
-# The entry of the marking file with the names of the other files: {name: name on the store}.
+# The entry of the marker file with the names of the other files: {name: name on the store}.
 OBJECTS = "objects"
 
-_ADDRESSED = re.compile(r".+-[0-9a-f]{16}(\.\w+)?")
-
-
-def check_object_folder(folder: ObjectPath, mark: str) -> None:
-    """Raise unless a folder on a store is new or has the file ``mark``, so that it may be replaced."""
-    store, key = store_of(folder)
-    store.check_writable(key)
-    names = store.names(key)
-    if names and mark not in names:
-        raise InputError(folder, problem=f"no {mark} in it", expected="a folder to replace, or a new path")
+_CONTENT_NAME = re.compile(r".+-[0-9a-f]{16}(\.\w+)?")
 
 
 @contextmanager
-def published(folder: ObjectPath, mark: str, *, by_content: bool) -> Iterator[Path]:
-    """Yield a temporary local folder, which is uploaded if the block succeeds; the PUT of ``mark`` commits.
+def published(
+    folder: ObjectPath,
+    mark: str,
+    before_upload: Callable[[dict[str, Path]], None],
+    *,
+    by_content: bool,
+) -> Iterator[Path]:
+    """Yield a temporary local folder, which is uploaded if the block succeeds.
 
-    ``by_content`` names the other files by their content; ``mark`` is JSON then.
+    Args:
+        folder: the folder on the store.
+        mark: the marker file.
+        before_upload: called with the files, by relative name, that may replace files of the store.
+        by_content: name the other files by their content, and list the names in ``mark``, which is JSON.
     """
     with tempfile.TemporaryDirectory(prefix="aptool-") as name:
         temporary = Path(name)
@@ -51,35 +51,37 @@ def published(folder: ObjectPath, mark: str, *, by_content: bool) -> Iterator[Pa
         }
         store, key = store_of(folder)
         if not by_content:
+            before_upload({**files, mark: temporary / mark})
             store.delete([f"{key}/{mark}"])
             for relative, file in files.items():
                 store.upload(f"{key}/{relative}", file)
             store.upload(f"{key}/{mark}", temporary / mark)
             return
         before = _objects(folder / mark)
-        names = {relative: _addressed(relative, file) for relative, file in files.items()}
+        names = {relative: _content_name(relative, file) for relative, file in files.items()}
         existing = set(store.names(key))
         for relative, file in files.items():
             if names[relative] not in existing:
                 store.upload(f"{key}/{names[relative]}", file)
         document = read_json(temporary / mark)
         (temporary / mark).write_text(_dumped({**document, OBJECTS: names}), encoding="utf-8")
+        before_upload({mark: temporary / mark})
         store.upload(f"{key}/{mark}", temporary / mark)
         stale = set(before.values()) - set(names.values())
-        store.delete([f"{key}/{old}" for old in sorted(stale) if _ADDRESSED.fullmatch(old)])
+        store.delete([f"{key}/{old}" for old in sorted(stale) if _CONTENT_NAME.fullmatch(old)])
 
 
 def remove_published(folder: ObjectPath, mark: str) -> None:
-    """Remove the files that ``published`` wrote by content, ``mark`` first."""
+    """Remove a folder that was published with ``by_content``, ``mark`` first."""
     names = _objects(folder / mark).values()
     store, key = store_of(folder)
     store.delete([f"{key}/{mark}"])
-    store.delete([f"{key}/{name}" for name in names if _ADDRESSED.fullmatch(name)])
+    store.delete([f"{key}/{name}" for name in names if _CONTENT_NAME.fullmatch(name)])
 
 
 @contextmanager
 def fetched(folder: Location, mark: str, names: tuple[str, ...]) -> Iterator[Path]:
-    """Some files of a folder as a local folder: itself, or a temporary copy; missing files are left out."""
+    """Yield a local folder, or a temporary copy of files of a remote folder; missing files are skipped."""
     objects = _objects(folder / mark)
     if isinstance(folder, Path) and not objects:
         yield folder
@@ -89,12 +91,12 @@ def fetched(folder: Location, mark: str, names: tuple[str, ...]) -> Iterator[Pat
         try:
             _fetch(folder, mark, names, objects, temporary)
             yield temporary
-        except AptoolError as error:  # may name a temporary file
+        except AptoolError as error:  # may contain the path of the temporary folder
             raise error_with(error.exit_code, str(error).replace(created, str(folder))) from error
 
 
 def located(folder: Location, mark: str, name: str) -> Location:
-    """The location of a file of a folder; see ``published``."""
+    """The location of a file that may be named by its content."""
     return folder / _objects(folder / mark).get(name, name)
 
 
@@ -106,10 +108,10 @@ def _fetch(
     except FileNotFoundError:
         return
     if objects:
-        # The original document, so that its bytes do not depend on the storage.
-        plain = json.loads(document)
-        del plain[OBJECTS]
-        document = _dumped(plain).encode()
+        # The document has the same bytes as in a local folder.
+        entries = json.loads(document)
+        del entries[OBJECTS]
+        document = _dumped(entries).encode()
     (temporary / mark).write_bytes(document)
     for relative in names:
         if relative == mark:
@@ -117,31 +119,31 @@ def _fetch(
         target = temporary / relative
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            copy_to(folder / objects.get(relative, relative), target)
+            _download(folder / objects.get(relative, relative), target)
         except FileNotFoundError:
             target.unlink(missing_ok=True)
 
 
-def copy_to(source: Location, target: Path) -> None:
-    """Copy a file to this machine; raise FileNotFoundError if it is missing."""
+def _download(source: Location, target: Path) -> None:
+    """Download a file; raise FileNotFoundError if it is missing."""
     with source.open("rb") as opened, target.open("wb") as file:
         shutil.copyfileobj(opened, file, 8 << 20)
 
 
 @contextmanager
 def local_copy(path: Location) -> Iterator[Path]:
-    """A local file: itself, or a temporary copy."""
+    """Yield a local file, or a temporary copy of a remote file."""
     if isinstance(path, Path):
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="aptool-") as name:
         temporary = Path(name) / path.name
-        copy_to(path, temporary)
+        _download(path, temporary)
         yield temporary
 
 
 def _objects(mark: Location) -> dict[str, str]:
-    """The names of a folder's files on the store; empty if files have their own names."""
+    """The names on the store by file name; empty if the files are not named by their content."""
     try:
         document: Any = json.loads(mark.read_bytes())
         objects = document.get(OBJECTS, {})
@@ -149,11 +151,11 @@ def _objects(mark: Location) -> dict[str, str]:
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}
     if any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in names.values()):
-        raise InputError(mark, place=OBJECTS, value=names, expected="names of files in the same folder")
+        raise InputError(mark, position=OBJECTS, value=names, expected="names of files in the same folder")
     return names
 
 
-def _addressed(relative: str, file: Path) -> str:
+def _content_name(relative: str, file: Path) -> str:
     """The name of a file with a hash of its content: ``model-0123456789abcdef.safetensors``."""
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()[:16]

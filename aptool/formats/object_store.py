@@ -1,6 +1,6 @@
-"""Object stores: S3, Google Cloud Storage and Azure through ``obstore``, the extra ``cloud``.
+"""Object stores: S3, Google Cloud Storage and Azure, with the library ``obstore`` (the extra ``cloud``).
 
-The library retries failed requests with growing pauses. Remaining errors are raised as one line.
+obstore retries failed requests with exponential backoff. Its errors become one-line errors.
 """
 
 import errno
@@ -35,21 +35,24 @@ _REQUESTS = 16
 # Bytes per part of an upload: S3 allows 10,000 parts, so 160 GB per file.
 PART_BYTES = 16 << 20
 
-# Variables of machines and pods whose role has credentials without keys.
+# Characters of the name of a temporary file: up to four bytes each, of the 255 that disks allow.
+_LONGEST_NAME = 60
+
+# With any of these variables, the role of a machine or pod provides credentials.
 _ROLE_VARIABLES = (
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 
-# Variables with the credentials of each store, by the first letter of its protocol.
+# Variables with credentials, by the first letter of the URL.
 _VARIABLES = {
     "s": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "g": "GOOGLE_APPLICATION_CREDENTIALS",
     "a": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 
-# Patterns of the libraries' messages, the problem, and the expectation.
+# Pattern of a message of the store, and the problem and the expected value for an error.
 _ALLOWED = "credentials that may read and write it"
 _FAULTS = (
     (
@@ -76,25 +79,25 @@ class ObjectStore(Store):
     """The objects of one bucket."""
 
     def __init__(self, bucket: str) -> None:
-        """Open a bucket such as ``s3://bucket``, without a request."""
+        """Open a bucket such as ``s3://bucket``; no request is made."""
         self._bucket = bucket
         self._scheme = bucket.partition(":")[0].lower()
-        # Conditional PUTs compare generations on Google's store, ETags on the others.
+        # Conditional PUTs compare generations on Google Cloud Storage, and ETags on the other stores.
         self._compared: Literal["version", "e_tag"] = "version" if self._scheme == "gs" else "e_tag"
         if importlib.util.find_spec("obstore") is None:
             raise InputError(bucket, problem="obstore is not installed", expected=install_command("cloud"))
-        with self._one_line(""):
-            self._objects = _opened(bucket)
+        with self._one_line_errors(""):
+            self._objects = _open_bucket(bucket)
 
     @override
     def stat(self, key: str) -> Stat:
         import obstore
 
-        with self._one_line(key):
+        with self._one_line_errors(key):
             try:
                 metadata = obstore.head(self._objects, key)
             except FileNotFoundError:
-                # The response to HEAD has no text that distinguishes a missing bucket from a missing object.
+                # Unlike HEAD, GET distinguishes a missing bucket from a missing object.
                 metadata = obstore.get(self._objects, key).meta
             return _stat(metadata)
 
@@ -109,12 +112,12 @@ class ObjectStore(Store):
             options["range"] = (start, end)
         elif start:
             options["range"] = {"offset": start}
-        with self._one_line(key):
+        with self._one_line_errors(key):
             return bytes(obstore.get(self._objects, key, options=cast(Any, options)).bytes())
 
     @override
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """One request per range, some concurrently."""
+        """Send one request per range, several concurrently."""
 
         def read(item: tuple[int, Sequence[memoryview]]) -> bool:
             start, buffers = item
@@ -132,7 +135,7 @@ class ObjectStore(Store):
     def read_versioned(self, key: str) -> tuple[bytes, str]:
         import obstore
 
-        with self._one_line(key):
+        with self._one_line_errors(key):
             response = obstore.get(self._objects, key)
             return bytes(response.bytes()), str(response.meta[self._compared])
 
@@ -145,11 +148,11 @@ class ObjectStore(Store):
         return self._put(key, data, {self._compared: version})
 
     def _put(self, key: str, data: bytes, mode: Any) -> bool:
-        """One conditional PUT; a retry may meet the object of the first attempt, which counts as success."""
+        """Send a conditional PUT. It succeeds too if a lost first attempt has written the object."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
 
-        with self._one_line(key):
+        with self._one_line_errors(key):
             try:
                 obstore.put(self._objects, key, data, mode=mode, use_multipart=False)
             except (AlreadyExistsError, PreconditionError, NotFoundError) as error:
@@ -159,7 +162,6 @@ class ObjectStore(Store):
         return True
 
     def _holds(self, key: str, data: bytes) -> bool:
-        """Whether an object has these bytes, perhaps from a PUT whose response was lost."""
         try:
             return self.read(key) == data
         except FileNotFoundError:
@@ -168,18 +170,21 @@ class ObjectStore(Store):
     @override
     @contextmanager
     def writer(self, key: str) -> Iterator[IO[bytes]]:
-        """A multipart upload, whose completion is the commit."""
+        """Upload in parts; the object appears when the upload is completed."""
         import obstore
 
-        with self._one_line(key), obstore.open_writer(self._objects, key, buffer_size=PART_BYTES) as file:
-            # Not a file in all respects: only ``write`` is used.
-            yield cast(IO[bytes], _Writer(file))
+        with (
+            self._one_line_errors(key),
+            obstore.open_writer(self._objects, key, buffer_size=PART_BYTES) as file,
+        ):
+            yield cast(IO[bytes], _Writer(file))  # callers only write
 
     @override
     @contextmanager
     def scratch(self, key: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="aptool-") as folder:
-            temporary = Path(folder) / (key.rpartition("/")[2] or "file")
+            name = key.rpartition("/")[2][-_LONGEST_NAME:]
+            temporary = Path(folder) / (name or "file")
             temporary.touch()
             yield temporary
             self.upload(key, temporary)
@@ -188,7 +193,7 @@ class ObjectStore(Store):
     def upload(self, key: str, file: Path) -> None:
         import obstore
 
-        with self._one_line(key):
+        with self._one_line_errors(key):
             obstore.put(self._objects, key, file, chunk_size=PART_BYTES)
 
     @override
@@ -196,9 +201,9 @@ class ObjectStore(Store):
         import obstore
 
         prefix = folder.rstrip("/") + "/" if folder.strip("/") else ""
-        with self._one_line(folder):
+        with self._one_line_errors(folder):
             paths = [item["path"] for page in obstore.list(self._objects, prefix or None) for item in page]
-        # Other tools mark folders by an empty object ``folder/``, which the library lists as ``folder``.
+        # obstore lists the empty object ``folder/``, by which other tools mark folders, as ``folder``.
         return sorted(path.removeprefix(prefix) for path in paths if path.startswith(prefix))
 
     @override
@@ -208,34 +213,34 @@ class ObjectStore(Store):
         paths = list(keys)
         if not paths:
             return
-        with self._one_line(paths[0]):
+        with self._one_line_errors(paths[0]):
             try:
                 obstore.delete(self._objects, paths)
-            except FileNotFoundError:  # S3 ignores missing objects; other stores stop
+            except FileNotFoundError:  # the other stores, unlike S3, stop at a missing object
                 for path in paths:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._objects, path)
 
     @override
     def check_writable(self, key: str) -> None:
-        """Stores report missing permissions only at a PUT."""
+        """Check the name and the bucket; stores report missing permissions only at a PUT."""
         import obstore
 
         if not key or key.endswith("/"):
             raise InputError(f"{self._bucket}/{key}", problem="a folder", expected="the name of a file")
-        with self._one_line(key):
+        with self._one_line_errors(key):
             next(iter(obstore.list(self._objects, f"{key}/", chunk_size=1)), None)
 
     @contextmanager
-    def _one_line(self, key: str) -> Iterator[None]:
-        """Raise errors of the library as one line with the object; missing objects stay FileNotFoundError."""
+    def _one_line_errors(self, key: str) -> Iterator[None]:
+        """Raise errors of obstore as InputError, except FileNotFoundError for a missing object."""
         path = f"{self._bucket}/{key}"
         try:
             yield
         except (AptoolError, OSError) as error:
             if not isinstance(error, FileNotFoundError) or error.errno is not None:
                 raise
-            fault = self._fault(error)  # the library's error for a missing object has only a long message
+            fault = self._fault(error)  # obstore's error for a missing object has a long message
             if fault is not None:
                 raise InputError(path, problem=fault[0], expected=fault[1]) from error
             raise FileNotFoundError(errno.ENOENT, "file not found", path) from None
@@ -253,7 +258,7 @@ class ObjectStore(Store):
             raise InputError(path, problem=problem, expected=expected) from error
 
     def _fault(self, error: BaseException) -> tuple[str, str] | None:
-        """The problem and the expectation that a message of the library means."""
+        """The problem and the expected value for a message of the store."""
         text = str(error)
         for pattern, problem, expected in _FAULTS:
             if re.search(pattern, text):
@@ -267,7 +272,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class _Writer(io.RawIOBase):
-    """Adapts the library's writer, which takes only ``bytes``, to buffer views."""
+    """Adapter of obstore's writer, which accepts only ``bytes``, to any buffer."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -279,26 +284,26 @@ class _Writer(io.RawIOBase):
         return int(self._file.write(bytes(data)))
 
 
-def _opened(bucket: str) -> Any:
+def _open_bucket(bucket: str) -> Any:
     from obstore.store import from_url
 
-    more: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if bucket.startswith("s3"):
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         if endpoint:
-            more["endpoint"] = endpoint
+            options["endpoint"] = endpoint
         if endpoint.startswith("http://"):
-            more["client_options"] = {"allow_http": True}
-        more["credential_provider"] = _profile()
+            options["client_options"] = {"allow_http": True}
+        options["credential_provider"] = _profile()
     return from_url(
         bucket,
         retry_config={"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
-        **{name: value for name, value in more.items() if value is not None},
+        **{name: value for name, value in options.items() if value is not None},
     )
 
 
 def _profile() -> Callable[[], Any] | None:
-    """The credentials of ~/.aws, if the environment has none and ``boto3`` is installed."""
+    """The credentials of ``~/.aws``, if the environment has none and ``boto3`` is installed."""
     environment = os.environ
     if "AWS_ACCESS_KEY_ID" in environment or environment.get("AWS_SKIP_SIGNATURE", "").lower() == "true":
         return None
@@ -317,56 +322,5 @@ def _stat(meta: Any) -> Stat:
 
 
 def _reason(error: BaseException) -> str:
-    """The library's first line without its own prefix."""
+    """The first line of an error of obstore without its prefix."""
     return re.sub(r"^Generic \w+ error: ", "", first_line(error))
-
-
-class RangedFile(io.RawIOBase):
-    """A file of one version; reading raises if another replaces it."""
-
-    def __init__(self, store: Store, key: str, stat: Stat) -> None:
-        """Open without a request."""
-        self._store, self._key, self._stat = store, key, stat
-        self._position = 0
-
-    @property
-    def version(self) -> str:
-        """The version of the file."""
-        return self._stat.version
-
-    @override
-    def readable(self) -> bool:
-        return True
-
-    @override
-    def seekable(self) -> bool:
-        return True
-
-    @override
-    def tell(self) -> int:
-        return self._position
-
-    @override
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._stat.size}[whence]
-        self._position = max(0, start + offset)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, partly at the end of the file."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    @override
-    def read(self, size: int | None = -1) -> bytes:
-        end = self._stat.size if size is None or size < 0 else min(self._position + size, self._stat.size)
-        if end <= self._position:
-            return b""
-        data = self._store.read(self._key, self._position, end, self._stat.version)
-        self._position += len(data)
-        return data
-
-    @override
-    def readall(self) -> bytes:
-        return self.read()

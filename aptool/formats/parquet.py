@@ -1,4 +1,8 @@
-"""Parquet files, local or at a URL, and their footers; an error names the file and the row group."""
+"""Parquet files: reading with size limits, footers, and vectorized checks of columns.
+
+Errors name the file and the row group or row. The footer is parsed here as well: Arrow does not expose the
+size of decoded texts, and aborts the process if it reads damaged metadata of a column.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -6,20 +10,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from aptool.errors import InputError, first_line
-from aptool.formats import storage
+from aptool.formats.inputs import MOST_TIMES, open_native
 from aptool.formats.location import PathOrUrl
-from aptool.formats.unpacking import MOST_TIMES
+from aptool.formats.schemas import arrow_schema
 
 T = TypeVar("T")
 
-# A row group that unpacks to more than this, and to more than MOST_TIMES its size, is refused.
+# A row group is refused if it unpacks to more than this and to more than MOST_TIMES its size.
 MOST_BYTES = 256 << 20
 
-# Types of Thrift's compact protocol, and the deepest nesting that is read.
+# Types of Thrift's compact protocol, and the maximum nesting.
 _BINARY, _LIST, _SET, _STRUCT = 8, 9, 10, 12
 _DEEPEST = 32
 
@@ -29,7 +35,7 @@ class RowGroup(NamedTuple):
 
     values: dict[tuple[str, ...], int]  # number of values of each column, by its path
     packed: int  # bytes of all columns in the file
-    unpacked: int  # bytes of all columns in memory; the footer may count a repeated text once
+    unpacked: int  # bytes of all columns in memory; some writers count a repeated text once
 
 
 class _Footer(NamedTuple):
@@ -37,7 +43,7 @@ class _Footer(NamedTuple):
     groups: list[RowGroup]
 
 
-# LRU cache of footers: each row group is a unit of work, which opens its file again.
+# LRU cache of footers, because each unit of work opens the file of its row group again.
 _footers: OrderedDict[tuple[str, str], _Footer] = OrderedDict()
 _MOST_FOOTERS = 8
 
@@ -46,10 +52,10 @@ class ParquetReader:
     """An open Parquet file."""
 
     def __init__(self, path: PathOrUrl, file: pa.NativeFile, version: str | None = None) -> None:
-        """Read the footer, unless it is cached for this ``version``; ``path`` is for messages."""
+        """Read the footer, unless it is cached for this ``version``; errors name ``path``."""
         self._path = str(path)
         self._source = file
-        self._threads = not isinstance(file, pa.PythonFile)  # see storage.open_native
+        self._threads = not isinstance(file, pa.PythonFile)  # see inputs.open_native
         self._cache_key = None if version is None else (self._path, version)
         footer = None if self._cache_key is None else _footers.get(self._cache_key)
         metadata = None if footer is None else footer.metadata
@@ -63,17 +69,17 @@ class ParquetReader:
         self.metadata: pq.FileMetaData = self._file.metadata
 
     def read(self, columns: list[str]) -> pa.Table:
-        """Some columns of all rows; raises if they unpack to far more than text does."""
+        """Read columns; raise if they unpack to far more than text does."""
         for group in range(self.metadata.num_row_groups):
             self._check_size(group)
         return self._checked("file", lambda: self._file.read(columns, use_threads=self._threads))
 
     def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
-        """Some columns of a row group; raises if they unpack to far more than text does."""
+        """Read columns of a row group; raise if they unpack to far more than text does."""
         self._check_size(group)
-        place = f"row group {group}"
+        position = f"row group {group}"
         return self._checked(
-            place, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
+            position, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
         )
 
     def candidate_counts(self) -> list[int]:
@@ -81,18 +87,18 @@ class ParquetReader:
         return self._checked(None, lambda: candidate_counts(self._row_groups()))
 
     def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
-        """Some columns of all rows as plain values, one row group in memory at a time."""
+        """Iterate over the rows as dictionaries, with one row group in memory."""
         for group in range(self.metadata.num_row_groups):
             table = self.read_row_group(group, columns)
             yield from self._checked(f"row group {group}", table.to_pylist)
 
     def _check_size(self, group: int) -> None:
-        """Raise if, by the footer, a row group unpacks to far more than text does."""
+        """Raise if a row group unpacks to far more than text does, according to the footer."""
         size = self._checked(None, lambda: self._row_groups()[group])
         if size.unpacked > MOST_BYTES and size.unpacked > MOST_TIMES * size.packed:
             problem = f"unpacks to {size.unpacked:,} bytes, more than {MOST_TIMES} times its size"
             expected = f"texts, or row groups of at most {MOST_BYTES >> 20} MiB unpacked"
-            raise InputError(self._path, place=f"row group {group}", problem=problem, expected=expected)
+            raise InputError(self._path, position=f"row group {group}", problem=problem, expected=expected)
 
     def _row_groups(self) -> list[RowGroup]:
         if self._groups is None:
@@ -103,36 +109,38 @@ class ParquetReader:
                     _footers.popitem(last=False)
         return self._groups
 
-    def _checked(self, place: str | None, read: Callable[[], T]) -> T:
+    def _checked(self, position: str | None, read: Callable[[], T]) -> T:
         try:
             return read()
-        except InputError:  # the file was replaced, or a store refuses it
+        except InputError:
             raise
-        except Exception as error:  # whatever Arrow can raise on damaged bytes
+        except Exception as error:  # Arrow raises various types on damaged bytes
             expected = "a readable Parquet file"
-            raise InputError(self._path, place=place, problem=first_line(error), expected=expected) from error
+            raise InputError(
+                self._path, position=position, problem=first_line(error), expected=expected
+            ) from error
 
 
 def _names(field: pa.Field) -> list[str]:
-    """The names of a column and its nested columns; raises for a name that is not UTF-8."""
+    """The names of a column and its nested columns; raise if a name is not UTF-8."""
     kind = field.type
     return [field.name, *(name for i in range(kind.num_fields) for name in _names(kind.field(i)))]
 
 
 @contextmanager
 def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[ParquetReader]:
-    """Open a Parquet file, at an expected version; see ``storage.open_native``."""
-    with storage.open_native(path, version) as file:
+    """Open a Parquet file; see ``inputs.open_native``."""
+    with open_native(path, version) as file:
         yield ParquetReader(path, file, version)
 
 
 def parquet_writer(path: PathOrUrl, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer of Parquet files with page checksums, by which readers find a changed bit."""
+    """A writer of Parquet files with page checksums, which detect a flipped bit."""
     return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
 
 
 class _ThriftReader:
-    """Reads values of Thrift's compact protocol."""
+    """Parser of Thrift's compact protocol, in which Parquet footers are written."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -154,7 +162,7 @@ class _ThriftReader:
                 raise ValueError("a number of more than 64 bits")
 
     def value(self, kind: int, depth: int = 0) -> Any:
-        """A value: a struct is a dictionary by field number."""
+        """Parse a value of a type; a struct becomes a dictionary by field number."""
         if depth > _DEEPEST:
             raise ValueError("nested too deeply")
         if kind in (4, 5, 6):
@@ -196,7 +204,7 @@ class _ThriftReader:
 
 
 def read_footer(file: Any) -> bytes:
-    """The footer of an open Parquet file."""
+    """Read the footer of an open Parquet file."""
     size = file.size()
     file.seek(max(0, size - 8))
     length = int.from_bytes(file.read(4), "little")
@@ -205,7 +213,7 @@ def read_footer(file: Any) -> bytes:
 
 
 def row_groups(footer: bytes) -> list[RowGroup]:
-    """The row groups of a footer; raises ValueError for other bytes and encrypted metadata."""
+    """Parse the row groups of a footer; raise ValueError if it is damaged or encrypted."""
     try:
         return [
             _row_group([column[3] for column in group[1]])
@@ -217,7 +225,7 @@ def row_groups(footer: bytes) -> list[RowGroup]:
 
 def _row_group(columns: list[dict[int, Any]]) -> RowGroup:
     values = {tuple(part.decode("utf-8") for part in column[3]): int(column[5]) for column in columns}
-    decoded = [column.get(16, {}).get(1, 0) for column in columns]  # bytes of text, if the writer counts them
+    decoded = [column.get(16, {}).get(1, 0) for column in columns]  # decoded texts, if the writer counts them
     unpacked = sum(max(column[6], text) for column, text in zip(columns, decoded, strict=True))
     return RowGroup(values, sum(column[7] for column in columns), unpacked)
 
@@ -225,7 +233,7 @@ def _row_group(columns: list[dict[int, Any]]) -> RowGroup:
 def candidate_counts(groups: list[RowGroup]) -> list[int]:
     """The number of candidates in each row group of a pools file.
 
-    No pool is empty, so the column of candidate ids has a value per candidate.
+    It is the number of candidate ids, since no pool is empty.
     """
     return [_candidates(group.values) for group in groups]
 
@@ -236,3 +244,96 @@ def _candidates(columns: dict[tuple[str, ...], int]) -> int:
         if len(path) == 4 and path[0] == "candidates" and path[-1] == "answer_id":
             return count
     raise ValueError("no column candidates.answer_id in the metadata of a row group")
+
+
+def check_columns(path: PathOrUrl, schema: pa.Schema, name: str) -> None:
+    """Raise if a column of the JSON Schema ``name`` is missing, or has another type."""
+    for field in arrow_schema(name):
+        index = schema.get_field_index(field.name)
+        if index < 0:
+            columns = ", ".join(schema.names) or "no column"
+            raise InputError(path, value=columns, expected=f"a column {field.name!r} of type {field.type}")
+        kind = schema.field(index).type
+        if not is_type(kind, field.type):
+            raise InputError(path, column=field.name, value=str(kind), expected=f"type {field.type}")
+
+
+def is_type(kind: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether ``kind`` is ``expected``, or a large or dictionary-encoded variant of it."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string(expected):
+        return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if pa.types.is_list(expected):
+        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        return is_list and is_type(kind.value_type, expected.value_type)
+    if pa.types.is_struct(expected):
+        if not pa.types.is_struct(kind):
+            return False
+        indices = [(field, kind.get_field_index(field.name)) for field in expected]
+        return all(index >= 0 and is_type(kind.field(index).type, field.type) for field, index in indices)
+    return bool(kind == expected)
+
+
+def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Convert strings of any type to one array with 64-bit offsets."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # no chunk, or too large for one array
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array.cast(pa.large_string())
+
+
+class Column(NamedTuple):
+    """A column of strings, and its location for errors."""
+
+    path: PathOrUrl
+    name: str
+    values: pa.Array
+    row: str = "row"  # description of a row in errors
+    rows: np.ndarray | None = None  # (values,) the row of each value, if rows have several values
+
+    def check(self) -> None:
+        """Raise if a value is null or not UTF-8."""
+        self.check_nulls()
+        self.check_text()
+
+    def check_nulls(self) -> None:
+        """Raise if a value is null."""
+        if self.values.null_count:
+            index = int(np.argmax(self.values.is_null().to_numpy(zero_copy_only=False)))
+            raise self.error(index, "a value")
+
+    def check_text(self) -> None:
+        """Raise if a value is not UTF-8, which Parquet does not guarantee."""
+        try:
+            self.values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            binary = self.values.cast(pa.large_binary())
+            for index, value in enumerate(binary):
+                try:
+                    (value.as_py() or b"").decode("utf-8")
+                except UnicodeDecodeError:
+                    raise self._replace(values=binary).error(index, "text in UTF-8") from error
+            raise
+
+    def check_ids(self, pattern: str, expected: str) -> None:
+        """Raise if an id does not match a pattern of ``formats.ids``."""
+        is_legal = pc.match_substring_regex(self.values, pattern).to_numpy(zero_copy_only=False)
+        if not is_legal.all():
+            raise self.error(int(np.argmin(is_legal)), expected)
+
+    def check_distinct(self, expected: str) -> None:
+        """Raise if a value is repeated, or repeated in its row if rows have several values."""
+        keys = self.values.dictionary_encode().indices.to_numpy().astype(np.int64)
+        if self.rows is not None:
+            keys += self.rows * (int(keys.max(initial=0)) + 1)
+        order = np.argsort(keys, kind="stable")
+        repeated = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+        if len(repeated):
+            raise self.error(int(order[repeated + 1].min()), expected)
+
+    def error(self, index: int, expected: str) -> InputError:
+        """The error for the value at an index."""
+        position = f"{self.row} {index if self.rows is None else int(self.rows[index])}"
+        value = self.values[index].as_py()
+        return InputError(self.path, position=position, column=self.name, value=value, expected=expected)

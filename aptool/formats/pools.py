@@ -1,7 +1,6 @@
-"""Pools of candidate answers in Parquet: one row is one question with its pool.
+"""Pools of candidate answers in Parquet files, with one row per question.
 
-A unit of work reads one row group. Its data stay in columns, so reading has no Python loop over rows or
-candidates.
+A unit of work is one row group. Its data stay in Arrow columns, without a Python loop over candidates.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +14,14 @@ import pyarrow.compute as pc
 
 from aptool.errors import InputError
 from aptool.formats import ids
-from aptool.formats.columns import Column, check_columns, is_type, strings
+from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.parquet import open_parquet, parquet_writer
+from aptool.formats.parquet import Column, check_columns, is_type, open_parquet, parquet_writer, strings
 from aptool.formats.schemas import arrow_schema, load_schema
-from aptool.formats.storage import stat
 
 ANSWERS = "answers.parquet"
 
-# Limits of a row group: a few megabytes of text, or pairs that take about a second to score.
+# Maximum size of a row group: some megabytes of text, or about a second of scoring.
 ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_CANDIDATES = 1 << 18
 
@@ -33,11 +31,11 @@ class Unit(NamedTuple):
 
     path: str
     row_group: int  # from 0
-    version: str | None = None  # of the file when the unit was listed; reading another raises. None is any.
+    version: str | None = None  # expected version of the file; None for any
 
 
 class Answers(NamedTuple):
-    """Answers shared by the pools of a collection (the columns of ``answers.parquet``)."""
+    """The shared answers of a collection: the columns of ``answers.parquet``."""
 
     path: str
     answer_ids: pa.Array
@@ -45,7 +43,7 @@ class Answers(NamedTuple):
 
 
 class PoolRecord(NamedTuple):
-    """One row of a pools file, from an importer."""
+    """A row of a pools file, to write."""
 
     question_id: str
     question: str
@@ -55,10 +53,10 @@ class PoolRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolBatch:
-    """The pools of one row group, in columns; every distinct answer text is stored once.
+    """The pools of one row group, in columns; each distinct answer text is stored once.
 
     Pair ``i`` is question ``pair_question[i]`` with answer ``answer_ids[i]``, whose text is
-    ``answers[pair_answer[i]]``; pairs of a pool are adjacent, in file order.
+    ``answers[pair_answer[i]]``. The pairs of a pool are adjacent, in file order.
     """
 
     question_ids: pa.Array  # (n,)
@@ -67,8 +65,8 @@ class PoolBatch:
     answer_ids: pa.Array  # (pairs,)
     answers: pa.Array  # (distinct,) texts
     pair_answer: np.ndarray  # (pairs,) int64, into answers
-    shared: Answers | None  # the shared answers that texts were looked up in
-    shared_rows: np.ndarray  # (distinct,) int64, into shared; -1 for a text of the pools file
+    shared: Answers | None  # the shared answers, if they were read
+    shared_rows: np.ndarray  # (distinct,) int64, row in shared; -1 for a text of the pools file
 
     @cached_property
     def pair_question(self) -> np.ndarray:
@@ -76,7 +74,7 @@ class PoolBatch:
         return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
 
     def select(self, rows: np.ndarray) -> "PoolBatch":
-        """Some of the pools, by ascending (n,) rows, with only the texts of their pairs."""
+        """Select pools by their row numbers (ascending), with only the texts of their pairs."""
         chosen = np.flatnonzero(np.isin(self.pair_question, rows))
         present, pair_answer = np.unique(self.pair_answer[chosen], return_inverse=True)
         return PoolBatch(
@@ -92,14 +90,14 @@ class PoolBatch:
 
 
 def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
-    """All non-empty row groups of pools files; validates the schema of each file."""
+    """List the non-empty row groups of pools files, after a check of each schema."""
     units = []
     path: PathOrUrl = ""
     for path in paths:
         version = stat(path).version
         with open_parquet(path, version) as reader:
             check_columns(path, reader.schema, "pools")
-            reader.candidate_counts()  # scoring relies on them
+            reader.candidate_counts()  # raises if scoring could not count pairs
             sizes = [
                 reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)
             ]
@@ -110,7 +108,7 @@ def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
 
 
 def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
-    """Read an ``answers.parquet``, at an expected version; None is any."""
+    """Read an answers file, such as ``answers.parquet``; a ``version`` of None is any version."""
     with open_parquet(path, version) as reader:
         check_columns(path, reader.schema, "answers")
         table = reader.read(["answer_id", "text"])
@@ -124,15 +122,15 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
 
 
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
-    """Read one row group and check everything that scoring relies on.
+    """Read and validate a row group.
 
     Args:
         unit: the row group.
-        answers: the texts of candidates whose text is null; None is ``answers.parquet`` beside the file.
+        answers: the texts of candidates whose text is null; None for ``answers.parquet`` in the same folder.
 
     Raises:
-        InputError: with file, row group, row (from 0), column and value: a null or illegal id, a null
-            question, an empty pool, an answer repeated in a pool, or a candidate without a text.
+        InputError: a null or illegal id, a null question, an empty pool, a repeated answer in a pool, or a
+            candidate without a text. The message names row group, row (from 0), column and value.
     """
     path = unit.path
     row = f"row group {unit.row_group}: row"
@@ -149,7 +147,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     candidates.check_nulls()
     sizes = pc.list_value_length(candidates.values).to_numpy(zero_copy_only=False)
     if len(sizes) and sizes.min() < load_schema("pools")["properties"]["candidates"]["minItems"]:
-        raise candidates.fault(int(np.argmin(sizes)), "a pool of at least one candidate")
+        raise candidates.error(int(np.argmin(sizes)), "a pool of at least one candidate")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     pools = np.repeat(np.arange(len(sizes)), sizes)
     flat = candidates.values.flatten()
@@ -161,7 +159,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     if text_ids is not None:
         Column(path, "candidates.text_id", text_ids, row, pools).check_text()
     answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
-    answer_ids.check_distinct_in_rows("each answer once in a pool")
+    answer_ids.check_distinct("each answer once in a pool")
     if answers is None and texts.values.null_count and (beside := answers_beside(path)) is not None:
         answers = _cached_answers(str(beside), stat(beside).version)
     distinct, rows, pair_answer = _resolve_texts(answer_ids, texts, text_ids, answers)
@@ -172,7 +170,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
 
 
 def answers_beside(pools: PathOrUrl) -> Location | None:
-    """The shared answers of the collection of a pools file, if any."""
+    """The answers file in the folder of a pools file, if it exists."""
     path = location(pools).parent / ANSWERS
     return path if path.is_file() else None
 
@@ -183,7 +181,7 @@ def _cached_answers(path: str, version: str | None) -> Answers:
 
 
 def pool_sizes(units: Sequence[Unit]) -> Iterator[dict[str, int]]:
-    """Question id -> number of candidates, for each unit of one file; texts are not read."""
+    """Number of candidates by question id, for each unit of one file, without reading texts."""
     with open_parquet(units[0].path, units[0].version) as reader:
         for unit in units:
             columns = ["question_id", "candidates.list.element.answer_id"]
@@ -193,9 +191,9 @@ def pool_sizes(units: Sequence[Unit]) -> Iterator[dict[str, int]]:
 
 
 class PoolsWriter:
-    """Context manager that writes pools row by row into row groups of a bounded size.
+    """Context manager that writes pools one by one, in row groups of bounded size.
 
-    Memory holds one row group. The file is complete only after the block; write to a temporary name.
+    One row group is buffered. The file is not written atomically.
     """
 
     def __init__(self, path: PathOrUrl) -> None:
@@ -235,7 +233,7 @@ class PoolsWriter:
 
 
 def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
-    """Write ``(answer id, text)`` pairs as an answers file, not atomically."""
+    """Write ``(answer id, text)`` pairs to an answers file, not atomically."""
     schema = arrow_schema("answers")
     with parquet_writer(path, schema) as writer:
         for ids, texts in _batched(answers, ROW_GROUP_CANDIDATES):
@@ -255,7 +253,7 @@ def _batched(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[tuple[list
 
 
 def _text_ids(path: PathOrUrl, candidates: pa.StructArray) -> pa.Array | None:
-    """The optional column ``text_id``; None if it is missing or null for all candidates."""
+    """The optional column ``text_id``; None if it is missing or all null."""
     index = candidates.type.get_field_index("text_id")
     if index < 0 or candidates.field(index).null_count == len(candidates):
         return None
@@ -268,29 +266,29 @@ def _text_ids(path: PathOrUrl, candidates: pa.StructArray) -> pa.Array | None:
 def _resolve_texts(
     answer_ids: Column, texts: Column, text_ids: pa.Array | None, answers: Answers | None
 ) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """The distinct texts, the rows of the shared ones, and the text of each candidate.
+    """The distinct texts, their rows in the shared answers, and the index of each candidate's text.
 
     Texts are in the order of their first candidate; if all are shared, in the order of the answers file.
     """
     references = answer_ids.values if text_ids is None else pc.coalesce(text_ids, answer_ids.values)
-    shared = texts.values.is_null().to_numpy(zero_copy_only=False)
-    pair_answer = np.zeros(len(shared), dtype=np.int64)
-    unshared = texts.values.filter(pa.array(~shared)).dictionary_encode()
-    pair_answer[~shared] = unshared.indices.to_numpy()
+    is_shared = texts.values.is_null().to_numpy(zero_copy_only=False)
+    pair_answer = np.zeros(len(is_shared), dtype=np.int64)
+    unshared = texts.values.filter(pa.array(~is_shared)).dictionary_encode()
+    pair_answer[~is_shared] = unshared.indices.to_numpy()
     no_rows = np.full(len(unshared.dictionary), -1, dtype=np.int64)
-    if not shared.any():
+    if not is_shared.any():
         return unshared.dictionary, no_rows, pair_answer
     if answers is None:
-        index = int(np.argmax(shared))
-        raise texts.fault(index, f"a text, or an answers file with {references[index].as_py()!r}")
-    rows = pc.index_in(references.filter(pa.array(shared)), value_set=answers.answer_ids)
+        index = int(np.argmax(is_shared))
+        raise texts.error(index, f"a text, or an answers file with {references[index].as_py()!r}")
+    rows = pc.index_in(references.filter(pa.array(is_shared)), value_set=answers.answer_ids)
     if rows.null_count:
-        index = int(np.flatnonzero(shared)[np.argmax(rows.is_null().to_numpy(zero_copy_only=False))])
+        index = int(np.flatnonzero(is_shared)[np.argmax(rows.is_null().to_numpy(zero_copy_only=False))])
         has_text_id = text_ids is not None and text_ids[index].is_valid
         name = "candidates.text_id" if has_text_id else "candidates.answer_id"
-        raise answer_ids._replace(name=name, values=references).fault(index, f"an answer of {answers.path}")
+        raise answer_ids._replace(name=name, values=references).error(index, f"an answer of {answers.path}")
     distinct_rows, codes = np.unique(rows.to_numpy(), return_inverse=True)
-    pair_answer[shared] = codes + len(unshared.dictionary)
+    pair_answer[is_shared] = codes + len(unshared.dictionary)
     distinct = pa.concat_arrays([unshared.dictionary, answers.texts.take(pa.array(distinct_rows))])
     all_rows = np.concatenate([no_rows, distinct_rows])
     if not len(no_rows):

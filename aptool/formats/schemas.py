@@ -1,6 +1,6 @@
-"""The JSON Schemas of all files that aptool reads or writes, and the Arrow types derived from them.
+"""The JSON Schemas of aptool's files, and Arrow schemas derived from them.
 
-They are resources of the package; in a checkout ``aptool/schemas`` is a link to the top-level ``schemas``.
+They are resources of the package; in a checkout ``aptool/schemas`` links to the folder ``schemas``.
 """
 
 import json
@@ -17,7 +17,7 @@ Schema = dict[str, Any]
 
 @cache
 def load_schema(name: str) -> Schema:
-    """The schema ``NAME.schema.json``."""
+    """Load the schema ``NAME.schema.json``."""
     file = resources.files("aptool") / "schemas" / f"{name}.schema.json"
     schema: Schema = json.loads(file.read_text(encoding="utf-8"))
     return schema
@@ -25,7 +25,7 @@ def load_schema(name: str) -> Schema:
 
 @cache
 def arrow_schema(name: str, *, optional: bool = False) -> pa.Schema:
-    """The Arrow schema of rows that ``NAME.schema.json`` describes; ``optional`` adds optional columns."""
+    """The Arrow schema of the rows of ``NAME.schema.json``, with or without its optional columns."""
     return pa.schema(_fields(load_schema(name), optional))
 
 
@@ -36,16 +36,16 @@ def check_document(name: str, document: object, path: object) -> None:
     error = jsonschema.exceptions.best_match(_validator(name).iter_errors(document))
     if error is None:
         return
-    place = "/".join(str(part) for part in error.absolute_path) or "top level"
+    position = "/".join(str(part) for part in error.absolute_path) or "top level"
     if error.validator == "required":
         missing = [key for key in error.validator_value if key not in error.instance]
-        raise InputError(path, place=place, expected=f"the entry {missing[0]!r}")
+        raise InputError(path, position=position, expected=f"the entry {missing[0]!r}")
     if error.validator == "additionalProperties" and isinstance(error.instance, dict):
         allowed = sorted(error.schema.get("properties", {}))
         extra = sorted(set(error.instance) - set(allowed))
-        raise InputError(path, place=place, value=extra[0], expected=f"one of {', '.join(allowed)}")
+        raise InputError(path, position=position, value=extra[0], expected=f"one of {', '.join(allowed)}")
     expected = f"{error.validator} {json.dumps(error.validator_value)}"
-    raise InputError(path, place=place, value=error.instance, expected=expected)
+    raise InputError(path, position=position, value=error.instance, expected=expected)
 
 
 @cache
@@ -53,7 +53,7 @@ def _validator(name: str) -> Any:
     import jsonschema
 
     kind = jsonschema.Draft202012Validator
-    # By the standard 16.0 is an integer, which the readers of these documents refuse.
+    # In JSON Schema 16.0 is an integer, but readers of these documents expect an int.
     types = kind.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
     return jsonschema.validators.extend(kind, type_checker=types)(load_schema(name))
 

@@ -1,7 +1,7 @@
-"""Texts of several pools, stored once in ``answers.parquet``.
+"""Deduplication of texts: a text of several pools is stored once, in ``answers.parquet``.
 
 A shared text has the id of its first candidate. The other candidates keep their ids and refer to the text by
-``text_id``, so run files and qrels do not depend on how texts are stored.
+``text_id``, so run files and qrels do not depend on the storage of texts.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _COLUMNS = ["question_id", "question", "candidates"]
 
 
 class SharedTexts:
-    """Finds the texts that several pools have, and moves them; memory holds a hash per distinct text."""
+    """Finds and moves the texts of several pools; holds a hash per distinct text in memory."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
@@ -29,18 +29,18 @@ class SharedTexts:
         self._used_ids: set[str] = set()
 
     def count(self, texts: Iterable[str]) -> None:
-        """Count the texts of one pool."""
+        """Count the texts of a pool."""
         hashes = {text_hash(text) for text in texts}
         self._shared |= hashes & self._seen
         self._seen |= hashes
 
     def move(self, pools: Iterable[Path], answers: Path) -> None:
-        """Move the shared texts of all counted pools to ``answers``; unaffected files stay unchanged."""
+        """Move shared texts to ``answers``, and rewrite the pools files that have any."""
         if self._shared:
             write_answers(answers, (pair for path in pools for pair in self._move(path)))
 
     def _move(self, path: Path) -> Iterator[tuple[str, str]]:
-        """Rewrite a file; yield the new ids and texts of the answers file."""
+        """Rewrite a pools file; yield the ids and texts to add to the answers file."""
         rewritten = path.with_name(f"{path.name}.shared")
         any_moved = False
         with open_parquet(path) as reader, _TableWriter(rewritten) as writer:
@@ -53,7 +53,7 @@ class SharedTexts:
         rewritten.replace(path) if any_moved else rewritten.unlink()
 
     def _candidates(self, pools: pa.ListArray) -> tuple[pa.ListArray, bool, list[tuple[str, str]]]:
-        """Pools with references to shared texts, whether there are any, and the new ids and texts."""
+        """Replace shared texts by references; return the pools, whether any changed, and the new answers."""
         flat = pools.flatten()
         answer_ids, texts = flat.field("answer_id"), flat.field("text").dictionary_encode()
         codes = texts.indices.to_numpy()
@@ -82,7 +82,7 @@ class SharedTexts:
         return shared, pc.any(moved).as_py(), new
 
     def _unique_id(self, answer_id: str) -> str:
-        """The id, with a number if another text has it: ids may be local to a question."""
+        """Add a number to an id of another text, since ids may be local to a question."""
         text_id, number = answer_id, 2
         while text_id in self._used_ids:
             text_id, number = f"{answer_id}-{number}", number + 1
@@ -91,12 +91,12 @@ class SharedTexts:
 
 
 def text_hash(text: str) -> bytes:
-    """128 bits of BLAKE2b of a text."""
+    """128-bit BLAKE2b hash of a text."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class _TableWriter:
-    """Context manager that writes tables of pools, joined to row groups of the usual size."""
+    """Context manager that writes tables of pools, and joins small ones to row groups of the usual size."""
 
     def __init__(self, path: Path) -> None:
         self.schema = arrow_schema("pools", optional=True)
@@ -113,7 +113,7 @@ class _TableWriter:
         self._writer.close()
 
     def write(self, table: pa.Table) -> None:
-        """Add the pools of a table, which fit into one row group."""
+        """Add a table of at most one row group."""
         flat = table["candidates"].chunk(0).flatten()
         size = 16 * len(flat) + (pc.sum(pc.binary_length(flat.field("text"))).as_py() or 0)
         if self._bytes + size > ROW_GROUP_BYTES or self._candidates + len(flat) > ROW_GROUP_CANDIDATES:

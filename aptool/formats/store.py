@@ -1,8 +1,7 @@
-"""Storage by name: the interface of disks and object stores.
+"""The common interface of local disks and object stores.
 
-A disk replaces names atomically by a rename. An object store has neither renames nor folders, but a PUT is
-atomic and may be conditional: only if nothing exists (create) or only over a known version (swap). The
-methods below are what both can do.
+A disk replaces a file atomically by a rename. An object store has neither renames nor folders, but a PUT is
+atomic and can require that no object exists (create), or that the object has a known version (swap).
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ from aptool.errors import InputError
 
 
 class Stat(NamedTuple):
-    """Size in bytes, and a version that changes with the file: an ETag, or on a disk size and time."""
+    """Size in bytes, and a version: the ETag of an object, or the size and time of a local file."""
 
     size: int
     version: str
@@ -31,7 +30,7 @@ class ReplacedError(InputError):
 
 
 class Store(ABC):
-    """Files by key: the absolute path on a disk, the name of an object in its bucket.
+    """A key-value store of files. A key is an absolute path, or the name of an object in its bucket.
 
     Methods raise ``FileNotFoundError`` for a missing file, and ``InputError`` or ``OSError`` if the store
     cannot be used.
@@ -43,51 +42,51 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
-        """The bytes from ``start`` to ``end``.
+        """Read the bytes from ``start`` to ``end``.
 
         Raises:
-            ReplacedError: the file no longer has this ``version``.
+            ReplacedError: the file has another version than ``version``.
         """
 
     @abstractmethod
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """Fill the buffers of each range, from its first byte on; return whether the file has all bytes."""
+        """Fill the buffers of each range, given its first byte; return whether the file has all bytes."""
 
     @abstractmethod
     def read_versioned(self, key: str) -> tuple[bytes, str]:
-        """All bytes, and their version for ``swap``."""
+        """Read the file; return its bytes and their version for ``swap``."""
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
-        """Write a file atomically if none exists; False if another exists.
+        """Create a file atomically; return False if it exists with other bytes.
 
-        A file with the same bytes may be that of a retried request, and counts as written.
+        An object with the same bytes counts as created, since a request may be retried.
         """
 
     @abstractmethod
     def swap(self, key: str, data: bytes, version: str) -> bool:
-        """Replace a file that still has this version; False otherwise."""
+        """Replace a file if it has this version; return whether it had."""
 
     @abstractmethod
     def writer(self, key: str) -> AbstractContextManager[IO[bytes]]:
-        """A stream into a file that appears, complete, when the block succeeds."""
+        """Open a stream, whose content appears under the key when the block succeeds."""
 
     @abstractmethod
     def scratch(self, key: str) -> AbstractContextManager[Path]:
-        """A temporary local file, whose content appears under the key when the block succeeds."""
+        """Create a temporary local file, whose content appears under the key when the block succeeds."""
 
     @abstractmethod
     def upload(self, key: str, file: Path) -> None:
-        """Copy a local file; it appears complete."""
+        """Copy a local file atomically."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """The relative keys of all files below a folder, sorted; empty without such a folder."""
+        """List the keys of all files below a folder, relative to it and sorted."""
 
     @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove files; missing files are no error."""
+        """Delete files; missing files are ignored."""
 
     @abstractmethod
     def check_writable(self, key: str) -> None:
-        """Raise, before any work, if a file cannot be written."""
+        """Raise if the file cannot be written."""

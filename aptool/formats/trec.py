@@ -1,19 +1,18 @@
-"""Qrels and runs in the TREC format, read and written without a Python loop over lines.
+"""Qrels and runs in the TREC format.
 
 A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
-blanks and tabs; blank lines and lines that begin with ``#`` are skipped; names that end in ``.gz`` mean gzip.
-The rank and the second field are ignored, as in trec_eval.
+blanks and tabs; blank lines and lines that begin with ``#`` are skipped. The rank and the second field are
+ignored, as in trec_eval. A file named ``.gz`` is compressed.
 
-trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. Here each of
-these is an `InputError` with its line, and so is an illegal id (``formats.ids``). Polars parses a file as a
-whole; if anything is unusual, the file is parsed line by line to name the fault.
+trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. aptool raises an
+InputError with the line, also for an illegal id (``formats.ids``). Polars parses valid files in one call;
+other files are parsed line by line to locate the error.
 """
 
 import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,13 +23,11 @@ import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
-from aptool.formats.atomic import check_writable
+from aptool.formats.atomic import check_output, output_stream
+from aptool.formats.inputs import GZIP, Unpacked, open_binary, unreadable
 from aptool.formats.ir_metadata import drop_metadata
-from aptool.formats.location import PathOrUrl, location
-from aptool.formats.storage import open_binary, unreadable
-from aptool.formats.stores import store_of
-from aptool.formats.unpacking import GZIP, Unpacked
-from aptool.formats.urls import is_remote
+from aptool.formats.location import PathOrUrl, is_remote, location
+from aptool.formats.outputs import Kind
 from aptool.options import expected_without
 
 _BLANKS = b"\t\v\f\r"
@@ -38,10 +35,11 @@ _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
-_BLOCK = 1 << 20  # bytes that are checked, or compressed, at one time
-_HEAD_BYTES = 1 << 16  # in which the first line of a file is searched
+_BLOCK = 1 << 20  # bytes per check, and per write to gzip
+_HEAD_BYTES = 1 << 16  # contain the first line of a run
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+# Leading zeros are separate: Python refuses to convert thousands of digits.
+_INTEGER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
 
 
 class RunTable(NamedTuple):
@@ -55,22 +53,22 @@ class _LineFormat(NamedTuple):
     """The fields of a line."""
 
     columns: tuple[str, ...]
-    kept: tuple[str, ...]  # the columns that are read
+    output: tuple[str, ...]  # the columns of the result
     number: str  # the numeric column
     kind: type[pl.Float64] | type[pl.Int64]  # its type
-    most: int  # the most fields of a line
+    most: int  # maximum number of fields
 
 
 _RUN = _LineFormat(
     columns=("question_id", "Q0", "answer_id", "rank", "score", "tag"),
-    kept=("question_id", "answer_id", "score", "tag"),
+    output=("question_id", "answer_id", "score", "tag"),
     number="score",
     kind=pl.Float64,
-    most=11,  # twelve: two lines without a line break between them
+    most=11,  # 12 fields are two lines without a line break
 )
 _QRELS = _LineFormat(
     columns=("question_id", "0", "answer_id", "relevance"),
-    kept=("question_id", "answer_id", "relevance"),
+    output=("question_id", "answer_id", "relevance"),
     number="relevance",
     kind=pl.Int64,
     most=4,
@@ -104,42 +102,41 @@ def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
     """Write judgements (question_id, answer_id, relevance: an integer), sorted by both ids as bytes."""
     if not frame.schema["relevance"].is_integer():
         raise TypeError(f"relevance is {frame.schema['relevance']}, not an integer")
-    _check_writable(path, frame, "relevance")
+    _check_rows(path, frame, "relevance")
     lines = frame.sort("question_id", "answer_id").select(
         "question_id", pl.lit("0").alias("iteration"), "answer_id", "relevance"
     )
     text = io.BytesIO()
     lines.write_csv(text, include_header=False, separator=" ", quote_style="never")
-    with open_text(path) as file:
+    with open_text(path, Kind.QRELS) as file:
         file.write(text.getbuffer())
 
 
 def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
-    """Write a run (question_id, answer_id, score) in trec_eval's order, see `rank_candidates`.
+    """Write a run (question_id, answer_id, score) in the order of `rank_candidates`.
 
-    Scores that are all float32 values, in any column type, are printed as the shortest decimals that identify
-    the float32 (at most nine digits), all others as the shortest that identify the float64. Reading gives the
+    If all scores are float32 values, in any column type, they are printed as the shortest decimals that
+    identify the float32 (at most nine digits), else as those that identify the float64. Reading restores the
     same values, so printing neither creates nor breaks ties. Minus zero is written as zero.
 
-    Stale metadata of aptool beside the file is deleted.
+    Stale metadata of the run file is deleted.
     """
     lines, _ = run_lines(path, frame, tag)
-    with open_text(path) as file:
+    with open_text(path, Kind.RUN) as file:
         file.write(lines)
     drop_metadata(path)
 
 
 def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
-    """The lines of a run, and where each question's lines end.
+    """Format a run, with an index to merge runs of different questions without parsing.
 
     Returns:
-        The lines; question_id (str), pairs (i64), end (i64): the offset after a question's last line. With
-        it, runs without common questions are merged without parsing.
+        The lines; question_id (str), pairs (i64), end (i64): the byte offset after a question's last line.
     """
     if not ids.is_answer_id(tag):
         raise InputError(path, column="tag", value=tag, expected="one word without white space")
     frame = frame.with_columns(pl.col("score").cast(pl.Float64))
-    _check_writable(path, frame, "score")
+    _check_rows(path, frame, "score")
     ranked = rank_candidates(frame.with_columns(_printable(frame["score"])))
     lines = ranked.select(
         question_id="question_id",
@@ -179,16 +176,18 @@ def _text(path: PathOrUrl, data: bytes) -> bytes:
     nul = data.find(b"\0")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1
-        raise InputError(path, place=f"line {line}", problem="a NUL byte", expected="text, not a binary file")
+        raise InputError(
+            path, position=f"line {line}", problem="a NUL byte", expected="text, not a binary file"
+        )
     return data.removeprefix(_BYTE_ORDER_MARK)
 
 
 def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None:
-    """The kept columns of a faultless file; None if anything is unusual."""
+    """Parse a valid file; return None for any other file."""
     data = _single_spaced(data)
-    # An additional first line tells polars the number of columns, whatever the file's first line contains.
-    more = [f"more{number}" for number in range(len(line_format.columns), line_format.most + 1)]
-    header = " ".join([*line_format.columns, *more]).encode() + b"\n"
+    # With a header, polars does not infer the number of columns from the first line.
+    extra = [f"extra{number}" for number in range(len(line_format.columns), line_format.most + 1)]
+    header = " ".join([*line_format.columns, *extra]).encode() + b"\n"
     try:
         frame = pl.read_csv(
             header + data,
@@ -197,22 +196,26 @@ def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None
             comment_prefix="#",
             infer_schema=False,
             schema_overrides={line_format.number: line_format.kind},
-            columns=[*line_format.kept, more[-1]],
+            columns=list(dict.fromkeys([*line_format.output, extra[0], extra[-1]])),
             truncate_ragged_lines=True,
         )
     except pl.exceptions.PolarsError:
         return None
     frame = frame.filter(pl.col("question_id").is_not_null())
-    if frame[more[-1]].null_count() < frame.height:
+    if frame[extra[-1]].null_count() < frame.height:
         return None
-    frame = frame.drop(more[-1])
+    if line_format is _RUN:
+        is_number = pl.col("tag").str.contains(f"^({_DECIMAL.pattern})$")
+        if frame.select((pl.col(extra[0]).is_not_null() & is_number).any()).item():
+            return None
+    frame = frame.select(line_format.output)
     is_complete = frame.height > 0 and not any(column.null_count() for column in frame)
-    is_sound = is_complete and frame[line_format.number].is_finite().all() and not _repeats(frame)
-    return frame if is_sound and (_has_plain_characters(data) or _has_legal_ids(frame)) else None
+    is_valid = is_complete and frame[line_format.number].is_finite().all() and not _repeats(frame)
+    return frame if is_valid and (_has_plain_characters(data) or _has_legal_ids(frame)) else None
 
 
 def _has_plain_characters(data: bytes) -> bool:
-    """Whether single-spaced lines are ASCII without control characters, and so all ids are legal."""
+    """Whether single-spaced lines are ASCII without control characters, so that all ids are legal."""
     if not data.isascii() or b"\x7f" in data:
         return False
     values = np.frombuffer(data, dtype=np.uint8)
@@ -229,7 +232,7 @@ def _has_legal_ids(frame: pl.DataFrame) -> bool:
 
 
 def _single_spaced(data: bytes) -> bytes:
-    """The same lines with one space between two fields and none at the ends."""
+    """Separate the fields by one space, and strip the lines."""
     if any(data.find(blank) >= 0 for blank in _BLANKS):
         data = data.translate(_AS_SPACES)
     while b"  " in data:
@@ -243,47 +246,59 @@ def _repeats(frame: pl.DataFrame) -> bool:
 
 
 def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
-    """Read a file, or name its first fault."""
+    """Parse a file, or raise for its first invalid line."""
     rows: list[tuple[object, ...]] = []
     first_lines: dict[tuple[str, str], int] = {}
     for number, fields in _fields_of_lines(path, data):
-        place = f"line {number}"
+        position = f"line {number}"
         least = len(line_format.columns)
         if not least <= len(fields) <= line_format.most:
             expected = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}"
-            raise InputError(path, place=place, value=" ".join(fields), expected=expected)
+            raise InputError(path, position=position, value=" ".join(fields), expected=expected)
+        if len(fields) > least and _DECIMAL.fullmatch(fields[least - 1]):
+            # The rank would be read as the score, and the score as the tag.
+            expected = (
+                f"{least} fields, found {len(fields)}: no blank in an id, no number before words in a tag"
+            )
+            raise InputError(path, position=position, value=" ".join(fields), expected=expected)
         row = dict(zip(line_format.columns, fields, strict=False))
         value = _number(row[line_format.number], line_format)
         if value is None:
             expected = "a finite number" if line_format.kind is pl.Float64 else "a whole number of 64 bits"
             raise InputError(
-                path, place=place, column=line_format.number, value=row[line_format.number], expected=expected
+                path,
+                position=position,
+                column=line_format.number,
+                value=row[line_format.number],
+                expected=expected,
             )
-        ids.check_question_id(path, place, row["question_id"], "question_id")
-        ids.check_answer_id(path, place, row["answer_id"], "answer_id")
+        ids.check_question_id(path, position, row["question_id"], "question_id")
+        ids.check_answer_id(path, position, row["answer_id"], "answer_id")
         pair = row["question_id"], row["answer_id"]
         first = first_lines.setdefault(pair, number)
         if first != number:
             expected = f"each candidate of a question once; line {first} has this one already"
-            raise InputError(path, place=place, column="answer_id", value=" ".join(pair), expected=expected)
-        rows.append(tuple(value if name == line_format.number else row[name] for name in line_format.kept))
+            raise InputError(
+                path, position=position, column="answer_id", value=" ".join(pair), expected=expected
+            )
+        rows.append(tuple(value if name == line_format.number else row[name] for name in line_format.output))
     if not rows:
         raise InputError(path, problem="no line", expected=f"lines of {' '.join(line_format.columns)}")
     schema = {
-        name: line_format.kind if name == line_format.number else pl.String for name in line_format.kept
+        name: line_format.kind if name == line_format.number else pl.String for name in line_format.output
     }
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _fields_of_lines(path: PathOrUrl, data: bytes) -> Iterator[tuple[int, list[str]]]:
-    """The number from 1 and the fields of every line that is neither blank nor a comment."""
+    """The number (from 1) and the fields of each line that is neither blank nor a comment."""
     for number, line in enumerate(data.split(b"\n"), 1):
         try:
-            # bytes.split() splits at the blanks of C's isspace and at no others, as trec_eval does.
+            # bytes.split() splits at the characters of C's isspace, as trec_eval does.
             fields = [field.decode("utf-8") for field in line.split()]
         except UnicodeDecodeError as error:
             raise InputError(
-                path, place=f"line {number}", value=error.object, expected="text in UTF-8"
+                path, position=f"line {number}", value=error.object, expected="text in UTF-8"
             ) from error
         if fields and not fields[0].startswith("#"):
             yield number, fields
@@ -291,14 +306,15 @@ def _fields_of_lines(path: PathOrUrl, data: bytes) -> Iterator[tuple[int, list[s
 
 def _number(text: str, line_format: _LineFormat) -> float | int | None:
     if line_format.kind is pl.Int64:
-        integer = int(text) if _INTEGER.fullmatch(text) and len(text) < 30 else None
+        match = _INTEGER.fullmatch(text)
+        integer = int(match[1] + match[2]) if match is not None else None
         return integer if integer is not None and -(2**63) <= integer < 2**63 else None
     score = float(text) if _DECIMAL.fullmatch(text) else math.nan
     return score if math.isfinite(score) else None
 
 
-def _check_writable(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
-    """Raise if readers would reject the rows."""
+def _check_rows(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
+    """Raise if the rows could not be read back."""
     if frame.is_empty():
         raise InputError(path, problem="no row", expected="at least one to write")
     question, answer = pl.col("question_id"), pl.col("answer_id")
@@ -313,8 +329,8 @@ def _check_writable(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
             question_id, answer_id, value = faulty.select(
                 pl.col("question_id"), pl.col("answer_id"), pl.col(column).alias("value")
             ).row(0)
-            place = f"question {shortened(question_id)}, candidate {shortened(answer_id)}"
-            raise InputError(path, place=place, column=column, value=value, expected=expected)
+            position = f"question {shortened(question_id)}, candidate {shortened(answer_id)}"
+            raise InputError(path, position=position, column=column, value=value, expected=expected)
     if _repeats(frame):
         pair = frame.filter(pl.struct("question_id", "answer_id").is_duplicated()).row(0, named=True)
         value = f"{pair['question_id']} {pair['answer_id']}"
@@ -322,56 +338,30 @@ def _check_writable(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
 
 
 def _printable(scores: pl.Series) -> pl.Series:
-    """The scores in the narrowest type that holds them: polars prints the shortest decimals of a type."""
-    plain = scores.set(scores == 0, 0.0)  # -0.0 among them
-    narrow = plain.cast(pl.Float32)
-    return narrow if (narrow.cast(pl.Float64) == plain).all() else plain
+    """The scores as float32 if no value changes, since polars prints the shortest decimals of a type."""
+    scores = scores.set(scores == 0, 0.0)  # replaces -0.0
+    narrow = scores.cast(pl.Float32)
+    return narrow if (narrow.cast(pl.Float64) == scores).all() else scores
 
 
 def check_run_output(path: PathOrUrl) -> None:
-    """Raise, before any work, if a run file cannot be written or would replace another kind of file."""
+    """Raise if a run file cannot be written or may not be replaced. Call before long work."""
     if str(path).endswith("/"):
         raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
-    check_writable(path)
-    store, key = store_of(path)
-    try:
-        head = store.read(key, 0, min(_HEAD_BYTES, store.stat(key).size))
-    except FileNotFoundError:
-        return
-    if not _begins_a_run(head):
-        raise InputError(path, problem="not a run", expected="a run to replace, or a new path")
-
-
-def _begins_a_run(head: bytes) -> bool:
-    """Whether a file is empty or its first line is a run's."""
-    if head.startswith(GZIP):
-        try:
-            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD_BYTES)
-        except zlib.error:
-            return False
-    lines = (line.split() for line in head.splitlines())
-    first = next((line for line in lines if line and not line[0].startswith(b"#")), None)
-    if first is None:
-        return not head.strip()
-    try:
-        float(first[_RUN.columns.index("score")])
-    except (IndexError, ValueError):
-        return False
-    return len(first) >= len(_RUN.columns)
+    check_output(path, Kind.RUN)
 
 
 @contextmanager
-def open_text(path: PathOrUrl) -> Iterator[IO[bytes]]:
-    """A file to write lines to, gzip if its name ends in ``.gz``; it appears when it is complete.
+def open_text(path: PathOrUrl, kind: Kind) -> Iterator[IO[bytes]]:
+    """Open a file atomically to write lines, compressed if its name ends in ``.gz``.
 
-    The bytes depend on the lines alone, not on how they are split into writes.
+    The bytes depend only on the lines, not on how they are split into writes.
     """
-    store, key = store_of(path)
-    with store.writer(key) as raw:
+    with output_stream(path, kind) as raw:
         if not str(path).endswith(".gz"):
             yield raw
             return
-        # No name and no time in the header: equal runs give equal files.
+        # No name and no time in the header, so that equal runs give equal files.
         with (
             gzip.GzipFile("", "wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0) as packed,
             io.BufferedWriter(packed, _BLOCK) as file,

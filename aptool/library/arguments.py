@@ -1,23 +1,26 @@
 """Checks of arguments; an ``InputError`` names the argument, its value and the expected type."""
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from aptool.errors import InputError
 from aptool.formats.location import ObjectPath
+
+T = TypeVar("T")
 
 PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
 
 Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
-# One year.
+# Maximum of waits and intervals: one year.
 LONGEST_SECONDS = 365 * 24 * 3600
 
 
 def check_path(name: str, value: object, expected: str = "a path (str or os.PathLike)") -> str:
-    """A path or URL as a string."""
+    """Return a path or URL as a string."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if isinstance(path, ObjectPath):
         return str(path)
@@ -27,33 +30,34 @@ def check_path(name: str, value: object, expected: str = "a path (str or os.Path
 
 
 def check_paths(name: str, value: object) -> list[str]:
-    """One path or URL, or several, as a list of strings."""
+    """Return one or several paths or URLs as a list of strings."""
     single = isinstance(value, str | ObjectPath) or not isinstance(value, Iterable)
     paths = [value] if single else check_list(name, list(value), "at least one path")  # type: ignore[call-overload]
     return [check_path(name, path) for path in paths]
 
 
-def check_text(name: str, value: object, place: str | None = None, expected: str = "text (str)") -> str:
-    """A text that UTF-8 can encode; it may be empty."""
+def check_text(name: str, value: object, position: str | None = None, expected: str = "text (str)") -> str:
+    """Return a text that UTF-8 can encode; it may be empty."""
     if not isinstance(value, str):
-        raise InputError(name, place=place, value=value, expected=expected)
+        raise InputError(name, position=position, value=value, expected=expected)
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InputError(name, place=place, value=value, expected="text that UTF-8 can encode") from error
+        raise InputError(
+            name, position=position, value=value, expected="text that UTF-8 can encode"
+        ) from error
     return value
 
 
 def check_device(device: object) -> str:
-    """The name of a device, from a string or a ``torch.device``."""
-    import torch
-
-    name = str(device) if isinstance(device, torch.device) else device
+    """Return the name of a device, from a string or a ``torch.device``."""
+    torch = sys.modules.get("torch")  # a device of PyTorch exists only if it was imported
+    name = str(device) if torch is not None and isinstance(device, torch.device) else device
     return check_text("device", name, expected="auto, cpu or a GPU such as cuda")
 
 
 def check_list(name: str, value: object, expected: str, *, empty: bool = False) -> list[Any]:
-    """The items of an iterable that is not a text, a mapping or a set; not empty unless ``empty`` is true."""
+    """Return the items of an iterable that is not a text, a dict or a set; ``empty`` allows no items."""
     wrong = isinstance(value, str | bytes | dict | set | frozenset) or not isinstance(value, Iterable)
     items: list[Any] = [] if wrong else list(value)  # type: ignore[call-overload]
     if wrong or not (items or empty):
@@ -62,7 +66,7 @@ def check_list(name: str, value: object, expected: str, *, empty: bool = False) 
 
 
 def check_integer(name: str, value: object, least: int, below: int | None = None) -> int:
-    """An integer of at least ``least`` and below ``below``."""
+    """Return an integer of at least ``least`` and below ``below``."""
     good = isinstance(value, int) and not isinstance(value, bool) and value >= least
     if not good or (below is not None and value >= below):  # type: ignore[operator]
         bound = f" and below {below}" if below is not None else ""
@@ -71,7 +75,7 @@ def check_integer(name: str, value: object, least: int, below: int | None = None
 
 
 def check_number(name: str, value: object, least: float, most: float) -> float:
-    """A number from ``least`` to ``most``."""
+    """Return a number from ``least`` to ``most``."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
     if not good or not least <= value <= most:  # type: ignore[operator]
         raise InputError(name, value=value, expected=f"a number from {least:g} to {most:g}")
@@ -79,13 +83,14 @@ def check_number(name: str, value: object, least: float, most: float) -> float:
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
-    """One of several names."""
+    """Return a name that is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(name, value=value, expected=f"one of {', '.join(choices)}")
     return value
 
 
-def check_type(name: str, value: object, kind: type, expected: str) -> None:
-    """Raise unless the value is an instance of a class."""
+def check_type(name: str, value: object, kind: type[T], expected: str) -> T:
+    """Return an instance of a class."""
     if not isinstance(value, kind):
         raise InputError(name, value=value, expected=expected)
+    return value

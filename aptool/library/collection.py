@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import polars as pl
 
-from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.import_options import ColumnNames, ImportPolicies
 from aptool.datasets.importing import check_split, collection_name
-from aptool.datasets.policies import Empty, ImportPolicies, Resolution
+from aptool.datasets.pairs import Empty, Resolution
 from aptool.datasets.rows import import_rows
 from aptool.errors import InputError
 from aptool.formats import collection as formats
 from aptool.formats.location import Location, ObjectPath
+from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import PathLike, check_list, check_path, check_text
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
@@ -58,6 +59,7 @@ class Collection:
         rows: "Rows | Mapping[str, Rows]",
         output: PathLike | None = None,
         *,
+        overwrite: bool = False,
         name: str | None = None,
         question: str = "question",
         answer: str | None = None,
@@ -79,25 +81,27 @@ class Collection:
         """Import rows into a new collection, as ``aptool data import`` does.
 
         A row is a question, an answer and a label; or a question and a list of candidates. Errors name
-        arguments like options of the command: ``--relevant`` is ``relevant``.
+        arguments as options of the command, such as ``--relevant`` for ``relevant``.
 
         Args:
             rows: a polars or pandas frame, an iterable of dicts, or a file (.csv, .tsv, .jsonl, .json,
                 .parquet) for the split ``train``; or a dict of these by split.
-            output: folder of the collection; None is a temporary folder, deleted when Python exits.
-            name: name of the collection, one word; None is the name of the folder, or ``rows``.
+            output: folder of the collection. Default: a temporary folder, deleted when Python exits.
+            overwrite: replace an existing collection even if aptool did not write it, or it has changed.
+            name: name of the collection, one word. Default: the name of the folder, or ``rows``.
             question: column of the question text.
-            answer: column of the answer text; None is ``answer``, or ``text`` in a list of candidates.
+            answer: column of the answer text. Default: ``answer``, or ``text`` in a list of candidates.
             label: column of the relevance: an integer, relevant from 1 on.
-            question_id: column of the question id; None identifies a question by its text.
-            answer_id: column of the answer id; None identifies an answer by its text.
+            question_id: column of the question id. Default: distinct questions are numbered.
+            answer_id: column of the answer id. Default: distinct answers of a question are numbered.
             candidates: column of the list of candidates.
             positions: column of the positions, from 0, of the relevant candidates in a list of texts.
-            columns: column names of a table without a header line.
-            delimiter: column separator of a table.
-            quotes: quotation marks in a table are text (``literal``) or enclose fields (``csv``).
-            field: keys, joined by dots, of the list of objects in a JSON document.
-            relevant: labels that count as relevant; None expects integer labels.
+            columns: column names of a table. Default: the header line has them.
+            delimiter: column separator of a table. Default: a comma in .csv files, otherwise a tab.
+            quotes: quotation marks in a table are text (``literal``) or enclose fields (``csv``). Default:
+                ``literal`` if the delimiter is a tab, otherwise ``csv``.
+            field: keys, joined by dots, of the list of rows in a JSON document. Default: the document itself.
+            relevant: labels that count as relevant, such as ``Good``. Default: labels are integers.
             empty: candidates without text: ``drop``, ``keep`` or ``refuse``.
             conflicts: pairs with several labels: ``error``, or keep the ``max`` or the ``min``.
             questions: keep ``all`` questions, those with a relevant answer (``answerable``), or those with a
@@ -148,6 +152,8 @@ class Collection:
             # Pools of the collection may read its files until the end of the process.
             atexit.register(shutil.rmtree, output, ignore_errors=True)
         path = check_path("output", output)
+        if overwrite:
+            adopt(path, Kind.COLLECTION)
         import_rows(path, splits, names, policies, name=name or collection_name(path))
         return cls(path)
 
@@ -228,5 +234,5 @@ def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:
     rows = check_list(f"rows of {split!r}", content, _EXPECTED)
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise InputError(f"rows of {split!r}", place=f"row {number}", value=row, expected="a dict")
+            raise InputError(f"rows of {split!r}", position=f"row {number}", value=row, expected="a dict")
     return rows

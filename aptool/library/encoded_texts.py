@@ -5,21 +5,22 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from aptool.errors import InputError, UsageError
 from aptool.formats.location import location
 from aptool.library.arguments import PathLike, check_path
 
 if TYPE_CHECKING:
+    import torch
+
     from aptool.scoring.scorer import PreparedAnswers
 
 
 class EncodedTexts:
     """Answers that `Model.encode` encoded once, for `Model.rank` and `Model.score`.
 
-    Selections such as ``encoded[2]``, ``encoded[:10]`` and ``encoded[[0, 7]]`` share memory with the whole.
-    Objects of this class are immutable, so several threads may use them.
+    Selections such as ``encoded[2]``, ``encoded[:10]`` and ``encoded[[0, 7]]`` share memory with the original
+    object. Objects are immutable, so several threads may use them.
 
     Attributes:
         preset: the preset of the model.
@@ -40,7 +41,7 @@ class EncodedTexts:
         *,
         preset: str,
         fingerprint: str,
-        device: torch.device,
+        device: "torch.device",
     ) -> None:
         self.prepared = prepared  # the distinct answers
         self.rows = rows  # (n,) int64 index of each text in `prepared`
@@ -49,12 +50,12 @@ class EncodedTexts:
 
     @property
     def texts(self) -> list[str]:
-        """The texts, in order."""
+        """The texts of the answers, in order."""
         return list(self._texts)
 
     @property
     def nbytes(self) -> int:
-        """Size of the stored representation in bytes, shared by all selections."""
+        """Bytes of the encoded answers, including those that are not selected."""
         return sum(batch.nbytes for batch in self.prepared.encoded.batches)
 
     def __len__(self) -> int:
@@ -89,7 +90,7 @@ class EncodedTexts:
 
 
 def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str | None:
-    """The folder of the store of encoded answers, if one is given; the store requires fp32."""
+    """Return the folder of a store of encoded answers, or None; a store requires precision fp32."""
     if encoded is None:
         if fill:
             raise UsageError("fill: requires encoded, the store to extend (--fill requires --encoded)")
@@ -100,7 +101,7 @@ def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str |
 
 
 def filling(store: str | None, fill: bool) -> AbstractContextManager[None]:
-    """Claim the store while the block runs, if answers will be added to it."""
+    """Claim a store while the block runs, if answers will be added to it."""
     if store is None or not fill:
         return nullcontext()
     from aptool.scoring.answer_store import MANIFEST, writing_to

@@ -1,14 +1,15 @@
 """Evaluation, comparison and review of several runs, shared by the public functions and the commands."""
 
 import copy
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union
 
 import polars as pl
 
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation import compare as comparing
 from aptool.evaluation import measures as measuring
 from aptool.evaluation.compare import (
@@ -18,33 +19,44 @@ from aptool.evaluation.compare import (
     differing_candidates,
     largest_deltas,
 )
-from aptool.evaluation.evaluation import Evaluation
-from aptool.evaluation.limits import Limits, candidate_limits
+from aptool.evaluation.diagnostics import Limits, candidate_limits
+from aptool.evaluation.evaluation import (
+    Evaluation,
+    groups_of_column,
+    groups_of_files,
+    groups_of_mapping,
+    read_groups,
+)
 from aptool.evaluation.measures import relevant_from
 from aptool.evaluation.names import parse_measures
-from aptool.evaluation.texts import FoundTexts, find_texts
-from aptool.library.groups import question_groups
+from aptool.evaluation.texts import KINDS, PoolTexts, find_texts, question_groups
+from aptool.formats.location import ObjectPath
+from aptool.library.arguments import PathLike, check_path
 from aptool.library.pools import Pools
 from aptool.library.qrels import AnyQrels, Qrels, as_qrels
 from aptool.library.run import AnyRun, Run, as_run
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from aptool.reporting.review import Review
+
+AnyGroups: TypeAlias = Union[pl.DataFrame, "pd.DataFrame", PathLike, Pools]
 
 
 class ReviewInputs(NamedTuple):
-    """Inputs of a review besides the runs."""
+    """Inputs of a review, in addition to the runs."""
 
     names: Mapping[str, str]  # display name of each run
     pools: Pools | None  # pools with the texts
-    dev: Mapping[str, AnyRun]  # run on dev of each run's system; empty for no gap to dev
+    dev: Mapping[str, AnyRun]  # dev run of each system; empty to omit the gap between dev and test
     dev_qrels: AnyQrels | None  # judgements of dev
     confidence: float  # coverage of the intervals
 
 
 @dataclass(frozen=True)
 class EvaluatedRuns:
-    """Runs evaluated with the same qrels; the runs, evaluations and limits have the same keys."""
+    """Evaluations of runs with the same qrels, by the names of the runs."""
 
     qrels: Qrels
     runs: dict[str, Run]
@@ -57,17 +69,17 @@ class EvaluatedRuns:
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Systems compared with a baseline."""
+    """Comparisons of systems with a baseline."""
 
     evaluated: EvaluatedRuns  # the baseline first
     questions: int  # number of questions of the qrels, including those left out by ``on_common``
     comparisons: list[Comparison]  # ordered by measure
     deltas: list[Deltas]  # questions with the largest differences per system; empty unless requested
-    texts: FoundTexts | None  # texts of these questions; None without pools
+    texts: PoolTexts | None  # texts of these questions; None without pools
     review: "Review | None"  # None unless requested
 
     def differing(self, run: str) -> list[str]:
-        """The judged questions for which the candidates of a run and of the baseline differ, sorted."""
+        """The sorted ids of the judged questions whose candidates differ from those of the baseline."""
         runs = self.evaluated.runs
         baseline = next(iter(runs))
         return differing_candidates(runs[baseline].frame, runs[run].frame, self.evaluated.qrels.frame)
@@ -85,18 +97,10 @@ def evaluate_runs(
     review: ReviewInputs | None = None,
     options: bool = False,
 ) -> EvaluatedRuns:
-    """Evaluate runs by name; other arguments as in ``evaluate``.
+    """Evaluate runs by name, as ``evaluate`` does, by the common names of the measures.
 
-    Args:
-        qrels: the judgements.
-        runs: the runs by name.
-        measures: common names of measures.
-        level: see ``evaluate``.
-        limits: whether to compute the upper bounds of each run.
-        by: see ``evaluate``.
-        groups: see ``evaluate``.
-        review: inputs of a review; None for no review.
-        options: whether errors name options of a command instead of arguments.
+    ``limits`` adds the upper bounds of each run. ``options`` is whether errors name options of a command
+    instead of arguments.
     """
     qrels_name = qrels.path or "qrels"
     evaluations = {
@@ -114,7 +118,7 @@ def evaluate_runs(
     evaluated = EvaluatedRuns(qrels, dict(runs), measures, level, evaluations, bounds)
     answers = _review(evaluated, measures, review) if review is not None else None
     if by is not None or groups is not None:
-        table = question_groups(by, groups, qrels, level, options=options)
+        table = _question_groups(by, groups, qrels, level, options=options)
         evaluations = {name: evaluation.grouped(table) for name, evaluation in evaluations.items()}
     return replace(evaluated, evaluations=evaluations, review=answers)
 
@@ -135,22 +139,11 @@ def compare_runs(
     review: ReviewInputs | None = None,
     options: bool = False,
 ) -> ComparedRuns:
-    """Compare runs with the first run; other arguments as in ``compare``.
+    """Compare runs with the first run, as ``compare`` does, by the common names of the measures.
 
-    Args:
-        qrels: the judgements.
-        runs: the runs by name, the baseline first.
-        measures: common names of measures that are means over questions.
-        level: see ``compare``.
-        on_common: see ``compare``.
-        confidence: see ``compare``.
-        permutations: see ``compare``.
-        seed: see ``compare``.
-        top: number of questions to describe with the largest gains, and with the largest losses.
-        by: measure of the gains and losses, a mean over questions; None is the first of ``measures``.
-        pools: pools with the texts of these questions.
-        review: inputs of a review; None for no review.
-        options: whether errors name options of a command instead of arguments.
+    ``top`` questions with the largest gains by the measure ``by`` (default: the first measure), and as many
+    with the largest losses, are described with the texts of ``pools``. ``options`` is whether errors name
+    options of a command instead of arguments.
     """
     by = measures[0] if by is None else by
     needed = tuple(dict.fromkeys([*measures, by]))
@@ -202,8 +195,58 @@ def compare_runs(
     )
 
 
+def _question_groups(
+    by: object, groups: object, qrels: Qrels, level: int, *, options: bool = False
+) -> pl.DataFrame:
+    """The group of each question, from arguments of ``evaluate``: question_id, group, position."""
+    source = "a group"
+    name = f"--by {by}" if options else "by"
+    if isinstance(by, Mapping):
+        if groups is not None:
+            raise InputError(
+                "groups", problem="not allowed if by is a dict", expected="the name of a column as by"
+            )
+        table = groups_of_mapping("by", by)
+    elif not isinstance(by, str):
+        raise InputError("by", value=by, expected="a dict {question id: group}, or the name of a column")
+    elif isinstance(groups, Pools):
+        with groups.files() as (files, answers):
+            source = ", ".join(files)
+            kind = next((kind for kind in KINDS if kind == by), None)
+            if kind is not None:
+                relevant = relevant_from(qrels.frame, level)
+                table = question_groups(files, relevant, kind, answers)
+            else:
+                try:
+                    table = groups_of_files(files, by)
+                except InputError as error:
+                    sources = "--groups FILE or of the pools" if options else "the pools"
+                    expected = f"{', '.join(KINDS)}, or a column of {sources}"
+                    raise UsageError(f"{name}: expected {expected} ({error})") from error
+    elif isinstance(groups, str | os.PathLike | ObjectPath):
+        source = check_path("groups", groups)
+        table = read_groups(source, by)
+    else:
+        table = groups_of_column("groups", _groups_frame(groups), by)
+    if qrels.frame.join(table, on="question_id", how="semi").is_empty():
+        raise UsageError(f"{name}: no question of {qrels.path or 'the qrels'} is in {source}")
+    return table
+
+
+def _groups_frame(groups: object) -> pl.DataFrame:
+    if isinstance(groups, pl.LazyFrame):
+        return groups.collect()
+    if isinstance(groups, pl.DataFrame):
+        return groups
+    kind = type(groups)
+    if (kind.__module__.partition(".")[0], kind.__name__) == ("pandas", "DataFrame"):
+        return pl.DataFrame({str(name): column.tolist() for name, column in groups.items()}, strict=False)  # type: ignore[attr-defined]
+    expected = "a polars or pandas DataFrame, a TSV, CSV or Parquet file, or Pools, with the column of by"
+    raise InputError("groups", value=groups, expected=expected)
+
+
 def _on_common(qrels: Qrels, runs: Mapping[str, Run]) -> tuple[Qrels, dict[str, Run]]:
-    """The judgements of the questions that every run ranks, and the runs without other judged questions."""
+    """Restrict qrels and runs to the judged questions that every run ranks."""
     judged = qrels.frame.select("question_id").unique()
     common = judged
     for run in runs.values():
@@ -220,7 +263,7 @@ def _on_common(qrels: Qrels, runs: Mapping[str, Run]) -> tuple[Qrels, dict[str, 
     return qrels, remaining
 
 
-def _texts(pools: Pools, deltas: Iterable[Deltas]) -> FoundTexts:
+def _texts(pools: Pools, deltas: Iterable[Deltas]) -> PoolTexts:
     """The texts of the questions with the largest differences."""
     pairs = {
         (delta.question_id, answer)
@@ -240,7 +283,7 @@ def _review(
     inputs: ReviewInputs,
     comparisons: Sequence[Comparison] = (),
 ) -> "Review":
-    """Review evaluated runs by some of their measures, the main measure first."""
+    """Review evaluated runs; the first measure is the main measure."""
     from aptool.reporting import review
 
     level, frame = evaluated.level, evaluated.qrels.frame
@@ -254,19 +297,17 @@ def _review(
     }
     with inputs.pools.files() if inputs.pools is not None else nullcontext() as pools:
         return review.review_runs(
-            review.ReviewedRuns(
-                runs={name: run.frame for name, run in evaluated.runs.items()},
-                evaluations=evaluated.evaluations,
-                limits=limits,
-                relevant=relevant_from(frame, level),
-                qrels=evaluated.qrels.path,
-                measures=measures,
-                names=inputs.names,
-                confidence=inputs.confidence,
-                comparisons=comparisons,
-                dev=dev,
-                pools=pools,
-            )
+            {name: run.frame for name, run in evaluated.runs.items()},
+            evaluated.evaluations,
+            limits=limits,
+            relevant=relevant_from(frame, level),
+            qrels=evaluated.qrels.path,
+            measures=measures,
+            names=inputs.names,
+            confidence=inputs.confidence,
+            comparisons=comparisons,
+            dev=dev,
+            pools=pools,
         )
 
 

@@ -8,8 +8,7 @@ from aptool.evaluation.evaluation import Evaluation
 from aptool.evaluation.names import DEFAULT_MEASURES, NAMINGS, Naming, measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
 from aptool.library.arguments import check_choice, check_integer, check_list, check_number, check_text
-from aptool.library.evaluated_runs import compare_runs, evaluate_runs
-from aptool.library.groups import AnyGroups
+from aptool.library.evaluated_runs import AnyGroups, compare_runs, evaluate_runs
 from aptool.library.qrels import AnyQrels, as_qrels
 from aptool.library.run import AnyRun, as_run
 
@@ -164,10 +163,10 @@ def compare(
 
 def _names(measures: object) -> tuple[str, ...]:
     """The common names of the measures."""
-    given = [measures] if isinstance(measures, str) else check_list("measures", measures, "names of measures")
-    for number, name in enumerate(given):
+    names = [measures] if isinstance(measures, str) else check_list("measures", measures, "names of measures")
+    for number, name in enumerate(names):
         check_text("measures", name, f"item {number}", "the name of a measure (str)")
-    return measure_names(given)
+    return measure_names(names)
 
 
 def _distinct(tags: list[str]) -> list[str]:

@@ -8,7 +8,8 @@ import polars as pl
 
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.formats.atomic import atomic_file
+from aptool.formats.atomic import output_file
+from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type
 from aptool.library.frames import check_id
 from aptool.library.qrels import Qrels
@@ -71,7 +72,7 @@ def from_ir_measures(records: Iterable[Any], tag: str = "run") -> Run:
             question, answer, score = record.query_id, record.doc_id, float(record.score)
         except (AttributeError, TypeError, ValueError) as error:
             expected = "a record with query_id, doc_id and score"
-            raise InputError("records", place=f"item {number}", value=record, expected=expected) from error
+            raise InputError("records", position=f"item {number}", value=record, expected=expected) from error
         check_id("records", f"item {number}", "question_id", question)
         check_id("records", f"item {number}", "answer_id", answer)
         rows.append((question, answer, score))
@@ -79,16 +80,17 @@ def from_ir_measures(records: Iterable[Any], tag: str = "run") -> Run:
     return Run.from_polars(frame, check_text("tag", tag))
 
 
-def save_ranx(content: Run | Qrels, path: PathLike) -> None:
+def save_ranx(content: Run | Qrels, path: PathLike, *, overwrite: bool = False) -> None:
     """Write a run or qrels as a file of ranx.
 
     Args:
         content: the run or the qrels.
         path: a file name that ends in ``.json``, for ranx's ``from_file``; or, for a run, in ``.parquet``,
             for ``Run.from_parquet``.
+        overwrite: replace an existing file even if aptool did not write it, or it has changed since.
 
     Raises:
-        AptoolError: the file name has another ending, or the file cannot be written.
+        AptoolError: the file name has another ending, or the file cannot be written or may not be replaced.
 
     Example:
         >>> aptool.save_ranx(aptool.Run.from_dict({"q1": {"a": 0.2}}), "run.json")
@@ -99,7 +101,6 @@ def save_ranx(content: Run | Qrels, path: PathLike) -> None:
     name = check_path("path", path)
     if not isinstance(content, Run):
         check_type("content", content, Qrels, "a Run or Qrels")
-    number = "score" if isinstance(content, Run) else "relevance"
     parquet = name.endswith(_PARQUET)
     if not parquet and not name.endswith(_JSON):
         raise InputError(
@@ -107,9 +108,12 @@ def save_ranx(content: Run | Qrels, path: PathLike) -> None:
         )
     if parquet and not isinstance(content, Run):
         raise InputError(name, value=type(content).__name__, expected="a Run; qrels go into a file .json")
-    frame = content.to_polars().select("question_id", "answer_id", number)
-    with atomic_file(name) as temporary:
+    kind = Kind.RUN if isinstance(content, Run) else Kind.QRELS
+    if overwrite:
+        adopt(name, kind)
+    with output_file(name, kind) as temporary:
         if parquet:
+            frame = content.to_polars().select("question_id", "answer_id", "score")
             frame.rename(_RANX).write_parquet(temporary)
         else:
             temporary.write_text(json.dumps(content.to_dict()), encoding="utf-8")

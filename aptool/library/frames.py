@@ -1,6 +1,6 @@
-"""Conversion of dicts and data frames to the frames of runs, qrels and pools; errors name row and column.
+"""Conversion of dicts and data frames to the frames of runs, qrels and pools.
 
-Ids must be texts: the conversion of 7, 7.0 and "007" to an id would be ambiguous.
+Errors name the row and the column. Ids must be texts, as conversions of 7, 7.0 and "007" would be ambiguous.
 """
 
 import numbers
@@ -19,7 +19,7 @@ from aptool.formats.ids import (
     is_question_id,
 )
 
-# Column -> accepted names, including those of trec_eval, ir_measures and PyTerrier.
+# Accepted names per column, including those of trec_eval, ir_measures and PyTerrier.
 NAMES = {
     "question_id": ("question_id", "query_id", "qid"),
     "answer_id": ("answer_id", "doc_id", "docno", "docid"),
@@ -29,6 +29,7 @@ NAMES = {
     "relevance": ("relevance", "label"),
 }
 _INT64 = 1 << 63
+_EXACT = "an integer that float64 represents exactly"
 
 
 def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
@@ -51,17 +52,17 @@ def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataTyp
         raise InputError(name, value=type(frame).__name__, expected="a polars DataFrame")
     result = {}
     for column, kind in columns.items():
-        given = next((alias for alias in NAMES[column] if alias in frame.columns), None)
-        if given is None:
+        name_in_frame = next((alias for alias in NAMES[column] if alias in frame.columns), None)
+        if name_in_frame is None:
             raise InputError(
                 name, value=frame.columns, expected=f"a column {' or '.join(map(repr, NAMES[column]))}"
             )
-        result[column] = _typed(name, given, frame[given], kind)
+        result[column] = _typed(name, name_in_frame, frame[name_in_frame], kind)
     return pl.DataFrame(result)
 
 
 def frame_from_pandas(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Like ``frame_from_polars``, from a pandas frame."""
+    """Convert a pandas frame, as ``frame_from_polars`` converts a polars frame."""
     kind = type(frame)
     if kind.__module__.partition(".")[0] != "pandas" or kind.__name__ != "DataFrame":
         raise InputError(name, value=kind.__name__, expected="a pandas DataFrame")
@@ -83,7 +84,7 @@ def frame_from_pandas(name: str, frame: object, columns: Mapping[str, pl.DataTyp
                 row = next(row for row, value in enumerate(values) if not isinstance(value, first))
                 expected = f"a value of type {first.__name__}"
                 raise InputError(
-                    name, place=f"row {row}", column=column, value=values[row], expected=expected
+                    name, position=f"row {row}", column=column, value=values[row], expected=expected
                 ) from None
             plain = [
                 _plain(name, f"row {row}", column, value, pl.Float64()) for row, value in enumerate(values)
@@ -102,27 +103,27 @@ def frame_from_dict(name: str, table: object, column: str, kind: pl.DataType) ->
     answers: list[str] = []
     values: list[float] = []
     for question, inner in _items(name, table, None, form):
-        place = f"question {shortened(question)}"
+        position = f"question {shortened(question)}"
         check_id(name, None, "question_id", question)
-        for answer, value in _items(name, inner, place, form):
-            check_id(name, place, "answer_id", answer)
+        for answer, value in _items(name, inner, position, form):
+            check_id(name, position, "answer_id", answer)
             questions.append(question)
             answers.append(answer)
-            values.append(_plain(name, f"{place}, answer {shortened(answer)}", column, value, kind))
+            values.append(_plain(name, f"{position}, answer {shortened(answer)}", column, value, kind))
     return pl.DataFrame(
         {"question_id": questions, "answer_id": answers, column: values},
         schema={"question_id": pl.String, "answer_id": pl.String, column: kind},
     )
 
 
-def check_id(name: str, place: str | None, column: str, value: object) -> None:
+def check_id(name: str, position: str | None, column: str, value: object) -> None:
     """Raise unless the value is a legal id; ``column`` is question_id or answer_id."""
     legal, expected = is_answer_id, EXPECTED_ANSWER_ID
     if column == "question_id":
         legal, expected = is_question_id, EXPECTED_QUESTION_ID
     if not legal(value):
         expected = expected if isinstance(value, str) else "text (str)"
-        raise InputError(name, place=place, column=column, value=value, expected=expected)
+        raise InputError(name, position=position, column=column, value=value, expected=expected)
 
 
 def check_frame(name: str, frame: pl.DataFrame) -> None:
@@ -145,7 +146,7 @@ def check_frame(name: str, frame: pl.DataFrame) -> None:
 
 
 def to_pandas(frame: pl.DataFrame) -> Any:
-    """A polars frame as a pandas frame."""
+    """Convert a polars frame to a pandas frame."""
     try:
         return frame.to_pandas()
     except ModuleNotFoundError as error:
@@ -153,23 +154,23 @@ def to_pandas(frame: pl.DataFrame) -> Any:
 
 
 def nested(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
-    """{question id: {answer id: value}}, in the order of the frame."""
+    """Convert a column to {question id: {answer id: value}}, in the order of the frame."""
     result: dict[str, dict[str, Any]] = {}
     for question, answer, value in frame.select("question_id", "answer_id", column).iter_rows():
         result.setdefault(question, {})[answer] = value
     return result
 
 
-def _items(name: str, table: object, place: str | None, form: str) -> Iterator[tuple[Any, Any]]:
+def _items(name: str, table: object, position: str | None, form: str) -> Iterator[tuple[Any, Any]]:
     if not isinstance(table, Mapping):
-        raise InputError(name, place=place, value=table, expected=form)
+        raise InputError(name, position=position, value=table, expected=form)
     if not table:
-        raise InputError(name, place=place, value={}, expected="at least one entry")
+        raise InputError(name, position=position, value={}, expected="at least one entry")
     yield from table.items()
 
 
-def _plain(name: str, place: str, column: str, value: object, kind: pl.DataType) -> Any:
-    """A finite number of Python or numpy as a number of Python."""
+def _plain(name: str, position: str, column: str, value: object, kind: pl.DataType) -> Any:
+    """Convert a finite number of Python or numpy to a number of Python."""
     if kind == pl.Int64:
         if (
             isinstance(value, numbers.Integral)
@@ -177,18 +178,22 @@ def _plain(name: str, place: str, column: str, value: object, kind: pl.DataType)
             and -_INT64 <= int(value) < _INT64
         ):
             return int(value)
-        raise InputError(name, place=place, column=column, value=value, expected="an integer of 64 bits")
+        raise InputError(
+            name, position=position, column=column, value=value, expected="an integer of 64 bits"
+        )
     try:
         number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else None
     except OverflowError:
         number = None
     if number is None or not -float("inf") < number < float("inf"):
-        raise InputError(name, place=place, column=column, value=value, expected="a finite number")
+        raise InputError(name, position=position, column=column, value=value, expected="a finite number")
+    if isinstance(value, numbers.Integral) and int(value) != number:
+        raise InputError(name, position=position, column=column, value=int(value), expected=_EXACT)
     return number
 
 
 def _typed(name: str, column: str, values: pl.Series, kind: pl.DataType) -> pl.Series:
-    """Cast a column if its type permits that without a change of values."""
+    """Cast a column, if its type can be cast without a change of values."""
     dtype = values.dtype
     if kind == pl.String:
         good, expected = dtype in (pl.String, pl.Categorical, pl.Enum), "text (String)"
@@ -199,14 +204,20 @@ def _typed(name: str, column: str, values: pl.Series, kind: pl.DataType) -> pl.S
     if not good:
         raise InputError(name, column=column, value=str(dtype), expected=expected)
     try:
-        return values.cast(kind)
+        result = values.cast(kind)
     except pl.exceptions.PolarsError as error:
         raise InputError(name, column=column, problem=str(error), expected=expected) from error
+    if kind == pl.Float64 and dtype.is_integer():
+        is_rounded = (result.cast(dtype, strict=False) != values).fill_null(values.is_not_null())
+        row = is_rounded.arg_max() if is_rounded.any() else None
+        if row is not None:
+            raise InputError(name, position=f"row {row}", column=column, value=values[row], expected=_EXACT)
+    return result
 
 
 def _check(name: str, frame: pl.DataFrame, column: str, faults: pl.Series, expected: str) -> None:
-    """Raise for the first row of a mask of invalid rows."""
+    """Raise for the first invalid row, given a mask of invalid rows."""
     row = faults.arg_max() if faults.any() else None
     if row is not None:
         value = frame[column][row]
-        raise InputError(name, place=f"row {row}", column=column, value=value, expected=expected)
+        raise InputError(name, position=f"row {row}", column=column, value=value, expected=expected)

@@ -14,6 +14,8 @@ from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
+from aptool.formats.outputs import MANIFEST as OUTPUTS
+from aptool.formats.outputs import Kind, adopt
 from aptool.formats.pools import read_answers
 from aptool.library.arguments import (
     PRECISIONS,
@@ -29,11 +31,10 @@ from aptool.library.arguments import (
 from aptool.library.encoded_texts import EncodedTexts, check_encoded, filling
 from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
-from aptool.models.checkpoints.files import find_folder
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, set_products, to_device
 from aptool.models.explain import Explanation, explain_pairs
-from aptool.models.hub import upload
+from aptool.models.hub import find_folder, upload
 from aptool.models.model import (
     FILES,
     check_model_folder,
@@ -42,8 +43,7 @@ from aptool.models.model import (
     opened_folder,
 )
 from aptool.scoring.answer_store import open_store
-from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
+from aptool.scoring.model_system import ModelSystem, pick_precision, sample_units, sampled_pools
 from aptool.scoring.score import score_in_memory
 from aptool.scoring.scorer import Scorer
 
@@ -84,10 +84,10 @@ class Model:
     contains the weights.
 
     Args:
-        folder: see `load`.
-        device: see `load`.
-        precision: see `load`.
-        kind: see `load`.
+        folder: a model folder or the name of a model on the Hugging Face hub, as for `load`.
+        device: device of the model, as for `load`.
+        precision: precision of the encoder when pools are scored, as for `load`.
+        kind: checkpoint type, if it cannot be detected, as for `load`.
 
     Attributes:
         folder: the model folder.
@@ -196,7 +196,7 @@ class Model:
         Args:
             question: the text of the question.
             answers: texts, or the result of `Model.encode`.
-            top_k: number of answers to return; None is all.
+            top_k: number of answers to return. Default: all.
 
         Returns:
             ``(index into answers, score)`` with the best first; equal scores in the order of ``answers``.
@@ -228,8 +228,8 @@ class Model:
 
         Args:
             pools: the pools to score.
-            tag: the name of the run, one word; None is the preset.
-            encoded: folder of a store of encoded answers (see `encode`), which are not encoded again.
+            tag: the name of the run, one word. Default: the preset.
+            encoded: folder of a store from `aptool.encode`, whose answers are not encoded again.
             fill: whether to encode missing answers and add them to the store; otherwise they are an error.
 
         Returns:
@@ -279,11 +279,12 @@ class Model:
         check_text("answer", answer)
         return explain_pairs(self._loaded, [(question, answer)], alignment=alignment)[0]
 
-    def save(self, folder: PathLike) -> None:
+    def save(self, folder: PathLike, *, overwrite: bool = False) -> None:
         """Copy the model folder, atomically.
 
         Args:
-            folder: the new folder; an existing model is replaced.
+            folder: the new folder; an unchanged model of aptool is replaced.
+            overwrite: replace an existing model even if aptool did not write it, or it has changed since.
 
         Raises:
             AptoolError: the folder cannot be written, the original folder has changed since the model was
@@ -313,9 +314,11 @@ class Model:
             and target.samefile(self.folder)
         ):
             return
+        if overwrite:
+            adopt(target, Kind.MODEL)
         check_model_folder(target)
         with new_model_folder(target) as into, opened_folder(self.folder) as source:
-            shutil.copytree(source, into, dirs_exist_ok=True)
+            shutil.copytree(source, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(OUTPUTS))
 
     def push(self, name: str, *, private: bool = False, message: str | None = None) -> str:
         """Upload the model folder to the Hugging Face hub, for ``aptool.load("hf://ORG/NAME")``.
@@ -323,7 +326,7 @@ class Model:
         Args:
             name: ``ORG/NAME`` of the repository, which is created if necessary.
             private: whether a new repository is private.
-            message: the commit message; None is the preset and the fingerprint.
+            message: the commit message. Default: the preset and the fingerprint.
 
         Returns:
             The URL of the commit.
@@ -383,8 +386,10 @@ class Model:
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
             texts = answers.texts if isinstance(answers, EncodedTexts) else answers
-            place = f"question {questions[pair_question[pair]]!r}, answer {texts[pair]!r}"
-            raise InputError(self.folder, place=place, value=float(scores[pair]), expected="a finite score")
+            position = f"question {questions[pair_question[pair]]!r}, answer {texts[pair]!r}"
+            raise InputError(
+                self.folder, position=position, value=float(scores[pair]), expected="a finite score"
+            )
         return scores
 
     def _check_encoded(self, answers: EncodedTexts) -> None:

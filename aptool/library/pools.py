@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from aptool.errors import InputError, counted, shortened
-from aptool.formats.atomic import atomic_file, check_apart
+from aptool.formats.atomic import check_apart, output_file
 from aptool.formats.collection import answers_of_all
+from aptool.formats.inputs import expand
+from aptool.formats.outputs import Kind, adopt
 from aptool.formats.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
-from aptool.formats.storage import expand
 from aptool.library.arguments import PathLike, check_path, check_paths, check_text
 from aptool.library.frames import check_frame, check_id, frame_from_pandas, frame_from_polars, to_pandas
 
@@ -41,7 +42,7 @@ class Pools:
     Pools of files stay on disk until ``frame`` is used, and are scored one row group at a time.
 
     Args:
-        frame: see `Pools.from_polars`.
+        frame: one row per candidate, as for `Pools.from_polars`.
 
     Raises:
         AptoolError: a value is invalid; the message names the column or the row.
@@ -64,7 +65,7 @@ class Pools:
 
         Args:
             path: a file, folder, glob or URL, or several of them.
-            answers: file of the answers that the pools share; None is ``answers.parquet`` next to the pools,
+            answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools,
                 if it exists.
 
         Returns:
@@ -207,14 +208,15 @@ class Pools:
             result.setdefault(question_id, (question, {}))[1][answer_id] = answer
         return result
 
-    def save(self, path: PathLike) -> None:
+    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
         """Write one pools file with all texts, atomically.
 
         Args:
             path: a file name that ends in ``.pools.parquet``.
+            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
 
         Raises:
-            AptoolError: the file cannot be written.
+            AptoolError: the file cannot be written or may not be replaced.
 
         Example:
             >>> pools = aptool.Pools.from_dict({"q1": ("who wrote it?", {"b": "She did."})})
@@ -225,8 +227,10 @@ class Pools:
         file = check_path("path", path)
         if self._files is not None:
             check_apart(file, self._files.paths)
+        if overwrite:
+            adopt(file, Kind.POOLS)
         frame = self.frame
-        with atomic_file(file) as temporary, PoolsWriter(temporary) as writer:
+        with output_file(file, Kind.POOLS) as temporary, PoolsWriter(temporary) as writer:
             for (question_id, question), rows in frame.group_by(
                 "question_id", "question", maintain_order=True
             ):
@@ -249,7 +253,7 @@ class Pools:
 
     @contextmanager
     def files(self) -> Iterator[tuple[list[str], Answers | None]]:
-        """The paths of the files and the shared answers; see ``on_disk``."""
+        """The paths of the files of ``on_disk``, and the shared answers."""
         with self.on_disk() as files:
             yield files.paths, read_answers(files.answers) if files.answers is not None else None
 
@@ -284,17 +288,17 @@ def _rows(pools: object) -> Iterator[tuple[str, str, str, str]]:
     if not isinstance(pools, Mapping) or not pools:
         raise InputError("pools", value=pools, expected=_EXPECTED)
     for question_id, pool in pools.items():
-        place = f"question {shortened(question_id)}"
+        position = f"question {shortened(question_id)}"
         check_id("pools", None, "question_id", question_id)
         if not isinstance(pool, tuple | list) or len(pool) != 2:
-            raise InputError("pools", place=place, value=pool, expected=_EXPECTED)
+            raise InputError("pools", position=position, value=pool, expected=_EXPECTED)
         question, answers = pool
-        check_text("pools", question, place)
+        check_text("pools", question, position)
         if not isinstance(answers, Mapping) or not answers:
-            raise InputError("pools", place=place, value=answers, expected="a dict {answer id: answer}")
+            raise InputError("pools", position=position, value=answers, expected="a dict {answer id: answer}")
         for answer_id, answer in answers.items():
-            check_id("pools", place, "answer_id", answer_id)
-            check_text("pools", answer, f"{place}, answer {shortened(answer_id)}")
+            check_id("pools", position, "answer_id", answer_id)
+            check_text("pools", answer, f"{position}, answer {shortened(answer_id)}")
             yield question_id, question, answer_id, answer
 
 
@@ -305,4 +309,4 @@ def _check_questions(frame: pl.DataFrame) -> None:
     if row is not None:
         value, question = frame["question"][row], frame["question_id"][row]
         expected = f"the text of question {question!r} in earlier rows"
-        raise InputError("pools", place=f"row {row}", column="question", value=value, expected=expected)
+        raise InputError("pools", position=f"row {row}", column="question", value=value, expected=expected)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import polars as pl
 
 from aptool.errors import counted
+from aptool.formats.outputs import Kind, adopt
 from aptool.formats.trec import read_qrels, write_qrels
 from aptool.library.arguments import PathLike, check_path, check_type
 from aptool.library.frames import (
@@ -28,7 +29,7 @@ class Qrels:
     """Relevance judgements (qrels): the relevance of answers to questions.
 
     Args:
-        frame: see `Qrels.from_polars`.
+        frame: one row per judgement, as for `Qrels.from_polars`.
 
     Attributes:
         frame: question_id (str), answer_id (str), relevance (i64: relevant from 1 on, unjudged below 0).
@@ -172,14 +173,15 @@ class Qrels:
         """
         return nested(self.to_polars(), "relevance")
 
-    def save(self, path: PathLike) -> None:
+    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
         """Write a TREC qrels file, atomically.
 
         Args:
             path: the file; gzip if the name ends in ``.gz``.
+            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
 
         Raises:
-            AptoolError: the file cannot be written.
+            AptoolError: the file cannot be written or may not be replaced.
 
         Example:
             >>> aptool.Qrels.from_dict({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
@@ -187,7 +189,10 @@ class Qrels:
             >>> Path("mine.qrels").read_text().splitlines()
             ['q1 0 a 0', 'q1 0 b 1']
         """
-        write_qrels(check_path("path", path), self.frame)
+        file = check_path("path", path)
+        if overwrite:
+            adopt(file, Kind.QRELS)
+        write_qrels(file, self.frame)
 
     def __repr__(self) -> str:
         questions = self.frame["question_id"].n_unique()
@@ -198,11 +203,9 @@ AnyQrels: TypeAlias = Qrels | PathLike | Mapping[str, Mapping[str, int]]
 
 
 def as_qrels(qrels: object) -> Qrels:
-    """The qrels of an argument: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``."""
+    """Convert an argument to qrels: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``."""
     if isinstance(qrels, str | os.PathLike):
         return Qrels.load(qrels)
     if isinstance(qrels, Mapping):
         return Qrels.from_dict(qrels)
-    check_type("qrels", qrels, Qrels, "Qrels, a file or a dict {question id: {answer id: relevance}}")
-    assert isinstance(qrels, Qrels)
-    return qrels
+    return check_type("qrels", qrels, Qrels, "Qrels, a file or a dict {question id: {answer id: relevance}}")

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from aptool.errors import InputError, counted
+from aptool.formats.outputs import Kind, adopt
 from aptool.formats.trec import check_run_output, rank_candidates, read_run, write_run
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type
 from aptool.library.frames import (
@@ -29,7 +30,7 @@ class Run:
     """A run: the scores of a system for the candidates of each question.
 
     Args:
-        frame: see `Run.from_polars`.
+        frame: one row per candidate, as for `Run.from_polars`.
         tag: the name of the system.
 
     Attributes:
@@ -182,15 +183,16 @@ class Run:
         """
         return nested(self.to_polars(), "score")
 
-    def save(self, path: PathLike, tag: str | None = None) -> None:
-        """Write a TREC run file, atomically. Only a run file is overwritten.
+    def save(self, path: PathLike, tag: str | None = None, *, overwrite: bool = False) -> None:
+        """Write a TREC run file, atomically.
 
         Args:
             path: the file; gzip if the name ends in ``.gz``.
-            tag: the name of the system in the file, one word; None is the tag of the run.
+            tag: the name of the system in the file, one word. Default: the tag of the run.
+            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
 
         Raises:
-            AptoolError: the file cannot be written, another kind of file exists, or the tag is not one word.
+            AptoolError: the file cannot be written or may not be replaced, or the tag is not one word.
 
         Example:
             >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine")
@@ -200,6 +202,8 @@ class Run:
         """
         tag = self.tag if tag is None else check_text("tag", tag)
         file = check_path("path", path)
+        if overwrite:
+            adopt(file, Kind.RUN)
         check_run_output(file)
         write_run(file, self.frame, tag)
 
@@ -211,7 +215,7 @@ class Run:
 
 
 def run_of_scores(frame: pl.DataFrame, tag: str) -> Run:
-    """A run with a valid frame, which is not checked again."""
+    """Make a run from a valid frame, without checking it."""
     run = Run.__new__(Run)
     run.frame, run.tag = frame, tag
     return run
@@ -221,38 +225,38 @@ AnyRun: TypeAlias = Run | PathLike | Mapping[str, Mapping[str, float]]
 
 
 def as_run(run: object) -> Run:
-    """The run of an argument: ``Run``, a file, or ``{question id: {answer id: score}}``."""
+    """Convert an argument to a run: ``Run``, a file, or ``{question id: {answer id: score}}``."""
     if isinstance(run, str | os.PathLike):
         return Run.load(run)
     if isinstance(run, Mapping):
         return Run.from_dict(run)
-    check_type("run", run, Run, "a Run, a file or a dict {question id: {answer id: score}}")
-    assert isinstance(run, Run)
-    return run
+    return check_type("run", run, Run, "a Run, a file or a dict {question id: {answer id: score}}")
 
 
 def check_texts(name: str, texts: object) -> list[str]:
-    """A list of texts, which may be empty."""
+    """Return a list of texts, which may be empty."""
     items = check_list(name, texts, "a list of texts", empty=True)
     return [check_text(name, text, f"item {number}") for number, text in enumerate(items)]
 
 
 def check_pairs(pairs: object) -> tuple[list[str], np.ndarray, list[str]]:
-    """The distinct questions of pairs, (pairs,) int64 the question of each pair, and the answers."""
+    """Return the distinct questions of pairs, (pairs,) int64 indices of questions, and the answers."""
     expected = "a list of pairs of texts (question, answer)"
     questions: list[str] = []
     answers: list[str] = []
     for number, pair in enumerate(check_list("pairs", pairs, expected, empty=True)):
-        place = f"item {number}"
+        position = f"item {number}"
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise InputError("pairs", place=place, value=pair, expected="a pair of texts (question, answer)")
-        questions.append(check_text("pairs", pair[0], f"{place}, question"))
-        answers.append(check_text("pairs", pair[1], f"{place}, answer"))
+            raise InputError(
+                "pairs", position=position, value=pair, expected="a pair of texts (question, answer)"
+            )
+        questions.append(check_text("pairs", pair[0], f"{position}, question"))
+        answers.append(check_text("pairs", pair[1], f"{position}, answer"))
     distinct, rows = distinct_texts(questions)
     return distinct, rows, answers
 
 
 def distinct_texts(texts: list[str]) -> tuple[list[str], np.ndarray]:
-    """The distinct texts in order of appearance, and (n,) int64 the index of each text among them."""
+    """Return the distinct texts in order of appearance, and (n,) int64 indices of the texts."""
     rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
     return list(rows), np.array([rows[text] for text in texts], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The public functions `score` and `bm25_run`."""
+"""The public functions `score`, `encode` and `bm25_run`."""
 
 import logging
 import sys
@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aptool.errors import UsageError
+from aptool.formats.atomic import check_apart, files_of
 from aptool.formats.ids import check_one_word
+from aptool.formats.inputs import expand
+from aptool.formats.outputs import Kind, adopt
 from aptool.formats.trec import check_run_output
 from aptool.library.arguments import (
     PRECISIONS,
@@ -17,6 +20,7 @@ from aptool.library.arguments import (
     check_device,
     check_integer,
     check_path,
+    check_paths,
     check_text,
     check_type,
 )
@@ -24,16 +28,17 @@ from aptool.library.encoded_texts import check_encoded, filling
 from aptool.library.pools import Pools
 from aptool.library.run import Run, run_of_scores
 from aptool.library.where import Address, Where
-from aptool.scoring.baselines import BASELINES, BaselineLoader
-from aptool.scoring.record import ScoredRun
-from aptool.scoring.score import AnySystem, Executor, score_in_memory
+from aptool.scoring.score import AnySystem, Executor, ScoredRun, score_in_memory
 from aptool.scoring.score import score as score_units
-from aptool.scoring.systems import System
+from aptool.scoring.systems import BASELINES, BaselineLoader, System
+from aptool.version import requiring_torch
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from aptool.library.model import Model
+    from aptool.scoring.answer_store import StoredPrecision
+    from aptool.scoring.encode import EncodeBackend, Encoded
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +57,7 @@ def score(
     kind: str = "auto",
     encoded: PathLike | None = None,
     fill: bool = False,
+    overwrite: bool = False,
     cluster: Address = None,
     workers: int | None = None,
     gpus_per_worker: float | None = None,
@@ -59,34 +65,35 @@ def score(
 ) -> ScoredRun:
     """Score pools into a TREC run file, as ``aptool score`` does, one row group in memory at a time.
 
-    Call it again with the same arguments to resume after an interruption.
+    After an interruption, a call with the same arguments resumes.
 
     Args:
         pools: ``Pools``, or files, folders, globs or URLs of pools.
-        model: a model folder or a name on the Hugging Face hub (see `load`); a `Model` or another system;
-            ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0), to which
-            ``device``, ``precision``, ``tokens_per_batch`` and ``kind`` do not apply. A folder with the name
-            of a system is ``"./bm25"``.
+        model: a model folder or a name on the Hugging Face hub (see `load`); a `Model` or another system; or
+            a baseline, ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0). Write
+            ``"./bm25"`` for a model folder with that name. A baseline ignores ``device``, ``precision``,
+            ``tokens_per_batch`` and ``kind``.
         output: the run file; gzip if the name ends in ``.gz``.
-        executor: executor of the row groups, such as a ``ClusterExecutor``; None is ``cluster``.
-        answers: file of the answers that the pools share; None is ``answers.parquet`` next to the pools.
-        tag: the name of the run in the file, one word; None is the preset of the model.
-        device: device of a model folder; see `load`. ``cuda`` is all GPUs of the machine.
-        precision: precision of the encoder of a model folder; see `load`.
-        tokens_per_batch: number of tokens per batch of a model folder, which bounds memory; None is 8,192 on
-            a CPU and 262,144 on a GPU.
-        kind: checkpoint type of a model folder, if it cannot be detected; see `load`.
-        encoded: folder of a store of encoded answers (see `encode`), which are not encoded again; requires
-            fp32.
+        executor: backend that scores the row groups, instead of ``cluster``.
+        answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
+        tag: the name of the run in the file, one word. Default: the preset of the model.
+        device: device of a model folder, as for `load`. ``cuda`` uses all GPUs of the machine.
+        precision: precision of the encoder of a model folder, as for `load`.
+        tokens_per_batch: number of tokens per batch of a model folder, which bounds memory. Default: 8,192 on
+            a CPU, 262,144 on a GPU.
+        kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
+        encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
+            ``fp32`` or ``auto``.
         fill: whether to encode missing answers and add them to the store; otherwise they are an error.
-        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset); None is this process.
-        workers: number of worker processes of the cluster; None is as many as the cluster has room for.
-        gpus_per_worker: GPUs per worker, may be fractional; None is 1 on a cluster with GPUs, otherwise 0.
-        wait: seconds to wait for cluster resources; None is no limit.
+        overwrite: replace an existing run even if aptool did not write it, or it has changed since.
+        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
+        workers: number of worker processes of the cluster. Default: as many as fit.
+        gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
+        wait: seconds to wait for cluster resources. Default: no limit.
 
     Returns:
-        Counts of the job: ``pairs``, ``truncated`` (answers), ``units`` (row groups), ``resumed`` (row groups
-        of an earlier call) and more.
+        Statistics such as ``pairs`` (number of scores), ``truncated`` (number of truncated answers),
+        ``units`` (number of row groups), ``resumed`` (row groups of an earlier call) and ``seconds``.
 
     Raises:
         AptoolError: an input or the output is invalid, or the cluster could not score all pairs.
@@ -99,6 +106,8 @@ def score(
         Run('ap-cnn': 20 questions, 120 candidates)
     """
     path = check_path("output", output)
+    if overwrite:
+        adopt(path, Kind.RUN)
     check_run_output(path)
     if tag is not None:
         check_one_word("tag", check_text("tag", tag))
@@ -116,11 +125,12 @@ def score(
     if baseline is not None:
         if store is not None:
             raise UsageError(f"encoded: expected None with {baseline}, which does not encode answers")
-        given = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
-        given |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
-        _log_baseline(baseline, [name for name, is_given in given.items() if is_given])
+        not_default = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
+        not_default |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
+        _log_baseline(baseline, [name for name, is_set in not_default.items() if is_set])
     elif not (_is_model(model) or isinstance(model, System)):
         model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
+        check_apart(path, files_of(model))
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected None with an executor")
@@ -134,13 +144,94 @@ def score(
         elif _is_model(model) and executor is None:
             system = model.system(files, store, fill)
         else:
-            from aptool.scoring.model_system import ModelLoader
+            with requiring_torch("a model"):
+                from aptool.scoring.model_system import ModelLoader
 
             folder, kind = (model.folder, "auto") if _is_model(model) else (model, kind)
             system = ModelLoader(
                 str(folder), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
             )
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)
+
+
+def encode(
+    texts: PathLike | Iterable[PathLike],
+    model: "Model | PathLike",
+    output: PathLike,
+    executor: "EncodeBackend | None" = None,
+    *,
+    answers: PathLike | None = None,
+    precision: "StoredPrecision | None" = None,
+    device: str = "auto",
+    tokens_per_batch: int | None = None,
+    kind: str = "auto",
+    cluster: Address = None,
+    workers: int | None = None,
+    gpus_per_worker: float | None = None,
+    wait: float | None = None,
+) -> "Encoded":
+    """Encode answers into a store for `score` and `Model.run`, as ``aptool encode`` does.
+
+    Answers in the store are not encoded again. After an interruption, a call with the same arguments resumes.
+
+    Args:
+        texts: answers files or pools files: paths, folders, globs or URLs.
+        model: a model folder or a name on the Hugging Face hub (see `load`), or a `Model`, whose folder is
+            loaded again.
+        output: folder of a new store, or of an existing store to extend.
+        executor: backend that encodes the answers, instead of ``cluster``.
+        answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
+        precision: data type of the stored vectors: ``fp32`` (exact scores), ``fp16`` or ``int8``. Default:
+            the type of an existing store, ``fp32`` for a new one.
+        device: device of the encoder, as for `load`.
+        tokens_per_batch: number of tokens per batch. Default: 8,192 on a CPU, 262,144 on a GPU.
+        kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
+        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
+        workers: number of worker processes of the cluster. Default: as many as fit.
+        gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
+        wait: seconds to wait for cluster resources. Default: no limit.
+
+    Returns:
+        Statistics: ``texts`` (number of answers), ``encoded`` (number of new answers), ``tokens`` (number of
+        tokens of new answers), ``size`` (bytes of the store) and ``seconds``.
+
+    Raises:
+        AptoolError: an input or the store is invalid, or the disk is full.
+
+    Example:
+        >>> pools = "data/wikiqa/dev.pools.parquet"
+        >>> result = aptool.encode(pools, "models/wikiqa", "encoded/wikiqa")
+        >>> result.texts == result.encoded
+        True
+        >>> aptool.score(pools, "models/wikiqa", "dev.run", encoded="encoded/wikiqa").pairs
+        120
+    """
+    with requiring_torch("encode"):
+        from aptool.scoring.answer_store import PRECISIONS as STORED_PRECISIONS
+        from aptool.scoring.encode import encode as encode_files
+
+    folder = check_path("output", output)
+    paths = check_paths("texts", texts)
+    if precision is not None:
+        check_choice("precision", precision, STORED_PRECISIONS)
+    if tokens_per_batch is not None:
+        check_integer("tokens_per_batch", tokens_per_batch, 1)
+    where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
+    files = expand(paths, ".parquet")
+    check_apart(folder, files)
+    source = model.folder if _is_model(model) else check_path("model", model)
+    with where.connected() as connected:
+        return encode_files(
+            files,
+            folder,
+            model=str(source),
+            kind=kind,
+            answers=None if answers is None else check_path("answers", answers),
+            precision=precision,
+            device=device,
+            tokens_per_batch=tokens_per_batch,
+            run=executor if executor is not None else connected.encoder(),
+        )
 
 
 def bm25_run(pools: Pools) -> Run:
@@ -169,7 +260,7 @@ def bm25_run(pools: Pools) -> Run:
 
 
 def _is_model(value: object) -> "TypeIs[Model]":
-    """Whether a value is a ``Model``, without importing that class for a path."""
+    """Whether a value is a ``Model``; does not import that class."""
     module = sys.modules.get("aptool.library.model")
     return module is not None and isinstance(value, module.Model)
 

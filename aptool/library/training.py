@@ -15,6 +15,7 @@ from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, location
+from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import (
     LONGEST_SECONDS,
     PathLike,
@@ -32,9 +33,8 @@ from aptool.models.device import pick_device
 from aptool.models.model import check_model_folder
 from aptool.models.start import training_recipe
 from aptool.options import expected_without
-from aptool.training.fit import Fit
+from aptool.training.fit import Fit, Seeds, check_seeds_folder, fit_seeds, summarize
 from aptool.training.recorders import LOGS, Log, OnEpoch, fit_with_callbacks
-from aptool.training.seeds import Seeds, check_seeds_folder, fit_seeds, summarize
 
 if TYPE_CHECKING:
     from aptool.library.collection import Collection
@@ -55,6 +55,7 @@ def train(
     mixture: Iterable[PathLike] = (),
     seed: int = 0,
     output: PathLike | None = None,
+    overwrite: bool = False,
     vectors: PathLike | None = None,
     set: Overrides = (),  # noqa: A002 - the option's name on the command line
     log: Log | None = None,
@@ -70,30 +71,33 @@ def train(
 
     Args:
         collection: a collection, or its folder, with a split train and, to select the best epoch, dev.
-        preset: name of a preset (``aptool.config.preset_names``), or a recipe file; None is ``ap-cnn``, or
-            the recipe of ``start``.
+        preset: name of a preset (``aptool.config.preset_names`` lists them), or a recipe file. Default:
+            ``ap-cnn``, or the recipe of ``start``.
         start: model folder of the same system to initialize from; new words are added to its vocabulary.
-        teacher: run file with scores of the training pools, for knowledge distillation; see ``teacher.loss``,
-            ``teacher.weight`` and ``teacher.scale`` of the recipe.
+        teacher: run file with scores of the training pools, for knowledge distillation. The recipe has the
+            options ``teacher.loss``, ``teacher.weight`` and ``teacher.scale``.
         mixture: folders of further collections to train on.
         seed: random seed, an integer of at least 0.
-        output: the model folder. A second call with the same arguments resumes from the last checkpoint, or
-            loads the finished model. None is a temporary folder, deleted with the model object.
+        output: the model folder. After an interruption, a call with the same arguments resumes from the last
+            checkpoint; after the training, it loads the model. Default: a temporary folder, deleted with the
+            model object.
+        overwrite: replace an existing model even if aptool did not write it, or it has changed since.
         vectors: word vectors: a file, a folder or a hub name; ``learned`` or ``random``.
         set: options of the recipe: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
             ``["training.epochs=5"]``.
-        log: write the metrics of each epoch to ``logs`` for ``tensorboard``, ``mlflow`` or ``wandb``.
+        log: experiment tracker that gets the metrics of each epoch: ``tensorboard``, ``mlflow`` or ``wandb``.
+            Its files are in the folder ``logs``.
         on_epoch: function that is called after each epoch with ``number``, ``loss``, ``dev`` (measures by
             name) and ``figures`` (all metrics by name, such as ``seconds/train``). Epochs before an
             interruption are reported after the training. An exception stops the training.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
-        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset); None is this process.
-        workers: number of worker processes of the cluster, or a minimum and a maximum for elastic training;
-            None is one per GPU, or one per node.
-        gpus_per_worker: GPUs per worker, may be fractional; None is 1 on a cluster with GPUs, otherwise 0.
-        wait: seconds to wait for cluster resources; None is no limit.
-        checkpoint_minutes: minutes between two checkpoints within an epoch, in addition to one per epoch; 0
-            is no checkpoint within an epoch.
+        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
+        workers: number of worker processes of the cluster, or a minimum and a maximum for elastic training.
+            Default: one per GPU, or one per node without GPUs.
+        gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
+        wait: seconds to wait for cluster resources. Default: no limit.
+        checkpoint_minutes: minutes between checkpoints within an epoch; 0 writes only the checkpoint at the
+            end of each epoch.
 
     Returns:
         The model of the best epoch, on ``device`` (after training on a cluster, on ``auto``).
@@ -119,7 +123,9 @@ def train(
     if on_epoch is not None and not callable(on_epoch):
         raise InputError("on_epoch", value=on_epoch, expected="a function of an epoch")
     if output is not None:
-        check_path("output", output, "a folder to write to (str or os.PathLike)")
+        path = check_path("output", output, "a folder to write to (str or os.PathLike)")
+        if overwrite:
+            adopt(path, Kind.MODEL)
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if where.on_cluster and output is None:
         raise InputError("output", value=None, expected="a folder on storage that all nodes share")
@@ -151,7 +157,7 @@ def build_recipe(
     mixture: Iterable[PathLike] = (),
     vectors: PathLike | None = None,
 ) -> Recipe:
-    """The validated recipe of a training; see ``train`` for the arguments."""
+    """Build and validate the recipe of a training from the arguments of ``train``."""
     recipe = training_recipe(
         None if preset is None else check_text("preset", preset),
         _overrides(set),
@@ -179,18 +185,9 @@ def train_models(
     on_epoch: OnEpoch | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Seeds:
-    """Train a model into a folder, or one model per seed into ``OUTPUT/seedN``.
+    """Train one model into ``output``, or with ``seeds`` one model per seed into ``output/seedN``.
 
-    Args:
-        open_collection: opens the collection after the checks of the device and the output.
-        recipe: from ``build_recipe``.
-        output: the model folder, or the folder of the model folders.
-        where: a device or a cluster.
-        seed: the first seed.
-        seeds: number of consecutive seeds; None trains one model into ``output`` itself.
-        log: see ``train``.
-        on_epoch: see ``train``.
-        checkpoint_minutes: see ``train``.
+    The collection is opened after the checks of the device and the output.
     """
     if not where.on_cluster:
         pick_device(where.device)
@@ -242,9 +239,7 @@ def _overrides(options: object) -> list[str]:
     """Options of a recipe as ``section.key=value``."""
     expected = "a dict {'section.key': value} or a list of 'section.key=value'"
     if not isinstance(options, Mapping):
-        if isinstance(options, tuple | list) and not options:
-            return []
-        items = check_list("set", options, expected)
+        items = check_list("set", options, expected, empty=True)
         return [check_text("set", item, f"item {number}") for number, item in enumerate(items)]
     overrides = []
     for key, value in options.items():
@@ -266,4 +261,4 @@ def _toml(key: str, value: object) -> str:
         return json.dumps(check_text("set", value, key), ensure_ascii=False)
     if isinstance(value, int | float):
         return repr(float(value) if isinstance(value, float) else int(value))
-    raise InputError("set", place=key, value=value, expected="a str, an int, a float or a bool")
+    raise InputError("set", position=key, value=value, expected="a str, an int, a float or a bool")

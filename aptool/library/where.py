@@ -11,13 +11,13 @@ from aptool.errors import UsageError
 from aptool.library.arguments import LONGEST_SECONDS, check_integer, check_number, check_text
 
 if TYPE_CHECKING:
-    from aptool.cluster.resources import Cluster, Workers
+    from aptool.cluster.resources import Cluster, Resources, Workers
     from aptool.experiments.side_by_side import Processes
     from aptool.scoring.encode import EncodeBackend
     from aptool.scoring.score import Executor
     from aptool.training.fit import Fit
 
-# Address of a cluster; True is RAY_ADDRESS (auto if unset), None is this process.
+# Address of a cluster; True for RAY_ADDRESS (auto if unset), None for this process.
 Address: TypeAlias = str | bool | None
 
 # Trials of a matrix at the same time.
@@ -33,13 +33,13 @@ class Where:
 
     Attributes:
         device: ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
-        cluster: see ``Address``.
+        cluster: address of a Ray cluster, True for RAY_ADDRESS, or None for this machine.
         workers: number of worker processes, or the minimum and maximum of an elastic training.
         gpus_per_worker: GPUs per worker; may be fractional.
-        wait: seconds to wait for cluster resources; None is no limit.
-        debug: show Ray's messages.
-        from_options: name options of a command in errors instead of arguments.
-        connection: the cluster, inside ``connected``.
+        wait: seconds to wait for cluster resources; None means no limit.
+        debug: whether to show Ray's messages.
+        from_options: whether errors name options of a command instead of arguments.
+        connection: the connected cluster, within ``connected``.
     """
 
     device: str = "auto"
@@ -98,7 +98,7 @@ class Where:
             yield replace(self, connection=cluster)
 
     def executor(self) -> "Executor | None":
-        """The executor that scores on the cluster; None is this process."""
+        """The executor that scores on the cluster, or None for this process."""
         if self.connection is None:
             return None
         from aptool.cluster.score import ClusterExecutor
@@ -107,39 +107,36 @@ class Where:
         return ClusterExecutor(self.connection, workers=workers, gpus_per_worker=gpus, debug=self.debug)
 
     def encoder(self) -> "EncodeBackend | None":
-        """The executor that encodes answers on the cluster; None is this process."""
+        """The executor that encodes answers on the cluster, or None for this process."""
         if self.connection is None:
             return None
-        from aptool.cluster.encode import ClusterEncoding
-        from aptool.cluster.resources import worker_resources
+        from aptool.cluster.tasks import ClusterEncoding
 
-        each = worker_resources(self.connection, self.device, self.gpus_per_worker)
-        return ClusterEncoding(self.connection, each, self._number_of_workers())
+        return ClusterEncoding(self.connection, self._resources(self.connection), self._number_of_workers())
 
     def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> Trainer:
-        """The function that trains, on the cluster or in this process."""
+        """The function that trains a model, on the cluster or in this process."""
         if self.connection is None:
             from aptool.models.device import pick_device
             from aptool.training.fit import fit
 
             return partial(fit, device=pick_device(self.device), checkpoint_minutes=checkpoint_minutes)
-        from aptool.cluster.resources import worker_resources
         from aptool.cluster.train import fit_on_cluster
 
         return partial(
             fit_on_cluster,
             cluster=self.connection,
             workers=self.workers,
-            each=worker_resources(self.connection, self.device, self.gpus_per_worker),
+            each=self._resources(self.connection),
             checkpoint_minutes=checkpoint_minutes,
         )
 
     def processes(self, jobs: Jobs) -> "Callable[[], AbstractContextManager[Processes]] | None":
-        """The function that starts the processes of parallel trials; None runs one trial after another.
+        """The function that starts the processes of parallel trials, or None for serial trials.
 
         Args:
-            jobs: number of parallel trials. ``auto`` is one per core or GPU of this machine, None is 1; on a
-                cluster, both are its capacity.
+            jobs: number of parallel trials. ``auto`` is one per core or GPU of this machine, None is one. On
+                a cluster, both are as many as fit.
         """
         if self.connection is None:
             if jobs is None or jobs == 1:
@@ -147,11 +144,15 @@ class Where:
             from aptool.experiments.side_by_side import LocalProcesses, automatic_jobs
 
             return partial(LocalProcesses, automatic_jobs(self.device) if jobs == "auto" else jobs)
-        from aptool.cluster.resources import worker_resources
-        from aptool.cluster.trials import ClusterProcesses
+        from aptool.cluster.tasks import ClusterProcesses
 
-        each = worker_resources(self.connection, self.device, self.gpus_per_worker)
+        each = self._resources(self.connection)
         return partial(ClusterProcesses, self.connection, each, None if jobs == "auto" else jobs)
+
+    def _resources(self, cluster: "Cluster") -> "Resources":
+        from aptool.cluster.resources import worker_resources
+
+        return worker_resources(cluster, self.device, self.gpus_per_worker)
 
     def _number_of_workers(self) -> int | None:
         if isinstance(self.workers, tuple):

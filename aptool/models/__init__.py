@@ -1,1 +1,1 @@
-"""Rankers: an encoder of tokens to states, a pooling of two state sequences, and a cosine; model folders."""
+"""Rankers: encoders, poolings, similarities and heads; model folders; checkpoints of other libraries."""

@@ -1,7 +1,7 @@
 """Attentive pooling: states are weighted by their alignment with the other text (paper, section 3).
 
-``AttentivePooling.forward`` is equations 13 to 18 from top to bottom. The options that the paper lacks
-(initialization of U, sharpness) change nothing at their defaults.
+``AttentivePooling.forward`` is equations 13 to 18, in order. The options are not in the paper and have no
+effect by default.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from aptool.options import bounded
 
 
 class Attention(NamedTuple):
-    """Vectors and attention weights of n pairs; a row of weights sums to one and is zero on padding."""
+    """Vectors and attention weights of n pairs; the weights of a text sum to one and are 0 on padding."""
 
     r_q: Tensor  # (n, c)
     r_a: Tensor  # (n, c)
@@ -52,7 +52,8 @@ class AttentivePooling(VectorPooling):
 
     def __init__(self, size: int, options: Options) -> None:
         super().__init__()
-        self.U = nn.Parameter(initial_u(size, options))  # (c, c)
+        initial = torch.eye(size) if options.init == "identity" else uniform(size)
+        self.U = nn.Parameter(initial * options.scale)  # (c, c)
         self.sharpness = options.sharpness
 
     @classmethod
@@ -61,22 +62,21 @@ class AttentivePooling(VectorPooling):
         return size * size
 
     def forward(self, questions: Ragged, answers: Ragged) -> Attention:
-        """Vectors and attention weights of n pairs: equations 13 to 18.
+        """Compute vectors and attention weights of n pairs: equations 13 to 18.
 
-        tanh is monotonic, so the maximum is taken first: the same g with M + L values of tanh instead of
+        tanh is monotonic, so the maximum is taken first: g is the same, with M + L values of tanh instead of
         M · L.
 
         Args:
             questions: states, values (N, c), of n questions of up to M tokens.
-            answers: states, values (N', c), of n answers of up to L tokens; pair i is question i with answer
-                i.
+            answers: states, values (N', c), of n answers of up to L tokens; pair i is question i with
+                answer i.
         """
         Q, mask_q = questions.padded()  # eq. 1 or 8: (n, M, c), (n, M)
         A, mask_a = answers.padded()  # eq. 2 or 8: (n, L, c), (n, L)
         G = (Q @ self.U) @ A.transpose(1, 2)  # eq. 13 before its tanh: (n, M, L)
-        G = G.masked_fill(
-            ~(mask_q[:, :, None] & mask_a[:, None, :]), -torch.inf
-        )  # padding is never a maximum
+        both = mask_q[:, :, None] & mask_a[:, None, :]
+        G = G.masked_fill(~both, -torch.inf)  # padding is never a maximum
         g_q = G.amax(2).tanh()  # eq. 14: (n, M)
         g_a = G.amax(1).tanh()  # eq. 15: (n, L)
         sigma_q = self.attention_weights(g_q, mask_q)  # eq. 16: (n, M)
@@ -91,17 +91,17 @@ class AttentivePooling(VectorPooling):
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """Equations 11 and 13 to 18 for every question with every answer."""
+        """(n, k) scores of all pairs of n questions and k answers: equations 11 and 13 to 18."""
         G = (questions.values @ self.U) @ answers.values.T  # eq. 13 before its tanh, of all pairs: (N, N')
         g_q = self.scale_logits(segment_max(G.T.contiguous(), answers).tanh())  # eq. 14: (k, N)
         g_a = self.scale_logits(segment_max(G, questions).tanh())  # eq. 15: (n, N')
-        # Eq. 16 without its divisor, which a cosine cancels; g is within [-1, 1], so exp cannot overflow.
+        # Eq. 16 without its divisor, which a cosine cancels. g is within [-1, 1]: exp cannot overflow.
         r_q = self._weighted_sums(questions.with_values(g_q.T.exp()), questions)  # eq. 17: (n, k, c)
         r_a = self._weighted_sums(answers.with_values(g_a.T.exp()), answers)  # eq. 18: (k, n, c)
         return self.similarity(r_q, r_a.transpose(0, 1))  # eq. 11: (n, k)
 
     def _weighted_sums(self, weights: Ragged, states: Ragged) -> Tensor:
-        """(n, k, c) sums of the states (N, c) of n texts by k weights per state, values (N, k)."""
+        """(n, k, c) weighted sums of the states (N, c) of n texts, by k weights per state, values (N, k)."""
         groups = similar_lengths(states)
         sums = []
         for weight_group, state_group in zip(weights.grouped(groups), states.grouped(groups), strict=True):
@@ -124,12 +124,5 @@ class AttentivePooling(VectorPooling):
         return ((questions @ self.U) @ answers.T).tanh()
 
     def scale_logits(self, g: Tensor) -> Tensor:
-        """Return the logits of the softmax: g times the sharpness."""
+        """Multiply g by the sharpness: the logits of the softmax."""
         return g if self.sharpness == 1 else g * self.sharpness
-
-
-def initial_u(size: int, options: AttentivePooling.Options) -> Tensor:
-    """(c, c) initial U."""
-    if options.init == "identity":
-        return torch.eye(size) * options.scale
-    return uniform(size) * options.scale

@@ -1,8 +1,11 @@
-"""A pretrained network over ragged texts: a state per token, or the logits of its head per text.
+"""Pretrained networks over ragged texts, which compute a state per token or logits per text.
 
-Training pads texts. Inference does not: texts share one row if the network supports it (``packed``),
-otherwise a batch has texts of equal length. The states of a text are then equal to the bit for any other
-texts in the batch.
+In training, texts are padded. In inference they are packed into one row if the network supports it
+(``pack``), otherwise batches have texts of equal length. The states of a text are then equal to the bit in
+all batches.
+
+In a packed row, embeddings, products and normalizations are computed for all tokens at once. Attention stays
+within a text and is computed at once for all texts of equal length.
 """
 
 from collections.abc import Iterator
@@ -13,23 +16,32 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
+from aptool.errors import InputError
 from aptool.models.device import send
-from aptool.models.packed import pack, packed_inputs
-from aptool.models.pretrained import bare_encoder, check_network_config, network_library
+from aptool.models.pretrained import network_library
 from aptool.models.ragged import Ragged
 from aptool.options import bounded
-from aptool.text.forms import TOKEN_ID, UNATTENDED
+from aptool.text.subwords import TOKEN_ID, UNATTENDED
 
-# Maximum number of tokens per batch or row, with padding.
+# Maximum number of tokens per batch or row, including padding.
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 16}
 
 # Smaller GEMMs use another kernel and round differently.
-LEAST_ROWS = 4
+MIN_ROWS = 4
 
-# Padding, in tokens, that costs as much as one more batch in training.
+# Number of padding tokens that cost as much as one more batch in training.
 PADDING_PER_BATCH = {"cpu": 64, "cuda": 1 << 14}
+
+# Networks with absolute positions and full attention.
+_ABSOLUTE = ("albert", "bert", "distilbert", "electra")
+
+# RoBERTa's family counts positions from the id of the padding token, and skips padding tokens.
+_AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
+
+# Name of ``attend`` in transformers.
+_PACKED = "aptool_packed"
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class BackboneOptions:
     Attributes:
         name: Folder of a network in the Hugging Face layout, or its name on the hub.
         layers: Number of layers to keep, counted from the first; 0 keeps all.
-        tune: What is trained: ``all`` of the network, its ``last`` layers, or ``none`` of it.
+        tune: Part of the network to train: ``all`` of it, its ``last`` layers, or ``none``.
         last: Number of layers that ``tune = "last"`` trains.
         checkpointing: Recompute activations in the backward pass: less memory, more time.
         precision: Precision of the network in training; with ``bf16`` it computes in bf16 and keeps its
@@ -60,8 +72,8 @@ class BatchedNetwork(nn.Module):
     def __init__(self, network: Any) -> None:
         super().__init__()
         self.network = network
-        self.has_fillers = False  # texts may have unattended tokens (``aptool.text.forms``)
-        self.is_packed = False  # texts go through the network in one row, which gives states but no logits
+        self.has_fillers = False  # texts may have unattended tokens (``aptool.text.subwords``)
+        self.is_packed = False  # texts can share one row, which gives states but no logits
         self._pad = int(network.config.pad_token_id or 0)
         self._has_types = getattr(network.config, "type_vocab_size", 0) > 1
 
@@ -78,7 +90,7 @@ class BatchedNetwork(nn.Module):
         """Yield the network's outputs, batch by batch.
 
         Args:
-            tokens: ids with their flags (``aptool.text.forms``), values (N,) int64.
+            tokens: ids with their flags (``aptool.text.subwords``), values (N,) int64.
             order: (n,) indices of the texts, ascending in length.
             types: (N,) int64 token types, for a network that has them.
             embedded: (N, d) embeddings of the tokens, instead of their ids.
@@ -86,7 +98,7 @@ class BatchedNetwork(nn.Module):
             least: minimum number of tokens per batch; the texts of a smaller batch are repeated.
 
         Yields:
-            The outputs for (n', T) tokens, and the slots of these n' · T that have tokens; None for all.
+            The outputs for (n', T) tokens, and the indices of the tokens in these n' · T, or None for all.
         """
         ordered, offsets = tokens.rows(order), np.concatenate([[0], np.cumsum(tokens.sizes[order])])
         for texts, width in self._batches(tokens.sizes[order], share=share):
@@ -108,7 +120,7 @@ class BatchedNetwork(nn.Module):
     def _inputs(
         self, tokens: Ragged, width: int | None, types: Tensor | None, embedded: Tensor | None
     ) -> tuple[dict[str, Any], Tensor | None]:
-        """Return the arguments for texts padded to ``width`` or in one row, and the tokens' slots."""
+        """Return the network's arguments for texts padded to ``width`` or in one row, and their slots."""
         if width is None:
             ids = tokens.with_values(tokens.values & TOKEN_ID)
             return packed_inputs(ids, types if self._has_types else None, self.network.config), None
@@ -134,9 +146,10 @@ class BatchedNetwork(nn.Module):
         return inputs, slots
 
     def _batches(self, sizes: np.ndarray, share: bool) -> list[tuple[slice, int | None]]:
-        """Split (n,) ascending lengths into batches: consecutive texts and their width, None for one row.
+        """Split texts of ascending lengths (n,) into batches: consecutive texts and their padded width.
 
-        With ``share``, texts of different lengths share a batch if it costs little padding.
+        The width of texts in one row is None. With ``share``, texts of different lengths share a batch if it
+        costs little padding.
         """
         kind = "cpu" if next(self.parameters()).device.type == "cpu" else "cuda"
         if self.is_packed and not (share or self.has_fillers):
@@ -168,10 +181,10 @@ class Backbone(BatchedNetwork):
             _enable_checkpointing(network, options.name)
 
     def forward(self, tokens: Ragged, rows: Tensor, types: Tensor | None = None) -> Tensor:
-        """(R, c) states of tokens, fp32, or in the precision of the weights if nothing is trained.
+        """(R, c) states of tokens, in fp32, or in the precision of the weights if nothing is trained.
 
         Args:
-            tokens: ids with their flags (``aptool.text.forms``), values (N,) int64.
+            tokens: ids with their flags (``aptool.text.subwords``), values (N,) int64.
             rows: (R,) int64 indices of tokens.
             types: (N,) int64 token types, for a network that has them.
         """
@@ -180,10 +193,13 @@ class Backbone(BatchedNetwork):
         with_grad = torch.is_grad_enabled() and self._is_trained
         with torch.set_grad_enabled(with_grad), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             training = with_grad and self.training
-            embedded = self._embed(tokens.values) if training else None
+            embedded = None
+            if training and self._takes_embeddings:
+                # One lookup for all batches, because its gradient is as large as the embedding table.
+                embedded = self.network.get_input_embeddings()(tokens.values & TOKEN_ID)
             order = np.argsort(tokens.sizes, kind="stable")
             parts = []
-            least = 1 if training else LEAST_ROWS
+            least = 1 if training else MIN_ROWS
             for output, slots in self.run(tokens, order, types, embedded, share=training, least=least):
                 states = output.last_hidden_state.flatten(0, 1)
                 states = states if slots is None else states.index_select(0, slots)
@@ -193,30 +209,20 @@ class Backbone(BatchedNetwork):
         return torch.cat(parts).index_select(0, index[rows])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Register the packed attention in a process that unpickles the network."""
+        """Register ``attend`` in the process that unpickles the network."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
         if self.is_packed:
             pack(self.network)
 
     def train(self, mode: bool = True) -> "Backbone":
-        """Set the mode; a frozen network has no dropout in training either."""
+        """Set the mode; a frozen network stays in evaluation mode, without dropout."""
         super().train(mode)
         if not self._is_trained:
             self.network.eval()
         return self
 
-    def _embed(self, ids: Tensor) -> Tensor | None:
-        """(N, d) embeddings of all tokens; None if the network accepts only ids.
-
-        One lookup for all batches: its gradient is as large as the embedding table.
-        """
-        if not self._takes_embeddings:
-            return None
-        embedded: Tensor = self.network.get_input_embeddings()(ids & TOKEN_ID)
-        return embedded
-
     def _freeze(self, layer_count: int, options: BackboneOptions) -> None:
-        """Exclude from training the layers that the options do not tune."""
+        """Exclude layers from training, according to ``options.tune``."""
         if options.tune == "all":
             return
         self.network.requires_grad_(False)
@@ -226,10 +232,10 @@ class Backbone(BatchedNetwork):
         layers = next((part for part in lists if len(part) == layer_count), None)
         if layers is None:
             expected = "all or none: the layers of this network share their weights"
-            raise InputError(options.name, place="encoder.tune", value=options.tune, expected=expected)
+            raise InputError(options.name, position="encoder.tune", value=options.tune, expected=expected)
         if options.last > layer_count:
             expected = f"at most {layer_count}"
-            raise InputError(options.name, place="encoder.last", value=options.last, expected=expected)
+            raise InputError(options.name, position="encoder.last", value=options.last, expected=expected)
         for layer in layers[-options.last :]:
             layer.requires_grad_(True)
 
@@ -244,27 +250,12 @@ class Classifier(BatchedNetwork):
         return torch.cat(parts)[send(np.argsort(order), tokens.values.device)]
 
     def lower_precision(self) -> None:
-        """Compute in bf16, except in the head: many texts would tie."""
+        """Compute in bf16, except in the head, where many texts would tie."""
         body = self.network.base_model
         body.bfloat16()
         for part in self.network.children():
             if part is not body:
                 part.register_forward_pre_hook(_in_fp32)
-
-
-def fresh_network(config: dict[str, Any], name: str = "") -> Any:
-    """Build a network without head from ``Pretrained.config``, with fresh weights; ``name`` is for errors."""
-    transformers = network_library()
-    kind = config.get("model_type")
-    check_network_config(name or str(kind), config)
-    try:
-        network_config = transformers.AutoConfig.for_model(**config)
-        return bare_encoder(transformers.AutoModel.from_config(network_config, trust_remote_code=False))
-    except Exception as error:  # a damaged configuration can raise anything
-        raise AptoolError(
-            f"model_type {shortened(kind)}: transformers cannot build this network: "
-            f"{one_line(first_line(error))}"
-        ) from error
 
 
 def _in_fp32(part: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -276,7 +267,7 @@ def _in_fp32(part: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _shared_widths(sizes: np.ndarray, padding: int) -> np.ndarray:
-    """(n,) widths: a length is raised to the next width if that costs at most ``padding`` tokens."""
+    """(n,) padded lengths: a length is raised to the next one if that costs at most ``padding`` tokens."""
     lengths, length_of, counts = np.unique(sizes, return_inverse=True, return_counts=True)
     widths = lengths.copy()
     for index in range(len(lengths) - 2, -1, -1):
@@ -287,7 +278,7 @@ def _shared_widths(sizes: np.ndarray, padding: int) -> np.ndarray:
 
 
 def _enable_checkpointing(network: Any, name: str) -> None:
-    """Recompute activations in the backward pass; the method's name depends on the library's version."""
+    """Recompute activations in the backward pass; the method's name depends on the version."""
     enable = (
         getattr(network, "activation_checkpointing_enable", None) or network.gradient_checkpointing_enable
     )
@@ -295,4 +286,84 @@ def _enable_checkpointing(network: Any, name: str) -> None:
         enable({"use_reentrant": False})
     except ValueError as error:
         expected = f"false: {error}"
-        raise InputError(name, place="encoder.checkpointing", value=True, expected=expected) from error
+        raise InputError(name, position="encoder.checkpointing", value=True, expected=expected) from error
+
+
+def pack(network: Any) -> bool:
+    """Let a network attend within texts in one row; return whether it supports that."""
+    config = network.config
+    if config.model_type not in (*_ABSOLUTE, *_AFTER_PADDING) or getattr(config, "is_decoder", False):
+        return False
+    transformers = network_library()
+    from transformers.masking_utils import sdpa_mask
+
+    transformers.AttentionInterface.register(_PACKED, attend)
+    transformers.AttentionMaskInterface.register(_PACKED, sdpa_mask)
+    network.set_attn_implementation(_PACKED)
+    return True
+
+
+def packed_inputs(ids: Ragged, types: Tensor | None, config: Any) -> dict[str, Any]:
+    """Return the arguments of a network for texts in one row.
+
+    Args:
+        ids: token ids, values (N,) int64; texts of equal length are adjacent.
+        types: (N,) int64 token types, for a network that has them.
+        config: the network's configuration.
+    """
+    if config.model_type in _AFTER_PADDING:
+        is_token = (ids.values != config.pad_token_id).long()
+        counted = is_token.cumsum(0)
+        before = (counted - is_token).index_select(0, ids.offsets[:-1])
+        positions = (counted - ids.spread(before)) * is_token + config.pad_token_id
+    else:
+        positions = ids.positions()[0]
+    inputs = {"input_ids": ids.values[None], "position_ids": positions[None], "text_sizes": ids.sizes}
+    if types is not None:
+        inputs["token_type_ids"] = types[None]
+    return inputs
+
+
+def attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    text_sizes: np.ndarray | None = None,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Compute attention within texts; a function for ``transformers.AttentionInterface``.
+
+    Args:
+        module: the attention module.
+        query: (1, h, N, d), h heads.
+        key: (1, h, N, d).
+        value: (1, h, N, d).
+        attention_mask: None with ``text_sizes``.
+        text_sizes: lengths of the texts in the row; None is full attention.
+        scaling: factor applied to the products of queries and keys.
+        options: further options of the library's attention.
+
+    Returns:
+        (1, N, h, d), and None instead of the weights.
+    """
+    if text_sizes is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        dense: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, **options
+        )
+        return dense
+    rows = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]  # (N, h, d)
+    attended = torch.empty(rows[0].shape, dtype=query.dtype, device=query.device)
+    begin, changes = 0, np.flatnonzero(np.diff(text_sizes)) + 1
+    for group in np.split(text_sizes, changes):
+        count, length = len(group), int(group[0])
+        texts = [tensor[begin : begin + count * length].unflatten(0, (count, length)) for tensor in rows]
+        queries, keys, values = (tensor.transpose(1, 2) for tensor in texts)  # (n, h, length, d)
+        output = F.scaled_dot_product_attention(queries, keys, values, scale=scaling)
+        attended[begin : begin + count * length] = output.transpose(1, 2).flatten(0, 1)
+        begin += count * length
+    return attended[None], None

@@ -1,12 +1,11 @@
 """Devices: resolution of ``--device``, precision, determinism and memory.
 
-Reproducible to the bit, with one version of PyTorch on one kind of processor, also after an interruption:
+These results are reproducible to the bit, with one version of PyTorch on one kind of processor, also after an
+interruption:
 
-- Training on a CPU: the same recipe, seed and collection give the same weights on the same number of threads
-  and processes.
-- Scoring on a CPU: the same model and pools give the same run file on any number of threads, processes and
-  nodes.
-- Training on a GPU with ``training.deterministic``, on the same kind and number of GPUs.
+- Weights trained on a CPU, given recipe, seed, collection and number of threads and processes.
+- Run files scored on a CPU, given model and pools, on any number of threads, processes and nodes.
+- Weights trained on GPUs with ``training.deterministic``, given also the kind and number of GPUs.
 
 Otherwise a GPU sums in any order, so the last bits of weights and scores may differ.
 """
@@ -28,15 +27,18 @@ logger = logging.getLogger(__name__)
 
 GIB = 2**30
 
-# Minimum compute capability with tensor cores for bf16 and TF32: Ampere.
+# PyTorch 2.9 replaced `allow_tf32` by `fp32_precision`.
+_HAS_FP32_PRECISION = hasattr(torch.backends.cudnn, "conv")
+
+# Minimum compute capability with tensor cores for bf16 and TF32 (Ampere).
 TENSOR_CORES = (8, 0)
 
-# Build targets of PyTorch: sm_75, sm_90a, sm_120.
+# Architectures that PyTorch is compiled for: sm_75, sm_90a, sm_120.
 _CAPABILITY = re.compile(r"sm_(\d+)(\d)")
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is a GPU if PyTorch can use one, else the CPU."""
+    """Return a device by name; ``auto`` is a GPU if PyTorch can use it, otherwise the CPU."""
     set_products("fp32")
     if name == "auto":
         if not torch.cuda.is_available():
@@ -57,9 +59,9 @@ def pick_device(name: str) -> torch.device:
 
 
 def gpus_like(device: torch.device) -> list[torch.device]:
-    """Return the GPUs that share the work of ``cuda``: all of the current GPU's kind, the current GPU first.
+    """Return the GPUs to use for ``cuda``: the current GPU, then all other GPUs of the same model.
 
-    Any other device works alone: ``cpu``, or one GPU such as ``cuda:1``.
+    Any other device, ``cpu`` or a GPU such as ``cuda:1``, is used alone.
     """
     if device.type != "cuda" or device.index is not None:
         return [device]
@@ -73,7 +75,7 @@ def gpus_like(device: torch.device) -> list[torch.device]:
 
 
 def _too_old(device: torch.device) -> str:
-    """Say why this PyTorch cannot use a GPU; empty if it can."""
+    """Return the reason why this PyTorch cannot use a GPU, or an empty string."""
     targets = [_CAPABILITY.match(name) for name in torch.cuda.get_arch_list()]
     capability = torch.cuda.get_device_capability(device)
     least = min(((int(match[1]), int(match[2])) for match in targets if match), default=capability)
@@ -102,7 +104,7 @@ def has_bf16_lstm() -> bool:
 
 
 def check_training_precision(precision: str, device: torch.device, *, lstm: bool = False) -> None:
-    """Raise unless a device can train an encoder, with LSTMs if ``lstm``, in ``fp32`` or ``bf16``."""
+    """Raise unless a device can train an encoder in ``precision``; ``lstm``: the encoder has LSTMs."""
     if precision == "bf16" and device.type == "cpu" and lstm and not has_bf16_lstm():
         raise UsageError("encoder.precision 'bf16': not supported for LSTMs on this processor; expected fp32")
     if precision == "bf16" and device.type == "cuda" and not has_tensor_cores(device):
@@ -113,23 +115,33 @@ def check_training_precision(precision: str, device: torch.device, *, lstm: bool
 
 
 def set_products(precision: str) -> None:
-    """Let GPUs multiply fp32 in TF32 if ``precision`` is ``tf32``, else in fp32, in this process.
+    """Set the precision of fp32 products on GPUs in this process: TF32 for ``tf32``, otherwise fp32.
 
-    By default cuDNN's LSTM and convolutions compute in TF32, which changes scores by more than 1e-5.
+    By default, cuDNN computes LSTMs and convolutions in TF32, which changes scores by more than 1e-5.
     """
+    if not _HAS_FP32_PRECISION:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        return
     kind = "tf32" if precision == "tf32" else "ieee"
     torch.backends.cuda.matmul.fp32_precision = kind
     torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]
     torch.backends.cudnn.rnn.fp32_precision = kind  # type: ignore[attr-defined]
 
 
+def products_are_tf32() -> bool:
+    """Whether fp32 products on GPUs are computed in TF32 in this process."""
+    if _HAS_FP32_PRECISION:
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return torch.backends.cuda.matmul.allow_tf32
+
+
 @contextmanager
 def repeatable_sums(device: torch.device, enabled: bool) -> Iterator[None]:
-    """Use deterministic algorithms on a GPU inside the block; those of a CPU are deterministic anyway."""
+    """Use deterministic algorithms on a GPU inside the block; CPU algorithms are always deterministic."""
     if not enabled or device.type != "cuda":
         yield
         return
-    # cuBLAS reads it at the first product of a stream; PyTorch refuses products without it.
+    # cuBLAS reads the variable at the first product of a stream; PyTorch requires it.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
@@ -140,7 +152,7 @@ def repeatable_sums(device: torch.device, enabled: bool) -> Iterator[None]:
 
 
 def to_device(network: nn.Module, device: torch.device | str) -> None:
-    """Move a network; if a GPU has too little memory, name a GPU that has enough."""
+    """Move a network to a device. An out-of-memory error suggests another GPU."""
     device = torch.device(device)
     needed = sum(weight.numel() * weight.element_size() for weight in network.state_dict().values())
     try:
@@ -162,14 +174,14 @@ def to_device(network: nn.Module, device: torch.device | str) -> None:
 
 
 def _free_memory(device: torch.device | int) -> int:
-    """Return the free bytes of a GPU, with the bytes that this process has reserved."""
+    """Return the free memory of a GPU in bytes, including the cache of this process."""
     free: int = torch.cuda.mem_get_info(device)[0]
     return free + torch.cuda.memory_reserved(device)
 
 
 @contextmanager
 def memory_for(work: str, expected: str) -> Iterator[None]:
-    """Turn an out-of-memory error of the block into a one-line error."""
+    """Convert an out-of-memory error inside the block into an ``AptoolError``."""
     try:
         yield
     except RuntimeError as error:
@@ -179,12 +191,12 @@ def memory_for(work: str, expected: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
-    """Whether a GPU or this machine is out of memory."""
+    """Whether an error means that a GPU or this machine is out of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def send(array: np.ndarray, device: torch.device | str) -> Tensor:
-    """Copy an array to a device, without synchronizing with a GPU."""
+    """Copy an array to a device without synchronizing with it."""
     tensor = torch.from_numpy(array)
     if torch.device(device).type == "cpu":
         return tensor

@@ -1,8 +1,8 @@
-"""Encoders: token ids to states, one state per token (paper, section 2).
+"""Encoders: from token ids to states, one state per token (paper, section 2).
 
-``Encoder`` is the interface. The paper has a convolution and a biLSTM over word embeddings; encoders over a
-pretrained network are in ``transformer.py``. Both texts of a pair go through the same encoder, independently,
-so the scorer encodes every distinct text once.
+``Encoder`` is the interface. This module has the encoders of the paper, a convolution and a biLSTM over word
+embeddings; encoders over a pretrained network are in ``transformer.py``. Question and answer are encoded
+independently by the same encoder, so the scorer encodes each distinct text once.
 """
 
 from abc import ABC, abstractmethod
@@ -17,12 +17,18 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.config import Recipe
-from aptool.models.initialization import Corpus, EncoderSpec, Initialization, init_embedding, make_vocabulary
+from aptool.models.initialization import (
+    EncoderSpec,
+    Initialization,
+    TrainingTexts,
+    init_embedding,
+    make_vocabulary,
+)
 from aptool.models.ragged import Ragged
 from aptool.options import WIDEST, bounded
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
-# Maps token ids and rows (R,) of tokens to the states (R, c) of these tokens.
+# From token ids of texts and rows (R,) of tokens to the states (R, c) of these tokens.
 Encode = Callable[[Ragged, Tensor], Tensor]
 
 # Texts per batch of an LSTM in training.
@@ -35,25 +41,25 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
 }
 
-# Largest table of precomputed convolutions, in bytes.
-LARGEST_TABLE = 1 << 30
+# Maximum size of the table of precomputed convolutions, in bytes.
+MAX_TABLE_BYTES = 1 << 30
 
 
 class Encoder(nn.Module, ABC):
-    """The interface of every encoder."""
+    """The interface of encoders."""
 
     Options: ClassVar[type]
     Tokenizer: ClassVar[type[TextTokenizer]]
-    # Output for the pooling: states, or the token ids for a pooling that encodes pairs itself.
+    # Input of the pooling: states, or token ids for a pooling that encodes pairs.
     output_kind: ClassVar[Literal["states", "ids"]] = "states"
-    # Whether ids may have the flags of ``aptool.text.forms``.
+    # Whether token ids may have the flags of ``aptool.text.subwords``.
     has_flags: ClassVar[bool] = True
     size: int  # c, features per state
     spec: EncoderSpec
 
     @classmethod
     def build(cls, spec: EncoderSpec, options: Any) -> Self:
-        """Build the encoder with fresh weights."""
+        """Build the encoder with new weights."""
         raise NotImplementedError
 
     @classmethod
@@ -68,31 +74,30 @@ class Encoder(nn.Module, ABC):
 
     @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
-        """Raise, before any work, if a file or package that the encoder needs is missing."""
+        """Raise if a required file or package is missing; called before any work."""
 
     @classmethod
     def source(cls, recipe: Recipe) -> str:
-        """Return the source of the initial weights: a file, a folder, a hub name, or a method."""
+        """Return the source of the initial weights: a file, a folder, a name on the hub, or a method."""
         raise NotImplementedError
 
     @classmethod
-    def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
+    def init(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Initialization:
         """Return the tokenizer and the initial weights of a system with this encoder."""
         raise NotImplementedError
 
     @abstractmethod
     def forward(self, tokens: Ragged) -> Ragged:
-        """States, values (N, c), of token ids, values (N,) int64. A state depends only on its own text."""
+        """States, values (N, c), from token ids, values (N,) int64. A state depends only on its text."""
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """Return ``forward`` for inference with the current weights, after any precomputation that pays off.
+        """Return ``forward`` for inference with the current weights.
 
-        The returned function gives the states of the requested tokens in the requested order. The states of
-        a text must be equal to the bit for any other texts in the call: then scores do not depend on how
-        work is split.
+        The returned function computes the states of the given tokens, in their order. The states of a text
+        must be equal to the bit for all batches, so that scores do not depend on how work is split.
 
         Args:
-            tokens: expected number of tokens to encode; for few tokens, precomputation does not pay off.
+            tokens: expected number of tokens. An encoder may precompute tables if there are many.
         """
         return lambda tokens, rows: self(tokens).values.index_select(0, rows)
 
@@ -102,7 +107,7 @@ class WordEncoder(Encoder):
 
     Tokenizer = WordTokenizer
     has_flags = False
-    # Of products in training. Weights, states and inference are in fp32.
+    # Precision of products in training; weights, states and inference are in fp32.
     precision: Literal["fp32", "bf16"] = "fp32"
 
     def __init__(self, words: int, dim: int) -> None:
@@ -116,7 +121,7 @@ class WordEncoder(Encoder):
         return cls(spec.vocabulary_size, spec.dim, options)  # type: ignore[call-arg]  # of the subclasses
 
     def in_precision(self, encode: Callable[[], Tensor]) -> Tensor:
-        """Return the fp32 states that ``encode`` computes, in training in the encoder's precision."""
+        """Call ``encode``, in training in the precision of the encoder, and return its result in fp32."""
         if not self.training or self.precision == "fp32":
             return encode()
         with torch.autocast(self.embedding.weight.device.type, torch.bfloat16):
@@ -129,8 +134,8 @@ class WordEncoder(Encoder):
 
     @classmethod
     @override
-    def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        tokenizer, vectors, recipe = make_vocabulary(recipe, corpus)
+    def init(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Initialization:
+        tokenizer, vectors, recipe = make_vocabulary(recipe, texts)
 
         def load_weights(ranker: nn.Module) -> int:
             with_vector = 0
@@ -145,7 +150,7 @@ class WordEncoder(Encoder):
 
 
 class CnnEncoder(WordEncoder):
-    """Convolution over the k word embeddings around each token (eq. 1, 2); the paper's has no nonlinearity.
+    """Convolution over the k word embeddings around each token (eq. 1, 2).
 
     The window of token m is tokens m - (k-1)//2 to m + k//2, with zero vectors outside the text.
     """
@@ -203,15 +208,15 @@ class CnnEncoder(WordEncoder):
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """Turn the convolution into a sum of table rows.
+        """Precompute the convolution per word, if the table is small and there are many tokens.
 
-        W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: each word's embedding is multiplied once with each slice of
-        the filters, and a state is the sum of k rows of that table. The bias is added to the slice of the
-        token itself, which is never outside its text. The table costs one convolution per vocabulary word.
+        W1 z = W1[0] r(w-1) + W1[1] r(w) + ...: the table has the product of each word's embedding with each
+        slice of the filters, and a state is the sum of k rows of the table. The bias is added to the slice of
+        the token itself, which is never outside its text. The table costs one convolution per word.
         """
         words, dim = self.embedding.weight.shape
         size = words * self.window * self.size * self.embedding.weight.element_size()
-        if size > LARGEST_TABLE or (tokens is not None and tokens < words):
+        if size > MAX_TABLE_BYTES or (tokens is not None and tokens < words):
             return super().inference_encoder()
         slices = self.convolution.weight.view(self.size, self.window, dim)  # (c, k, d)
         parts = [self.embedding.weight @ slices[:, j].T for j in range(self.window)]  # (V, c) each
@@ -226,7 +231,7 @@ class CnnEncoder(WordEncoder):
         return encode
 
     def windows(self, tokens: Ragged) -> Tensor:
-        """(N, k) int64: the ids in the window of each token, PAD outside its text."""
+        """(N, k) int64 ids in the window of each token, PAD outside its text."""
         position, length = tokens.positions()  # (N,), (N,)
         shift = torch.arange(self.window, device=position.device) - (self.window - 1) // 2  # (k,)
         in_text = (position[:, None] + shift >= 0) & (position[:, None] + shift < length[:, None])  # (N, k)
@@ -269,7 +274,7 @@ class BiLstmEncoder(WordEncoder):
         self.backwards = nn.LSTM(dim, options.hidden, batch_first=True)
 
     def forward(self, tokens: Ragged) -> Ragged:
-        """Batch texts of similar length in training on a CPU, to avoid padding; scoring sorts its texts."""
+        """Encode texts; in training on a CPU, batch texts of similar length to reduce padding."""
         on_cpu = tokens.values.device.type == "cpu"
         if not (self.training and on_cpu) or len(tokens.sizes) <= TEXTS_PER_BATCH:
             return self._encode(tokens)
@@ -279,7 +284,7 @@ class BiLstmEncoder(WordEncoder):
         return Ragged.concatenate(parts).select(np.argsort(order))
 
     def _encode(self, tokens: Ragged) -> Ragged:
-        """States of texts that are padded to the longest text."""
+        """Encode texts, padded to the longest text."""
         return tokens.with_values(self.in_precision(lambda: self._states(tokens, tokens.row_numbers())))
 
     @override
@@ -289,13 +294,13 @@ class BiLstmEncoder(WordEncoder):
     def _states(self, tokens: Ragged, rows: Tensor) -> Tensor:
         """(R, 2 H) states of the tokens at ``rows``: the hidden vectors of both directions (eq. 3 to 8).
 
-        Texts are padded on the right, and for the backward LSTM reversed first: both LSTMs read padding after
-        the text, so padding cannot change its states.
+        Texts are padded on the right; for the backward LSTM they are reversed first. Both LSTMs read padding
+        after the text, so padding does not change its states.
         """
         position, length = tokens.positions()
         ids, _ = tokens.padded()  # (n, T)
-        slots = tokens.slots(ids.shape[1])  # (N,) index of token i
-        mirrored = slots - position + (length - 1 - position)  # (N,) its index in the reversed text
+        slots = tokens.slots(ids.shape[1])  # (N,) index of each token in the padded texts
+        mirrored = slots - position + (length - 1 - position)  # (N,) its index in the padded reversed texts
         reversed_ids = torch.zeros_like(ids).view(-1).index_copy(0, mirrored, tokens.values).view_as(ids)
         left, _ = self.forwards(self.embedding(ids))  # (n, T, H)
         right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)
@@ -304,7 +309,7 @@ class BiLstmEncoder(WordEncoder):
 
 
 class WordVectorEncoder(WordEncoder):
-    """The state of a token is its word vector, for poolings that do the rest themselves."""
+    """The state of a token is its word vector."""
 
     @dataclass(frozen=True)
     class Options:

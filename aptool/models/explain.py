@@ -1,7 +1,7 @@
 """Explanations: the weight of each word of a question and an answer (figures 5 and 6 of the paper).
 
-- Attentive pooling: the attention weights σ of the states.
-- Max pooling: the share of the features whose maximum is that state.
+- Attentive pooling: the attention weight σ of a state.
+- Max pooling: the share of the features that have their maximum in a state.
 - Late interaction: the share of a word in the matches.
 
 The weights of a text sum to one. A state belongs to the word at the centre of its receptive field. The weight
@@ -24,10 +24,8 @@ from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
-from aptool.models.papers.abcnn import AbcnnPooling
-from aptool.models.papers.alignment import AlignmentPooling
-from aptool.models.papers.joint import OneWayPooling
-from aptool.models.pooling import MaxPooling, Pooling
+from aptool.models.papers import AbcnnPooling, AlignmentPooling, OneWayPooling
+from aptool.models.pooling import JoinedPooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
 
@@ -39,14 +37,14 @@ _WEIGHTS = {
 }
 
 _BATCH_PAIRS = 32
-# Smallest range of weights that is drawn in full colour, as a share of a uniform weight.
-_LEAST_CONTRAST = 0.25
-# Colour of the greatest weight, as in the report's heat maps (`base.css`).
+# Minimum range of weights that is drawn in full colour, as a share of a uniform weight.
+_MIN_CONTRAST = 0.25
+# Colour of the greatest weight, as in the heat maps of the report (`base.css`).
 _COLOUR = "214, 84, 24"
 
 
 class Window(NamedTuple):
-    """The receptive field of a state, in words left and right of its word; None: the whole text."""
+    """The receptive field of a state: words to the left and right of its word, or None for all words."""
 
     left: int | None
     right: int | None
@@ -58,12 +56,12 @@ class TextWeights:
 
     Attributes:
         text: the text.
-        spans: begin and end of each word. A text without a word counts as one unknown word.
-        weights: (L,) float64 weights of the first L words, sum one. Further words were truncated.
+        spans: begin and end of each word. A text without words counts as one unknown word.
+        weights: (L,) float64 weights of the first L words, with sum one. Further words were truncated.
         unknown: indices of words without a vector or token.
         window: receptive field of each state.
-        special_tokens: the share of the text's weight on special tokens; ``weights`` are shares of the
-            remaining weight, and uniform if it is zero.
+        special_tokens: the share of special tokens in the weight of the text. ``weights`` are shares of the
+            remaining weight, or uniform if it is zero.
     """
 
     text: str
@@ -75,7 +73,7 @@ class TextWeights:
 
     @property
     def words(self) -> list[str]:
-        """The words as written in the text."""
+        """The words, as in the text."""
         return [self.text[begin:end] for begin, end in self.spans]
 
     @property
@@ -85,25 +83,25 @@ class TextWeights:
 
     @property
     def intensities(self) -> np.ndarray:
-        """(L,) from 0 for the smallest weight to 1 for the greatest; lower if the weights hardly differ."""
+        """(L,) weights scaled to [0, 1] for colours; the maximum is below 1 if the weights hardly differ."""
         least, greatest = self.weights.min(), self.weights.max()
-        contrast: float = max(greatest - least, _LEAST_CONTRAST / len(self.weights))
+        contrast: float = max(greatest - least, _MIN_CONTRAST / len(self.weights))
         return (self.weights - least) / contrast
 
     def receptive_field(self, word: int) -> range:
-        """The words in the receptive field of a word's state."""
+        """Return the indices of the words in the receptive field of a word's state."""
         left, right = self.window
         first = 0 if left is None else max(0, word - left)
         last = len(self.weights) - 1 if right is None else min(len(self.weights) - 1, word + right)
         return range(first, last + 1)
 
     def window_text(self, word: int) -> str:
-        """The part of the text in the receptive field of a word's state."""
+        """Return the text in the receptive field of a word's state."""
         words = self.receptive_field(word)
         return self.text[self.spans[words[0]][0] : self.spans[words[-1]][1]]
 
     def strongest(self, count: int) -> list[int]:
-        """The words with the greatest weights, in descending order; ties in text order."""
+        """Return the words with the greatest weights, in descending order; ties in text order."""
         order: list[int] = np.argsort(-self.weights, kind="stable").tolist()
         return order[:count]
 
@@ -118,9 +116,9 @@ class Explanation:
         score: score of the pair.
         kind: ``attention`` (attention weights σ), ``max_pooling`` (shares of the features) or ``matches``
             (shares of the matches).
-        alignment: (M, L) G = tanh(Qᵀ U A), equation 13 of the paper, or the cosines S of late interaction; 0
-            for words without a token. None unless requested, or if the model has none; late interaction
-            always has it.
+        alignment: (M, L) matrix G = tanh(Qᵀ U A), equation 13 of the paper, or the cosines S of late
+            interaction; 0 for words without a token. None unless requested, and without an alignment in the
+            pooling; late interaction always includes it.
     """
 
     question: TextWeights
@@ -136,7 +134,7 @@ class Explanation:
 
     @property
     def best_aligned(self) -> list[int]:
-        """The best aligned word of the answer for each word of the question; empty without an alignment."""
+        """The best aligned answer word per question word; empty without an alignment."""
         return [] if self.alignment is None else [int(word) for word in self.alignment.argmax(1)]
 
     def __repr__(self) -> str:
@@ -150,7 +148,7 @@ class Explanation:
 
 
 def _strongest_words(text: TextWeights) -> str:
-    """The three words with the greatest weights, with the weights."""
+    """Format the three words with the greatest weights."""
     return ", ".join(f"{text.words[word]} {text.weights[word]:.3f}" for word in text.strongest(3))
 
 
@@ -161,16 +159,16 @@ def explain_pairs(
     """Explain the scores of (question, answer) texts, on the device of the model.
 
     Args:
-        model: a trained model whose pooling weighs words.
+        model: a trained model with a pooling that weights words.
         pairs: the texts.
         alignment: include the alignment matrix.
     """
     questions = _Texts(model.tokenizer, [q for q, _ in pairs], model.recipe.text.max_question_tokens)
     answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)
-    pooling, window = model.ranker.pooling.pools, window_of(model.ranker.encoder)
+    pooling, window = _state_pooling(model), window_of(model.ranker.encoder)
     if not gives_weights(model):
         name = model.recipe.pooling["type"]
-        if model.config.get("model_type", "aptool") != "aptool":
+        if not _is_aptool(model):
             expected = "a model that aptool trained"
         else:
             expected = "attentive, max, one_way, abcnn, alignment pooling, or one that matches tokens"
@@ -190,7 +188,7 @@ def explain_pairs(
         weights_q, weights_a = weigh(pooling, Q, A)
         scores, weights_q, weights_a = (tensor.double().cpu() for tensor in (scores, weights_q, weights_a))
         for pair, row in enumerate(rows.tolist()):
-            question, answer = questions.read(row), answers.read(row)
+            question, answer = questions.words(row), answers.words(row)
             explanations[row] = Explanation(
                 questions.weigh(row, question, weights_q[pair], window),
                 answers.weigh(row, answer, weights_a[pair], window),
@@ -202,20 +200,29 @@ def explain_pairs(
 
 
 def window_of(encoder: Encoder) -> Window:
-    """The receptive field of an encoder's states."""
+    """Return the receptive field of an encoder's states."""
     if isinstance(encoder, CnnEncoder):
         return Window((encoder.window - 1) // 2, encoder.window // 2)
     return Window(None, None)
 
 
 def gives_weights(model: LoadedModel) -> bool:
-    """Whether a model has weights of words; in checkpoints of other libraries, some tokens are not words."""
-    is_aptool = model.config.get("model_type", "aptool") == "aptool"
-    return is_aptool and weigh.dispatch(type(model.ranker.pooling.pools)) is not weigh.dispatch(object)
+    """Whether a model has weights of words. In checkpoints of other libraries, some tokens are not words."""
+    return _is_aptool(model) and weigh.dispatch(type(_state_pooling(model))) is not weigh.dispatch(object)
+
+
+def _is_aptool(model: LoadedModel) -> bool:
+    return bool(model.config.get("model_type", "aptool") == "aptool")
+
+
+def _state_pooling(model: LoadedModel) -> Pooling:
+    """Return the pooling of the states, without the wrapper that adds columns for a head."""
+    pooling = model.ranker.pooling
+    return pooling.inner if isinstance(pooling, JoinedPooling) else pooling
 
 
 def kind_of(pooling: Pooling) -> str:
-    """The kind of a pooling's weights."""
+    """Return the kind of a pooling's weights: ``Explanation.kind``."""
     if isinstance(pooling, MatchPooling):
         return MATCHES
     return MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
@@ -223,7 +230,7 @@ def kind_of(pooling: Pooling) -> str:
 
 @singledispatch
 def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """(n, M) and (n, L) weights of the states of n pairs; a row sums to one, padding is 0."""
+    """(n, M) and (n, L) weights of the states of n pairs; rows sum to one and are 0 on padding."""
     raise NotImplementedError(type(pooling).__name__)
 
 
@@ -243,7 +250,7 @@ def _(pooling: MaxPooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, 
 
 
 def _shares_of_maxima(states: Ragged) -> Tensor:
-    """(n, T) share of the features whose maximum each state is; ties are shared equally."""
+    """(n, T) shares of the features that have their maximum in a state; ties are shared equally."""
     dense, mask = states.padded()  # (n, T, c), (n, T)
     dense = dense.masked_fill(~mask[..., None], -torch.inf)
     is_maximum = (dense == dense.amax(1, keepdim=True)).float()  # (n, T, c)
@@ -253,25 +260,25 @@ def _shares_of_maxima(states: Ragged) -> Tensor:
 class _Words(NamedTuple):
     """The words of a text and their tokens."""
 
-    of_token: np.ndarray  # (L,) int64, the word of each token, -1 for special tokens
+    token_words: np.ndarray  # (L,) int64 index of the word of each token, -1 for special tokens
     spans: tuple[tuple[int, int], ...]  # begin and end of each word of the whole text
-    read: int  # number of words that were not truncated
+    word_count: int  # words that were not truncated
 
 
 def _alignment(
     pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Words, answer: _Words
 ) -> np.ndarray | None:
-    """G or S between the words of a pair: the maximum over their tokens."""
+    """Return G or S between the words of a pair: the maximum over their tokens."""
     if not isinstance(pooling, AttentivePooling | AbcnnPooling | AlignmentPooling | MatchPooling):
         return None
     row = np.array([pair])
     G = pooling.alignment(questions.select(row).values, answers.select(row).values)
-    of_tokens = G.double().cpu().numpy()  # (M, L) of tokens
-    of_words = np.full((question.read, answer.read), -np.inf)
-    rows, columns = (np.flatnonzero(words.of_token >= 0) for words in (question, answer))
-    cells = np.ix_(question.of_token[rows], answer.of_token[columns])
-    np.maximum.at(of_words, cells, of_tokens[np.ix_(rows, columns)])
-    return np.where(np.isinf(of_words), 0.0, of_words)
+    between_tokens = G.double().cpu().numpy()
+    between_words = np.full((question.word_count, answer.word_count), -np.inf)
+    rows, columns = (np.flatnonzero(words.token_words >= 0) for words in (question, answer))
+    cells = np.ix_(question.token_words[rows], answer.token_words[columns])
+    np.maximum.at(between_words, cells, between_tokens[np.ix_(rows, columns)])
+    return np.where(np.isinf(between_words), 0.0, between_words)
 
 
 class _Texts:
@@ -282,26 +289,26 @@ class _Texts:
         self._texts = texts
         self.tokens = tokenizer.encode(texts, limit)
 
-    def read(self, row: int) -> _Words:
+    def words(self, row: int) -> _Words:
         text, length = self._texts[row], int(self.tokens.lengths[row])
-        whole = self._tokenizer.word_indices(text)
+        indices = self._tokenizer.word_indices(text)
         suffix = self._tokenizer.suffix_length
-        of_token = truncate(Tokens(whole, np.array([0, len(whole)])), length, suffix).ids
+        token_words = truncate(Tokens(indices, np.array([0, len(indices)])), length, suffix).ids
         spans = word_spans(self._tokenizer, text)
-        read = max(1, int(of_token.max()) + 1) if len(whole) > length else len(spans)
-        return _Words(of_token, spans, read)
+        count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
+        return _Words(token_words, spans, count)
 
     def weigh(self, row: int, words: _Words, weights: Tensor, window: Window) -> TextWeights:
-        of_token, spans, read = words
+        token_words, spans, count = words
         begin, end = self.tokens.offsets[row], self.tokens.offsets[row + 1]
-        of_tokens = weights[: end - begin].numpy()
-        inside = of_token >= 0
-        shares = np.bincount(of_token[inside], weights=of_tokens[inside], minlength=read)
-        special_tokens = float(of_tokens[~inside].sum())
-        if not inside.all():
-            shares = shares / shares.sum() if inside.any() else np.full(read, 1 / read)
-        unknown = of_token[inside & (self.tokens.ids[begin:end] == self._tokenizer.unknown)]
-        without_token = set(range(read)) - set(of_token.tolist())
+        token_weights = weights[: end - begin].numpy()
+        in_word = token_words >= 0
+        shares = np.bincount(token_words[in_word], weights=token_weights[in_word], minlength=count)
+        special_tokens = float(token_weights[~in_word].sum())
+        if not in_word.all():
+            shares = shares / shares.sum() if in_word.any() else np.full(count, 1 / count)
+        unknown = token_words[in_word & (self.tokens.ids[begin:end] == self._tokenizer.unknown)]
+        without_token = set(range(count)) - set(token_words.tolist())
         return TextWeights(
             self._texts[row],
             spans,
@@ -313,7 +320,7 @@ class _Texts:
 
 
 def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ...]:
-    """Return begin and end of each word in a text; a text without a word counts as one word."""
+    """Return begin and end of each word in a text; a text without words counts as one word."""
     spans, end = [], 0
     for word in tokenizer.split(text):
         begin = text.index(word, end)
@@ -333,7 +340,7 @@ class Piece(NamedTuple):
 
 
 def weights_html(title: str, texts: Mapping[str, TextWeights]) -> str:
-    """Render named texts with a background per word as strong as its weight; without scripts."""
+    """Render named texts as HTML, with a background colour per word by its weight."""
     lines = ""
     for name, text in texts.items():
         words = "".join(escape(piece.before) + _word(piece) for piece in pieces(text))
@@ -351,15 +358,15 @@ def _word(piece: Piece) -> str:
 
 
 def pieces(text: TextWeights) -> Iterator[Piece]:
-    """Yield the words of a text in order, with the text between them."""
+    """Split a text into its words, each with the text before it."""
     strengths, end = text.intensities, 0
     for word, (begin, stop) in enumerate(text.spans):
-        read = word < len(text.weights)
+        has_weight = word < len(text.weights)
         yield Piece(
             text.text[end:begin],
             text.text[begin:stop],
-            float(text.weights[word]) if read else None,
-            float(strengths[word]) if read else 0.0,
+            float(text.weights[word]) if has_weight else None,
+            float(strengths[word]) if has_weight else 0.0,
             word in text.unknown,
         )
         end = stop

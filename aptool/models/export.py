@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_folder
-from aptool.models.checkpoints.files import ABOUT, CONFIG, MODULES, WEIGHTS
+from aptool.formats.atomic import output_folder
+from aptool.formats.outputs import Kind
+from aptool.models.checkpoints.files import CONFIG, MODULES, ST_CONFIG, WEIGHTS
 from aptool.models.features import NoHead
 from aptool.models.matching import MaxSimPooling
 from aptool.models.model import LoadedModel
@@ -30,12 +31,12 @@ _SPECIAL = {"unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
 
 
 def export_model(model: LoadedModel, folder: Path, *, source: object = "model") -> str:
-    """Write a folder that another library loads, atomically; return the library's name.
+    """Export a model to a folder, atomically; return the name of the library that loads it.
 
     Args:
-        model: over a pretrained network, with ``mean``, ``first`` or ``maxsim`` pooling.
+        model: a model over a pretrained network with ``mean``, ``first`` or ``maxsim`` pooling.
         folder: a new or empty folder, or an exported model, which is replaced.
-        source: the model's name in errors.
+        source: name of the model in errors.
     """
     ranker, recipe = model.ranker, model.recipe
     _check(model, source)
@@ -44,7 +45,7 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
     modules = [("Transformer", "", _LIBRARY + "Transformer")]
     if isinstance(pooling, MaxSimPooling):
         library, modules = "pylate", [*modules, ("Dense", "1_Dense", "pylate.models.Dense.Dense")]
-        about = {
+        st_config = {
             "model_type": "ColBERT",
             "query_prefix": "",
             "document_prefix": "",
@@ -58,12 +59,13 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
     else:
         assert isinstance(pooling, VectorPooling)
         library, modules = "sentence-transformers", [*modules, ("Pooling", "1_Pooling", _LIBRARY + "Pooling")]
-        about = {"similarity_fn_name": _SIMILARITIES[type(pooling.similarity)]}
-        if ranker.projection is not None:  # the mean of projected states is the projected mean
+        st_config = {"similarity_fn_name": _SIMILARITIES[type(pooling.similarity)]}
+        # The mean of projected states equals the projected mean.
+        if ranker.projection is not None:
             modules.append(("Dense", "2_Dense", _LIBRARY + "Dense"))
-    with atomic_folder(folder, MODULES) as into:
+    with output_folder(folder, Kind.EXPORT, MODULES) as into:
         _write_network(model, into, longest)
-        _write_json(into / ABOUT, {**about, "prompts": {}, "default_prompt_name": None})
+        _write_json(into / ST_CONFIG, {**st_config, "prompts": {}, "default_prompt_name": None})
         _write_json(into / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
         for kind, subfolder, _ in modules[1:]:
             (into / subfolder).mkdir()
@@ -83,16 +85,16 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
 
 
 def _check(model: LoadedModel, source: object) -> None:
-    """Raise unless a library has this kind of model."""
+    """Raise unless another library supports this kind of model."""
     ranker, pooling = model.ranker, model.ranker.pooling
     exported = (*_MODES, MaxSimPooling)
     if model.config.get("model_type") != "aptool":
-        expected = "a model that aptool trained; of this one, copy the folder"
+        expected = "a model that aptool trained; copy the folder instead"
         raise InputError(source, problem="a model of another library", expected=expected)
     problem = None
     if not isinstance(ranker.encoder, TransformerEncoder):
         kind = model.recipe.encoder["type"]
-        problem, expected = f"a model over a {kind} encoder", "one over a pretrained network"
+        problem, expected = f"a model over a {kind} encoder", "an encoder over a pretrained network"
     elif type(pooling) not in exported:
         problem = f"{model.recipe.pooling['type']} pooling"
         expected = "mean or first pooling, for sentence-transformers, or maxsim, for PyLate"
@@ -111,15 +113,15 @@ def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
     assert isinstance(model.tokenizer, SubwordTokenizer)
     network = model.ranker.encoder.backbone.network
     network.save_pretrained(folder)
-    words = model.tokenizer.copy()
+    tokenizer = model.tokenizer.copy()
     names = {
-        role: next((name for name in candidates if words.token_to_id(name) is not None), None)
+        role: next((name for name in candidates if tokenizer.token_to_id(name) is not None), None)
         for role, candidates in _SPECIAL.items()
     }
     if network.config.pad_token_id is not None:
-        names["pad_token"] = words.id_to_token(network.config.pad_token_id)
+        names["pad_token"] = tokenizer.id_to_token(network.config.pad_token_id)
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words,
+        tokenizer_object=tokenizer,
         model_max_length=longest,
         model_input_names=["input_ids", "attention_mask"],
         **{role: name for role, name in names.items() if name is not None},
@@ -127,7 +129,7 @@ def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
 
 
 def _write_dense(folder: Path, projection: nn.Module | None, size: int) -> None:
-    """Write a linear layer without bias: the projection, or the identity, as PyLate requires a layer."""
+    """Write the projection as a layer without bias; PyLate requires a layer, by default the identity."""
     weight = torch.eye(size) if projection is None else projection.state_dict()["linear.weight"]
     options: dict[str, Any] = {
         "in_features": weight.shape[1],

@@ -1,8 +1,10 @@
-"""Pair features, the words that a question and an answer share, and heads, which join columns to a score.
+"""Pair features, and heads.
 
-Features are computed from words instead of token ids, so that a word without an id still matches itself. The
-distinct words of a text are counted once; a pair looks up the question's words in the answer's. The
-statistics of words are those of the training texts.
+Pair features measure the words that a question and an answer share. They are computed from words instead of
+token ids, so that an out-of-vocabulary word still matches itself. The distinct words of each text are counted
+once; a pair looks up the question's words in the answer. Word statistics come from the training texts.
+
+A head computes a score from the columns of a pair: the output of the pooling, and the pair features.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +24,7 @@ from aptool.text.tokenizer import NO_WORD, Tokens, WordTokenizer
 # Words in more than this share of the training texts are function words.
 _COMMON = 0.1
 
-# Upper bound of words: ids, then 32-bit hashes of words without an id.
+# Upper bound of word numbers: ids, then 32-bit hashes of out-of-vocabulary words.
 _SPAN = 1 << 40
 
 _PAIRS_PER_BLOCK = 1 << 16
@@ -50,7 +52,7 @@ class WordBags:
 
 
 class _Matches(NamedTuple):
-    """The W distinct words of the questions of P pairs."""
+    """Matches of P pairs: the W distinct words of the questions, with their counts in the answers."""
 
     pair: np.ndarray  # (W,) the pair of each word
     idf: np.ndarray  # (W,) inverse document frequency
@@ -64,13 +66,13 @@ class _Matches(NamedTuple):
         return np.bincount(self.pair, weights=values, minlength=len(self.lengths)).astype(np.float64)
 
     def share(self, weights: np.ndarray) -> np.ndarray:
-        """(P,) share of the weight of each question's words that its answer contains; 0 without a word."""
+        """(P,) weight of the matched words, as a share of all words of the question; 0 without words."""
         total = self.total(weights)
         shared = self.total(weights * (self.counts > 0))
         return np.divide(shared, total, out=np.zeros_like(shared), where=total > 0)
 
-    def number(self, weights: np.ndarray) -> np.ndarray:
-        """(P,) ln(1 + the weight of each question's words that its answer contains)."""
+    def log_weight(self, weights: np.ndarray) -> np.ndarray:
+        """(P,) ln(1 + weight of the matched words)."""
         return np.log1p(self.total(weights * (self.counts > 0)))
 
 
@@ -80,14 +82,14 @@ def _bm25(matches: _Matches) -> np.ndarray:
     return np.log1p(matches.total(matches.idf * counts / (counts + norm[matches.pair])))
 
 
-# ``features.columns`` of a recipe: the function of each column, (P,) float64.
+# ``features.columns`` of a recipe: functions that compute a column (P,) float64.
 COLUMNS: dict[str, Callable[[_Matches], np.ndarray]] = {
     "overlap": lambda matches: matches.share(np.ones(len(matches.pair))),
     "idf_overlap": lambda matches: matches.share(matches.idf),
     "content_overlap": lambda matches: matches.share(matches.content),
     "idf_content_overlap": lambda matches: matches.share(matches.idf * matches.content),
-    "overlap_count": lambda matches: matches.number(matches.content),
-    "idf_overlap_count": lambda matches: matches.number(matches.idf * matches.content),
+    "overlap_count": lambda matches: matches.log_weight(matches.content),
+    "idf_overlap_count": lambda matches: matches.log_weight(matches.idf * matches.content),
     "bm25": _bm25,
     "question_length": lambda matches: np.log1p(matches.lengths[:, 0]),
     "answer_length": lambda matches: np.log1p(matches.lengths[:, 1]),
@@ -95,11 +97,11 @@ COLUMNS: dict[str, Callable[[_Matches], np.ndarray]] = {
 
 
 class PairFeatures(nn.Module):
-    """Named columns of pairs; the statistics of words are saved with the model."""
+    """Pair features; the word statistics are saved with the model."""
 
     idf: Tensor  # (V,) ln(1 + (N − df + 0.5) / (df + 0.5)) over N training texts
     content: Tensor  # (V,) whether a word is in at most a tenth of the training texts
-    corpus: Tensor  # (2,) idf of a word that no training text has; mean length of texts in words
+    corpus: Tensor  # (2,) idf of a word outside the training texts; mean length of the texts in words
 
     def __init__(self, vocabulary_size: int, columns: tuple[str, ...]) -> None:
         super().__init__()
@@ -109,7 +111,7 @@ class PairFeatures(nn.Module):
         self.register_buffer("corpus", torch.ones(2, dtype=torch.float64))
 
     def learn(self, tokenizer: WordTokenizer, texts: list[str]) -> None:
-        """Set the statistics of words from the training texts."""
+        """Compute the word statistics of the training texts."""
         bags = WordBags.of(tokenizer.encode(texts))
         words = bags.keys % _SPAN
         df = np.bincount(words[words < len(self.idf)], minlength=len(self.idf))
@@ -124,22 +126,13 @@ class PairFeatures(nn.Module):
         self, questions: WordBags, answers: WordBags, pair_question: np.ndarray, pair_answer: np.ndarray
     ) -> Tensor:
         """(P, F) float32 columns of pairs, given as (P,) indices of questions and answers."""
-        statistics = _Statistics(self.idf.cpu().numpy(), self.content.cpu().numpy(), *self.corpus.tolist())
+        statistics = self.idf.cpu().numpy(), self.content.cpu().numpy(), *self.corpus.tolist()
         rows = []
         for start in range(0, len(pair_question), _PAIRS_PER_BLOCK):
             block = slice(start, start + _PAIRS_PER_BLOCK)
-            matches = _match(questions, answers, pair_question[block], pair_answer[block], statistics)
+            matches = _match(questions, answers, pair_question[block], pair_answer[block], *statistics)
             rows.append(np.stack([COLUMNS[name](matches) for name in self.columns], axis=1))
         return torch.from_numpy(np.concatenate(rows).astype(np.float32)).to(self.idf.device)
-
-
-class _Statistics(NamedTuple):
-    """The buffers of ``PairFeatures`` on the host."""
-
-    idf: np.ndarray
-    content: np.ndarray
-    unseen_idf: float
-    mean_length: float
 
 
 def _match(
@@ -147,7 +140,10 @@ def _match(
     answers: WordBags,
     pair_question: np.ndarray,
     pair_answer: np.ndarray,
-    statistics: _Statistics,
+    idf: np.ndarray,
+    content: np.ndarray,
+    unseen_idf: float,
+    mean_length: float,
 ) -> _Matches:
     """Look up the words of each pair's question in its answer."""
     sizes = np.diff(questions.offsets)[pair_question]
@@ -155,24 +151,24 @@ def _match(
     first = questions.offsets[pair_question] - (np.cumsum(sizes) - sizes)
     word = questions.keys[np.arange(len(pair)) + np.repeat(first, sizes)] % _SPAN
     key = pair_answer[pair] * _SPAN + word
-    # A final key above all keys keeps the index in range.
+    # A sentinel above all keys keeps the index in range.
     keys = np.append(answers.keys, np.iinfo(np.int64).max)
     index = np.searchsorted(keys, key)
     counts = np.where(keys[index] == key, np.append(answers.counts, 0)[index], 0)
-    in_vocabulary = word < len(statistics.idf)
+    in_vocabulary = word < len(idf)
     vocabulary_word = np.where(in_vocabulary, word, 0)
     return _Matches(
         pair,
-        np.where(in_vocabulary, statistics.idf[vocabulary_word], statistics.unseen_idf),
-        np.where(in_vocabulary, statistics.content[vocabulary_word], 1.0),
+        np.where(in_vocabulary, idf[vocabulary_word], unseen_idf),
+        np.where(in_vocabulary, content[vocabulary_word], 1.0),
         counts,
         np.stack([questions.lengths[pair_question], answers.lengths[pair_answer]], axis=1),
-        statistics.mean_length,
+        mean_length,
     )
 
 
 class Head(nn.Module, ABC):
-    """The interface of every head."""
+    """The interface of heads."""
 
     @dataclass(frozen=True)
     class Options:
@@ -183,7 +179,7 @@ class Head(nn.Module, ABC):
 
     @classmethod
     def joins_vectors(cls, options: Any) -> bool:
-        """Whether the head reads the two vectors of a pair and their similarity."""
+        """Whether the input has the two vectors of a pair in addition to their similarity."""
         return False
 
     @abstractmethod
@@ -192,7 +188,7 @@ class Head(nn.Module, ABC):
 
 
 class NoHead(Head):
-    """The score is the pooling's only column."""
+    """The score is the only column of the pooling."""
 
     @override
     def forward(self, columns: Tensor) -> Tensor:
@@ -200,7 +196,7 @@ class NoHead(Head):
 
 
 class LinearHead(Head):
-    """w · x + b, initially the mean of the columns; with the loss ``logistic``, a logistic regression."""
+    """w · x + b, initialized to the mean of the columns; a logistic regression with the loss ``logistic``."""
 
     def __init__(self, columns: int, features: int, options: Any) -> None:
         super().__init__(columns, features, options)

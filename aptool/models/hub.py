@@ -1,4 +1,4 @@
-"""Models on the Hugging Face hub: download of ``hf://ORG/NAME``, and upload."""
+"""Names of models: folders, URLs of object stores, and ``hf://ORG/NAME`` on the Hugging Face hub."""
 
 import re
 from collections.abc import Sequence
@@ -6,20 +6,52 @@ from pathlib import Path
 from typing import Any
 
 from aptool.errors import AptoolError, InputError, UsageError, first_line
+from aptool.formats.location import Location, PathOrUrl, is_object_url, location
 from aptool.text.tokenizer import require
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
-# pathlib turns // into one slash.
+# pathlib writes hf:// as hf:/.
 _URL = re.compile(rf"hf://?({_NAME.pattern})(?:@([^@\s]+))?")
+
+# Files of a checkpoint to download: no code and no pickles.
+_CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "artifact.metadata")
 
 
 def is_url(name: object) -> bool:
-    """Whether a name is ``hf://...``, or ``hf:/...``, as pathlib writes it."""
+    """Whether a name is a URL on the hub."""
     return str(name).startswith("hf:/")
 
 
+def find_folder(name: PathOrUrl) -> Location:
+    """Return the folder of a model; a model on the hub is downloaded first."""
+    if is_object_url(name):
+        return location(name)
+    url = _hub_url(name)
+    if url is not None:
+        return local_folder(url, _CHECKPOINT_FILES)
+    folder = Path(str(name))
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise InputError(str(name), problem="a file", expected="the folder of a model")
+    raise AptoolError(
+        f"{name}: folder not found; expected a model "
+        f"(`aptool train COLLECTION --output {name}` trains one), or a name on the Hugging Face hub"
+    )
+
+
+def pinned_name(name: PathOrUrl) -> str:
+    """Return a name that means the same model on every node: its folder, or its URL with the commit."""
+    folder, url = find_folder(name), _hub_url(name)
+    if url is None:
+        return str(folder)
+    match = _URL.fullmatch(url)
+    assert match is not None, "find_folder downloaded it"
+    return f"hf://{match[1]}@{folder.name}"  # the name of the local copy is the commit
+
+
 def local_folder(folder: str | Path, files: Sequence[str]) -> Path:
-    """Return a folder, or the local copy of ``hf://ORG/NAME[@REVISION]`` with the named files."""
+    """Return a local folder unchanged; download the named files of ``hf://ORG/NAME[@REVISION]``."""
     if not is_url(folder):
         return Path(folder)
     match = _URL.fullmatch(str(folder))
@@ -29,23 +61,16 @@ def local_folder(folder: str | Path, files: Sequence[str]) -> Path:
     hub = _library()
     try:
         copy = hub.snapshot_download(match[1], revision=match[2], allow_patterns=list(files))
-    except Exception as error:  # of the network, of the server, of the cache
+    except Exception as error:  # connection, server or cache
         expected = "a model on the hub"
         raise InputError(f"hf://{match[1]}", problem=first_line(error), expected=expected) from error
     return Path(copy)
 
 
-def pinned(url: str, copy: Path) -> str:
-    """Return ``hf://ORG/NAME@COMMIT``, given a local copy; its folder's name is the commit."""
-    match = _URL.fullmatch(url)
-    assert match is not None, "local_folder made the copy from it"
-    return f"hf://{match[1]}@{copy.name}"
-
-
 def upload(folder: Path, files: Sequence[str], name: str, *, private: bool, message: str) -> str:
-    """Upload files of a model folder to the repository ``ORG/NAME``; return the commit's URL.
+    """Upload files of a model folder to the repository ``ORG/NAME``; return the URL of the commit.
 
-    A missing repository is created, private if ``private``.
+    A missing repository is created, as a private one if ``private``.
     """
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"{name!r}: expected ORG/NAME, the name of a model on the hub")
@@ -55,9 +80,19 @@ def upload(folder: Path, files: Sequence[str], name: str, *, private: bool, mess
         commit = api.upload_folder(
             repo_id=name, folder_path=str(folder), allow_patterns=list(files), commit_message=message
         )
-    except Exception as error:  # no token, no right, no network
+    except Exception as error:  # missing token, permission or connection
         raise AptoolError(f"hf://{name}: {first_line(error)}") from error
     return str(commit.commit_url)
+
+
+def _hub_url(name: PathOrUrl) -> str | None:
+    """Return the URL of a model on the hub; None for a path."""
+    if is_url(name):
+        return str(name)
+    owner, _, model = str(name).partition("/")
+    # ``models`` is the folder that ``aptool train`` writes to.
+    is_path = owner in ("", ".", "..", "~", "models") or Path(owner).exists()
+    return None if is_path or not model or "/" in model else f"hf://{name}"
 
 
 def _library() -> Any:

@@ -1,7 +1,7 @@
-"""Initialization of a system: its vocabulary and its word vectors.
+"""Initialization of systems over word embeddings: vocabulary and word vectors.
 
 Word vectors are random, learned from the training texts by skip-gram, or read from a file. Encoders over a
-pretrained network load its tokenizer and weights instead: ``pretrained.py``.
+pretrained network load its tokenizer and weights instead (``pretrained.py``).
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +21,11 @@ from aptool.formats.atomic import atomic_file
 from aptool.formats.location import Location
 from aptool.formats.object_folder import local_copy
 from aptool.models.tensor_file import read_tensors, write_tensors
-from aptool.text.skipgram import learn_vectors
 from aptool.text.tokenizer import PAD, UNK, TextTokenizer, Tokens, WordTokenizer
-from aptool.text.vectors import WordVectors, coverage, read_vectors
 from aptool.version import __version__
+
+if TYPE_CHECKING:
+    from aptool.text.vectors import WordVectors
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +40,11 @@ class EncoderSpec(NamedTuple):
     backbone: dict[str, Any] | None = None  # configuration of a pretrained network and its special tokens
 
 
-class Corpus(NamedTuple):
-    """Texts for initialization."""
+class TrainingTexts(NamedTuple):
+    """Texts for the initialization of a system."""
 
-    texts: list[str]  # distinct texts of the training split
-    all_texts: Callable[[], Iterator[str]]  # yields the texts of all splits
+    train: list[str]  # distinct texts of the training split
+    all_splits: Callable[[], Iterator[str]]  # yields the texts of all splits
     seed: int
     cache: Location | None = None  # folder of learned vectors
 
@@ -52,35 +53,39 @@ class Initialization(NamedTuple):
     """A system before training."""
 
     tokenizer: TextTokenizer
-    recipe: Recipe  # with the dimension of vectors from a file
+    recipe: Recipe  # its ``vectors.dim`` is the dimension of the vectors that were read
     spec: EncoderSpec
-    # Sets the weights of a ranker built from ``spec``; returns the number of tokens with initial vectors.
+    # Sets the weights of a ranker built from ``spec``, and returns the number of tokens with initial vectors.
     load_weights: Callable[[nn.Module], int]
-    causal: bool = False  # the state of a token depends only on the tokens up to it
+    causal: bool = False  # the state of a token does not depend on later tokens
 
 
-def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, WordVectors | None, Recipe]:
-    """Return the tokenizer, the word vectors if any, and the recipe with the vectors' dimension.
+def make_vocabulary(
+    recipe: Recipe, texts: TrainingTexts
+) -> tuple[WordTokenizer, "WordVectors | None", Recipe]:
+    """Return the tokenizer, the word vectors if any, and the recipe with the dimension of the vectors.
 
-    With vectors from a file, words of the other splits with a vector get an id too.
+    With vectors from a file, words of the other splits that have a vector get an id too.
     """
-    options, texts = recipe.text, corpus.texts
-    learn = WordTokenizer.learn(texts, lowercase=options.lowercase, min_count=options.min_count)
+    from aptool.text.vectors import coverage, read_vectors
+
+    options = recipe.text
+    tokenizer = WordTokenizer.learn(texts.train, lowercase=options.lowercase, min_count=options.min_count)
     source = recipe.vectors.source
     if source == "random":
-        return learn, None, recipe
+        return tokenizer, None, recipe
     if source == "learned":
-        learned = learned_vectors(learn, learn.encode(texts), recipe.vectors, corpus.seed, corpus.cache)
-        return learn, learned, recipe
-    all_words = WordTokenizer.learn(corpus.all_texts(), lowercase=options.lowercase).words[UNK + 1 :]
-    vectors = read_vectors(source, dict.fromkeys([*learn.words[UNK + 1 :], *all_words]))
+        tokens = tokenizer.encode(texts.train)
+        return tokenizer, learned_vectors(tokenizer, tokens, recipe.vectors, texts.seed, texts.cache), recipe
+    all_words = WordTokenizer.learn(texts.all_splits(), lowercase=options.lowercase).words[UNK + 1 :]
+    vectors = read_vectors(source, dict.fromkeys([*tokenizer.words[UNK + 1 :], *all_words]))
     if not vectors.words:
         expected = "vectors of its language, and with text.lowercase=false if they are of cased words"
         raise InputError(source, problem="no vector for any word of the collection", expected=expected)
     tokenizer = WordTokenizer.learn(
-        texts, lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
+        texts.train, lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
     )
-    counts = tokenizer.encode(texts).counts(len(tokenizer))
+    counts = tokenizer.encode(texts.train).counts(len(tokenizer))
     covered = coverage(
         vectors, {word: n for word, n in zip(tokenizer.words, counts.tolist(), strict=True) if n}
     )
@@ -93,11 +98,11 @@ def make_vocabulary(recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, Word
 
 
 def init_embedding(
-    embedding: nn.Embedding, tokenizer: WordTokenizer, vectors: WordVectors | None, options: VectorOptions
+    embedding: nn.Embedding, tokenizer: WordTokenizer, vectors: "WordVectors | None", options: VectorOptions
 ) -> int:
-    """Initialize word embeddings (V, d), and return the number of words with a vector.
+    """Initialize word embeddings (V, d); return the number of words with a vector.
 
-    Words without a vector are uniform in [-unknown, unknown]; PAD is zero.
+    Words without a vector are initialized uniformly in [-unknown, unknown], PAD with zeros.
     """
     weight = embedding.weight
     weight.requires_grad_(options.fine_tune)
@@ -119,8 +124,11 @@ def learned_vectors(
     options: VectorOptions,
     seed: int,
     cache: Location | None = None,
-) -> WordVectors:
+) -> "WordVectors":
     """Learn skip-gram vectors of a vocabulary from texts, or read them from the cache folder."""
+    from aptool.text.skipgram import learn_vectors
+    from aptool.text.vectors import WordVectors
+
     inputs = [options.dim, options.window, options.epochs, seed, __version__, tokenizer.words]
     digest = hashlib.sha256(json.dumps(inputs).encode() + tokens.ids.tobytes() + tokens.offsets.tobytes())
     cached = cache / f"learned-{digest.hexdigest()[:16]}.safetensors" if cache is not None else None

@@ -1,7 +1,7 @@
 """Late interaction: the score is a function of S (M, L), the cosines between the tokens of both texts.
 
-The states of all tokens of an answer are stored; a pair costs one matrix product and the reduction of S.
-``match`` compares each token of the question with the answer; ``score`` sums over the question's tokens.
+All states of an answer are stored; a pair costs one matrix product and the reduction of S. ``match`` reduces
+the similarities of each question token to the answer; ``score`` reduces over the tokens of the question.
 
 - ``maxsim``: ColBERT (Khattab and Zaharia, 2020), the best answer token of each question token.
 - ``symmetric-maxsim``: the mean of ``maxsim`` in both directions.
@@ -24,36 +24,36 @@ from aptool.options import bounded
 
 
 class MatchPooling(Pooling):
-    """A pooling of the similarities of tokens."""
+    """A pooling of the similarities between the tokens of both texts."""
 
-    # Whether only the question's tokens are matched: the score depends on ``match`` alone.
+    # Whether only the tokens of the question are matched, so that the score depends on ``match`` alone.
     one_way: ClassVar[bool] = True
-    # Stored rows per text besides one per token.
-    more_rows: ClassVar[int] = 0
+    # Number of stored rows per text in addition to one per token.
+    extra_rows: ClassVar[int] = 0
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
-        return self.score_kept(self.kept(questions), self.kept(answers))
+        return self.score_stored(self.stored_rows(questions), self.stored_rows(answers))
 
-    def score_kept(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n,) scores of pairs from the ``kept`` rows of their texts; pair i is question i with answer i."""
+    def score_stored(self, questions: Ragged, answers: Ragged) -> Tensor:
+        """(n,) scores of pairs from the result of ``stored_rows``; pair i is question i with answer i."""
         Q, A = questions.padded()[0], answers.padded()[0]  # (n, M, c), (n, L, c)
         return self.reduce(Q @ A.transpose(1, 2), questions, answers)
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        Q, A = self.kept(questions), self.kept(answers)
+        Q, A = self.stored_rows(questions), self.stored_rows(answers)
         parts = A.values.split(A.sizes.tolist())
         return torch.stack([self.reduce_one(Q.with_values(Q.values @ A.T)) for A in parts], 1)
 
-    def kept(self, states: Ragged) -> Ragged:
-        """Stored rows of texts, the factors of S: states (N, c), scaled to unit length."""
+    def stored_rows(self, states: Ragged) -> Ragged:
+        """Rows to store per text, whose inner products are S: by default the states at unit length."""
         return normalized(states)
 
     def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n,) scores of pairs from S (n, M, L), anything on padding; the texts give the sizes."""
+        """(n,) scores of pairs from S (n, M, L), with any values on padding; the texts have the lengths."""
         _, M, L = S.shape
-        mask = torch.arange(L, device=S.device) < answers.lengths[:, None]  # (n, L), false on padding
+        mask = torch.arange(L, device=S.device) < answers.lengths[:, None]  # (n, L)
         matched = self.match(S, mask[:, None]).flatten(0, 1)  # (n M, k)
         return self.score(questions.with_values(matched.index_select(0, questions.slots(M))))
 
@@ -72,10 +72,10 @@ class MatchPooling(Pooling):
 
     @abstractmethod
     def partners(self, S: Tensor) -> Tensor:
-        """(M, L) share of each pair of tokens in the score, from S (M, L); the shares sum to one."""
+        """(M, L) shares of the pairs of tokens in the score, from S (M, L); the shares sum to one."""
 
     def score(self, matched: Ragged) -> Tensor:
-        """(n,) scores from the output of ``match`` for each token of n questions, values (N, k)."""
+        """(n,) scores of n questions from the output of ``match`` for their tokens, values (N, k)."""
         return segment_mean(matched)[:, 0]
 
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class MaxSimPooling(MatchPooling):
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., 1), the largest."""
+        """(..., 1) maximum."""
         return best(S, mask)
 
     @override
@@ -126,7 +126,7 @@ class MaxSimPooling(MatchPooling):
 
     @override
     def partners(self, S: Tensor) -> Tensor:
-        """Each question token has its best answer token."""
+        # Each question token is paired with its best answer token.
         return nearest(S) / len(S)
 
 
@@ -141,7 +141,7 @@ class SymmetricMaxSimPooling(MatchPooling):
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., 1), the largest."""
+        """(..., 1) maximum."""
         return best(S, mask)
 
     @override
@@ -155,7 +155,7 @@ class SymmetricMaxSimPooling(MatchPooling):
 
     @override
     def partners(self, S: Tensor) -> Tensor:
-        """Each token of either text has its best one in the other."""
+        # Each token is paired with the best token of the other text.
         return (nearest(S) / S.shape[0] + nearest(S.T).T / S.shape[1]) / 2
 
 
@@ -163,10 +163,10 @@ class MeanMaxSimPooling(MatchPooling):
     """s = w cos(q̄, ā) + (1 - w) mean over m of max over l of S_ml, where q̄ and ā are the mean states.
 
     COIL (Gao et al., 2021) adds the product of two vectors to the matches of tokens; this pooling adds the
-    cosine of the means. S (1 + M, 1 + L) has the means in its first row and column.
+    cosine of the mean states. The first row and column of S (1 + M, 1 + L) belong to the means.
     """
 
-    more_rows = 1
+    extra_rows = 1
 
     @dataclass(frozen=True)
     class Options(StateOptions):
@@ -183,8 +183,8 @@ class MeanMaxSimPooling(MatchPooling):
         self.share = options.share
 
     @override
-    def kept(self, states: Ragged) -> Ragged:
-        """(N + n, c), the mean of each text before its states."""
+    def stored_rows(self, states: Ragged) -> Ragged:
+        """(N + n, c): the mean state of each text, then its states, at unit length."""
         order = torch.arange(len(states.sizes), device=states.values.device)
         mean_rows, token_rows = states.offsets[:-1] + order, states.row_numbers() + states.spread(order) + 1
         rows = states.values.new_zeros(len(states.values) + len(order), states.values.shape[1])
@@ -193,21 +193,21 @@ class MeanMaxSimPooling(MatchPooling):
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., 2): the similarity to the answer's mean, and the largest to a token."""
-        largest = best(S[..., 1:], None if mask is None else mask[..., 1:])
-        return torch.cat([S[..., :1], largest], -1)
+        """(..., 2): the similarity to the mean of the answer, and the maximum over its tokens."""
+        maximum = best(S[..., 1:], None if mask is None else mask[..., 1:])
+        return torch.cat([S[..., :1], maximum], -1)
 
     @override
     def score(self, matched: Ragged) -> Tensor:
         means = matched.offsets[:-1]  # the first row of each question
-        of_tokens = segment_mean(matched.with_values(matched.values[:, 1].index_fill(0, means, 0)))
-        matches = of_tokens * matched.lengths / (matched.lengths - 1)
-        of_means = matched.values[:, 0].index_select(0, means)
-        return self.share * of_means + (1 - self.share) * matches
+        token_means = segment_mean(matched.with_values(matched.values[:, 1].index_fill(0, means, 0)))
+        maxsim = token_means * matched.lengths / (matched.lengths - 1)
+        cosine = matched.values[:, 0].index_select(0, means)
+        return self.share * cosine + (1 - self.share) * maxsim
 
     @override
     def partners(self, S: Tensor) -> Tensor:
-        """Each question token has its best answer token."""
+        # Each question token is paired with its best answer token.
         return nearest(S) / len(S)
 
 
@@ -223,7 +223,7 @@ class KernelPooling(MatchPooling):
 
         Attributes:
             kernels: Number of kernels.
-            width: Their σ.
+            width: Standard deviation σ of a kernel.
         """
 
         kernels: int = bounded(11, least=2, below=1001)

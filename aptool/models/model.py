@@ -1,6 +1,6 @@
 """Model folders: config.json, tokenizer.json, model.safetensors, a model card, and a folder training/.
 
-The layout is that of the Hugging Face hub. Reading one executes no code from it.
+The layout is the layout of the Hugging Face hub. Loading a model executes no code of its folder.
 """
 
 import contextlib
@@ -14,22 +14,21 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
-from safetensors import SafetensorError, safe_open
 
 from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import atomic_folder, check_folder
-from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
+from aptool.formats.atomic import check_output_folder, output_folder, remove_outputs
+from aptool.formats.location import Location, ObjectPath, PathOrUrl, is_object_url, location
 from aptool.formats.object_folder import fetched, remove_published
+from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
-from aptool.formats.urls import is_object_url
 from aptool.models.build import build_ranker, encoder_type, identify_words, max_weights
 from aptool.models.device import to_device
 from aptool.models.hub import local_folder
-from aptool.models.pretrained import check_network_config
+from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
-from aptool.models.tensor_file import read_tensors, write_tensors
+from aptool.models.tensor_file import read_header, read_tensors, write_tensors
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
@@ -40,10 +39,10 @@ WEIGHTS = "model.safetensors"
 # Files that ``save_model`` writes.
 FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
 
-# Types of weights, by safetensors' names.
+# Types of weights, as named by safetensors.
 WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
 
-# Maximum size of a network that is built before its shapes are compared with the file's, in bytes.
+# Maximum size of a network that is built before its shapes are compared with the file, in bytes.
 UNCHECKED_BYTES = 256 << 20
 
 # Version of the layout; aptool 0.1 wrote format 1.
@@ -74,7 +73,7 @@ def save_model(
         folder: output folder.
         ranker: the network.
         tokenizer: the tokenizer of its texts.
-        recipe: the recipe it was trained by.
+        recipe: the recipe of the training.
         training: the section ``training`` of ``config.json`` (see ``schemas/model.schema.json``).
         history: one entry per epoch, written as JSON lines.
     """
@@ -102,12 +101,12 @@ def save_model(
 
 
 def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
-    """Return a temporary folder, which becomes the model folder if the block succeeds."""
-    return atomic_folder(folder, _marker(location(folder)), lambda folder: FILES, by_content=True)
+    """Open a temporary folder, which becomes the model folder if the block succeeds."""
+    return output_folder(folder, Kind.MODEL, _marker(location(folder)), FILES, by_content=True)
 
 
 def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
-    """Return the files of a model folder, or of ``hf://ORG/NAME``, on this machine, while the block runs."""
+    """Open a local copy of a model folder or ``hf://ORG/NAME``, which exists while the block runs."""
     path = location(folder) if is_object_url(folder) else local_folder(str(folder), FILES)
     if not path.is_dir():
         raise AptoolError(
@@ -124,41 +123,29 @@ def has_model(folder: PathOrUrl) -> bool:
 
 
 def _marker(folder: Location) -> str:
-    """The file that marks a model folder; on an object store it is written last."""
+    """Return the file that marks a model folder; on an object store it is written last."""
     return WEIGHTS if isinstance(folder, Path) else CONFIG
 
 
 def remove_model(folder: PathOrUrl) -> None:
-    """Remove a model folder; files that aptool did not write stay."""
+    """Remove a model folder, except files that aptool did not write."""
     path = location(folder)
     if isinstance(path, ObjectPath):
         remove_published(path, CONFIG)
-        return
-    for name in FILES:
-        (path / name).unlink(missing_ok=True)
-    for subfolder in (path / "training", path):
-        with contextlib.suppress(OSError):  # missing, or not empty
-            subfolder.rmdir()
+    remove_outputs(path, Kind.MODEL)
+    if isinstance(path, Path):
+        for subfolder in (path / "training", path):
+            with contextlib.suppress(OSError):  # missing, or not empty
+                subfolder.rmdir()
 
 
 def check_model_folder(folder: PathOrUrl) -> None:
-    """Raise unless a folder is new, empty or a model of aptool."""
-    path = location(folder)
-    check_folder(path, _marker(path))
-    try:
-        kind = read_json(path / CONFIG)["model_type"]
-    except (InputError, KeyError, TypeError):
-        return
-    if kind != "aptool":
-        raise InputError(
-            folder,
-            problem=f"a {kind} network of another library",
-            expected="a model of aptool, or a new path",
-        )
+    """Raise unless a model can be written to a folder. Call before training."""
+    check_output_folder(folder, Kind.MODEL, FILES)
 
 
 def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedModel:
-    """Read a model folder, or ``hf://ORG/NAME`` on the Hugging Face hub."""
+    """Load a model from a folder, or from ``hf://ORG/NAME`` on the Hugging Face hub."""
     with opened_folder(folder) as path:
         return _load(path, device)
 
@@ -177,26 +164,39 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     sizes = config["vocabulary"], config["dim"]
     weights = max_weights(recipe, *sizes, backbone)
     if weights is None or 4 * weights > UNCHECKED_BYTES:
-        # On the meta device a network takes no memory, but the first use of the device takes a second.
+        # The meta device needs no memory, but its first use takes a second.
         with torch.device("meta"):
             _check_shapes(path / WEIGHTS, build_ranker(recipe, *sizes, backbone))
         ranker = build_ranker(recipe, *sizes, backbone)
     else:
         ranker = build_ranker(recipe, *sizes, backbone)
         _check_shapes(path / WEIGHTS, ranker)
+    if backbone is not None:
+        _check_token_ids(path, ranker, tokenizer)
     ranker.load_state_dict(_read_weights(path / WEIGHTS))
     to_device(ranker.eval(), device)
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
 
 
+def _check_token_ids(path: Path, ranker: Ranker, tokenizer: TextTokenizer) -> None:
+    """Raise unless the network has an embedding per token id and per token type."""
+    from aptool.models.backbone import BatchedNetwork
+
+    for part in ranker.modules():
+        if isinstance(part, BatchedNetwork):
+            rows = part.network.get_input_embeddings().weight.shape[0]
+            types = getattr(part.network.config, "type_vocab_size", 0)
+            check_ids(str(path), tokenizer._tokenizer, rows, types)
+
+
 def model_recipe(folder: PathOrUrl) -> Recipe:
-    """Return the recipe that a model was trained by, without reading its weights."""
+    """Return the recipe of a model, without reading its weights."""
     with opened_folder(folder) as path:
         return recipe_from_dict(_read_config(path / CONFIG)["recipe"], where=f"{folder}/{CONFIG}")
 
 
 def model_fingerprint(folder: PathOrUrl) -> str:
-    """Hash the files that decide a model's scores: models with equal fingerprints give equal scores."""
+    """Hash the files that determine the scores of a model."""
     digest = hashlib.sha256()
     with opened_folder(folder) as path:
         for name in (CONFIG, TOKENIZER, WEIGHTS):
@@ -233,7 +233,7 @@ Trained with seed {training["seed"]} on collection `{training["collection"]}` (f
 
 
 def _card_header(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a model card; the hub shows the measures in ``model-index``."""
+    """Return the metadata of a model card; the hub displays the measures in ``model-index``."""
     training = config["training"]
     result = {
         "task": {"type": "text-ranking", "name": "Answer selection"},
@@ -258,47 +258,41 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise InputError(path, problem="file not found", expected="the configuration of a model")
     config: dict[str, Any] = read_json(path)
     if isinstance(config, dict) and config.get("model_type") == "aptool":
-        version = config.get("format")
-        if version == 1:
+        file_format = config.get("format")
+        if file_format == 1:
             raise AptoolError(
                 f"{path}: written by aptool 0.1; expected format {FORMAT}; train it again with this version"
             )
-        if isinstance(version, int) and version > FORMAT:
+        if isinstance(file_format, int) and file_format > FORMAT:
             raise AptoolError(
-                f"{path}: written by a later version of aptool (format {version}); expected format {FORMAT}"
+                f"{path}: written by a later version of aptool (format {file_format}); "
+                f"expected format {FORMAT}"
             )
     check_document("model", config, path)
     return config
 
 
 def _check_shapes(path: Path, ranker: Ranker) -> None:
-    """Compare the header of a file of weights with a network."""
-    if not path.is_file():
-        raise InputError(path, problem="file not found", expected="the weights of a model")
-    try:
-        with safe_open(path, framework="pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            header = {name: (list(item.get_shape()), str(item.get_dtype())) for name, item in slices.items()}
-    except (SafetensorError, OSError) as error:
-        raise InputError(path, problem=str(error), expected="a safetensors file") from error
+    """Raise unless a file has the weights of a network, without reading them."""
+    header = read_header(path, "the weights of a model")
     shapes = {name: list(weight.shape) for name, weight in ranker.state_dict().items()}
     for name in sorted(shapes.keys() | header.keys()):
         if name not in header or name not in shapes:
             problem = "missing" if name in shapes else "unknown"
             expected = f"the weights that {CONFIG} describes"
-            raise InputError(path, place=name, problem=problem, expected=expected)
+            raise InputError(path, position=name, problem=problem, expected=expected)
         shape, kind = header[name]
         if shape != shapes[name]:
             expected = f"shape {shapes[name]}, as {CONFIG} says"
-            raise InputError(path, place=name, value=shape, expected=expected)
+            raise InputError(path, position=name, value=shape, expected=expected)
         if kind not in WEIGHT_TYPES:
             expected = f"weights of one of the types {', '.join(WEIGHT_TYPES)}"
-            raise InputError(path, place=name, value=kind, expected=expected)
+            raise InputError(path, position=name, value=kind, expected=expected)
 
 
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     weights, _ = read_tensors(path)
     for name, weight in weights.items():
         if not torch.isfinite(weight).all():
-            raise InputError(path, place=name, problem="NaN or infinite", expected="finite weights")
+            raise InputError(path, position=name, problem="NaN or infinite", expected="finite weights")
     return weights

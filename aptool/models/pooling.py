@@ -1,7 +1,7 @@
-"""Poolings: two state sequences to a score, usually the similarity of two vectors (paper, section 2.3).
+"""Poolings: from two state sequences to a score, usually the similarity of two vectors (paper, section 2.3).
 
-These are the definitions, differentiable and pair by pair; ``aptool.scoring.kernels`` computes the same
-scores for many pairs that share texts. This module has the interface and the poolings of single texts.
+These are the differentiable definitions; ``aptool.scoring.kernels`` computes the same scores for many pairs
+that share texts. This module has the interface and the poolings of single texts.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from aptool.models.similarity import Cosine, Similarity
 
 @dataclass(frozen=True)
 class StateOptions:
-    """Options of every pooling of states.
+    """Options of all poolings of states.
 
     Attributes:
         dim: Features after a learned projection of the states; 0 does not project. Fewer features take less
@@ -31,17 +31,17 @@ class StateOptions:
 
 
 class Pooling(nn.Module, ABC):
-    """The interface of every pooling."""
+    """The interface of poolings."""
 
     Options: ClassVar[type]
-    # Input per text: the states of its tokens, or their ids, which the pooling encodes itself.
+    # Input: the states of tokens, or token ids, which the pooling encodes.
     input_kind: ClassVar[Literal["states", "ids"]] = "states"
-    # Whether it gives several numbers per pair, which a head joins to one score.
+    # Whether the pooling returns several features per pair, from which a head computes the score.
     many_columns: ClassVar[bool] = False
 
     @classmethod
     def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
-        """Build the pooling for the (projected) states of an encoder, with fresh weights."""
+        """Build the pooling for the (projected) states of an encoder, with new weights."""
         return cls(getattr(options, "dim", 0) or encoder.size, options)
 
     @classmethod
@@ -56,13 +56,8 @@ class Pooling(nn.Module, ABC):
 
     @property
     def columns(self) -> int:
-        """C, numbers per pair."""
+        """C, columns per pair."""
         return 1
-
-    @property
-    def pools(self) -> "Pooling":
-        """The pooling of the states, inside a wrapper that adds columns."""
-        return self
 
     @abstractmethod
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -75,12 +70,12 @@ class Pooling(nn.Module, ABC):
         return self.score_pairs(questions.select(first), answers.select(second)).unflatten(0, (n, k))
 
     def in_bf16(self) -> "Pooling":
-        """Return the pooling for texts encoded in bf16; it computes in fp32, unless it encodes texts."""
+        """Return a pooling for texts encoded in bf16. It computes in fp32, unless it encodes texts itself."""
         return self
 
 
 class VectorPooling(Pooling):
-    """A pooling that reduces each text of a pair to one vector; the score is their similarity (eq. 11)."""
+    """A pooling of each text of a pair to one vector; the score is the similarity of both (eq. 11)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +83,7 @@ class VectorPooling(Pooling):
 
     @abstractmethod
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, ...]:
-        """Vectors of n pairs.
+        """Compute the vectors of n pairs.
 
         Args:
             questions: states, values (N, c), of n questions.
@@ -117,11 +112,6 @@ class JoinedPooling(Pooling):
     def columns(self) -> int:
         return 1 + 2 * self._size
 
-    @property
-    @override
-    def pools(self) -> Pooling:
-        return self.inner
-
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         r_q, r_a = self.inner(questions, answers)[:2]
@@ -129,7 +119,7 @@ class JoinedPooling(Pooling):
 
 
 class IndependentPooling(VectorPooling):
-    """A pooling that gives a text the same vector in every pair."""
+    """A pooling in which the vector of a text does not depend on the other text of the pair."""
 
     Options = StateOptions
 
@@ -180,7 +170,7 @@ class FirstPooling(IndependentPooling):
 
 def segment_max(values: Tensor, sequences: Ragged) -> Tensor:
     """(n, ...) maximum of ``values`` (N, ...) over each of n sequences."""
-    # unsafe: does not verify the lengths, which would synchronize with the GPU.
+    # unsafe: verifying the lengths would synchronize with the GPU.
     return torch.segment_reduce(values, "max", lengths=sequences.lengths, axis=0, unsafe=True)
 
 
@@ -195,7 +185,7 @@ ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 
 
 class Dense(nn.Module):
-    """y = f(W x + b), or f(W x + b) + V x with ``residual``; the weights' names of sentence-transformers."""
+    """y = f(W x + b), or f(W x + b) + V x with ``residual``; parameters as in sentence-transformers."""
 
     def __init__(
         self,
@@ -222,18 +212,17 @@ class Dense(nn.Module):
 
 
 def apply_activation(name: str, values: Tensor) -> Tensor:
-    """Apply the activation function of that name."""
+    """Apply an activation function, given its name."""
     if name == "identity":
         return values
     activated: Tensor = getattr(nn.functional if name in ("gelu", "silu") else torch, name)(values)
     return activated
 
 
-def fresh_projection(size: int, dim: int) -> Dense:
-    """Build an orthonormal projection from c features to ``dim``.
+def orthonormal_projection(size: int, dim: int) -> Dense:
+    """Build a projection from ``size`` to ``dim`` features with orthonormal rows.
 
-    Orthonormal rows keep inner products as well as ``dim`` random directions can, so training starts close
-    to the scores without a projection.
+    It approximately preserves inner products, so training starts close to the scores without a projection.
     """
     layer = Dense(size, dim)
     nn.init.orthogonal_(layer.linear.weight)

@@ -1,4 +1,4 @@
-"""Pretrained networks and their tokenizers, from a folder or the Hugging Face hub; no code of a model runs.
+"""Pretrained networks and their tokenizers, from a folder or the Hugging Face hub. No code of a model runs.
 
 The ``transformers`` package is an optional extra and is imported only when a network is loaded.
 """
@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from aptool.errors import InputError, first_line
-from aptool.formats.urls import is_remote
-from aptool.text.subwords import SubwordTokenizer
-from aptool.text.tokenizer import SAFELY, check_encodes, check_installed, require
+from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
+from aptool.formats.location import is_remote
+from aptool.text.tokenizer import SAFELY, check_installed, require
+from aptool.text.tokenizer_file import check_encodes, read_tokenizer
 
 EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
 
-# Entries of a network's configuration that do not affect its structure.
+# Entries of a configuration that do not affect the structure of the network.
 _NOT_STRUCTURE = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
 
-# Maximum number of weights of a network that its files lack.
-SPARE_WEIGHTS = 1 << 24
+# Maximum number of weights, such as a pooler, that the files of a network may lack.
+_MAX_MISSING_WEIGHTS = 1 << 24
 
 # Maximum length of a network without a limit, in tokens.
 _UNLIMITED = 1 << 30
 
-# Entries of a configuration that lead to code, or to another network.
-_LEADS_ELSEWHERE = (
+# Entries of a configuration that refer to code or to another network.
+_REFERENCES = (
     "auto_map",
     "backbone",
     "backbone_config",
@@ -42,31 +42,20 @@ _LEADS_ELSEWHERE = (
     "use_timm_backbone",
 )
 
-# Implementations in transformers and torch; transformers looks up any other name on the hub.
+# Implementations in transformers and torch; transformers downloads any other name from the hub.
 _IMPLEMENTATIONS = (None, "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
 
-_MOST_LAYERS = 4096
-_DEEPEST = 20
-
-
-class Pretrained(NamedTuple):
-    """A pretrained network."""
-
-    tokenizer: SubwordTokenizer
-    config: dict[str, Any]  # everything that decides its structure
-    weights: dict[str, Tensor]  # state dict, fp32
-    size: int  # c, features per state
-    max_tokens: int  # maximum length of a text
-    causal: bool  # the state of a token depends only on the tokens up to it
+_MAX_LAYERS = 4096
+_MAX_DEPTH = 20
 
 
 class OpenedNetwork(NamedTuple):
     """A network of ``transformers`` with its weights."""
 
     network: Any  # fp32, in evaluation mode
-    tokenizer: Any  # of ``transformers``
+    tokenizer: Any  # of ``transformers``, with a ``backend_tokenizer``
     max_tokens: int  # maximum length of a text
-    causal: bool  # the state of a token depends only on the tokens up to it
+    causal: bool  # the state of a token does not depend on later tokens
 
 
 def network_library() -> Any:
@@ -74,28 +63,15 @@ def network_library() -> Any:
     return require("transformers", purpose="a pretrained encoder", extra="transformers")
 
 
-def check_named(where: str, name: str) -> None:
-    """Raise unless a network is named, its folder exists and ``transformers`` is installed."""
+def check_name(where: str, name: str) -> None:
+    """Raise unless a name is given, its folder exists and ``transformers`` is installed."""
     if not name:
-        raise InputError(where, place="encoder.name", value=name, expected=EXPECTED)
+        raise InputError(where, position="encoder.name", value=name, expected=EXPECTED)
     if (name[0] in "/.~" or name.count("/") > 1) and not Path(name).is_dir():
-        raise InputError(where, place=f"encoder.name: {name}", problem="folder not found", expected=EXPECTED)
+        raise InputError(
+            where, position=f"encoder.name: {name}", problem="folder not found", expected=EXPECTED
+        )
     check_installed("transformers", purpose=f"encoder.name {name!r}", extra="transformers")
-
-
-def read_pretrained(name: str, layers: int = 0) -> Pretrained:
-    """Load a network and its tokenizer from a folder or the hub; see ``open_network``."""
-    opened = open_network(name, layers=layers)
-    network = opened.network
-    full = json.loads(network.config.to_json_string(use_diff=False))
-    return Pretrained(
-        tokenizer=SubwordTokenizer(opened.tokenizer.backend_tokenizer),
-        config={key: value for key, value in without_code(full).items() if key not in _NOT_STRUCTURE},
-        weights={key: value.detach().clone() for key, value in network.state_dict().items()},
-        size=network.config.hidden_size,
-        max_tokens=opened.max_tokens,
-        causal=opened.causal,
-    )
 
 
 def open_network(name: str, *, layers: int = 0, head: bool = False) -> OpenedNetwork:
@@ -110,34 +86,42 @@ def open_network(name: str, *, layers: int = 0, head: bool = False) -> OpenedNet
     loader = transformers.AutoModelForSequenceClassification if head else transformers.AutoModel
     if is_remote(name):
         raise InputError(name, problem="a URL", expected=EXPECTED)
+    where = name
     try:
-        described, _ = transformers.PretrainedConfig.get_config_dict(name)
-        check_network_config(name, without_code(described), "config.json")
+        entries, _ = transformers.PretrainedConfig.get_config_dict(name)
+        check_network_config(name, without_code(entries), "config.json")
+        where = f"{name}/config.json"
         config = transformers.AutoConfig.from_pretrained(name, **SAFELY)
         available = config.num_hidden_layers
         _keep_layers(config, min(layers, available) if layers else available)
         _check_size(name, loader, config)
+        if Path(name, "tokenizer.json").is_file():
+            read_tokenizer(Path(name, "tokenizer.json"))
+        where = f"{name}/tokenizer_config.json"
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, **SAFELY)
         has_tokenizer_file = _has_tokenizer_file(transformers, name, tokenizer)
         if getattr(tokenizer, "backend_tokenizer", None) is not None:
             check_encodes(tokenizer.backend_tokenizer)
-        whole, loading = loader.from_pretrained(name, config=config, output_loading_info=True, **SAFELY)
-        network = (whole if head else bare_encoder(whole)).eval()
-        kept_weights = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
+        where = f"{name}/model.safetensors"
+        model, loading = loader.from_pretrained(name, config=config, output_loading_info=True, **SAFELY)
+        network = (model if head else bare_encoder(model)).eval()
+        used_weights = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
         causal = False if head else _is_causal(network)
     except InputError:
         raise
-    except Exception as error:  # whatever a network, a hub and several file formats can raise
-        raise InputError(name, problem=first_line(error), expected=EXPECTED) from error
-    weights = whole.state_dict(keep_vars=True)
-    missing = [key for key in sorted(loading["missing_keys"]) if id(weights.get(key)) in kept_weights]
+    except Exception as error:  # networks, the hub and file formats can raise anything
+        # The lines after the first have the value of a wrong field.
+        problem = str(error) if "Validation error" in str(error) else first_line(error)
+        raise InputError(where, problem=problem, expected=EXPECTED) from error
+    weights = model.state_dict(keep_vars=True)
+    missing = [key for key in sorted(loading["missing_keys"]) if id(weights.get(key)) in used_weights]
     if missing:
-        # The library would initialize them at random.
+        # The library would initialize missing weights at random.
         raise InputError(name, problem=f"no weights {missing[0]}", expected="all weights of the network")
     if layers > available:
-        raise InputError(name, place="encoder.layers", value=layers, expected=f"at most {available}")
+        raise InputError(name, position="encoder.layers", value=layers, expected=f"at most {available}")
     if not has_tokenizer_file:
-        # The library would construct one without a vocabulary.
+        # The library would construct a tokenizer without a vocabulary.
         raise InputError(name, problem="no tokenizer.json", expected="a network with its tokenizer")
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
@@ -146,33 +130,34 @@ def open_network(name: str, *, layers: int = 0, head: bool = False) -> OpenedNet
     if len(tokenizer) > rows:
         expected = f"at most {rows}, as the network has embeddings"
         raise InputError(name, problem=f"{len(tokenizer)} tokens in the vocabulary", expected=expected)
-    _check_ids(name, tokenizer.backend_tokenizer, rows, getattr(network.config, "type_vocab_size", 0))
-    return OpenedNetwork(network, tokenizer, _longest_text(name, tokenizer, network, head), causal)
+    check_ids(name, tokenizer.backend_tokenizer, rows, getattr(network.config, "type_vocab_size", 0))
+    return OpenedNetwork(network, tokenizer, _max_tokens(name, tokenizer, network, head), causal)
 
 
-def _check_ids(name: str, tokenizer: Any, rows: int, kinds: int) -> None:
-    """Raise unless a network has an embedding of every id (``rows``) and token type (``kinds``).
+def check_ids(name: str, tokenizer: Any, rows: int, types: int) -> None:
+    """Raise unless a network has an embedding per id (``rows``) and per token type (``types``).
 
     A network with fewer than two token types receives no types.
     """
     encodings = [tokenizer.encode("a"), tokenizer.encode("a", "a")]
     special = [token for encoding in encodings for token in encoding.ids]
-    if (largest := max([*tokenizer.get_vocab().values(), *special])) >= rows:
+    largest = max([*tokenizer.get_vocab().values(), *special])
+    if largest >= rows:
         expected = f"ids below {rows}, as the network has embeddings"
-        raise InputError(name, place="tokenizer.json", problem=f"token id {largest}", expected=expected)
+        raise InputError(name, position="tokenizer.json", problem=f"token id {largest}", expected=expected)
     largest = max((kind for encoding in encodings for kind in encoding.type_ids), default=0)
-    if 1 < kinds <= largest:
-        expected = f"types below {kinds}, as the network has embeddings"
-        raise InputError(name, place="tokenizer.json", problem=f"token type {largest}", expected=expected)
+    if 1 < types <= largest:
+        expected = f"types below {types}, as the network has embeddings"
+        raise InputError(name, position="tokenizer.json", problem=f"token type {largest}", expected=expected)
 
 
-def _longest_text(name: str, words: Any, network: nn.Module, pair: bool) -> int:
-    """Return the maximum length of a text, in tokens, by the network's positions and by its tokenizer."""
-    least = words.num_special_tokens_to_add(pair) + (2 if pair else 1)
-    declared, positions = words.model_max_length, max_positions(network)
+def _max_tokens(name: str, hf_tokenizer: Any, network: nn.Module, pair: bool) -> int:
+    """Return the maximum length of a text, in tokens, for the positions of a network and its tokenizer."""
+    least = hf_tokenizer.num_special_tokens_to_add(pair) + (2 if pair else 1)
+    declared, positions = hf_tokenizer.model_max_length, max_positions(network)
     if not isinstance(declared, int | float) or isinstance(declared, bool) or not declared >= least:
-        place, expected = "tokenizer_config.json: model_max_length", f"a number of tokens from {least}"
-        raise InputError(name, place=place, value=declared, expected=expected)
+        position, expected = "tokenizer_config.json: model_max_length", f"a number of tokens from {least}"
+        raise InputError(name, position=position, value=declared, expected=expected)
     if positions < least:
         expected = f"at least {least}, special tokens included"
         raise InputError(name, problem=f"texts of up to {positions} tokens", expected=expected)
@@ -180,27 +165,53 @@ def _longest_text(name: str, words: Any, network: nn.Module, pair: bool) -> int:
 
 
 def _check_size(name: str, loader: Any, config: Any) -> None:
-    """Raise, before it takes memory, if a network is much larger than its weight files."""
+    """Raise if a network is much larger than its weight files, before it takes memory."""
     files = list(Path(name).glob("*.safetensors")) if Path(name).is_dir() else []
     if not files:
         return
     with torch.device("meta"):
-        described = sum(weight.numel() for weight in loader.from_config(config, **SAFELY).parameters())
-    # A weight has at least one byte; a pooler or a head may be missing.
-    largest = sum(file.stat().st_size for file in files) + SPARE_WEIGHTS
-    if described > largest:
+        count = sum(weight.numel() for weight in loader.from_config(config, **SAFELY).parameters())
+    # A weight has at least one byte.
+    largest = sum(file.stat().st_size for file in files) + _MAX_MISSING_WEIGHTS
+    if count > largest:
         expected = f"a network of at most {largest:,}, as its files have bytes"
-        raise InputError(name, place="config.json", problem=f"{described:,} weights", expected=expected)
+        raise InputError(name, position="config.json", problem=f"{count:,} weights", expected=expected)
 
 
 def bare_encoder(network: Any) -> Any:
-    """Return the part of a network that computes states: no decoder, no pooler, no cache."""
+    """Return the encoder of a network, without decoder, pooler and cache."""
     if isinstance(getattr(network, "decoder", None), nn.Module) and hasattr(network, "encoder"):
         network = network.get_encoder()
     if isinstance(getattr(network, "pooler", None), nn.Module):
         network.pooler = None
     network.config.use_cache = False
     return network
+
+
+def structure_of(network: Any) -> dict[str, Any]:
+    """Return the configuration of a network, without entries that do not affect its structure."""
+    config = without_code(json.loads(network.config.to_json_string(use_diff=False)))
+    return {key: value for key, value in config.items() if key not in _NOT_STRUCTURE}
+
+
+def new_network(config: dict[str, Any], name: str = "") -> Any:
+    """Build a network without head from the result of ``structure_of``, with new weights.
+
+    Args:
+        config: the configuration.
+        name: name of the network in errors.
+    """
+    transformers = network_library()
+    kind = config.get("model_type")
+    check_network_config(name or str(kind), config)
+    try:
+        network_config = transformers.AutoConfig.for_model(**config)
+        return bare_encoder(transformers.AutoModel.from_config(network_config, trust_remote_code=False))
+    except Exception as error:  # a damaged configuration can raise anything
+        raise AptoolError(
+            f"model_type {shortened(kind)}: transformers cannot build this network: "
+            f"{one_line(first_line(error))}"
+        ) from error
 
 
 def max_positions(network: nn.Module) -> int:
@@ -240,39 +251,37 @@ def _has_tokenizer_file(transformers: Any, name: str, tokenizer: Any) -> bool:
 
 @torch.no_grad()
 def _is_causal(network: Any) -> bool:
-    """Whether the first state of a text does not depend on the next tokens."""
+    """Whether the first state of a text is independent of the next tokens."""
     rows = network.get_input_embeddings().weight.shape[0]
     ids = torch.tensor([[1, 2, 3, 4], [1, 5, 6, 7]]) % rows
     states = network(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True).last_hidden_state
     return torch.equal(states[0, 0], states[1, 0])
 
 
-def check_network_config(where: str | Path, config: Any, place: str = "backbone/network") -> None:
-    """Raise if a configuration leads to code or to another network, or has too many layers.
+def check_network_config(where: str | Path, config: Any, position: str = "backbone/network") -> None:
+    """Raise if a configuration refers to code or to another network, or has too many layers.
 
     Args:
         where: the file or network, for errors.
         config: the configuration, as JSON values.
-        place: location in the file, for errors.
+        position: location in the file, for errors.
     """
-    if place.count("/") > _DEEPEST:
+    if position.count("/") > _MAX_DEPTH:
         expected = "a network's configuration"
-        raise InputError(where, place=place, problem="nested too deeply", expected=expected)
+        raise InputError(where, position=position, problem="nested too deeply", expected=expected)
     for name, value in enumerate(config) if isinstance(config, list | tuple) else config.items():
         key = str(name)
-        path = f"{place}/{key}"
-        if key in _LEADS_ELSEWHERE and value:
-            expected = (
-                "no such entry: a network is built by transformers alone, and runs no code of its folder"
-            )
-            raise InputError(where, place=path, value=value, expected=expected)
+        path = f"{position}/{key}"
+        if key in _REFERENCES and value:
+            expected = "no such entry: code and other networks are not loaded"
+            raise InputError(where, position=path, value=value, expected=expected)
         if "_implementation" in key and value not in _IMPLEMENTATIONS:
             expected = f"one of {', '.join(str(name) for name in _IMPLEMENTATIONS if name)}"
-            raise InputError(where, place=path, value=value, expected=expected)
+            raise InputError(where, position=path, value=value, expected=expected)
         if key == "model_type" and str(value).startswith("timm"):
-            raise InputError(where, place=path, value=value, expected="a network for text")
-        if "layer" in key and isinstance(value, int) and value > _MOST_LAYERS:
-            raise InputError(where, place=path, value=value, expected=f"at most {_MOST_LAYERS}")
+            raise InputError(where, position=path, value=value, expected="a network for text")
+        if "layer" in key and isinstance(value, int) and value > _MAX_LAYERS:
+            raise InputError(where, position=path, value=value, expected=f"at most {_MAX_LAYERS}")
         if isinstance(value, dict | list | tuple):
             check_network_config(where, value, path)
 

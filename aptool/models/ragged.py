@@ -1,6 +1,6 @@
 """Sequences of different lengths, concatenated in one tensor without padding.
 
-The host stores the lengths: no operation synchronizes with a GPU that has the values.
+The lengths are stored on the host, so that no operation synchronizes with a GPU.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Ragged(NamedTuple):
 
     @classmethod
     def of(cls, tokens: Tokens, device: torch.device | str = "cpu") -> "Ragged":
-        """Token ids as int64 tensors on a device."""
+        """Copy token ids to a device, as int64 tensors."""
         # One transfer: the offsets, then the ids.
         sent = send(np.concatenate([tokens.offsets.astype(np.int32), tokens.ids]), device).long()
         count = len(tokens) + 1
@@ -39,7 +39,7 @@ class Ragged(NamedTuple):
 
     @classmethod
     def of_sizes(cls, values: Tensor, sizes: np.ndarray) -> "Ragged":
-        """Consecutive sequences of the given lengths in ``values``."""
+        """Interpret ``values`` as consecutive sequences of the given lengths."""
         offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
         return cls(values, send(offsets, values.device), sizes)
 
@@ -69,16 +69,16 @@ class Ragged(NamedTuple):
         return dense.view(count, longest, *self.values.shape[1:]), mask
 
     def slots(self, width: int) -> Tensor:
-        """(N,) int64 index of each element in sequences padded to ``width`` and flattened."""
+        """(N,) int64 index of each element after padding to ``width`` and flattening."""
         starts = torch.arange(len(self.sizes), device=self.offsets.device) * width
         return self.row_numbers() + self.spread(starts - self.offsets[:-1])
 
     def spread(self, values: Tensor) -> Tensor:
-        """(N, ...) for each element, the value (n, ...) of its sequence."""
+        """(N, ...): repeat the value (n, ...) of each sequence for its elements."""
         return values.index_select(0, self.owners())
 
     def owners(self) -> Tensor:
-        """(N,) int64 for each element, the index of its sequence."""
+        """(N,) int64 index of the sequence of each element."""
         return torch.repeat_interleave(self.lengths, output_size=len(self.values))
 
     def row_numbers(self) -> Tensor:
@@ -86,20 +86,20 @@ class Ragged(NamedTuple):
         return torch.arange(len(self.values), device=self.offsets.device)
 
     def rows(self, sequences: np.ndarray | Tensor) -> Tensor:
-        """(K,) int64 indices into ``values`` of the elements of the given sequences, in that order."""
+        """(K,) int64 indices into ``values`` of the elements of the given sequences, in their order."""
         return self._rows(np.asarray(sequences))[0]
 
     def select(self, sequences: np.ndarray | Tensor) -> "Ragged":
-        """Select sequences, in that order and possibly repeated; the indices are on the host."""
+        """Select sequences by indices on the host, in their order and possibly repeated."""
         chosen = np.asarray(sequences)
         rows, offsets = self._rows(chosen)
         return Ragged(self.values.index_select(0, rows), offsets, self.sizes[chosen])
 
     def grouped(self, groups: Sequence[np.ndarray]) -> list["Ragged"]:
-        """Split a partition of the sequences into its groups; a single group has all sequences in order."""
+        """Split the sequences into groups of indices. A single group must have all sequences in order."""
         if len(groups) == 1:
             return [self]
-        # One selection and one split: the gradient of a selection is as large as all values.
+        # A selection per group would have gradients as large as all values.
         sizes = [self.sizes[group] for group in groups]
         parts = self.select(np.concatenate(groups)).values.split([int(lengths.sum()) for lengths in sizes])
         return [Ragged.of_sizes(part, lengths) for part, lengths in zip(parts, sizes, strict=True)]
@@ -110,7 +110,7 @@ class Ragged(NamedTuple):
         return self.row_numbers() - self.offsets[owners], self.lengths[owners]
 
     def _rows(self, sequences: np.ndarray) -> tuple[Tensor, Tensor]:
-        """The rows of the given sequences, and their offsets after concatenation."""
+        """Return the rows of the given sequences, and their offsets after concatenation."""
         device = self.offsets.device
         ends = np.cumsum(self.sizes[sequences])
         sent = send(np.concatenate([np.zeros(1, dtype=np.int64), ends, sequences]), device)
@@ -122,7 +122,7 @@ class Ragged(NamedTuple):
 
 
 def similar_lengths(sequences: Ragged) -> list[np.ndarray]:
-    """Group sequences of similar length, to reduce padding; one group on a GPU, where launches cost more."""
+    """Group sequences of similar length, to reduce padding; on a GPU, one group needs fewer launches."""
     sizes = sequences.sizes
     if sequences.values.is_cuda or not len(sizes):
         return [np.arange(len(sizes))]

@@ -1,7 +1,7 @@
 """The ranker: encode both texts, pool their states, score the pair.
 
-``Ranker`` defines a system's score, pair by pair. Training differentiates it, and every faster kernel is
-tested against it. ``aptool.models.build`` builds the ranker of a recipe.
+``Ranker`` is the differentiable definition of a score; faster kernels are tested against it.
+``aptool.models.build`` builds the ranker of a recipe.
 """
 
 import copy
@@ -16,7 +16,7 @@ from aptool.models.encoders import Encode, Encoder
 from aptool.models.features import Head, NoHead, PairFeatures, WordBags
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
-from aptool.text.forms import pooled_rows
+from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import UNK, Tokens
 
 
@@ -59,9 +59,9 @@ class Ranker(nn.Module):
         return int(getattr(self.projection, "outputs", self.encoder.size))
 
     def encode(self, tokens: Ragged) -> Ragged:
-        """States of texts, values (N, c), with dropout of words and state features in training.
+        """Compute the states of texts, values (N, c), with dropout of words and features in training.
 
-        Tokens with the flag "not pooled" (``aptool.text.forms``) have no state.
+        Tokens with the flag "not pooled" (``aptool.text.subwords``) have no state.
         """
         if self.word_dropout and self.training:
             dropped = torch.rand(len(tokens.values), device=tokens.values.device) < self.word_dropout
@@ -76,7 +76,7 @@ class Ranker(nn.Module):
         return states.with_values(F.dropout(states.values, self.dropout, self.training))
 
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        """The encoder's ``inference_encoder``, with the states projected."""
+        """Return the encoder's ``inference_encoder``, followed by the projection."""
         encode, projection = self.encoder.inference_encoder(tokens), self.projection
         if projection is None:
             return encode
@@ -88,7 +88,7 @@ class Ranker(nn.Module):
         return encode_projected
 
     def in_bf16(self) -> "Ranker":
-        """A ranker that encodes texts in bf16; it shares head and features with this one."""
+        """Return a ranker that encodes texts in bf16 and shares head and features with this ranker."""
         encoder, projection = copy.deepcopy((self.encoder, self.projection))
         if projection is not None:
             projection.bfloat16()
@@ -102,7 +102,7 @@ class Ranker(nn.Module):
         return self.from_columns(self.pooling.score_pairs(questions, answers), features)
 
     def score_matrix(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
-        """(n, k) scores of every one of n questions with every one of k answers.
+        """(n, k) scores of all pairs of n questions and k answers.
 
         Args:
             questions: states, values (N, c).
@@ -120,7 +120,7 @@ class Ranker(nn.Module):
     def pair_features(
         self, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
     ) -> Tensor | None:
-        """(P, F) features of pairs, given as rows of questions and answers; None without pair features."""
+        """(P, F) features of pairs of rows of questions and answers; None without pair features."""
         bags = self.word_bags(questions), self.word_bags(answers)
         return self.features_of(*bags, pair_question, pair_answer)
 
@@ -135,7 +135,7 @@ class Ranker(nn.Module):
         pair_question: np.ndarray,
         pair_answer: np.ndarray,
     ) -> Tensor | None:
-        """``pair_features`` from the results of ``word_bags``."""
+        """Compute ``pair_features`` from the results of ``word_bags``."""
         if questions is None or answers is None or self.features is None:
             return None
         features: Tensor = self.features(questions, answers, pair_question, pair_answer)
@@ -143,7 +143,7 @@ class Ranker(nn.Module):
 
 
 def _pooled(tokens: Ragged, states: Ragged) -> Ragged:
-    """Select the states of the tokens that are pooled."""
+    """Drop the states of tokens that are flagged as not pooled."""
     rows, lengths = pooled_rows(tokens.values.cpu().numpy(), np.cumsum([0, *tokens.sizes]))
     if len(rows) == len(states.values):
         return states

@@ -1,7 +1,7 @@
 """Similarities of the vectors of a question and an answer: ``similarity.type`` of a recipe.
 
-A similarity has a part per question, a part per answer and a part per pair: the scorer computes the first two
-once per text.
+A similarity is computed in three steps: per question, per answer and per pair. The scorer computes the first
+two once per text.
 """
 
 from abc import ABC, abstractmethod
@@ -15,15 +15,15 @@ from typing_extensions import override
 
 from aptool.options import bounded
 
-# The smallest norm that a vector is divided by.
+# Minimum norm that a vector is divided by.
 EPSILON = 1e-8
 
-# The smallest squared distance that has a gradient.
-_LEAST_SQUARE = 1e-12
+# Minimum squared distance: the square root has no gradient at 0.
+_MIN_SQUARE = 1e-12
 
 
 class Similarity(nn.Module, ABC):
-    """The interface of every similarity."""
+    """The interface of similarities."""
 
     # Whether scaling a vector by a positive number leaves the similarity unchanged.
     scale_free: ClassVar[bool] = False
@@ -49,11 +49,11 @@ class Similarity(nn.Module, ABC):
         return self.matrix(self.prepare_questions(r_q), self.prepare_answers(r_a))
 
     def prepare_questions(self, r_q: Tensor) -> Tensor:
-        """(..., c): the part that is computed once per question."""
+        """(..., c) transformed r_q (..., c); computed once per question."""
         return r_q
 
     def prepare_answers(self, r_a: Tensor) -> Tensor:
-        """(..., c): the part that is computed once per answer."""
+        """(..., c) transformed r_a (..., c); computed once per answer."""
         return r_a
 
     @abstractmethod
@@ -168,7 +168,7 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 def uniform(size: int) -> Tensor:
-    """(c, c) uniform in ±1/√c."""
+    """(c, c) random matrix, uniform in ±1/√c."""
     return torch.empty(size, size).uniform_(-1, 1) / size**0.5
 
 
@@ -179,4 +179,4 @@ def distances(first: Tensor, second: Tensor) -> Tensor:
     """
     x, y = first.double(), second.double()
     squares = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * (x @ y.T)
-    return squares.clamp_min(_LEAST_SQUARE).sqrt().to(first.dtype)
+    return squares.clamp_min(_MIN_SQUARE).sqrt().to(first.dtype)

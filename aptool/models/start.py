@@ -11,7 +11,7 @@ from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
 from aptool.models.build import initialize, with_features
 from aptool.models.encoders import WordEncoder
-from aptool.models.initialization import Corpus, EncoderSpec, Initialization
+from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
 from aptool.models.model import LoadedModel, load_model, model_recipe
 from aptool.text.tokenizer import UNK, WordTokenizer
 from aptool.text.vectors import WordVectors, read_vectors
@@ -31,8 +31,8 @@ def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: st
     """Return the recipe of a training.
 
     Args:
-        preset: a preset or a recipe file; None is the recipe of ``start``, or ``DEFAULT_PRESET``.
-        overrides: ``section.key=value`` each.
+        preset: a preset or a recipe file. Without it, the recipe of ``start``, or else ``DEFAULT_PRESET``.
+        overrides: options, each as ``section.key=value``.
         start: the model to start from.
     """
     if start is None:
@@ -41,14 +41,14 @@ def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: st
         return load_recipe(preset, overrides).with_start(start)
     before = model_recipe(start)
     table = before.to_dict()
-    # The model's further collections and its teacher belong to its own training.
+    # Further collections and a teacher belong to the earlier training.
     table = {**table, "mixture": {}, "teacher": {**table["teacher"], "run": ""}}
     table = {**apply_overrides(table, overrides), "preset": before.preset}
     return recipe_from_dict(table, where=before.preset).with_start(start)
 
 
 def check_start(recipe: Recipe) -> None:
-    """Raise unless a recipe describes the same system as the model that it starts from."""
+    """Raise unless a recipe describes the same system as the model to start from."""
     if not recipe.start.model:
         return
     before, now = model_recipe(recipe.start.model).to_dict(), recipe.to_dict()
@@ -57,17 +57,17 @@ def check_start(recipe: Recipe) -> None:
             value, required = now[section].get(name), before[section].get(name)
             if value != required and name not in _MAY_DIFFER:
                 expected = f"{required!r}, as in the model {recipe.start.model} to start from"
-                raise InputError(recipe.preset, place=f"{section}.{name}", value=value, expected=expected)
+                raise InputError(recipe.preset, position=f"{section}.{name}", value=value, expected=expected)
 
 
-def initial_system(recipe: Recipe, corpus: Corpus) -> Initialization:
-    """Return the system before training: the model that the recipe starts from, or a fresh system.
+def initial_system(recipe: Recipe, texts: TrainingTexts) -> Initialization:
+    """Return the system before training: the model to start from, or a newly initialized system.
 
-    New words get ids above the model's. They start from the recipe's vector file, if any, otherwise at
-    random: newly learned vectors would lie in another space.
+    New words get ids above the ids of the model. Their vectors come from the recipe's vector file, if any;
+    otherwise they are random, because newly learned vectors would lie in another space.
     """
     if not recipe.start.model:
-        return initialize(recipe, corpus)
+        return initialize(recipe, texts)
     check_start(recipe)
     model = load_model(recipe.start.model)
     if not isinstance(model.tokenizer, WordTokenizer):
@@ -75,42 +75,44 @@ def initial_system(recipe: Recipe, corpus: Corpus) -> Initialization:
         return Initialization(
             model.tokenizer, recipe, spec, lambda ranker: _load(ranker, model, None, recipe)
         )
-    tokenizer, vectors = _grown(model, recipe, corpus)
+    tokenizer, vectors = _extend_vocabulary(model, recipe, texts)
     spec = EncoderSpec(len(tokenizer), model.ranker.encoder.spec.dim)
     new = len(tokenizer) - len(model.tokenizer)
     logger.info(
         f"starting from {recipe.start.model}: {len(model.tokenizer)} words and {new} new ones, "
         f"{len(vectors.words) if vectors is not None else 0} of these with a vector"
     )
-    load_weights = partial(_load, model=model, grown=(tokenizer, vectors), recipe=recipe)
+    load_weights = partial(_load, model=model, extended=(tokenizer, vectors), recipe=recipe)
     initial = Initialization(tokenizer, recipe, spec, load_weights)
-    return with_features(initial, recipe, corpus)
+    return with_features(initial, recipe, texts)
 
 
-def _grown(model: LoadedModel, recipe: Recipe, corpus: Corpus) -> tuple[WordTokenizer, WordVectors | None]:
-    """Add the corpus's words to the model's tokenizer; return vectors of some new words too."""
+def _extend_vocabulary(
+    model: LoadedModel, recipe: Recipe, texts: TrainingTexts
+) -> tuple[WordTokenizer, WordVectors | None]:
+    """Add the words of the texts to the model's tokenizer; return vectors of some new words too."""
     assert isinstance(model.tokenizer, WordTokenizer)
     options, words = recipe.text, model.tokenizer.words[UNK + 1 :]
     in_model = set(words)
-    learn = WordTokenizer.learn(corpus.texts, lowercase=options.lowercase, min_count=options.min_count)
-    new = [word for word in learn.words[UNK + 1 :] if word not in in_model]
+    learned = WordTokenizer.learn(texts.train, lowercase=options.lowercase, min_count=options.min_count)
+    new = [word for word in learned.words[UNK + 1 :] if word not in in_model]
     vectors = None
     if recipe.vectors.source not in ("learned", "random"):
-        all_words = WordTokenizer.learn(corpus.all_texts(), lowercase=options.lowercase).words[UNK + 1 :]
+        all_words = WordTokenizer.learn(texts.all_splits(), lowercase=options.lowercase).words[UNK + 1 :]
         new_words = dict.fromkeys([*new, *(word for word in all_words if word not in in_model)])
         vectors = _vectors(model, recipe, new_words)
         dim = model.ranker.encoder.spec.dim
         if vectors.words and vectors.matrix.shape[1] != dim:
             expected = f"{dim}, as in the model {recipe.start.model} to start from"
             raise InputError(
-                recipe.vectors.source, place="dimension", value=vectors.matrix.shape[1], expected=expected
+                recipe.vectors.source, position="dimension", value=vectors.matrix.shape[1], expected=expected
             )
         new = list(dict.fromkeys([*new, *vectors.words]))
     return WordTokenizer.from_words([*words, *new], lowercase=options.lowercase), vectors
 
 
 def _vectors(model: LoadedModel, recipe: Recipe, words: Iterable[str]) -> WordVectors:
-    """Read the recipe's vectors of some words; this machine may lack the start model's vector file."""
+    """Read the recipe's vectors of some words; the vector file of an earlier training may be missing."""
     try:
         return read_vectors(recipe.vectors.source, words)
     except AptoolError as error:
@@ -125,18 +127,18 @@ def _vectors(model: LoadedModel, recipe: Recipe, words: Iterable[str]) -> WordVe
 def _load(
     ranker: nn.Module,
     model: LoadedModel,
-    grown: tuple[WordTokenizer, WordVectors | None] | None,
+    extended: tuple[WordTokenizer, WordVectors | None] | None,
     recipe: Recipe,
 ) -> int:
     """Set the weights; return the number of tokens with initial vectors."""
     weights: dict[str, Tensor] = {
         name: weight
         for name, weight in model.ranker.state_dict().items()
-        if not name.startswith("features.")  # statistics of the new training texts
+        if not name.startswith("features.")  # these are statistics of the new training texts
     }
     initialized = len(model.tokenizer)
-    if grown is not None:
-        tokenizer, vectors = grown
+    if extended is not None:
+        tokenizer, vectors = extended
         options = recipe.vectors
         before = weights[_EMBEDDING]
         embedding = torch.empty(len(tokenizer), before.shape[1]).uniform_(-options.unknown, options.unknown)

@@ -1,4 +1,4 @@
-"""Safetensors files with a checksum in the header, which detects changed bits.
+"""Safetensors files with a checksum in the header.
 
 Files of other programs have no checksum and are read without verification.
 """
@@ -22,14 +22,14 @@ _METADATA = "__metadata__"  # key in the header
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors and metadata; equal contents give equal files."""
+    """Write tensors and metadata; equal contents give equal bytes."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     save_file(plain, path, {**metadata, _CHECKSUM: _checksum(plain, metadata)})
     _sort_metadata(path)
 
 
 def read_tensors(path: Path, *, checked: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return copies of the tensors and the metadata of a file.
+    """Read the tensors and the metadata of a file.
 
     Args:
         path: the file.
@@ -42,15 +42,32 @@ def read_tensors(path: Path, *, checked: bool = False) -> tuple[dict[str, Tensor
     except (SafetensorError, OSError, ValueError) as error:
         raise InputError(path, problem=str(error), expected="a safetensors file") from error
     checksum = metadata.pop(_CHECKSUM, None)
-    # Another entry with a digest is a checksum whose key was damaged.
+    # A digest under another key is a checksum whose key was damaged.
     checked = checked or checksum is not None or any(map(_DIGEST.fullmatch, metadata.values()))
     if checked and checksum != _checksum(tensors, metadata):
         raise InputError(path, problem="changed since it was written", expected="the values of its checksum")
     return tensors, metadata
 
 
+def read_header(path: Path, expected: str) -> dict[str, tuple[list[int], str]]:
+    """Read the shape and the type (``F32``) of each tensor, without the values.
+
+    Args:
+        path: the file.
+        expected: description of the file, for the error if it is missing.
+    """
+    if not path.is_file():
+        raise InputError(path, problem="file not found", expected=expected)
+    try:
+        with safe_open(path, framework="pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {name: (item.get_shape(), str(item.get_dtype())) for name, item in slices.items()}
+    except (SafetensorError, OSError) as error:
+        raise InputError(path, problem=str(error), expected="a safetensors file") from error
+
+
 def _sort_metadata(path: Path) -> None:
-    """Sort the header's metadata, which the library writes in any order."""
+    """Sort the metadata in the header; the library writes them in random order."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))

@@ -1,20 +1,31 @@
-"""Encoders over a pretrained network: states of a single text, or token ids for a cross-encoder."""
+"""Encoders over a pretrained network, and cross-encoders.
 
+A cross-encoder reads question and answer as one text (Nogueira and Cho, 2019). Nothing can be precomputed per
+text: each pair is a forward pass of the network.
+"""
+
+import copy
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Any, Literal, Self
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from aptool.config import Recipe, TextOptions, VectorOptions
 from aptool.errors import InputError
-from aptool.models.backbone import Backbone, BackboneOptions, fresh_network
+from aptool.models.backbone import Backbone, BackboneOptions
+from aptool.models.device import send
 from aptool.models.encoders import Encode, Encoder
-from aptool.models.initialization import Corpus, EncoderSpec, Initialization
-from aptool.models.pretrained import Pretrained, check_named, read_pretrained
+from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
+from aptool.models.pooling import Pooling, segment_mean
+from aptool.models.pretrained import check_name, new_network, open_network, structure_of
 from aptool.models.ragged import Ragged
-from aptool.text.subwords import SubwordTokenizer
+from aptool.text.subwords import SpecialTokens, SubwordTokenizer
 
 # Options of ``text`` that apply only to word tokenizers.
 WORD_OPTIONS = ("lowercase", "min_count")
@@ -25,7 +36,6 @@ class PretrainedEncoder(Encoder):
 
     Options = BackboneOptions
     Tokenizer = SubwordTokenizer
-    joint = False  # the network reads a question and an answer as one text
 
     def __init__(self, spec: EncoderSpec, options: BackboneOptions) -> None:
         super().__init__()
@@ -41,17 +51,17 @@ class PretrainedEncoder(Encoder):
     @classmethod
     @override
     def check(cls, recipe: Recipe, options: Any) -> None:
-        check_named(recipe.preset, options.name)
+        check_name(recipe.preset, options.name)
         text, vectors = TextOptions(), VectorOptions()
         settings = {
             f"text.{name}": (getattr(recipe.text, name), getattr(text, name)) for name in WORD_OPTIONS
         }
         for option in fields(vectors):
             settings[f"vectors.{option.name}"] = (getattr(recipe.vectors, option.name), option.default)
-        for place, (value, default) in settings.items():
+        for position, (value, default) in settings.items():
             if value != default:
                 expected = "the default: a pretrained encoder has its own tokenizer and vectors"
-                raise InputError(recipe.preset, place=place, value=value, expected=expected)
+                raise InputError(recipe.preset, position=position, value=value, expected=expected)
 
     @classmethod
     @override
@@ -60,12 +70,12 @@ class PretrainedEncoder(Encoder):
 
     @classmethod
     @override
-    def init(cls, recipe: Recipe, options: Any, corpus: Corpus) -> Initialization:
-        pretrained = read_pretrained(options.name, options.layers)
-        tokenizer = pretrained.tokenizer
-        _check_limits(recipe, pretrained, cls.joint)
+    def init(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Initialization:
+        opened = open_network(options.name, layers=options.layers)
+        tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer)
+        _check_limits(recipe, tokenizer, opened.max_tokens, joined=cls.output_kind == "ids")
         backbone = {
-            "network": pretrained.config,
+            "network": structure_of(opened.network),
             "pair": tokenizer.special_tokens()._asdict(),
             "prefix_length": tokenizer.prefix_length,
             "suffix_length": tokenizer.suffix_length,
@@ -74,29 +84,30 @@ class PretrainedEncoder(Encoder):
         def load_weights(ranker: nn.Module) -> int:
             for part in ranker.modules():
                 if isinstance(part, Backbone):
-                    part.network.load_state_dict(pretrained.weights)
+                    part.network.load_state_dict(opened.network.state_dict())
             return len(tokenizer)
 
-        spec = EncoderSpec(len(tokenizer), pretrained.size, backbone)
-        return Initialization(tokenizer, recipe, spec, load_weights, pretrained.causal)
+        spec = EncoderSpec(len(tokenizer), opened.network.config.hidden_size, backbone)
+        return Initialization(tokenizer, recipe, spec, load_weights, opened.causal)
 
     def network(self) -> Backbone:
-        """Build the network with fresh weights."""
+        """Build the network with new weights."""
         assert self.spec.backbone is not None
-        return Backbone(fresh_network(self.spec.backbone["network"], self.options.name), self.options)
+        return Backbone(new_network(self.spec.backbone["network"], self.options.name), self.options)
 
 
 class TransformerEncoder(PretrainedEncoder):
     """The states of a pretrained network, one per token, including special tokens.
 
     Attributes:
-        memory: a cache; returns the states (N, c) of texts, and calls the given function for missing states.
+        state_cache: function that returns the states (N, c) of texts. It calls its second argument to compute
+            missing states.
     """
 
     def __init__(self, spec: EncoderSpec, options: BackboneOptions, backbone: Backbone | None = None) -> None:
         super().__init__(spec, options)
         self.backbone = backbone if backbone is not None else self.network()
-        self.memory: Callable[[Ragged, Callable[[Ragged], Tensor]], Tensor] | None = None
+        self.state_cache: Callable[[Ragged, Callable[[Ragged], Tensor]], Tensor] | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -105,47 +116,156 @@ class TransformerEncoder(PretrainedEncoder):
 
     @override
     def forward(self, tokens: Ragged) -> Ragged:
-        if self.memory is not None:
-            return tokens.with_values(self.memory(tokens, self.all_states))
+        if self.state_cache is not None:
+            return tokens.with_values(self.state_cache(tokens, self.all_states))
         return tokens.with_values(self.all_states(tokens))
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
-            if self.memory is not None:
-                return self.memory(tokens, self.all_states).index_select(0, rows)
+            if self.state_cache is not None:
+                return self.state_cache(tokens, self.all_states).index_select(0, rows)
             states: Tensor = self.backbone(tokens, rows)
             return states
 
         return encode
 
     def all_states(self, tokens: Ragged) -> Tensor:
-        """(N, c) states of all tokens, computed by the network."""
+        """(N, c) states of all tokens, computed by the network without the cache."""
         states: Tensor = self.backbone(tokens, tokens.row_numbers())
         return states
 
 
 class CrossInput(PretrainedEncoder):
-    """The token ids of a text, for a pooling that reads question and answer together."""
+    """The encoder of a cross-encoder: it returns token ids, and the pooling runs the network."""
 
     output_kind = "ids"
-    joint = True
 
+    @override
     def forward(self, tokens: Ragged) -> Ragged:
-        """Return the ids, values (N,) int64."""
         return tokens
 
 
-def _check_limits(recipe: Recipe, pretrained: Pretrained, joint: bool) -> None:
-    """Raise unless texts of the recipe's maximum lengths fit into the network."""
-    tokenizer, text = pretrained.tokenizer, recipe.text
-    special, longest = tokenizer.prefix_length + tokenizer.suffix_length, pretrained.max_tokens
+class PairPooling(Pooling):
+    """A pooling that reads question and answer as one text."""
+
+    input_kind = "ids"
+    _special_ids: Tensor  # (before + between + after,) the special tokens of a pair
+    _segment_types: Tensor  # (5,) token types of the five segments of a pair
+
+    def __init__(self, special: SpecialTokens, prefix_length: int, suffix_length: int) -> None:
+        """Prepare to join pairs.
+
+        Args:
+            special: the special tokens of a pair.
+            prefix_length: number of special tokens before a single text.
+            suffix_length: number of special tokens after a single text.
+        """
+        super().__init__()
+        self._prefix_length, self._suffix_length = prefix_length, suffix_length
+        parts = [special.before, special.between, special.after]
+        self._special_counts = [len(ids) for ids in parts]
+        special_ids = torch.tensor(list(chain.from_iterable(parts)), dtype=torch.int64)
+        types = torch.tensor(special.types, dtype=torch.int64)
+        self.register_buffer("_special_ids", special_ids, persistent=False)
+        self.register_buffer("_segment_types", types, persistent=False)
+
+    @abstractmethod
+    def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
+        """(n,) fp32 scores of pairs from the output of ``join_pairs``."""
+
+    @override
+    def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
+        return self.score_joined(*self.join_pairs(questions, answers))
+
+    def truncated_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) truncated lengths of both texts of pairs, without special tokens; by default unchanged."""
+        return questions, answers
+
+    def join_pairs(self, questions: Ragged, answers: Ragged) -> tuple[Ragged, Tensor]:
+        """Join pairs; return n sequences of token ids and the (N,) int64 token types.
+
+        The special tokens around each text are replaced by the special tokens of a pair.
+        """
+        before, between, after = self._special_counts
+        around = self._prefix_length + self._suffix_length
+        length_q, length_a = self.truncated_lengths(questions.sizes - around, answers.sizes - around)  # (n,)
+        # Five segments per pair: special tokens, question, special tokens, answer, special tokens.
+        source = torch.cat([self._special_ids, questions.values, answers.values])
+        first_q = before + between + after
+        first_a = first_q + len(questions.values)
+        begin_q = first_q + np.cumsum(questions.sizes) - questions.sizes + self._prefix_length
+        begin_a = first_a + np.cumsum(answers.sizes) - answers.sizes + self._prefix_length
+        ones = np.ones_like(length_q)
+        starts = np.stack([0 * ones, begin_q, before * ones, begin_a, (before + between) * ones], 1)
+        counts = np.stack([before * ones, length_q, between * ones, length_a, after * ones], 1)  # (n, 5)
+        segments = Ragged.of_sizes(source.new_empty(int(counts.sum())), counts.reshape(-1))
+        shift = send(starts.reshape(-1), source.device) - segments.offsets[:-1]
+        rows = segments.row_numbers() + segments.spread(shift)
+        types = segments.spread(self._segment_types.repeat(len(length_q)))
+        return Ragged.of_sizes(source[rows], counts.sum(1)), types
+
+
+class CrossPooling(PairPooling):
+    """The score of a pair is a linear function of a state of the joined texts."""
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of ``cross`` pooling.
+
+        Attributes:
+            read: Input of the linear function: the ``first`` state of a pair, or the ``mean`` of all states.
+        """
+
+        read: Literal["first", "mean"] = "first"
+
+    def __init__(self, encoder: CrossInput, options: Options) -> None:
+        backbone = encoder.spec.backbone
+        assert backbone is not None
+        special = SpecialTokens(**backbone["pair"])
+        super().__init__(special, backbone["prefix_length"], backbone["suffix_length"])
+        self.read = options.read
+        self.backbone = encoder.network()
+        self.head = nn.Linear(encoder.size, 1)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    @classmethod
+    @override
+    def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
+        assert isinstance(encoder, CrossInput)
+        return cls(encoder, options)
+
+    @classmethod
+    @override
+    def reads_first_state_only(cls, options: Any) -> bool:
+        return bool(options.read == "first")
+
+    @override
+    def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
+        if self.read == "first":
+            states = self.backbone(ids, ids.offsets[:-1], types)  # (n, c)
+        else:
+            states = segment_mean(ids.with_values(self.backbone(ids, ids.row_numbers(), types)))
+        scores: Tensor = self.head(states.to(self.head.weight.dtype)).squeeze(1)
+        return scores.float()
+
+    @override
+    def in_bf16(self) -> "CrossPooling":
+        pooling = copy.deepcopy(self)
+        pooling.backbone.bfloat16()  # not the head, where many pairs would tie
+        return pooling
+
+
+def _check_limits(recipe: Recipe, tokenizer: SubwordTokenizer, max_tokens: int, *, joined: bool) -> None:
+    """Raise unless texts of the maximum lengths fit into the network, in pairs if ``joined``."""
+    text, special = recipe.text, tokenizer.prefix_length + tokenizer.suffix_length
     pair = tokenizer.special_tokens()
     # A pair may have more special tokens than two single texts.
     extra = max(0, len(pair.before + pair.between + pair.after) - 2 * special)
-    answer_limit = longest - text.max_question_tokens - extra if joint else longest
-    for name, largest in (("max_question_tokens", longest), ("max_answer_tokens", answer_limit)):
+    answer_limit = max_tokens - text.max_question_tokens - extra if joined else max_tokens
+    for name, largest in (("max_question_tokens", max_tokens), ("max_answer_tokens", answer_limit)):
         value = getattr(text, name)
         if not special + 1 <= value <= largest:
-            expected = f"{special + 1} to {largest}: {recipe.encoder['name']} takes {longest} tokens"
-            raise InputError(recipe.preset, place=f"text.{name}", value=value, expected=expected)
+            expected = f"{special + 1} to {largest}: {recipe.encoder['name']} takes {max_tokens} tokens"
+            raise InputError(recipe.preset, position=f"text.{name}", value=value, expected=expected)

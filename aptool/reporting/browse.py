@@ -1,7 +1,7 @@
 """Data of the report's question browser: the questions of a split with each system's ranking.
 
-Every text is stored once. A ranking contains its first answers and all relevant answers. There are heat maps
-of the first answer and of the highest-ranked relevant answer.
+Each distinct text is stored once. A ranking contains its first answers and all relevant answers. The first
+answer and the highest-ranked relevant answer have heat maps.
 """
 
 import base64
@@ -9,18 +9,20 @@ import gzip
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import torch
 
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
-from aptool.models.checkpoints.load import load_any
-from aptool.models.explain import TextWeights, explain_pairs, gives_weights, window_of
+from aptool.reporting.runs import RunEntry
+
+if TYPE_CHECKING:
+    import torch
+
+    from aptool.models.explain import TextWeights
 
 logger = logging.getLogger(__name__)
 
@@ -29,15 +31,6 @@ WEIGHT_UNIT = (1 << 24) - 1
 
 # Answer ids, scores and ranks of a question, in rank order.
 _Row = tuple[list[str], list[float], list[int]]
-
-
-class BrowserSystem(NamedTuple):
-    """A system in the browser: one of its runs."""
-
-    name: str
-    seed: int
-    run: Location
-    model: Location | None
 
 
 class BrowserData(NamedTuple):
@@ -57,35 +50,40 @@ class BrowserData(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """A question while its record is built."""
+    """A question and its record.
+
+    Attributes:
+        texts: texts of the shown answers by answer id.
+        record: JSON record of the question, to which heat maps are added.
+    """
 
     question_id: str
     text: str
-    texts: dict[str, str]  # of the answers shown, by answer id
+    texts: dict[str, str]
     record: dict[str, Any]
 
 
 def browse(
     collection: CollectionFiles,
     split: str,
-    systems: Sequence[BrowserSystem],
+    runs: Sequence[RunEntry],
     *,
     depth: int,
     limit: int,
-    device: torch.device | str = "cpu",
+    device: "torch.device | str | None" = "cpu",
 ) -> BrowserData:
     """Collect the data of the browser.
 
     Args:
         collection: the collection, with texts and qrels.
         split: the split that was scored.
-        systems: runs of the systems; systems with a model folder get heat maps.
+        runs: one run per system; runs of trained systems get heat maps.
         depth: number of answers from the top of each ranking.
         limit: maximum number of questions.
-        device: device that computes the heat maps.
+        device: device that computes the heat maps; None for no heat maps.
     """
     judged = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
-    rankings = [_Ranking(system, judged, depth) for system in systems]
+    rankings = [_Ranking(run, judged, depth) for run in runs]
     relevant_ids = dict(judged.group_by("question_id").agg("answer_id").iter_rows())
     texts: dict[str, int] = {}
     questions: list[_Question] = []
@@ -95,8 +93,8 @@ def browse(
         total += 1
         if len(questions) == limit:
             continue
-        kept: list[_Row] = [ranking.kept.get(question_id, ([], [], [])) for ranking in rankings]
-        shown = list(dict.fromkeys(answer for answers, _, _ in kept for answer in answers if answer in pool))
+        rows: list[_Row] = [ranking.rows.get(question_id, ([], [], [])) for ranking in rankings]
+        shown = list(dict.fromkeys(answer for answers, _, _ in rows for answer in answers if answer in pool))
         index = {answer: number for number, answer in enumerate(shown)}
         relevant = relevant_ids.get(question_id, [])
         record = {
@@ -109,16 +107,14 @@ def browse(
                     for answer, score, rank in zip(*row, strict=True)
                     if answer in index
                 ]
-                for row in kept
+                for row in rows
             ],
             "heat_maps": {},
         }
         questions.append(_Question(question_id, question, {answer: pool[answer] for answer in shown}, record))
         pool_sizes.append(len(pool))
     stored: list[Any] = list(texts)
-    described = [
-        _describe(system, number, questions, texts, stored, device) for number, system in enumerate(systems)
-    ]
+    described = [_describe(run, number, questions, texts, stored, device) for number, run in enumerate(runs)]
     listing = {
         "systems": described,
         "depth": depth,
@@ -135,14 +131,14 @@ def browse(
 class _Ranking:
     """The part of a run that the browser shows."""
 
-    def __init__(self, system: BrowserSystem, judged: pl.DataFrame, depth: int) -> None:
+    def __init__(self, run: RunEntry, judged: pl.DataFrame, depth: int) -> None:
         relevant = judged.select("question_id", "answer_id", relevant=pl.lit(True))
-        ranked = rank_candidates(read_run(system.run).frame)
+        ranked = rank_candidates(read_run(run.run).frame)
         ranked = ranked.join(relevant, on=["question_id", "answer_id"], how="left", maintain_order="left")
         is_relevant = pl.col("relevant").is_not_null()
-        kept = ranked.filter((pl.col("rank") <= depth) | is_relevant)
-        grouped = kept.group_by("question_id", maintain_order=True).agg("answer_id", "score", "rank")
-        self.kept: dict[str, _Row] = {row[0]: row[1:] for row in grouped.iter_rows()}
+        shown = ranked.filter((pl.col("rank") <= depth) | is_relevant)
+        grouped = shown.group_by("question_id", maintain_order=True).agg("answer_id", "score", "rank")
+        self.rows: dict[str, _Row] = {row[0]: row[1:] for row in grouped.iter_rows()}
         # question id -> rank of the first relevant answer
         self.first = dict(
             ranked.filter(is_relevant).group_by("question_id").agg(pl.col("rank").min()).iter_rows()
@@ -163,21 +159,24 @@ def _pools(collection: CollectionFiles, split: str) -> Iterator[tuple[str, str, 
 
 
 def _describe(
-    system: BrowserSystem,
+    run: RunEntry,
     number: int,
     questions: list[_Question],
     texts: dict[str, int],
     stored: list[Any],
-    device: torch.device | str,
+    device: "torch.device | str | None",
 ) -> dict[str, Any]:
-    """Return the system's entry in the listing, and add its heat maps to the questions' records."""
-    described: dict[str, Any] = {"name": system.name, "seed": system.seed}
-    if system.model is None:
+    """Return a system's entry in the listing, and add its heat maps to the records of the questions."""
+    described: dict[str, Any] = {"name": run.system, "seed": run.seed}
+    if run.model is None or device is None:
         return described
-    model = load_any(system.model, device)
+    from aptool.models.checkpoints import load_any
+    from aptool.models.explain import explain_pairs, gives_weights, window_of
+
+    model = load_any(run.model, device)
     if not gives_weights(model):
         return described
-    logger.info(f"heat maps of {system.name}")
+    logger.info(f"heat maps of {run.system}")
     explained = [(question, answer) for question in questions for answer in _explained(question, number)]
     pairs = [
         (question.text, question.texts[question.record["answers"][answer][0]])
@@ -203,7 +202,7 @@ def _explained(question: _Question, system: int) -> list[int]:
     return list(dict.fromkeys(first + best))
 
 
-def _packed(text: TextWeights) -> list[Any]:
+def _packed(text: "TextWeights") -> list[Any]:
     return [packed_weights(text.weights), sorted(text.unknown)]
 
 
@@ -235,7 +234,7 @@ def packed_weights(weights: np.ndarray) -> str:
     """
     exact = weights / weights.sum() * WEIGHT_UNIT
     units = np.floor(exact).astype(np.int64)
-    # Largest remainder method: the units lost by rounding down go to the weights that lost most.
+    # Largest remainder method: the units lost by rounding down go to the largest remainders.
     short = WEIGHT_UNIT - int(units.sum())
     units[np.argsort(units - exact, kind="stable")[:short]] += 1
     return base64.b64encode(units.astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()).decode(
@@ -243,7 +242,7 @@ def packed_weights(weights: np.ndarray) -> str:
     )
 
 
-def packed_spans(text: TextWeights) -> list[int]:
+def packed_spans(text: "TextWeights") -> list[int]:
     """Encode the spans of words in UTF-16 units, as in JavaScript: gap, length, gap, length, ..."""
     numbers, end = [], 0
     for begin, stop in text.spans:

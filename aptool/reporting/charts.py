@@ -1,39 +1,49 @@
-"""The charts of the report as template values: lines by answer length, epoch and cost; distributions."""
+"""Charts of the report as template values: lines by answer length, epoch and cost; distributions.
 
-from typing import Any
+matplotlib draws them into inline SVG in the colours of the page, which are CSS variables.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import polars as pl
 from markupsafe import Markup
 
+from aptool.evaluation.texts import relevant_lengths
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.curves import (
     COSTS,
     accuracy_by_length,
     read_history,
-    relevant_lengths,
     score_distribution,
     training_curves,
     was_trained,
 )
 from aptool.reporting.plots import (
     LEAST_QUESTIONS,
-    Series,
     Theme,
-    histogram_chart,
-    inline_svg,
-    line_chart,
+    draw_histograms,
+    draw_lines,
+    draw_panels,
     line_style,
+    svg,
+    use_logarithms,
+    use_whole_numbers,
 )
 from aptool.reporting.runs import CollectionResults
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # In small collections, accuracies over fewer than this share of the questions are left out.
 _LEAST_SHARE = 0.05
 _BINS = 30
-# In inches of 72 points; a point becomes a CSS pixel.
+# In inches; a point of 1/72 inch becomes a CSS pixel.
 _SIZE, _SMALL_SIZE = (560 / 72, 300 / 72), (250 / 72, 110 / 72)
 # The colours of the page's light theme and the CSS variables that replace them.
-_VARIABLES = {
+VARIABLES = {
     "#635c55": "--soft",
     "#e6e1db": "--rule",
     "#b5390a": "--s0",
@@ -45,7 +55,7 @@ _VARIABLES = {
     "#a83a66": "--s6",
     "#7a726a": "--s7",
 }
-_COLOURS = {variable: colour for colour, variable in _VARIABLES.items()}
+_COLOURS = {variable: colour for colour, variable in VARIABLES.items()}
 PAGE_THEME = Theme(
     text=_COLOURS["--soft"],
     grid=_COLOURS["--rule"],
@@ -60,7 +70,12 @@ PAGE_THEME = Theme(
 
 
 def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]:
-    """The template values of accuracy by answer length and of training curves; ``prefix`` starts every id."""
+    """The template values of accuracy by answer length and of training curves.
+
+    Args:
+        results: the systems on a collection.
+        prefix: prefix of the ids in the page.
+    """
     note = "Over the questions whose relevant answer has at most this many words."
     x_label = "maximum words"
     charts = [(_by_length(results), "P@1 by length of the relevant answer", note, x_label)]
@@ -73,7 +88,7 @@ def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]
             charts.append((_by_epoch(histories, dev), heading, "Mean over seeds.", "epoch"))
         note = "Mean over pairs and seeds. Different losses are not comparable."
         charts.append((_by_epoch(histories, "loss"), "Training loss by epoch", note, "epoch"))
-    drawn = [chart for chart in charts if chart[0]["x"].n_unique() > 1]  # a single point is no line
+    drawn = [chart for chart in charts if chart[0]["x"].n_unique() > 1]  # a line needs two points
     return [_chart(results, f"{prefix}-chart{number}-", *chart) for number, chart in enumerate(drawn)]
 
 
@@ -105,15 +120,95 @@ def histograms(results: CollectionResults, prefix: str) -> list[tuple[str, Marku
     shares = score_distribution(runs, qrels, bins=_BINS)
     charts = []
     for number, ((name,), frame) in enumerate(shares.partition_by("system", as_dict=True).items()):
-        element = inline_svg(
-            histogram_chart(frame, theme=PAGE_THEME, size=_SMALL_SIZE),
-            f"{prefix}-scores{number}-",
-            classes="chart small",
-            label=f"Scores of {name}: relevant answers and other candidates",
-            variables=_VARIABLES,
-        )
+        label = f"Scores of {name}: relevant answers and other candidates"
+        element = inline_svg(histogram(frame), f"{prefix}-scores{number}-", "chart small", label)
         charts.append((str(name), Markup(element)))
     return charts
+
+
+def histogram(data: pl.DataFrame) -> "Figure":
+    """Draw the score distributions of one system, with ticks only at the ends of the score axis.
+
+    Args:
+        data: rows of `curves.score_distribution` of one system.
+    """
+    with draw_panels(PAGE_THEME, _SMALL_SIZE) as (figure, (axes,)):
+        draw_histograms(axes, data, PAGE_THEME)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        low, high = data["low"].item(0), data["high"].item(-1)
+        axes.set_xlim(low, high)
+        axes.set_xticks([low, high], [f"{low:.3g}", f"{high:.3g}"])
+        first, last = axes.get_xticklabels()
+        first.set_horizontalalignment("left")
+        last.set_horizontalalignment("right")
+    return figure
+
+
+def line_chart(data: pl.DataFrame, slots: dict[str, int], x_label: str, *, log: bool = False) -> "Figure":
+    """Draw one line per system, without a legend.
+
+    Args:
+        data: system (str), x (whole numbers, or positive numbers if ``log``), y.
+        slots: number of each system's line style.
+        x_label: label of the x axis.
+        log: logarithmic x axis.
+    """
+    styles = {system: line_style(PAGE_THEME, slot) for system, slot in slots.items()}
+    with draw_panels(PAGE_THEME, _SIZE) as (figure, (axes,)):
+        draw_lines(axes, data, "x", "y", styles)
+        axes.set_xlabel(x_label, loc="right")
+        if log:
+            use_logarithms(axes)
+        else:
+            use_whole_numbers(axes)
+    return figure
+
+
+def inline_svg(
+    figure: "Figure",
+    prefix: str,
+    classes: str,
+    label: str,
+    lines: Sequence[tuple[str, int, Sequence[str]]] = (),
+) -> str:
+    """Render a figure as an ``<svg>`` element of the page, in the page's size and colours.
+
+    All text is escaped by the XML writers of matplotlib and of this function.
+
+    Args:
+        figure: a figure.
+        prefix: prefix of every id.
+        classes: CSS classes of the element.
+        label: description of the figure for screen readers.
+        lines: system, number of the line style, and tooltip of each point, of the lines ``series-0``,
+            ``series-1``, ...
+    """
+    root = ElementTree.fromstring(svg(figure, prefix))
+    for parent in root.iter():
+        parent.tag = _local(parent.tag)
+        for name in [name for name in parent.attrib if name.startswith("{")]:
+            parent.set(_local(name), parent.attrib.pop(name))
+        if "style" in parent.attrib:
+            for colour, variable in VARIABLES.items():
+                parent.set("style", parent.attrib["style"].replace(colour, f"var({variable})"))
+        # matplotlib's style sheet would apply to the whole page.
+        for child in [child for child in parent if _local(child.tag) in ("style", "metadata")]:
+            parent.remove(child)
+    root.attrib = {"viewBox": root.attrib["viewBox"], "class": classes, "role": "img", "aria-label": label}
+    groups = {element.get("id"): element for element in root.iter("g")}
+    for number, (system, slot, tooltips) in enumerate(lines):
+        group = groups[f"{prefix}series-{number}"]
+        group.set("class", _classes(slot))
+        group.set("data-series", system)
+        for point, tooltip in zip(group.iter("use"), tooltips, strict=True):
+            ElementTree.SubElement(point, "title").text = tooltip
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _local(name: str) -> str:
+    """A name without its XML namespace, as in HTML."""
+    return name.rpartition("}")[2]
 
 
 def _slots(results: CollectionResults) -> dict[str, int]:
@@ -130,7 +225,7 @@ def _classes(slot: int) -> str:
 
 
 def _by_length(results: CollectionResults) -> pl.DataFrame:
-    """system, x, y, questions."""
+    """The accuracy by answer length as points: system, x, y, questions."""
     collection, split = results.collection, results.split
     answers = read_answers(collection.answers) if collection.answers else None
     lengths = relevant_lengths([collection.pools(split)], read_qrels(collection.qrels(split)), answers)
@@ -141,6 +236,7 @@ def _by_length(results: CollectionResults) -> pl.DataFrame:
 
 
 def _histories(results: CollectionResults) -> pl.DataFrame | None:
+    """The training histories of all seeds; None without trained systems."""
     parts = [
         training_curves({system.name: read_history(entry.model)})
         for system in results.systems
@@ -151,7 +247,7 @@ def _histories(results: CollectionResults) -> pl.DataFrame | None:
 
 
 def _by_epoch(histories: pl.DataFrame, column: str) -> pl.DataFrame:
-    """system, x, y."""
+    """The points of a line chart: system, epoch (x) and the mean of a column over the seeds (y)."""
     means = histories.group_by("system", "epoch").agg(pl.col(column).mean().alias("y"))
     return means.drop_nulls("y").rename({"epoch": "x"}).sort("x")
 
@@ -167,41 +263,30 @@ def _chart(
     log: bool = False,
 ) -> dict[str, Any]:
     """The template values of a chart of points: system, x, y and optionally questions."""
-    slots, drawn = _slots(results), set(points["system"])
-    names = [system.name for system in results.systems if system.name in drawn]
-    styles = {name: line_style(PAGE_THEME, slots[name]) for name in names}
-    series = [
-        Series(
-            name,
-            _classes(slots[name]),
-            [_tooltip(row, x_label) for row in points.filter(system=name).iter_rows(named=True)],
-        )
-        for name in names
+    drawn = set(points["system"])
+    all_slots = _slots(results)
+    slots = {system.name: all_slots[system.name] for system in results.systems if system.name in drawn}
+    lines = [
+        (name, slot, [_tooltip(row, x_label) for row in points.filter(system=name).iter_rows(named=True)])
+        for name, slot in slots.items()
     ]
-    svg = inline_svg(
-        line_chart(points, "x", "y", styles, theme=PAGE_THEME, size=_SIZE, x_label=x_label, log=log),
-        prefix,
-        classes="chart",
-        label=heading,
-        variables=_VARIABLES,
-        series=series,
-    )
+    element = inline_svg(line_chart(points, slots, x_label, log=log), prefix, "chart", heading, lines)
     # Initially, only trained systems and the baseline are visible: fusions would hide them.
     trained = {system.name for system in results.systems if system.configs}
-    shown = trained | {results.baseline} if trained else set(names)
+    shown = trained | {results.baseline} if trained else drawn
     wide = points.pivot("system", index="x", values="y", aggregate_function="first").sort("x")
     with_counts = "questions" in points.columns
     counts = dict(points.select("x", "questions").iter_rows()) if with_counts else {}
     table = [
-        [_number(row["x"]), *([f"{counts[row['x']]:,}"] if counts else []), *(_cell(row[n]) for n in names)]
+        [_number(row["x"]), *([f"{counts[row['x']]:,}"] if counts else []), *(_cell(row[n]) for n in slots)]
         for row in wide.iter_rows(named=True)
     ]
     return {
         "title": heading,
         "note": note,
-        "svg": Markup(svg),
-        "key": [{"name": n, "kind": _classes(slots[n]), "on": n in shown} for n in names],
-        "heads": [x_label, *(["questions"] if with_counts else []), *names],
+        "svg": Markup(element),
+        "key": [{"name": n, "kind": _classes(slot), "on": n in shown} for n, slot in slots.items()],
+        "heads": [x_label, *(["questions"] if with_counts else []), *slots],
         "table": table,
     }
 

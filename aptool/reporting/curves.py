@@ -1,83 +1,39 @@
 """Data of the charts: accuracy by answer length, training curves, distributions of scores, costs."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.evaluation.evaluation import MeasureValues
+from aptool.formats.inputs import stat
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
-from aptool.formats.pools import Answers, list_units, read_pools
-from aptool.formats.storage import stat
 from aptool.reporting.runs import ACCURACY, TABLE, Runs
-from aptool.text.tokenizer import WordTokenizer
 
 HISTORY = "training/history.jsonl"
 _MOST_POINTS = 40  # points of a curve, at multiples of a round number
 _ROUND_STEPS = (1, 2, 5)
 # Columns of costs and their titles in charts.
-COSTS = {"bytes_per_answer": "bytes kept of an answer", "pairs_per_second": "pairs scored in a second"}
+COSTS = {"bytes_per_answer": "bytes per answer", "pairs_per_second": "pairs per second"}
 
 
-def relevant_lengths(
-    pools: Iterable[PathOrUrl], qrels: pl.DataFrame, answers: Answers | None = None
-) -> pl.DataFrame:
-    """The length of the shortest relevant answer of each question.
-
-    Args:
-        pools: pools files.
-        qrels: question_id (str), answer_id (str), relevance (integer).
-        answers: shared answers of the pools.
-
-    Returns:
-        question_id (str), tokens (i64: words and punctuation marks), one row per question with a relevant
-        answer in its pool, in the order of the files.
-    """
-    judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
-    tokenizer = WordTokenizer.from_words([])
-    parts = []
-    for unit in list_units(pools):
-        batch = read_pools(unit, answers)
-        candidates = pl.DataFrame(
-            {
-                "question_id": pl.Series(batch.question_ids.take(pa.array(batch.pair_question))),
-                "answer_id": pl.Series(batch.answer_ids),
-                "text": batch.pair_answer,
-            }
-        )
-        relevant = candidates.join(judged, on=["question_id", "answer_id"], how="semi", maintain_order="left")
-        texts = batch.answers.take(pa.array(relevant["text"].to_numpy())).to_pylist()
-        tokens = pl.Series("tokens", [len(tokenizer.split(text)) for text in texts], dtype=pl.Int64)
-        parts.append(relevant.select("question_id", tokens))
-    empty = pl.DataFrame(schema={"question_id": pl.String, "tokens": pl.Int64})
-    return pl.concat([empty, *parts]).group_by("question_id", maintain_order=True).agg(pl.col("tokens").min())
-
-
-def accuracy_by_length(
-    accuracy: Mapping[str, pl.DataFrame],
-    lengths: pl.DataFrame,
-    *,
-    thresholds: Sequence[int] | None = None,
-) -> pl.DataFrame:
+def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFrame) -> pl.DataFrame:
     """Accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper).
 
     Args:
         accuracy: question_id and `ACCURACY` of each system, as in `Evaluation.per_question`.
-        lengths: table of `relevant_lengths`; questions without a length are left out.
-        thresholds: maximum lengths; None for `length_thresholds`.
+        lengths: table of `texts.relevant_lengths`; questions without a length are left out.
 
     Returns:
         system (str), length (i64: maximum length), questions (i64: number of questions), accuracy (f64).
-        Lengths without a question are left out.
+        Lengths are those of `length_thresholds`; lengths without a question are left out.
     """
-    if thresholds is None:
-        thresholds = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
+    thresholds = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
     limits = np.asarray(thresholds, dtype=np.int64)
     empty = {"system": pl.String, "length": pl.Int64, "questions": pl.Int64, "accuracy": pl.Float64}
     parts = [pl.DataFrame(schema=empty)]
@@ -127,7 +83,7 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
 
     Returns:
         One row per epoch: epoch, loss (mean loss), active (share of pairs with a loss), learning_rate,
-        ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``, as far as recorded.
+        ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``; only recorded columns.
     """
     from aptool.models.model import CONFIG  # loads torch, which eval does not need
 
@@ -140,11 +96,16 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
         raise InputError(path, problem=str(error), expected="text in UTF-8") from error
     rows = []
     for number, line in enumerate(lines, 1):
-        expected = "a JSON object with the key 'epoch'"
-        entry = parse_json(line, path, place=f"line {number}", expected=expected)
+        expected, position = "a JSON object with the key 'epoch'", f"line {number}"
+        entry = parse_json(line, path, position=position, expected=expected)
         if not isinstance(entry, dict) or "epoch" not in entry:
-            raise InputError(path, place=f"line {number}", value=line, expected=expected)
-        rows.append(_flat(entry))
+            raise InputError(path, position=position, value=line, expected=expected)
+        row = _flat(entry)
+        for column, value in row.items():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                expected = "a finite number"
+                raise InputError(path, position=position, column=column, value=value, expected=expected)
+        rows.append(row)
     if not rows:
         raise InputError(path, problem="no line", expected="one line per epoch")
     try:
@@ -215,7 +176,7 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
             row |= {f"dev_{name}": measured for name, measured in MeasureValues.from_any_names(value).items()}
         elif key == "seconds" and isinstance(value, dict):
             row |= {f"seconds_{name}": seconds for name, seconds in value.items()}
-        elif isinstance(value, int | float):
+        elif key == "epoch" or isinstance(value, int | float):
             row[key] = value
     return row
 
@@ -240,7 +201,9 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
         ]
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         expected = "the results of `aptool matrix`"
-        raise InputError(runs.folder / TABLE, place="lines", value=repr(error), expected=expected) from error
+        raise InputError(
+            runs.folder / TABLE, position="lines", value=repr(error), expected=expected
+        ) from error
     numbers = dict.fromkeys((measure, *COSTS, "train_seconds"), pl.Float64)
     frame = pl.DataFrame(rows, schema={"collection": pl.String, "system": pl.String, **numbers})
     return frame.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in COSTS))

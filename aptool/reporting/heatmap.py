@@ -6,7 +6,8 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aptool.errors import InputError, counted, printable
-from aptool.formats.atomic import atomic_file
+from aptool.formats.atomic import output_file
+from aptool.formats.outputs import Kind
 from aptool.models.explain import Piece, pieces
 from aptool.reporting.html import write_page
 from aptool.reporting.plots import check_installed
@@ -40,7 +41,8 @@ def write_explanation(path: PathOrUrl, explanation: Explanation, name: str, mode
         name: name of the system.
         model: path of the model folder.
     """
-    write_page(path, "explain.html", {"explanation": explanation, "name": name, "model": printable(model)})
+    values = {"explanation": explanation, "name": name, "model": printable(model), "pieces": pieces}
+    write_page(path, Kind.HEAT_MAP, "explain.html", values)
 
 
 def save_explanation(path: PathOrUrl, explanation: Explanation, name: str) -> None:
@@ -56,7 +58,7 @@ def save_explanation(path: PathOrUrl, explanation: Explanation, name: str) -> No
         expected = f"at most {_MOST_WORDS:,} in an image; --html has no limit"
         raise InputError(path, problem=f"{words:,} words", expected=expected)
     figure = plot_explanation(explanation, name)
-    with atomic_file(path) as temporary, warnings.catch_warnings():
+    with output_file(path, Kind.HEAT_MAP) as temporary, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # such characters are drawn as boxes
         figure.savefig(temporary, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": None})
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from aptool.errors import AptoolError
-from aptool.formats.atomic import atomic_file
+from aptool.formats.atomic import output_file
 from aptool.formats.location import PathOrUrl
-from aptool.models.explain import pieces
+from aptool.formats.outputs import Kind
 from aptool.version import install_command
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _LATEX = str.maketrans(
         "^": r"\textasciicircum{}",
         "<": r"\textless{}",
         ">": r"\textgreater{}",
-        # After the end of a row, a bracket would start an argument.
+        # At the start of a row, LaTeX reads a bracket as an argument of the line break.
         "[": "{[}",
         "]": "{]}",
         # Characters that LaTeX has only in formulas.
@@ -29,14 +29,14 @@ _LATEX = str.maketrans(
         **{character: f"\\{character}" for character in "{}#$%&_"},
     }
 )
-# Characters that Markdown interprets; an underscore between letters or digits is no emphasis.
+# Characters that Markdown interprets; an underscore between letters or digits is not emphasis.
 _MARKDOWN = re.compile(r"[\\`*<>|\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
-def write_page(path: PathOrUrl, template: str, values: dict[str, Any]) -> None:
+def write_page(path: PathOrUrl, kind: Kind, template: str, values: dict[str, Any]) -> None:
     """Render a template of this package into a file."""
     page = environment().get_template(template)
-    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+    with output_file(path, kind) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(page.generate(values))
 
 
@@ -55,9 +55,7 @@ def environment() -> "Environment":
     def source(name: str) -> Markup:  # of a style sheet or script
         return Markup(loader.get_source(templates, name)[0].rstrip())
 
-    templates.globals.update(
-        source=source, pieces=pieces, markdown_table=markdown_table, latex_table=latex_table
-    )
+    templates.globals.update(source=source, markdown_table=markdown_table, latex_table=latex_table)
     return templates
 
 
@@ -69,7 +67,7 @@ def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
         left: number of leading columns that are aligned left; further columns are aligned right.
 
     Returns:
-        Lines that each end in a line break.
+        The lines, each with a line break at the end.
     """
     rule = ["---" if column < left else "---:" for column in range(len(rows[0]))]
     title, *body = [[_MARKDOWN.sub(r"\\\g<0>", _one_line(cell)) for cell in row] for row in rows]

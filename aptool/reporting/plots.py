@@ -1,7 +1,7 @@
-"""Charts of the tables of `reporting.curves`, drawn by matplotlib into files and into HTML pages.
+"""Charts of the tables of `reporting.curves`, drawn by matplotlib into PNG and SVG files.
 
-A `Theme` has the colours. `FILE_THEME` is legible on white and on black and safe for colour-blind readers
-(Okabe and Ito's palette on a transparent background); systems also differ in dashes and markers.
+`FILE_THEME` is legible on white and on black and safe for colour-blind readers (Okabe and Ito's palette on a
+transparent background); systems also differ in dashes and markers.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import math
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
-from xml.etree import ElementTree
 
 import polars as pl
 
-from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.atomic import atomic_file, check_writable
+from aptool.errors import AptoolError, UsageError
+from aptool.formats.atomic import check_output, output_file
 from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.outputs import Kind
 from aptool.version import install_command
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Theme(NamedTuple):
         grid: colour of the grid lines.
         relevant: colour of the scores of relevant answers.
         other: colour of the scores of other candidates.
-        colours: colours of lines; further lines repeat them with the next dashes.
+        colours: colours of lines.
         dashes: matplotlib line styles.
-        markers: matplotlib markers, repeated.
+        markers: matplotlib markers.
         font_size: in points, 1/72 inch.
         line_width: in points.
     """
@@ -77,29 +77,15 @@ FILE_THEME = Theme(
 
 
 class LineStyle(NamedTuple):
-    """The style of a system's line."""
+    """Style of a system's line."""
 
     colour: str
     dashes: Any
     marker: str
 
 
-class Series(NamedTuple):
-    """A line of a chart in a page.
-
-    Attributes:
-        name: name of the system.
-        classes: CSS classes of the line.
-        titles: tooltip of each point.
-    """
-
-    name: str
-    classes: str
-    titles: Sequence[str]
-
-
 def line_style(theme: Theme, number: int) -> LineStyle:
-    """The style of line ``number``, from 0: every combination of colours and dashes in turn."""
+    """The style of line ``number``, from 0. Further lines repeat the colours with the next dashes."""
     return LineStyle(
         theme.colours[number % len(theme.colours)],
         theme.dashes[number // len(theme.colours) % len(theme.dashes)],
@@ -107,19 +93,19 @@ def line_style(theme: Theme, number: int) -> LineStyle:
     )
 
 
-def plot_accuracy_by_length(data: pl.DataFrame, *, least_questions: int = LEAST_QUESTIONS) -> Figure:
+def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
     """Draw accuracy by the maximum length of the relevant answer (figures 3 and 4), one line per system.
 
     Args:
-        data: table of `curves.accuracy_by_length`.
-        least_questions: lengths with fewer questions are not drawn, unless no length has as many.
+        data: table of `curves.accuracy_by_length`. Lengths with fewer than `LEAST_QUESTIONS` questions are
+            not drawn, unless no length has as many.
     """
-    enough = data.filter(pl.col("questions") >= least_questions)
-    with _figure(FILE_THEME, _FILE_SIZE) as (figure, (axes,)):
-        _lines(axes, enough if len(enough) else data, "length", "accuracy", _styles(data))
+    enough = data.filter(pl.col("questions") >= LEAST_QUESTIONS)
+    with draw_panels(FILE_THEME, _FILE_SIZE) as (figure, (axes,)):
+        lines = draw_lines(axes, enough if len(enough) else data, "length", "accuracy", _styles(data))
         axes.set_xlabel("maximum length of the relevant answer, words")
         axes.set_ylabel("accuracy (P@1)")
-        _legend(axes, _named_lines(axes))
+        _legend(axes, lines)
     return figure
 
 
@@ -132,25 +118,25 @@ def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
     """
     measure = measure or next((name for name in data.columns if name.startswith("dev_")), None)
     rows, styles = 1 if measure is None else 2, _styles(data)
-    with _figure(FILE_THEME, _panels_size(rows, 0.65), rows=rows) as (figure, panels):
-        _lines(panels[0], data, "epoch", "loss", styles)
+    with draw_panels(FILE_THEME, _panels_size(rows, 0.65), rows=rows) as (figure, panels):
+        lines = draw_lines(panels[0], data, "epoch", "loss", styles)
         panels[0].set_ylabel("mean training loss")
         panels[0].set_ylim(bottom=0)
         if measure is not None:
-            _lines(panels[1], data, "epoch", measure, styles)
+            draw_lines(panels[1], data, "epoch", measure, styles)
             panels[1].set_ylabel(f"{measure.removeprefix('dev_')} on dev")
             best = data.group_by("system", maintain_order=True).agg(pl.all().get(pl.col(measure).arg_max()))
             panels[1].scatter(
                 best["epoch"], best[measure], s=90, facecolors="none", edgecolors=FILE_THEME.text, zorder=3
             )
         panels[-1].set_xlabel("epoch" if measure is None else "epoch (best on dev circled)")
-        _whole_numbers(panels[-1])
-        _legend(panels[0], _named_lines(panels[0]))
+        use_whole_numbers(panels[-1])
+        _legend(panels[0], lines)
     return figure
 
 
 def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> Figure:
-    """Draw a measure against costs, one panel per cost and one labeled point per system.
+    """Draw a measure against costs, one panel per cost and one labelled point per system.
 
     Args:
         data: rows of `curves.cost_table` of one collection.
@@ -164,10 +150,10 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
         for number, system in enumerate(data["system"])
     }
     width, height = _panels_size(len(drawn), 0.85)
-    with _figure(FILE_THEME, (width * 1.2, height), rows=len(drawn), share_x=False) as (figure, panels):
+    with draw_panels(FILE_THEME, (width * 1.2, height), rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
-            _lines(axes, data, name, measure, styles)
-            _logarithmic(axes)
+            draw_lines(axes, data, name, measure, styles)
+            use_logarithms(axes)
             axes.set_xlabel(titles[name])
             axes.set_ylabel(measure)
         figure.draw_without_rendering()  # lays out the panels; labels are placed by distances on the page
@@ -184,68 +170,12 @@ def plot_scores(data: pl.DataFrame) -> Figure:
     """
     systems = data["system"].unique(maintain_order=True).to_list()
     rows = len(systems)
-    with _figure(FILE_THEME, _panels_size(rows, 0.65), rows=rows, share_x=False) as (figure, panels):
+    with draw_panels(FILE_THEME, _panels_size(rows, 0.65), rows=rows, share_x=False) as (figure, panels):
         for system, axes in zip(systems, panels, strict=True):
-            handles = _histograms(axes, data.filter(pl.col("system") == system), FILE_THEME)
+            handles = draw_histograms(axes, data.filter(pl.col("system") == system), FILE_THEME)
             axes.set_ylabel("share of candidates")
             axes.set_xlabel(f"score of {system}")
         _legend(panels[0], handles)  # the same in every panel
-    return figure
-
-
-def line_chart(
-    data: pl.DataFrame,
-    x: str,
-    y: str,
-    styles: Mapping[str, LineStyle],
-    *,
-    theme: Theme,
-    size: tuple[float, float],
-    x_label: str,
-    log: bool = False,
-) -> Figure:
-    """Draw one line per system, without a legend.
-
-    The artists have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``.
-
-    Args:
-        data: system (str), and the columns ``x`` and ``y``.
-        x: column of the x axis: whole numbers, or positive numbers if ``log``.
-        y: column of the y axis.
-        styles: style of each system's line.
-        theme: colours and sizes.
-        size: width and height, inches.
-        x_label: label of the x axis.
-        log: logarithmic x axis.
-    """
-    with _figure(theme, size) as (figure, (axes,)):
-        _lines(axes, data, x, y, styles)
-        axes.set_xlabel(x_label, loc="right")
-        if log:
-            _logarithmic(axes)
-        else:
-            _whole_numbers(axes)
-    return figure
-
-
-def histogram_chart(data: pl.DataFrame, *, theme: Theme, size: tuple[float, float]) -> Figure:
-    """Draw the score distributions of one system, with ticks only at the ends of the score axis.
-
-    Args:
-        data: rows of `curves.score_distribution` of one system.
-        theme: colours and sizes.
-        size: width and height, inches.
-    """
-    with _figure(theme, size) as (figure, (axes,)):
-        _histograms(axes, data, theme)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-        low, high = data["low"].item(0), data["high"].item(-1)
-        axes.set_xlim(low, high)
-        axes.set_xticks([low, high], [f"{low:.3g}", f"{high:.3g}"])
-        first, last = axes.get_xticklabels()
-        first.set_horizontalalignment("left")
-        last.set_horizontalalignment("right")
     return figure
 
 
@@ -271,50 +201,6 @@ def svg(figure: Figure, prefix: str = "") -> str:
     return re.sub(r"<[^>]*>", lambda tag: _ID.sub(rf"\g<0>{prefix}", tag[0]), element)
 
 
-def inline_svg(
-    figure: Figure,
-    prefix: str,
-    *,
-    classes: str,
-    label: str,
-    variables: Mapping[str, str],
-    series: Sequence[Series] = (),
-) -> str:
-    """Render a figure as an ``<svg>`` element of an HTML page, in the page's size and colours.
-
-    All text is escaped by the XML writers of matplotlib and of this function.
-
-    Args:
-        figure: a figure.
-        prefix: prefix of every id.
-        classes: CSS classes of the element.
-        label: description of the figure for screen readers.
-        variables: CSS variables by the colours (``#rrggbb``, lower case) that they replace.
-        series: the lines with the group ids ``series-0``, ``series-1``, ...; the group of a line gets the
-            classes, the name as ``data-series``, and a tooltip at every point.
-    """
-    root = ElementTree.fromstring(svg(figure, prefix))
-    for parent in root.iter():
-        parent.tag = _local(parent.tag)
-        for name in [name for name in parent.attrib if name.startswith("{")]:
-            parent.set(_local(name), parent.attrib.pop(name))
-        if "style" in parent.attrib:
-            for colour, variable in variables.items():
-                parent.set("style", parent.attrib["style"].replace(colour, f"var({variable})"))
-        # matplotlib's style sheet would apply to the whole page.
-        for child in [child for child in parent if _local(child.tag) in ("style", "metadata")]:
-            parent.remove(child)
-    root.attrib = {"viewBox": root.attrib["viewBox"], "class": classes, "role": "img", "aria-label": label}
-    groups = {element.get("id"): element for element in root.iter("g")}
-    for number, line in enumerate(series):
-        group = groups[f"{prefix}series-{number}"]
-        group.set("class", line.classes)
-        group.set("data-series", line.name)
-        for point, title in zip(group.iter("use"), line.titles, strict=True):
-            ElementTree.SubElement(point, "title").text = title
-    return ElementTree.tostring(root, encoding="unicode")
-
-
 def save_plot(figure: Figure, data: pl.DataFrame, path: PathOrUrl) -> list[Location]:
     """Write a figure and, under the same name, its data as CSV.
 
@@ -328,36 +214,32 @@ def save_plot(figure: Figure, data: pl.DataFrame, path: PathOrUrl) -> list[Locat
 
     Raises:
         UsageError: the name has another suffix.
-        InputError: a file cannot be written, or the CSV file exists with other columns.
+        InputError: a file cannot be written or may not be replaced.
     """
     images, table = plot_files(path)
-    _check_replaceable(table, data.columns)
     for image in images:
-        with atomic_file(image) as temporary:
+        with output_file(image, Kind.PLOT) as temporary:
             if image.suffix == ".svg":
                 temporary.write_text(svg(figure), encoding="utf-8")
             else:
                 figure.savefig(temporary, format="png", transparent=True, dpi=_DOTS_PER_INCH)
-    with atomic_file(table) as temporary:
+    with output_file(table, Kind.PLOT) as temporary:
         data.write_csv(temporary)
     return [*images, table]
 
 
 def plot_files(path: PathOrUrl) -> tuple[list[Location], Location]:
-    """The images and the table that `save_plot` writes; raise if it could not write them."""
+    """The images and the table that `save_plot` writes, after checks that it can write them."""
     check_installed()
-    given = location(path)
-    if given.name in ("", ".."):
+    file = location(path)
+    if file.name in ("", ".."):
         raise UsageError(f"{str(path)!r}: expected the name of a file")
-    if given.suffix in _SUFFIXES:
-        images, table = [given], given.with_suffix(".csv")
-    elif given.suffix:
+    if file.suffix and file.suffix not in _SUFFIXES:
         raise UsageError(f"{path}: expected a name ending in one of {', '.join(_SUFFIXES)}, or no suffix")
-    else:
-        images = [given.with_name(given.name + suffix) for suffix in _SUFFIXES]
-        table = given.with_name(given.name + ".csv")
-    for file in (*images, table):
-        check_writable(file)
+    images = [file] if file.suffix else [file.with_suffix(suffix) for suffix in _SUFFIXES]
+    table = file.with_suffix(".csv")
+    for output in (*images, table):
+        check_output(output, Kind.PLOT)
     return images, table
 
 
@@ -370,10 +252,10 @@ def check_installed() -> None:
 
 
 @contextmanager
-def _figure(
+def draw_panels(
     theme: Theme, size: tuple[float, float], *, rows: int = 1, share_x: bool = True
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure with panels below each other, in the style of a theme; no window system is used."""
+    """Open a figure with panels below each other, in the style of a theme."""
     check_installed()
     import matplotlib
     from matplotlib.figure import Figure
@@ -420,22 +302,29 @@ def _styles(data: pl.DataFrame) -> dict[str, LineStyle]:
     return {system: line_style(FILE_THEME, number) for number, system in enumerate(systems)}
 
 
-def _lines(axes: Axes, data: pl.DataFrame, x: str, y: str, styles: Mapping[str, LineStyle]) -> None:
+def draw_lines(
+    axes: Axes, data: pl.DataFrame, x: str, y: str, styles: Mapping[str, LineStyle]
+) -> dict[str, Any]:
+    """Draw one line per system; return the lines by system.
+
+    The lines have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``.
+    """
+    lines = {}
     for number, (system, style) in enumerate(styles.items()):
         points = data.filter((pl.col("system") == system) & pl.col(y).is_not_null())
-        axes.plot(
+        (lines[system],) = axes.plot(
             points[x],
             points[y],
-            label=system,
             color=style.colour,
             linestyle=style.dashes,
             marker=style.marker,
             markersize=4,
             gid=f"series-{number}",
         )
+    return lines
 
 
-def _histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
+def draw_histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
     """Draw outlines of both distributions, the relevant answers hatched; return legend handles by label."""
     handles = {}
     edges = [*data["low"], data["high"].item(-1)]
@@ -454,13 +343,14 @@ def _histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
     return handles
 
 
-def _whole_numbers(axes: Axes) -> None:
+def use_whole_numbers(axes: Axes) -> None:
+    """Label the x axis with whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _logarithmic(axes: Axes) -> None:
+def use_logarithms(axes: Axes) -> None:
     """Make the x axis logarithmic, with round numbers as ticks over any range."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -484,11 +374,11 @@ def _short(value: float) -> str:
 
 
 def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]], points_per_pixel: float) -> None:
-    """Label points (label, x, y) from the highest, each at the first offset where no other label is."""
+    """Label points (label, x, y) from the highest down, each at the first offset that no label occupies."""
     from matplotlib.transforms import Bbox
 
     size = FILE_THEME.font_size - 2
-    taken: list[Bbox] = []
+    occupied: list[Bbox] = []
     for label, x, y in sorted(points, key=lambda point: -point[2]):
         across, up = axes.transData.transform((x, y)) * points_per_pixel
         width = 0.55 * size * len(label)
@@ -496,9 +386,9 @@ def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]], points_per_pixe
             Bbox.from_bounds(across + dx - (width if dx < 0 else 0), up + dy, width, size)
             for dx, dy in _LABEL_OFFSETS
         ]
-        free = (number for number, box in enumerate(boxes) if not any(map(box.overlaps, taken)))
+        free = (number for number, box in enumerate(boxes) if not any(map(box.overlaps, occupied)))
         chosen = next(free, 0)
-        taken.append(boxes[chosen])
+        occupied.append(boxes[chosen])
         axes.annotate(
             label,
             (x, y),
@@ -508,10 +398,6 @@ def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]], points_per_pixe
             fontsize=size,
             color=FILE_THEME.text,
         )
-
-
-def _named_lines(axes: Axes) -> dict[str, Any]:
-    return {str(line.get_label()): line for line in axes.get_lines()}
 
 
 def _legend(axes: Axes, handles: Mapping[str, Any]) -> None:
@@ -525,19 +411,3 @@ def _legend(axes: Axes, handles: Mapping[str, Any]) -> None:
         borderaxespad=0.3,
         handlelength=2.6,
     )
-
-
-def _check_replaceable(path: Location, columns: list[str]) -> None:
-    """Raise if a file is something other than an earlier table with these columns."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        header = file.readline().decode(errors="replace").strip()
-    if header != ",".join(columns):
-        expected = f"no file, or an earlier table of this plot: {','.join(columns)}"
-        raise InputError(path, place="line 1", value=header, expected=expected)
-
-
-def _local(name: str) -> str:
-    """A name without its XML namespace, as in HTML."""
-    return name.rpartition("}")[2]

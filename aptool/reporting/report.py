@@ -3,19 +3,16 @@
 import json
 import logging
 import shlex
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import torch
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aptool.environment import command
 from aptool.errors import UsageError
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-from aptool.formats.atomic import check_apart, check_writable, files_of
-from aptool.formats.location import Location
-from aptool.formats.stores import store_of
-from aptool.models.device import pick_device
-from aptool.reporting.browse import Block, BrowserSystem, blocks, browse, pack
+from aptool.formats.atomic import check_apart, check_output, files_of
+from aptool.formats.location import Location, store_of
+from aptool.formats.outputs import Kind
+from aptool.reporting.browse import Block, BrowserData, blocks, browse, pack
 from aptool.reporting.charts import cost_charts, histograms, line_charts
 from aptool.reporting.curves import cost_table
 from aptool.reporting.html import environment, write_page
@@ -29,26 +26,29 @@ from aptool.reporting.runs import (
     find_collections,
     read_runs,
 )
-from aptool.reporting.tables import (
-    TEST_TITLES,
-    plain_results,
-    result_row,
-    run_rows,
-    significance_rows,
-)
-from aptool.version import __version__
+from aptool.version import __version__, install_command
+
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger(__name__)
 
 # Questions, and texts, per compressed block of the page's data.
 QUESTIONS_PER_BLOCK, TEXTS_PER_BLOCK = 64, 256
-
-
-class Limits(NamedTuple):
-    """The size of a report."""
-
-    questions: int = 2500  # per collection
-    depth: int = 10  # answers from the top of each ranking
+MINUS = "\u2212"
+TEST_TITLES = (
+    "System",
+    "Measure",
+    "Δ",
+    "95% interval",
+    "p",
+    "p, Holm",
+    "t-test p, Holm",
+    "d",
+    "Wins",
+    "Ties",
+    "Losses",
+)
 
 
 def write_report(
@@ -57,7 +57,8 @@ def write_report(
     *,
     collections: Mapping[str, Location],
     baseline: str | None,
-    limits: Limits,
+    questions: int,
+    depth: int,
     device: str,
 ) -> None:
     """Write the report of a folder of runs.
@@ -67,19 +68,20 @@ def write_report(
         output: the HTML file.
         collections: folders of collections by name; see `runs.find_collections`.
         baseline: the system to test the other systems against; None is BM25, else the first system.
-        limits: the numbers of questions and answers in the report.
+        questions: maximum number of questions per collection in the browser.
+        depth: number of answers from the top of each ranking in the browser.
         device: the device that computes the heat maps: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
     """
     # Report missing packages and devices before the slow part.
     environment()
     check_installed()
-    picked = pick_device(device)
+    picked = _device(device)
     runs = read_runs(folder)
-    check_writable(output)
     store, key = store_of(folder)
     check_apart(output, (folder / name for name in store.names(key) if not name.endswith(".html")))
     opened = find_collections(runs, collections)
     check_apart(output, files_of(*(collection.path for collection in opened.values())))
+    check_output(output, Kind.REPORT)
     names = {entry.system for entry in runs.entries}
     if baseline is not None and baseline not in names:
         raise UsageError(f"--baseline {baseline!r}: expected one of {', '.join(sorted(names))}")
@@ -88,32 +90,32 @@ def write_report(
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
         results = evaluate_systems(name, collection, systems, runs.measures, chosen)
-        sections.append(_section(f"c{number}", results, runs, limits, picked))
+        browsed = [system.entries[0] for system in results.systems]
+        browser = browse(collection, results.split, browsed, depth=depth, limit=questions, device=picked)
+        sections.append({"depth": depth, **_section(f"c{number}", results, runs, browser)})
     values = {
         "collections": sections,
         "systems": len(names),
         "version": __version__,
         "command": command(),
     }
-    write_page(output, "report.html", values)
+    write_page(output, Kind.REPORT, "report.html", values)
 
 
-def _section(
-    prefix: str, results: CollectionResults, runs: Runs, limits: Limits, device: torch.device
-) -> dict[str, Any]:
-    """The template values of one collection."""
-    browsed = [
-        BrowserSystem(system.name, system.entries[0].seed, system.entries[0].run, system.entries[0].model)
-        for system in results.systems
-    ]
-    browser = browse(
-        results.collection,
-        results.split,
-        browsed,
-        depth=limits.depth,
-        limit=limits.questions,
-        device=device,
-    )
+def _device(name: str) -> "torch.device | None":
+    """The device of the heat maps, which a report without PyTorch does not have."""
+    try:
+        from aptool.models.device import pick_device
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        logger.info(f"PyTorch is not installed: no heat maps ({install_command('torch')})")
+        return None
+    return pick_device(name)
+
+
+def _section(prefix: str, results: CollectionResults, runs: Runs, browser: BrowserData) -> dict[str, Any]:
+    """The template values of one collection; ``prefix`` is the prefix of the ids in the page."""
     listing = {**browser.listing, "per_block": QUESTIONS_PER_BLOCK, "per_text_block": TEXTS_PER_BLOCK}
     packed = [
         Block(f"{prefix}-listing", pack(listing)),
@@ -133,7 +135,7 @@ def _section(
     return {
         "prefix": prefix,
         "name": results.name,
-        "facts": [
+        "counts": [
             f"split {results.split}",
             f"{split['questions']:,} questions",
             f"{split['candidates']:,} candidates",
@@ -159,7 +161,6 @@ def _section(
         "answers": answers,
         "charts": line_charts(results, prefix) + cost_charts(results, costs, prefix),
         "distributions": histograms(results, prefix),
-        "depth": limits.depth,
         "shown": len(browser.questions),
         "left_out": browser.left_out,
         "seeded": ", ".join(map(str, seeds)),
@@ -213,3 +214,137 @@ def _commands(system: SystemResults, results: CollectionResults) -> list[str]:
             lines.append(f"aptool score {pools} --model {shlex.quote(str(entry.model))} --output {run}")
         lines.append(f"aptool eval {run} --qrels {shlex.quote(str(results.collection.qrels(results.split)))}")
     return lines
+
+
+class IntervalBar(NamedTuple):
+    """A confidence interval on a scale, in percent of the scale's width."""
+
+    begin: float
+    end: float
+    value: float
+    reference: float  # the baseline's value
+    beyond: str  # ``left`` or ``right`` if the value is outside the scale, else empty
+
+
+def result_row(system: SystemResults, results: CollectionResults) -> dict[str, Any]:
+    """The row of a system in the table of results."""
+    main = results.measures[0]
+    reference = next(other for other in results.systems if other.name == results.baseline)
+    # Significantly worse systems, such as a random order, would compress the scale.
+    near = [other.intervals[main] for other in results.systems if _mark(other, main) != "▼"]
+    scale = (min(low for low, _ in near), max(high for _, high in near))
+    bar = interval_bar(system.intervals[main], system.means[main], scale, reference.means[main])
+    comparison = system.comparisons.get(main)
+    seeds = len(system.entries)
+    preset = f"{system.preset}, " if system.preset not in (None, system.name) else ""
+    role = (
+        "baseline" if system.name == results.baseline else f"{preset}{seeds} seed{'s' if seeds > 1 else ''}"
+    )
+    return {
+        "name": system.name,
+        "note": role,
+        "cells": [_cell(system, measure, results) for measure in results.measures],
+        "bar": bar,
+        "better": _mark(system, main) == "▲",
+        "difference": _signed(comparison.difference) if comparison else "",
+        "p": _probability(comparison.permutation_holm) if comparison else "",
+    }
+
+
+def plain_results(rows: Sequence[dict[str, Any]], measures: Sequence[str]) -> list[list[str]]:
+    """The rows of `result_row` as text, column titles first."""
+    plain = [["System", *measures, f"Δ {measures[0]}", "p"]]
+    for row in rows:
+        cells = [
+            f"{cell['value']} [{cell['interval']}]" + (f" ± {cell['deviation']}" if cell["deviation"] else "")
+            for cell in row["cells"]
+        ]
+        plain.append([row["name"], *cells, row["difference"], row["p"]])
+    return plain
+
+
+def interval_bar(
+    interval: tuple[float, float], value: float, scale: tuple[float, float], reference: float
+) -> IntervalBar:
+    """Place an interval, the mean and the baseline's mean on a scale (lowest value, highest value)."""
+    low, high = scale
+    begin, end, dot, line = (
+        100 * (min(max(x, low), high) - low) / ((high - low) or 1.0) for x in (*interval, value, reference)
+    )
+    beyond = "left" if value < low else "right" if value > high else ""
+    return IntervalBar(begin, end, dot, line, beyond)
+
+
+def _cell(system: SystemResults, measure: str, results: CollectionResults) -> dict[str, Any]:
+    low, high = system.intervals[measure]
+    return {
+        "value": f"{system.means[measure]:.4f}",
+        "deviation": f"{system.deviations[measure]:.4f}" if system.deviations[measure] else "",
+        "interval": f"{low:.3f} – {high:.3f}",
+        "mark": _mark(system, measure),
+        "best": system.means[measure] == max(other.means[measure] for other in results.systems),
+    }
+
+
+def _mark(system: SystemResults, measure: str) -> str:
+    comparison = system.comparisons.get(measure)
+    if comparison is None or not comparison.significant():
+        return ""
+    return "▲" if comparison.difference > 0 else "▼"
+
+
+def significance_rows(system: SystemResults) -> list[list[str]]:
+    """The rows of a system in the table of all tests, one per measure."""
+    rows = []
+    for measure, comparison in system.comparisons.items():
+        paired = comparison.paired
+        low, high = paired.interval
+        rows.append(
+            [
+                system.name,
+                measure,
+                _signed(paired.difference),
+                f"{_signed(low)} to {_signed(high)}",
+                _probability(paired.permutation.p),
+                _probability(comparison.permutation_holm),
+                _probability(comparison.t_holm),
+                _signed(paired.effect, 2),
+                *(f"{count:,}" for count in (paired.wins, paired.ties, paired.losses)),
+            ]
+        )
+    return rows
+
+
+def run_rows(system: SystemResults) -> list[list[str]]:
+    """The rows of a system in the table of runs, one per seed."""
+    rows = []
+    for entry in system.entries:
+        config = entry.config
+        trained = config["training"] if config else None
+        rows.append(
+            [
+                system.name,
+                str(entry.seed),
+                str(config["recipe"]["preset"]) if config else "",
+                str(trained["best_epoch"]) if trained else "",
+                f"{trained['collection']} {trained['fingerprint']}" if trained else "",
+                _seconds(entry.seconds.get("train", 0.0)) if trained else "",
+                _seconds(entry.seconds.get("score", 0.0)),
+            ]
+        )
+    return rows
+
+
+def _probability(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _signed(value: float, digits: int = 4) -> str:
+    text = f"{abs(value):.{digits}f}"
+    if float(text) == 0:
+        return text
+    return f"{'+' if value > 0 else MINUS}{text}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 100 else f"{value / 60:,.1f} min"

@@ -1,6 +1,6 @@
-"""Questions a reviewer asks about results, each with an answer in words and a table.
+"""Questions of a reviewer about results, each with an answer in words and a table.
 
-`aptool eval`, `aptool compare` and the report share these answers.
+`aptool eval --review`, `aptool compare --review` and the report share these answers.
 """
 
 import statistics
@@ -10,17 +10,24 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from aptool.datasets.leaks import Leak, find_leaks
-from aptool.evaluation.agreement import PERSISTENCE, Agreement, mean_agreement, pairwise
 from aptool.evaluation.compare import Comparison
+from aptool.evaluation.diagnostics import (
+    PERSISTENCE,
+    Agreement,
+    Gap,
+    Limits,
+    candidate_limits,
+    mean_agreement,
+    pairwise,
+    split_gaps,
+)
 from aptool.evaluation.evaluation import Evaluation, Group, MeasureValues
-from aptool.evaluation.limits import Gap, Limits, candidate_limits, split_gaps
-from aptool.evaluation.power import POWER, detectable_effect
-from aptool.evaluation.significance import CONFIDENCE, Interval
+from aptool.evaluation.significance import CONFIDENCE, POWER, Interval, detectable_effect
+from aptool.evaluation.texts import Kind, groups_by_kind
 from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.trec import read_qrels, read_run
-from aptool.reporting.kinds import Kind, groups_by_kind
 from aptool.reporting.runs import CollectionResults, SystemResults
 
 # The split that chooses the epoch; see `training.fit`.
@@ -46,7 +53,7 @@ def power_answer(
     names: Mapping[str, str] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Answer:
-    """The smallest difference that the questions can show.
+    """The smallest difference that the tests detect.
 
     Args:
         questions: number of questions.
@@ -56,13 +63,13 @@ def power_answer(
     """
     question = "How large a difference could these questions show?"
     if questions < 2:
-        return Answer(question, ["None: a test needs two questions or more."], [])
+        return Answer(question, ["None: a test needs at least two questions."], [])
     effect = detectable_effect(questions, alpha=1 - confidence)
     sentences = [
-        f"A paired t-test of {questions:,} questions finds a true difference of {effect:.2f} standard "
-        f"deviations of the questions' differences with probability {POWER:g} (level {1 - confidence:.3g})."
+        f"A paired t-test of {questions:,} questions detects a true difference of {effect:.2f} standard "
+        f"deviations of the per-question differences with probability {POWER:g} (level {1 - confidence:.3g})."
     ]
-    rows = [["", "measure", "difference", "interval", "could be found"]]
+    rows = [["", "measure", "difference", "interval", "detectable"]]
     for comparison in comparisons:
         detectable = comparison.detectable(confidence)
         rows.append(
@@ -75,12 +82,12 @@ def power_answer(
             ]
         )
     if comparisons:
-        sentences.append("A difference that is smaller than what could be found may well be missed.")
+        sentences.append("Smaller true differences are often missed.")
     return Answer(question, sentences, rows if comparisons else [])
 
 
 def limits_answer(limits: Mapping[str, Limits], measures: Sequence[str]) -> Answer:
-    """The upper bounds that the candidates of each run set to re-ranking."""
+    """The oracle upper bound of each run."""
     titles = [f"highest {measure}" for measure in measures]
     rows = [["candidates of", "recall", *titles, "questions without a relevant candidate"]]
     same: dict[str, list[str]] = {}
@@ -98,15 +105,15 @@ def limits_answer(limits: Mapping[str, Limits], measures: Sequence[str]) -> Answ
         "No: every relevant answer is a candidate."
         if not missed
         else f"In part: {missed:,} of {worst.relevant:,} relevant answers are not among the candidates, "
-        "where no reranker finds them."
+        "so no re-ranker can return them."
     )
-    highest = "The highest figures are those of the candidates in their best order."
-    unanswerable = "A question without any relevant answer counts 0."
+    highest = "The highest values are those of a perfect re-ranking of the candidates."
+    unanswerable = "A question without a relevant answer counts 0."
     return Answer("Is the first stage the limit?", [sentence, highest, unanswerable], rows)
 
 
 def groups_answer(kind: Kind, groups: Mapping[str, Mapping[str, Group]], measure: str) -> Answer:
-    """A measure by kind of question; every run has the same groups."""
+    """A measure by group of questions; every run has the same groups."""
     rows = [[_KINDS[kind].removeprefix("by "), "questions", *groups]]
     for group in zip(*(by_name.values() for by_name in groups.values()), strict=True):
         means = [f"{of_run.means[measure]:.4f}" for of_run in group]
@@ -136,22 +143,23 @@ def agreement_answer(
         means = ("none" if mean is None else f"{mean:.3f}" for mean in mean_agreement(agreements))
         rows.append([name, str(len(agreements)), *means])
     sentences = [
-        "Kendall's tau is 1 where the candidates are in the same order, about 0 for unrelated orders, and -1 "
-        "for opposite ones.",
+        "Kendall's tau is 1 for equal orders of the candidates, about 0 for unrelated orders, and -1 for "
+        "opposite orders.",
         f"Rank-biased overlap (p = {PERSISTENCE:g}) is the share of candidates in common from the top down: "
-        "1 for the same ranking; the first ten ranks have 86% of its weight. It is high in small pools.",
-        "The correlation is Pearson's, over the questions: low where a similar mean comes from other ones.",
+        "1 for equal rankings; the first ten ranks have 86% of its weight. It is high in small pools.",
+        "The correlation is Pearson's, over the questions: it is low if the runs do well on different "
+        "questions.",
     ]
     return Answer(question, sentences, rows)
 
 
 def gap_answer(gaps: Mapping[str, Mapping[str, Gap]], split: str, *, dev_sampled: bool = True) -> Answer:
-    """The gap between dev and a split.
+    """The gap between dev and another split.
 
     Args:
         gaps: the gaps by run and measure.
-        split: the split.
-        dev_sampled: whether the intervals are over the questions of both splits, not only of ``split``.
+        split: name of the other split.
+        dev_sampled: whether the intervals resample the questions of both splits, not only of ``split``.
     """
     rows = [["", "measure", "dev", split, "difference", "interval"]]
     for name, by_measure in gaps.items():
@@ -160,8 +168,8 @@ def gap_answer(gaps: Mapping[str, Mapping[str, Gap]], split: str, *, dev_sampled
             rows.append([name, measure, *values, _interval(gap.interval)])
     sampled = "both splits" if dev_sampled else f"{split} alone"
     sentences = [
-        f"The interval is of the questions of {sampled}: where it includes 0, the gap may be chance.",
-        "Figures on dev are too high where they chose the epoch or the recipe.",
+        f"The interval resamples the questions of {sampled}. If it includes 0, the gap may be chance.",
+        "Values on dev are too high if the epoch or the recipe was chosen on dev.",
     ]
     return Answer(f"How far is {split} from dev?", sentences, rows)
 
@@ -176,11 +184,11 @@ def leaks_answer(leaks: Sequence[Leak], split: str) -> Answer:
         questions = [f"{leak.near_questions:,} of {leak.questions:,}", f"{leak.same_questions:,}"]
         answers = [f"{leak.near_answers:,} of {leak.answers:,}", f"{leak.same_answers:,}"]
         rows.append([leak.earlier, *questions, *answers])
-    copies = "Near copies share four fifths of their distinct words or more (Jaccard similarity .8)."
+    copies = "Near copies share at least four fifths of their distinct words (Jaccard similarity 0.8)."
     examples = [
-        f"{here} of {split} and {earlier} of {leak.earlier}"
+        f"{question_id} of {split} and {earlier} of {leak.earlier}"
         for leak in leaks
-        for here, earlier in leak.examples
+        for question_id, earlier in leak.examples
     ]
     shown = [f"Questions such as {', '.join(examples[:3])}."] if examples else []
     return Answer(question, [copies, *shown], rows)
@@ -231,89 +239,87 @@ def _gaps(system: SystemResults, results: CollectionResults) -> dict[str, Gap]:
     for measure in results.measures:
         values = [measures[measure] for measures in dev if measure in measures]
         if values and len(values) == len(system.entries):
-            mean, ours = statistics.fmean(values), system.means[measure]
+            on_dev, mean = statistics.fmean(values), system.means[measure]
             low, high = system.intervals[measure]
-            gaps[measure] = Gap(mean, ours, ours - mean, Interval(low - mean, high - mean))
+            gaps[measure] = Gap(on_dev, mean, mean - on_dev, Interval(low - on_dev, high - on_dev))
     return gaps
-
-
-class ReviewedRuns(NamedTuple):
-    """The subject of a review.
-
-    Attributes:
-        runs: question_id, answer_id, score of each run.
-        limits: upper bounds of each run.
-        relevant: relevant judgements: question_id, answer_id, relevance.
-        qrels: path of the qrels; None for qrels in memory.
-        measures: names of the measures, the main measure first.
-        names: display name of each run.
-        comparisons: comparisons with the first run, if there are several runs.
-        dev: evaluation of each run's system on dev, if there are runs on dev.
-        pools: pools files with the texts and their shared answers; None if there are none.
-    """
-
-    runs: Mapping[str, pl.DataFrame]
-    evaluations: Mapping[str, Evaluation]
-    limits: Mapping[str, Limits]
-    relevant: pl.DataFrame
-    qrels: str | None
-    measures: Sequence[str]
-    names: Mapping[str, str]
-    confidence: float
-    comparisons: Sequence[Comparison]
-    dev: Mapping[str, Evaluation]
-    pools: tuple[list[str], Answers | None] | None
 
 
 class Review(NamedTuple):
     """The answers in words, and their values for JSON."""
 
     answers: list[Answer]
-    figures: dict[str, Any]
+    values: dict[str, Any]
 
 
-def review_runs(evaluated: ReviewedRuns) -> Review:
-    """Answer every question; without the files for an answer, it is unknown."""
-    names, confidence = evaluated.names, evaluated.confidence
-    main = evaluated.measures[0]
-    tables = {run: evaluation.per_question for run, evaluation in evaluated.evaluations.items()}
+def review_runs(
+    runs: Mapping[str, pl.DataFrame],
+    evaluations: Mapping[str, Evaluation],
+    *,
+    limits: Mapping[str, Limits],
+    relevant: pl.DataFrame,
+    qrels: str | None,
+    measures: Sequence[str],
+    names: Mapping[str, str],
+    confidence: float,
+    comparisons: Sequence[Comparison],
+    dev: Mapping[str, Evaluation],
+    pools: tuple[list[str], Answers | None] | None,
+) -> Review:
+    """Answer every question; without the files for an answer, it is unknown.
+
+    Args:
+        runs: question_id, answer_id, score of each run.
+        evaluations: evaluation of each run.
+        limits: upper bounds of each run.
+        relevant: relevant judgements: question_id, answer_id, relevance.
+        qrels: path of the qrels; None for qrels in memory.
+        measures: names of the measures, the main measure first.
+        names: display name of each run.
+        confidence: coverage of the intervals; tests have the level 1 - confidence.
+        comparisons: comparisons with the first run, if there are several runs.
+        dev: evaluation of each run's system on dev, if there are runs on dev.
+        pools: pools files with the texts, and their shared answers; None without pools.
+    """
+    main = measures[0]
+    tables = {run: evaluation.per_question for run, evaluation in evaluations.items()}
     questions = next(iter(tables.values())).height
-    pairs = pairwise(evaluated.runs, tables, main)
+    pairs = pairwise(runs, tables, main)
     agreements = {f"{names[a]} and {names[b]}": [agreement] for (a, b), agreement in pairs.items()}
     if len(pairs) > 1:
         agreements["all pairs, mean"] = list(pairs.values())
     gaps = {
-        run: split_gaps(dev, evaluated.evaluations[run], evaluated.measures, confidence=confidence)
-        for run, dev in evaluated.dev.items()
+        run: split_gaps(evaluation, evaluations[run], measures, confidence=confidence)
+        for run, evaluation in dev.items()
     }
-    kinds = None
-    if evaluated.pools is not None:
-        files, texts = evaluated.pools
-        kinds = groups_by_kind(files, evaluated.relevant, tables, texts)
-    split = _split_of(evaluated.qrels)
-    leaks = _leaks(evaluated.qrels, split)
+    kinds = groups_by_kind(pools[0], relevant, tables, pools[1]) if pools is not None else None
+    split = _split_of(qrels)
+    leaks = _leaks(qrels, split)
     answers = [
-        power_answer(questions, evaluated.comparisons, names, confidence),
-        limits_answer({names[run]: limits for run, limits in evaluated.limits.items()}, evaluated.measures),
-        *(
-            [
-                groups_answer(kind, {names[run]: groups for run, groups in by_run.items()}, main)
-                for kind, by_run in kinds.items()
-            ]
-            if kinds is not None
-            else [_unknown("For which questions?", "no pools beside the qrels (--pools FILE)")]
-        ),
-        agreement_answer(agreements, main) if pairs else _unknown("Do the runs agree?", "one run is given"),
-        gap_answer({names[run]: by_measure for run, by_measure in gaps.items()}, split)
-        if gaps
-        else _unknown("How far is this from dev?", "no run on dev is given (--dev RUN)"),
-        leaks_answer(leaks, split)
-        if leaks is not None
-        else _unknown("Does it leak from what was trained on?", "the qrels are in no collection"),
+        power_answer(questions, comparisons, names, confidence),
+        limits_answer({names[run]: bounds for run, bounds in limits.items()}, measures),
     ]
-    figures = {
+    if kinds is None:
+        answers.append(_unknown("For which questions?", "there are no pools next to the qrels; pass --pools"))
+    else:
+        for kind, by_run in kinds.items():
+            answers.append(groups_answer(kind, {names[run]: groups for run, groups in by_run.items()}, main))
+    if pairs:
+        answers.append(agreement_answer(agreements, main))
+    else:
+        answers.append(_unknown("Do the runs agree?", "there is only one run"))
+    if gaps:
+        answers.append(gap_answer({names[run]: by_measure for run, by_measure in gaps.items()}, split))
+    else:
+        answers.append(_unknown("How far is this from dev?", "there is no run on dev; pass --dev"))
+    if leaks is not None:
+        answers.append(leaks_answer(leaks, split))
+    else:
+        reason = "the qrels are in no collection"
+        answers.append(_unknown("Does it leak from what was trained on?", reason))
+    values = {
         "detectable_effect": detectable_effect(questions, alpha=1 - confidence) if questions > 1 else None,
-        "limits": {run: limits._asdict() for run, limits in evaluated.limits.items()},
+        "limits": {run: bounds._asdict() for run, bounds in limits.items()},
         "groups": None
         if kinds is None
         else {
@@ -326,7 +332,7 @@ def review_runs(evaluated: ReviewedRuns) -> Review:
         },
         "leaks": None if leaks is None else [leak._asdict() for leak in leaks],
     }
-    return Review(answers, figures)
+    return Review(answers, values)
 
 
 def _leaks(qrels: str | None, split: str) -> list[Leak] | None:

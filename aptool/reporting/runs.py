@@ -8,15 +8,14 @@ import polars as pl
 
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
-from aptool.evaluation.compare import Comparison, compare, is_mean
+from aptool.evaluation.compare import Comparison, compare
 from aptool.evaluation.evaluation import MeasureValues, averages, mean_intervals
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.power import mean_and_sd
-from aptool.evaluation.significance import Interval
+from aptool.evaluation.names import is_mean
+from aptool.evaluation.significance import Interval, mean_and_sd
 from aptool.formats.collection import MANIFEST, CollectionFiles
-from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.formats.trec import read_qrels, read_run
-from aptool.formats.urls import is_remote
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +53,9 @@ class Runs(NamedTuple):
     entries: list[RunEntry]
     measures: tuple[str, ...]
     command: str | None  # the command that wrote the folder
-    collections: dict[str, Location]  # folders of the collections, as far as recorded
-    fingerprints: dict[str, str]  # of the collections that were scored, as far as recorded
-    lines: list[dict[str, Any]]  # its rows: means over seeds, and costs
+    collections: dict[str, Location]  # folders of the collections, if recorded
+    fingerprints: dict[str, str]  # of the scored collections, if recorded
+    lines: list[dict[str, Any]]  # rows of the table: means over seeds, and costs
 
     def on(self, collection: str) -> dict[str, list[RunEntry]]:
         """The systems run on a collection, each with its runs by seed, in the order of the table."""
@@ -99,7 +98,7 @@ def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     model = run.parent / "model"
     seconds = {key: float(value) for key, value in result["seconds"].items()}
     if not all(isinstance(result[name], str) for name in ("collection", "system")):
-        raise TypeError("names that are no texts")
+        raise TypeError("names that are not strings")
     trained = model if (model / "config.json").is_file() else None
     return RunEntry(result["collection"], result["system"], int(result["seed"]), run, seconds, trained)
 
@@ -112,26 +111,26 @@ def _collection(folder: Location, path: str) -> Location:
     return below if (below / MANIFEST).is_file() else location(path)
 
 
-def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, CollectionFiles]:
+def find_collections(runs: Runs, folders: Mapping[str, Location]) -> dict[str, CollectionFiles]:
     """Open the collections of the runs, by their names in the table of experiments.
 
     Args:
         runs: the folder of runs.
-        given: folders by name, which take precedence over the folders recorded with the runs. The folder
+        folders: folders by name, which take precedence over the folders recorded with the runs. The folder
             named "" is used for the collection of the same name, or for the only collection.
     """
     names = list(dict.fromkeys(entry.collection for entry in runs.entries))
-    for name in given:
+    for name in folders:
         if name and name not in names:
-            raise UsageError(f"--collection {name}={given[name]}: expected one of {', '.join(names)}")
-    unnamed = CollectionFiles(given[""]) if "" in given else None
+            raise UsageError(f"--collection {name}={folders[name]}: expected one of {', '.join(names)}")
+    unnamed = CollectionFiles(folders[""]) if "" in folders else None
     if unnamed is not None and len(names) > 1 and unnamed.name not in names:
-        expected = f"NAME={given['']} with a name among {', '.join(names)}"
-        raise UsageError(f"--collection {given['']} is {unnamed.name!r}: expected {expected}")
+        expected = f"NAME={folders['']} with a name among {', '.join(names)}"
+        raise UsageError(f"--collection {folders['']} is {unnamed.name!r}: expected {expected}")
     collections = {}
     for name in names:
-        if name in given:
-            collections[name] = CollectionFiles(given[name])
+        if name in folders:
+            collections[name] = CollectionFiles(folders[name])
         elif unnamed is not None and (unnamed.name == name or len(names) == 1):
             collections[name] = unnamed
         elif name in runs.collections:
@@ -140,9 +139,9 @@ def find_collections(runs: Runs, given: Mapping[str, Location]) -> dict[str, Col
             raise UsageError(f"folder of collection {name!r} unknown; pass --collection {name}=FOLDER")
         scored, fingerprint = runs.fingerprints.get(name), collections[name].fingerprint
         if scored is not None and scored != fingerprint:
-            expected = f"{scored}, which was scored; `aptool matrix` again scores what has changed"
+            expected = f"{scored}, which was scored; run `aptool matrix` again"
             raise InputError(
-                collections[name].path, place="fingerprint", value=fingerprint, expected=expected
+                collections[name].path, position="fingerprint", value=fingerprint, expected=expected
             )
     return collections
 

@@ -1,11 +1,10 @@
-"""Answer stores: a folder, on a disk or an object store, of the answers that one model encoded.
+"""Answer stores: folders, on a disk or an object store, with the encoded answers of one model.
 
-An answer is found by a hash of its token ids, which are all that the model reads. A text that was changed, or
-that another tokenizer splits differently, is another answer. ``encoded.json`` names the model. The answers
-are in parts (``formats.answer_part``), which are never changed. A writer claims the store; readers do not.
+The key of an answer is a hash of its token ids, the only input of the model. A text that was changed, or that
+another tokenizer splits differently, is another answer. ``encoded.json`` names the model. The answers are in
+parts (``formats.answer_part``), which never change. A writer claims the store; readers do not.
 """
 
-import hashlib
 import json
 import logging
 import re
@@ -29,14 +28,12 @@ from aptool.formats.answer_part import (
     read_part,
     write_part,
 )
-from aptool.formats.atomic import check_folder, remove_matching
+from aptool.formats.atomic import check_writable, remove_matching
 from aptool.formats.claim import claimed_folder
-from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.location import Location, PathOrUrl, location, store_of
 from aptool.formats.schemas import check_document
-from aptool.formats.stores import store_of
 from aptool.models.model import LoadedModel
 from aptool.scoring.encoded import rows_of
-from aptool.text.tokenizer import Tokens
 
 logger = logging.getLogger(__name__)
 
@@ -49,24 +46,23 @@ _WRITER = "writer"  # the file by which a process claims the store
 _PART = re.compile(rf"[0-9a-f]{{24}}{re.escape(SUFFIX)}")
 _LEFTOVER = re.compile(rf"\.({_PART.pattern}|{MANIFEST}|{_WRITER})\.[a-z0-9_]{{8}}\.part")
 
-# Gaps of at most this many bytes are read through, as another request takes longer; limit of one request.
+# Largest gaps between answers that one request reads, as a further request takes longer; size of a request.
 _GAP_ON_DISK, _GAP_REMOTE = 1 << 16, 1 << 20
 _MOST_BYTES = 8 << 20
-_REQUESTS = 16
+_CONCURRENT_REQUESTS = 16
 
 
 class Stored(NamedTuple):
-    """Answers read from a store, end to end."""
+    """The rows of answers, concatenated."""
 
     rows: np.ndarray  # (R, w) uint8
     counts: np.ndarray  # (n,) int64 rows per answer
 
 
 class AnswerIndex:
-    """The rows of each answer of a store at one time. Immutable."""
+    """The locations of the answers of several parts: about 40 bytes per answer. Immutable."""
 
     def __init__(self, parts: list[AnswerPart]) -> None:
-        """Index some parts; takes about 40 bytes per answer."""
         self.parts = parts
         number = np.repeat(np.arange(len(parts)), [len(part.counts) for part in parts])
         keys = np.concatenate([np.empty((0, 2), np.uint64), *(part.keys for part in parts)])
@@ -82,21 +78,21 @@ class AnswerIndex:
         return len(self._first)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """(n,) int64 the entry of each key (n, 2), -1 for a key that is not in the store."""
+        """(n,) int64: the entry of each key (n, 2); -1 for a key that is not in the store."""
         entries = np.full(len(keys), -1, dtype=np.int64)
-        at = np.searchsorted(self._first, keys[:, 0])
-        left = np.arange(len(keys))
-        while len(left):  # more than once only where two answers share half of their hash
-            left = left[at[left] < len(self)]
-            left = left[self._first[at[left]] == keys[left, 0]]
-            same = self._second[at[left]] == keys[left, 1]
-            entries[left[same]] = at[left[same]]
-            left = left[~same]
-            at[left] += 1
+        candidate = np.searchsorted(self._first, keys[:, 0])
+        pending = np.arange(len(keys))
+        while len(pending):  # more than once only if two answers share half of their hash
+            pending = pending[candidate[pending] < len(self)]
+            pending = pending[self._first[candidate[pending]] == keys[pending, 0]]
+            is_match = self._second[candidate[pending]] == keys[pending, 1]
+            entries[pending[is_match]] = candidate[pending[is_match]]
+            pending = pending[~is_match]
+            candidate[pending] += 1
         return entries
 
     def read(self, entries: np.ndarray, multiple: int = 1) -> Stored:
-        """Read the rows of (n,) entries, and repeat the last row of each answer up to a ``multiple``.
+        """Read the rows of (n,) entries; repeat the last row of each answer up to a multiple of rows.
 
         Raises:
             DamagedPartError: a part is truncated, changed or missing.
@@ -107,53 +103,52 @@ class AnswerIndex:
         order = np.lexsort((self._starts[entries], self._part[entries]))
         arrays = self._part, self._starts, self._counts, self._sums
         part, begin, counts, sums = (values[entries[order]] for values in arrays)
-        held = -(-self._counts[entries] // multiple) * multiple
-        target = (np.cumsum(held) - held)[order]
-        rows = np.empty((int(held.sum()), width), np.uint8)
+        padded = -(-self._counts[entries] // multiple) * multiple
+        target = (np.cumsum(padded) - padded)[order]
+        rows = np.empty((int(padded.sum()), width), np.uint8)
         self._fill(rows, part, begin, counts, target)
         changed = np.flatnonzero(checksums(rows, target, counts) != sums)
         if len(changed):
             raise DamagedPartError(self.parts[part[changed[0]]].path, "changed since it was written")
-        more = held[order] - counts
-        rows[rows_of(target + counts, more)] = rows[np.repeat(target + counts - 1, more)]
-        return Stored(rows, held)
+        missing = padded[order] - counts
+        rows[rows_of(target + counts, missing)] = rows[np.repeat(target + counts - 1, missing)]
+        return Stored(rows, padded)
 
     def _fill(
         self, rows: np.ndarray, part: np.ndarray, begin: np.ndarray, counts: np.ndarray, target: np.ndarray
     ) -> None:
-        """Read answers, sorted by part and offset, each into the rows from its ``target`` on."""
+        """Read answers, sorted by part and offset, into the rows that start at ``target``."""
         width = rows.shape[1]
         end = begin + counts * width
         gap = _GAP_ON_DISK if isinstance(self.parts[0].path, Path) else _GAP_REMOTE
-        between = np.append(begin[1:] - end[:-1], 0).tolist()
-        unread = memoryview(bytearray(max((size for size in between if 0 < size <= gap), default=0)))
-        into = rows.data.cast("B")
+        gaps = np.append(begin[1:] - end[:-1], 0).tolist()
+        discarded = memoryview(bytearray(max((size for size in gaps if 0 < size <= gap), default=0)))
+        data = rows.data.cast("B")
         bounds = zip((target * width).tolist(), ((target + counts) * width).tolist(), strict=True)
-        buffers_of = [into[first:last] for first, last in bounds]
-        ranges: dict[int, list[tuple[int, list[memoryview]]]] = {}
-        for first, last in _stretches(part, begin, end, gap):
-            buffers = [buffers_of[first]]
+        answers = [data[first:last] for first, last in bounds]
+        requests: dict[int, list[tuple[int, list[memoryview]]]] = {}  # offset and buffers, per part
+        for first, last in _requests(part, begin, end, gap):
+            buffers = [answers[first]]
             for number in range(first + 1, last):
-                if between[number - 1]:
-                    buffers.append(unread[: between[number - 1]])
-                buffers.append(buffers_of[number])
-            ranges.setdefault(int(part[first]), []).append((int(begin[first]), buffers))
-        for number, stretches in ranges.items():
+                if gaps[number - 1]:
+                    buffers.append(discarded[: gaps[number - 1]])
+                buffers.append(answers[number])
+            requests.setdefault(int(part[first]), []).append((int(begin[first]), buffers))
+        for number, ranges in requests.items():
             path = self.parts[number].path
             store, key = store_of(path)
             try:
-                whole = store.read_into(key, stretches)
+                is_complete = store.read_into(key, ranges)
             except FileNotFoundError:
-                whole = False
-            if not whole:
+                is_complete = False
+            if not is_complete:
                 raise DamagedPartError(path, "truncated")
 
 
 class AnswerStore:
-    """An answer store that is open for one model."""
+    """An answer store of one model; ``refresh`` reads its index, as ``open_store`` does."""
 
     def __init__(self, folder: Location, precision: StoredPrecision, fingerprint: str) -> None:
-        """Open without reading; see ``open_store``."""
         self.folder = folder
         self.precision = precision
         self._fingerprint = fingerprint
@@ -161,24 +156,34 @@ class AnswerStore:
         self.index = AnswerIndex([])
 
     def refresh(self, *, repair: bool = False) -> None:
-        """Read the index of new parts; ``repair`` removes damaged parts, to encode them again."""
+        """Read the index of new parts; ``repair`` removes damaged parts, so that they are encoded again."""
         store, key = store_of(self.folder)
         indexed = {part.path.name for part in self.index.parts}
         names = [name for name in store.names(key) if _PART.fullmatch(name) and name not in indexed]
-        read = self._read_or_remove if repair else self._read
-        with ThreadPoolExecutor(_REQUESTS) as pool:
+
+        def read(name: str) -> AnswerPart | None:
+            try:
+                return self._read(name)
+            except DamagedPartError as error:
+                if not repair:
+                    raise
+                logger.info(f"{error}: its answers are encoded again")
+                store.delete([store_of(self.folder / name)[1]])
+                return None
+
+        with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
             new = [part for part in pool.map(read, names) if part is not None]
         if new:
             self.index = AnswerIndex([*self.index.parts, *new])
 
     def add(self, keys: np.ndarray, counts: np.ndarray, rows: np.ndarray) -> None:
-        """Add answers as a part: keys (n, 2) uint64, counts (n,) int64 and rows (R, w) uint8, end to end."""
+        """Add answers as a part: keys (n, 2) uint64, counts (n,) int64 and concatenated rows (R, w) uint8."""
         name = write_part(self.folder, keys, counts, rows, self._owner)
         if name not in {part.path.name for part in self.index.parts}:
             self.index = AnswerIndex([*self.index.parts, self._read(name)])
 
     def write_manifest(self, name: str) -> None:
-        """Write the manifest of a new store, with the name of the model."""
+        """Write the manifest of a new store, with the name of its model."""
         manifest = {
             "format": _FORMAT,
             "model": {"name": name, "fingerprint": self._fingerprint},
@@ -193,21 +198,12 @@ class AnswerStore:
     def _read(self, name: str) -> AnswerPart:
         return read_part(self.folder / name, self._owner)
 
-    def _read_or_remove(self, name: str) -> AnswerPart | None:
-        try:
-            return self._read(name)
-        except DamagedPartError as error:
-            logger.info(f"{error}: its answers are encoded again")
-            store, key = store_of(self.folder / name)
-            store.delete([key])
-            return None
-
 
 def open_store(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> AnswerStore:
     """Open a store to read or add answers of a model.
 
     Raises:
-        InputError: there is no store, it belongs to another model, or a part is damaged.
+        InputError: the store does not exist, belongs to another model, or has a damaged part.
     """
     precision = stored_precision(folder, model, model_folder)
     store = AnswerStore(location(folder).absolute(), precision, model.fingerprint)
@@ -216,10 +212,10 @@ def open_store(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> A
 
 
 def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> StoredPrecision:
-    """The precision of a store's numbers.
+    """Return the precision of the numbers in a store.
 
     Raises:
-        InputError: there is no store, or it belongs to another model.
+        InputError: the store does not exist, or belongs to another model.
     """
     expected = f"a store that `aptool encode ANSWERS --model {model_folder} --output STORE` makes"
     path = location(folder) / MANIFEST
@@ -241,7 +237,7 @@ def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object
 def precision_for(
     folder: PathOrUrl, model: LoadedModel, model_folder: object, requested: StoredPrecision | None
 ) -> StoredPrecision:
-    """The precision of a store that may not exist yet: the requested one, else its own, else fp32.
+    """Return the requested precision; None is that of the store, or fp32 for a new store.
 
     Raises:
         InputError: the folder has other files, or belongs to another model.
@@ -249,9 +245,11 @@ def precision_for(
     """
     store, key = store_of(location(folder))
     names = store.names(key)
-    if not names or not all(name == _WRITER or _LEFTOVER.fullmatch(name) for name in names):
-        check_folder(folder, MANIFEST)  # leftovers of a killed writer alone may be replaced
-    if not (location(folder) / MANIFEST).is_file():
+    check_writable(location(folder) / MANIFEST)
+    if MANIFEST not in names:
+        if not all(name == _WRITER or _LEFTOVER.fullmatch(name) for name in names):
+            expected = "encoded answers, or a new path"
+            raise InputError(folder, problem=f"no {MANIFEST} in it", expected=expected)
         return requested or "fp32"
     existing = stored_precision(folder, model, model_folder)
     if requested not in (None, existing):
@@ -263,39 +261,28 @@ def precision_for(
 
 @contextmanager
 def writing_to(folder: PathOrUrl) -> Iterator[None]:
-    """Claim a store for this process and its workers while the block runs."""
+    """Claim a store for this process and its workers, while the block runs."""
     path = location(folder)
     with claimed_folder(path, folder, _WRITER):
         remove_matching(path, _LEFTOVER)
         yield
 
 
-def text_keys(texts: Tokens) -> np.ndarray:
-    """(n, 2) uint64 the key of each text: 128 bits of BLAKE2b of its token ids."""
-    data = memoryview(texts.ids.astype("<i4").tobytes())
-    bounds = (4 * texts.offsets).tolist()
-    hashed = b"".join(
-        hashlib.blake2b(data[begin:end], digest_size=16).digest() for begin, end in pairwise(bounds)
-    )
-    return np.frombuffer(hashed, dtype="<u8").reshape(-1, 2)
-
-
-def _stretches(part: np.ndarray, begin: np.ndarray, end: np.ndarray, gap: int) -> list[tuple[int, int]]:
-    """First and last (excluded) of consecutive answers that one request reads.
+def _requests(part: np.ndarray, begin: np.ndarray, end: np.ndarray, gap: int) -> list[tuple[int, int]]:
+    """Return the first and last (excluded) of the consecutive answers of each request.
 
     Args:
         part: (n,) the part of each answer, ascending.
-        begin: (n,) its first byte, ascending within a part; an answer that is read twice starts a new
-            request.
-        end: (n,) the byte after its last one.
+        begin: (n,) its first byte, ascending within a part; a repeated answer starts a new request.
+        end: (n,) the byte after its last byte.
         gap: largest gap in bytes between two answers of a request.
     """
-    between = begin[1:] - end[:-1]
-    apart = (part[1:] != part[:-1]) | (between < 0) | (between > gap)
-    bounds = [0, *(np.flatnonzero(apart) + 1).tolist(), len(part)]
-    stretches: list[tuple[int, int]] = []
+    gaps = begin[1:] - end[:-1]
+    is_split = (part[1:] != part[:-1]) | (gaps < 0) | (gaps > gap)
+    bounds = [0, *(np.flatnonzero(is_split) + 1).tolist(), len(part)]
+    requests: list[tuple[int, int]] = []
     for first, last in pairwise(bounds):
         block = (begin[first:last] - begin[first]) // _MOST_BYTES
         inner = [first, *(first + 1 + np.flatnonzero(np.diff(block))).tolist(), last]
-        stretches += pairwise(inner)
-    return stretches
+        requests += pairwise(inner)
+    return requests

@@ -1,8 +1,8 @@
 """Work on a CPU with one core per thread, so that results do not depend on the number of threads.
 
-torch keeps the number of cores per operation for each thread, and a default for new threads.
+torch has a number of cores per operation for each thread, and a default for new threads;
 ``torch.set_num_threads`` sets both. Several threads may score at the same time, so the last thread must not
-restore another thread's temporary value.
+restore a temporary value of another thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,12 +26,12 @@ class _Cores:
         self._number = 1
 
     def enter(self) -> int:
-        """Set the calling thread to one core; return the number to restore."""
+        """Set the calling thread to one core; return the number of cores to restore."""
         with self._lock:
             number = torch.get_num_threads()
             if self._users == 0:
                 self._number = number
-            if number == 1:  # the default of a thread that first uses torch while another thread scores
+            if number == 1:  # the default of a new thread while another thread scores
                 number = self._number
             self._users += 1
             if number > 1:
@@ -39,7 +39,7 @@ class _Cores:
             return number
 
     def leave(self, number: int) -> None:
-        """Restore the number of cores of the calling thread, and of threads to come."""
+        """Restore the number of cores of the calling thread and of new threads."""
         with self._lock:
             self._users -= 1
             if number > 1:
@@ -53,35 +53,32 @@ _POOLS_LOCK = Lock()
 
 @contextmanager
 def one_core_per_thread(device: torch.device, items: int) -> Iterator[ForEach]:
-    """Yield a function that maps work over items, on as many threads as torch has cores.
+    """Yield a function that maps work over items, on one thread per core of torch.
 
-    Most matrix products are too small to be split among cores. One core computes a whole item, so results do
-    not depend on the number of threads. On a GPU, items are computed one after the other.
+    Most matrix products are too small to be split among cores, and an item that one core computes does not
+    depend on the number of threads. On a GPU, items are computed one after the other.
     """
     if device.type != "cpu":
         yield map
         return
     number = _CORES.enter()
+
+    def for_each(work: Callable[[Any], Any], inputs: list[Any]) -> Iterator[Any]:
+        if min(number, items, len(inputs)) <= 1:
+            return map(work, inputs)
+        return _pool(number).map(torch.inference_mode()(work), inputs)
+
     try:
-        yield map if min(number, items) == 1 else _on_threads(_pool(number))
+        yield for_each
     finally:
         _CORES.leave(number)
 
 
-def _on_threads(pool: ThreadPoolExecutor) -> ForEach:
-    def for_each(work: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
-        if len(items) == 1:
-            return map(work, items)
-        return pool.map(torch.inference_mode()(work), items)
-
-    return for_each
-
-
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """A reused pool: each new thread allocates an arena, so memory would grow with each call."""
+    """Return a reused pool: every new thread allocates an arena, so new pools would take ever more memory."""
     with _POOLS_LOCK:
         if threads not in _POOLS:
-            # All threads start now: a later start would change the number that new threads begin with.
+            # All threads start now, while the default for new threads is known.
             started = Barrier(threads + 1)
             _POOLS[threads] = ThreadPoolExecutor(threads, initializer=_start_thread)
             for _ in range(threads):
@@ -91,6 +88,6 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def _start_thread() -> None:
-    """Set a thread of a pool to one core, once torch has set it to its default."""
+    """Set a thread of a pool to one core, after torch has set its default."""
     torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""Encode answers into an answer store, in independent chunks.
+"""Encoding of answers into an answer store, in independent chunks.
 
-Texts that the store has are skipped, so an interrupted command resumes and files may share texts. This
-process and a cluster call the same function for each chunk.
+Stored texts are skipped, so an interrupted command resumes and files may share texts. Workers of a cluster
+call ``encode_chunk``.
 """
 
 import shutil
@@ -16,11 +16,11 @@ import pyarrow as pa
 import torch
 
 from aptool.errors import InputError
+from aptool.formats.inputs import Input, check_unchanged, stat
 from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, Unit, answers_beside, list_units, read_answers, read_pools
-from aptool.formats.storage import Input, check_unchanged, stat
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device
 from aptool.models.model import LoadedModel
 from aptool.progress import get_progress
@@ -28,11 +28,11 @@ from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 
-# Texts per chunk, and in the sample that estimates the size of a store.
+# Number of texts per chunk, and in the sample that estimates the size of a store.
 CHUNK = 1024
 SAMPLE = 64
 
-# Bytes per answer in the index of a part.
+# Size of the index of a part, in bytes per answer.
 _INDEX_BYTES = 32
 
 
@@ -40,15 +40,15 @@ class Chunk(NamedTuple):
     """Texts to encode: rows of an answers file, or the unshared texts of a row group of pools."""
 
     path: str
-    version: str | None  # see ``formats.pools.Unit``
+    version: str | None  # expected version of the file; None is any
     rows: np.ndarray | None  # (n,) int64 of an answers file
     row_group: int  # of a pools file
     texts: int  # number of texts, at most ``CHUNK`` of an answers file
-    shared: str | None = None  # the answers file that candidates without a text refer to
+    shared: str | None = None  # the answers file of candidates without a text
 
 
 class EncodeJob(NamedTuple):
-    """The settings of the work, the same for all workers."""
+    """The settings of all workers."""
 
     model: str
     kind: str
@@ -57,16 +57,16 @@ class EncodeJob(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """The number of texts, and the cost of encoding them."""
+    """Number of texts, and the cost of encoding them."""
 
     texts: int = 0
-    encoded: int = 0  # texts that were encoded; the others were stored, or equal to another text
+    encoded: int = 0  # number of encoded texts, without stored texts and duplicates
     tokens: int = 0  # of the encoded texts
-    size: int = 0  # bytes of their rows
+    size: int = 0  # bytes of the encoded texts
     seconds: float = 0.0  # wall time
 
     def plus(self, other: "Encoded") -> "Encoded":
-        """The sums of both, without the time."""
+        """Add all fields except the time."""
         return Encoded(*(a + b for a, b in zip(self[:4], other[:4], strict=True)))
 
 
@@ -86,7 +86,7 @@ class AnswerEncoder:
         self._scorer = Scorer(model.ranker, device=device, tokens_per_batch=tokens_per_batch)
 
     def encode(self, texts: pa.Array) -> Encoded:
-        """Encode the texts that the store lacks; ``flush`` writes them."""
+        """Encode the missing texts; ``flush`` writes them."""
         done = Encoded(texts=len(texts))
         for begin in range(0, len(texts), CHUNK):
             tokens = self._model.tokenizer.encode(
@@ -105,11 +105,11 @@ class AnswerEncoder:
         return done
 
     def flush(self, *, force: bool = True) -> None:
-        """See ``StoredAnswers.flush``."""
+        """Write the encoded texts; without ``force``, only if they are many or old."""
         self._stored.flush(force=force)
 
     def bytes_needed(self, texts: pa.Array) -> float:
-        """Estimated bytes per text in the store, from a sample of texts."""
+        """Estimate the bytes per text in the store, from a sample of texts."""
         tokens = self._model.tokenizer.encode(texts, self._model.recipe.text.max_answer_tokens)
         rows, keys = self._stored.new(tokens)
         if not len(rows):
@@ -135,43 +135,43 @@ def encode(
     tokens_per_batch: int | None = None,
     run: EncodeBackend | None = None,
 ) -> Encoded:
-    """Encode the answers that a store lacks.
+    """Encode the answers that are missing in a store.
 
     Args:
         files: answers files and pools files.
         output: folder of the store.
         model: model folder.
-        kind: see ``load_any``.
-        answers: texts of shared answers of pools; None is ``answers.parquet`` beside each.
-        precision: of the stored numbers; None is that of the store, fp32 of a new one.
-        device: see ``pick_device``.
-        tokens_per_batch: see ``Scorer``.
-        run: where to encode; None is this process, on ``device``.
+        kind: checkpoint type; ``auto`` detects it.
+        answers: file of shared answers; None is ``answers.parquet`` next to each pools file.
+        precision: precision of the stored numbers; None is that of the store, or fp32 for a new store.
+        device: ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
+        tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
+        run: encodes the chunks; None is this process, on ``device``.
     """
     started = time.monotonic()
     # With a backend, this process only encodes a sample.
-    here = pick_device(device) if run is None else torch.device("cpu")
+    local_device = pick_device(device) if run is None else torch.device("cpu")
     with get_progress().task("loading model"):
-        loaded = load_any(model, here, kind)
+        loaded = load_any(model, local_device, kind)
     if loaded.ranker.encoder.output_kind == "ids":
         raise InputError(
             model, problem="reads question and answer as one text", expected="a model that encodes answers"
         )
     precision = precision_for(output, loaded, model, precision)
     chunks = list_chunks(files, answers)
-    names = dict.fromkeys(path for chunk in chunks for path in (chunk.path, chunk.shared) if path is not None)
-    inputs = [Input(path, stat(path).version) for path in names]
+    paths = dict.fromkeys(path for chunk in chunks for path in (chunk.path, chunk.shared) if path is not None)
+    inputs = [Input(path, stat(path).version) for path in paths]
     job = EncodeJob(model, kind, output, tokens_per_batch)
     with writing_to(output), get_progress().task("encode") as update:
         store = AnswerStore(location(output).absolute(), precision, loaded.fingerprint)
         store.refresh(repair=True)
-        encoder = AnswerEncoder(loaded, store, here, tokens_per_batch)
+        encoder = AnswerEncoder(loaded, store, local_device, tokens_per_batch)
         if isinstance(store.folder, Path):
             _check_room(store.folder, encoder, chunks)
         store.write_manifest(loaded.recipe.preset)
         total, texts = Encoded(), sum(chunk.texts for chunk in chunks)
         update(0, texts, "answers")
-        for result in _run_here(encoder, chunks) if run is None else run(job, chunks):
+        for result in _encode_locally(encoder, chunks) if run is None else run(job, chunks):
             total = total.plus(result)
             update(total.texts, texts, "answers")
         check_unchanged(inputs)
@@ -179,7 +179,7 @@ def encode(
 
 
 def list_chunks(files: Sequence[str], answers: str | None = None) -> list[Chunk]:
-    """The chunks of answers files and pools files, each row of an answers file once."""
+    """Split answers files and pools files into chunks; each row of an answers file is in one chunk."""
     chunks = []
     rows: dict[str, list[np.ndarray]] = {}  # of answers files
     for path in files:
@@ -208,7 +208,7 @@ def list_chunks(files: Sequence[str], answers: str | None = None) -> list[Chunk]
 
 
 def read_chunk(chunk: Chunk) -> pa.Array:
-    """The texts of a chunk."""
+    """Read the texts of a chunk."""
     if chunk.rows is not None:
         return _answers(chunk.path, chunk.version).texts.take(pa.array(chunk.rows))
     pools = read_pools(Unit(chunk.path, chunk.row_group, chunk.version), _shared(chunk.shared))
@@ -216,7 +216,7 @@ def read_chunk(chunk: Chunk) -> pa.Array:
 
 
 def encode_chunk(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
-    """Encode a chunk in a worker, which loads the model once."""
+    """Encode a chunk in a worker; the worker loads the model only once."""
     encoder, store = _opened(job, device)
     store.refresh()  # other workers may have added answers
     encoded = encoder.encode(read_chunk(chunk))
@@ -240,21 +240,23 @@ def _answers(path: str, version: str | None) -> Answers:
     return read_answers(path, version)
 
 
-def _run_here(encoder: AnswerEncoder, chunks: Sequence[Chunk]) -> Iterator[Encoded]:
+def _encode_locally(encoder: AnswerEncoder, chunks: Sequence[Chunk]) -> Iterator[Encoded]:
     for chunk in chunks:
         yield encoder.encode(read_chunk(chunk))
     encoder.flush()
 
 
 def _check_room(folder: Path, encoder: AnswerEncoder, chunks: Sequence[Chunk]) -> None:
-    """Raise if the disk has no room for the encoded answers."""
+    """Raise if the disk is too small for the encoded answers, estimated from a sample."""
     if not chunks:
         return
     chosen = [chunks[i] for i in np.unique(np.linspace(0, len(chunks) - 1, 4).astype(int))]
-    texts = pa.concat_arrays(
-        [texts.take(_spread(len(texts), SAMPLE // 4)) for texts in map(read_chunk, chosen)]
-    )
-    needed = encoder.bytes_needed(texts) * sum(chunk.texts for chunk in chunks)
+    sample = []
+    for chunk in chosen:
+        texts = read_chunk(chunk)
+        rows = np.unique(np.linspace(0, len(texts) - 1, SAMPLE // 4).astype(np.int64))
+        sample.append(texts.take(pa.array(rows)))
+    needed = encoder.bytes_needed(pa.concat_arrays(sample)) * sum(chunk.texts for chunk in chunks)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise InputError(
@@ -262,8 +264,3 @@ def _check_room(folder: Path, encoder: AnswerEncoder, chunks: Sequence[Chunk]) -
             problem=f"{free / 1e9:.1f} GB free",
             expected=f"about {needed / 1e9:.1f} GB for the encoded answers; --precision fp16 takes half",
         )
-
-
-def _spread(number: int, most: int) -> pa.Array:
-    """At most ``most`` numbers below ``number``, spread evenly."""
-    return pa.array(np.unique(np.linspace(0, number - 1, most).astype(np.int64)))

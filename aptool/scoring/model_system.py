@@ -1,30 +1,37 @@
-"""A trained model as a system that scores pools, and the settings to load it."""
+"""A trained model as a system that scores pools, the settings to load it, and its precision."""
 
 import copy
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from typing_extensions import override
 
 from aptool.environment import available_memory
-from aptool.formats.pools import PoolBatch
-from aptool.models.checkpoints.load import load_any
-from aptool.models.device import gpus_like, set_products, to_device
+from aptool.errors import UsageError
+from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
+from aptool.models.checkpoints import load_any
+from aptool.models.device import gpus_like, has_tensor_cores, pick_device, set_products, to_device
 from aptool.models.model import LoadedModel
-from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store
-from aptool.scoring.precision import pick_precision
+from aptool.scoring.encoded import PoolTokenizer, TokenizedPools
 from aptool.scoring.scorer import Precision, Scorer
-from aptool.scoring.stored_answers import StoredAnswers
 from aptool.scoring.systems import System
-from aptool.scoring.tokenized import PoolTokenizer, TokenizedPools
+
+if TYPE_CHECKING:
+    from aptool.scoring.answer_store import AnswerStore, StoredPrecision
 
 # Limit of the cache of encoded answers on a CPU: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 CACHE_BYTES = 4 << 30
+
+# Number of pools in the sample that decides the precision, and the maximum from one of several row groups.
+SAMPLE, SAMPLE_PER_UNIT = 50, 10
+
+# Multiples of the golden ratio, modulo 1, are spread evenly.
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 class ModelSystem(System):
@@ -38,7 +45,7 @@ class ModelSystem(System):
         precision: Precision = "fp32",
         tokens_per_batch: int | None = None,
         cache_bytes: int | None = None,
-        store: AnswerStore | None = None,
+        store: "AnswerStore | None" = None,
         fill: bool = False,
     ) -> None:
         """Wrap a model.
@@ -47,11 +54,11 @@ class ModelSystem(System):
             model: the model, on the device.
             device: the device to score on.
             precision: the precision of encoding.
-            tokens_per_batch: tokens encoded at one time; None is a default for the device.
-            cache_bytes: limit of the cache of encoded answers; None is a quarter of a GPU's free memory, or
-                of this machine's and at most ``CACHE_BYTES``.
-            store: encoded answers, read instead of encoding them.
-            fill: encode and add answers that the store lacks; otherwise they are an error.
+            tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
+            cache_bytes: limit of the cache of encoded answers; None is a quarter of the free memory of the
+                GPU, or of this machine and at most ``CACHE_BYTES``.
+            store: answers to read instead of encoding them.
+            fill: encode missing answers and add them to the store; otherwise they are an error.
         """
         self._model = model
         self._device = torch.device(device)
@@ -59,16 +66,18 @@ class ModelSystem(System):
         self._tokens_per_batch = tokens_per_batch
         self._cache_bytes = cache_bytes
         self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
-        self._store = store
-        self._stored = StoredAnswers(store, fill=fill) if store is not None else None
-        stored = store.precision if store is not None else None
-        self.fingerprint = fingerprint(model.fingerprint, device, precision, tokens_per_batch, stored)
+        self._store, self._stored, rounding = store, None, None
+        if store is not None:
+            from aptool.scoring.stored_answers import StoredAnswers
+
+            self._stored, rounding = StoredAnswers(store, fill=fill), store.precision
+        self.fingerprint = fingerprint(model.fingerprint, device, precision, tokens_per_batch, rounding)
         self.tag = default_tag(model)
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
 
     @cached_property
     def _scorer(self) -> Scorer:
-        """Created on first use: a worker that only prepares pools does not need it."""
+        """The scorer; a worker that only prepares pools does not create it."""
         return Scorer(
             self._model.ranker,
             device=self._device,
@@ -99,16 +108,16 @@ class ModelSystem(System):
 
     @override
     def copies(self, most: int) -> list[System]:
-        """On ``cuda`` the model is copied to all GPUs; they share the tokenizer and the store."""
-        return [self, *(self._on(device) for device in gpus_like(self._device)[1 : max(most, 1)])]
-
-    def _on(self, device: torch.device) -> "ModelSystem":
-        system = copy.copy(self)
-        ranker = copy.deepcopy(self._model.ranker)
-        to_device(ranker, device)
-        system._model, system._device = self._model._replace(ranker=ranker), device
-        system.__dict__.pop("_scorer", None)
-        return system
+        """On ``cuda``, copy the model to all GPUs; the copies share the tokenizer and the store."""
+        systems: list[System] = [self]
+        for device in gpus_like(self._device)[1 : max(most, 1)]:
+            system = copy.copy(self)
+            ranker = copy.deepcopy(self._model.ranker)
+            to_device(ranker, device)
+            system._model, system._device = self._model._replace(ranker=ranker), device
+            system.__dict__.pop("_scorer", None)
+            systems.append(system)
+        return systems
 
     @override
     def truncated(self, prepared: TokenizedPools) -> int:
@@ -124,26 +133,39 @@ class ModelSystem(System):
 
 @dataclass(frozen=True)
 class ModelLoader:
-    """A model before it is loaded: the folder and the settings."""
+    """The folder and the settings of a model, to be loaded when the pools are known."""
 
     folder: str  # of aptool or of another library
     device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"  # see ``pick_precision``
-    tokens_per_batch: int | None = None  # see ``ModelSystem``
-    cache_bytes: int | None = None  # see ``ModelSystem``
-    kind: str = "auto"  # see ``load_any``
-    encoded: str | None = None  # folder of an answer store; the precision is fp32 then
-    fill: bool = False  # see ``ModelSystem``
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"  # of encoding; ``auto``: ``pick_precision``
+    tokens_per_batch: int | None = None  # of ``ModelSystem``, as are cache_bytes and fill
+    cache_bytes: int | None = None
+    kind: str = "auto"  # checkpoint type
+    encoded: str | None = None  # folder of an answer store; requires fp32
+    fill: bool = False
 
-    def load(self, device: torch.device | str, sample: Callable[[], Iterable[PoolBatch]]) -> ModelSystem:
-        """Load the model on a device; ``sample`` reads some of the pools, see ``pick_precision``."""
-        device = torch.device(device)
-        model = load_any(self.folder, device, self.kind)
-        store = open_store(self.encoded, model, self.folder) if self.encoded is not None else None
-        precision = "fp32" if store else pick_precision(self.precision, model, device, sample)
+    def load(self, units: Sequence[Unit], answers: Answers | None, device: str | None = None) -> ModelSystem:
+        """Load the model to score row groups with shared answers.
+
+        Args:
+            units: the row groups; they decide the precision ``auto``.
+            answers: the shared answers.
+            device: a device that exists; None checks and uses that of the settings.
+        """
+        target = pick_device(self.device) if device is None else torch.device(device)
+        model = load_any(self.folder, target, self.kind)
+        store: AnswerStore | None = None
+        precision: Precision = "fp32"
+        if self.encoded is not None:
+            from aptool.scoring.answer_store import open_store
+
+            store = open_store(self.encoded, model, self.folder)
+        else:
+            sample = sample_units(units)
+            precision = pick_precision(self.precision, model, target, lambda: sampled_pools(sample, answers))
         return ModelSystem(
             model,
-            device,
+            target,
             precision=precision,
             tokens_per_batch=self.tokens_per_batch,
             cache_bytes=self.cache_bytes,
@@ -157,15 +179,15 @@ def fingerprint(
     device: torch.device | str,
     precision: Precision,
     tokens_per_batch: int | None,
-    stored: StoredPrecision | None = None,
+    stored: "StoredPrecision | None" = None,
 ) -> str:
-    """The fingerprint of a ``ModelSystem``; answers stored in fp32 do not change it."""
+    """Return the fingerprint of a ``ModelSystem``; answers stored in fp32 do not change it."""
     rounded = [] if stored in (None, "fp32") else [stored]
     return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch, *rounded])
 
 
 def describe_model(model: LoadedModel, device: torch.device | str, precision: Precision) -> dict[str, Any]:
-    """A model and how it scores, see ``System.describe``."""
+    """Return the description of a ``ModelSystem`` without a store."""
     return {
         "name": model.recipe.preset,
         "fingerprint": model.fingerprint,
@@ -178,7 +200,7 @@ def describe_model(model: LoadedModel, device: torch.device | str, precision: Pr
 
 
 def default_tag(model: LoadedModel) -> str:
-    """The default tag of a model's runs: its preset, as one word."""
+    """Return the preset of a model as one word."""
     return "-".join(model.recipe.preset.split())
 
 
@@ -187,3 +209,64 @@ def _default_cache(device: torch.device) -> int:
         free: int = torch.cuda.mem_get_info(device)[0]
         return free // 4
     return min(CACHE_BYTES, available_memory() // 4)
+
+
+def pick_precision(
+    requested: Literal["auto", "fp32", "tf32", "bf16"],
+    model: LoadedModel,
+    device: torch.device,
+    sample: Callable[[], Iterable[PoolBatch]],
+) -> Precision:
+    """Return the precision of encoding; ``sample`` is called only if the rankings of its pools decide.
+
+    ``auto`` is bf16 on a GPU with native bf16 support if bf16 and fp32 rank every pool of the sample alike,
+    else fp32. A CPU always uses fp32: encoding takes little of the time there, and results should not depend
+    on the instruction set of the processor.
+
+    Raises:
+        UsageError: the GPU cannot compute in the requested precision.
+    """
+    is_supported = device.type != "cuda" or requested == "fp32" or has_tensor_cores(device)
+    if requested != "auto":
+        if not is_supported:
+            name = torch.cuda.get_device_name(device)
+            raise UsageError(
+                f"--precision {requested}: {name} cannot compute in it; "
+                "expected fp32, or a GPU of compute capability 8.0 or later"
+            )
+        return requested
+    if device.type != "cuda" or not is_supported:
+        return "fp32"
+    return "bf16" if all(same_rankings(model, device, pools) for pools in sample()) else "fp32"
+
+
+def sample_units(units: Sequence[Unit]) -> list[Unit]:
+    """Select at most ``SAMPLE`` row groups, spread evenly."""
+    order = np.argsort(np.arange(len(units)) * _GOLDEN % 1, kind="stable")
+    return [units[number] for number in order[:SAMPLE].tolist()]
+
+
+def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[PoolBatch]:
+    """Yield ``SAMPLE`` pools of the units, or all if there are fewer; deterministic."""
+    remaining, most = SAMPLE, max(SAMPLE_PER_UNIT, -(-SAMPLE // len(units)))
+    for unit in units:
+        if not remaining:
+            return
+        pools = read_pools(unit, answers)
+        count = len(pools.question_ids)
+        rows = np.unique(np.linspace(0, count - 1, min(most, remaining, count)).astype(np.int64))
+        remaining -= len(rows)
+        yield pools.select(rows)
+
+
+def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) -> bool:
+    """Whether bf16 and fp32 rank the candidates of each pool alike."""
+    texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(pools)
+    precisions: tuple[Precision, ...] = ("fp32", "bf16")
+    rankings = []
+    set_products("fp32")
+    for precision in precisions:
+        scorer = Scorer(model.ranker, device=device, precision=precision)
+        scores = scorer.score(texts.questions, texts.answers, texts.pair_question, texts.pair_answer)
+        rankings.append(np.lexsort((-scores, texts.pair_question)))
+    return bool((rankings[0] == rankings[1]).all())

@@ -1,8 +1,8 @@
-"""The scoring pipeline of one process: read a unit, score it, hand its scores to a sink.
+"""The scoring pipeline of one process: read a unit, score it, pass its scores to a sink.
 
 A unit is one row group of a pools file. A sink writes scores to a file (``scoring.parts``) or keeps them in
-memory (``MemorySink``); the pipeline yields one record per unit once the sink has its scores. Workers of a
-cluster call the same ``read_task`` and ``score_task``.
+memory (``MemorySink``). The pipeline yields one record per stored unit. Workers of a cluster call the same
+``read_task`` and ``score_task``.
 """
 
 import contextlib
@@ -26,12 +26,26 @@ from aptool.formats.pools import Answers, Unit, read_pools
 from aptool.formats.trec import rank_candidates
 from aptool.progress import Update
 from aptool.scoring.parts import check_questions
-from aptool.scoring.record import UnitRecord
 from aptool.scoring.systems import System
 
 
+class UnitRecord(NamedTuple):
+    """The cost of a scored unit, or its error."""
+
+    number: int  # index into the units to score
+    pairs: int
+    worker: str  # host and process id
+    attempts: int = 1  # more than one if workers were lost
+    again: bool = False  # whether a second worker scored the unit of a straggler
+    seconds: float = 0.0  # wall time that the worker spent on the unit
+    core_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    error: str = ""  # one line; empty if the unit was scored
+    fatal: bool = False  # whether all units would fail with the same error
+
+
 class Task(NamedTuple):
-    """A unit that has been read and prepared: the input of ``score_task``."""
+    """A unit that was read and prepared: the input of ``score_task``."""
 
     unit: Unit
     question_ids: pa.Array  # (pools,)
@@ -43,7 +57,7 @@ class Task(NamedTuple):
 class UnitScores(NamedTuple):
     """The scores of a unit."""
 
-    number: int  # of the unit, in the order given to the pipeline
+    number: int  # index into the units to score
     unit: Unit
     frame: pl.DataFrame  # question_id, answer_id, score (f32), in the order of the pools
     truncated: int  # answers truncated at the model's limit
@@ -54,7 +68,7 @@ Sink: TypeAlias = Callable[[UnitScores], None]
 
 
 def read_task(unit: Unit, system: System, answers: Answers | None) -> Task:
-    """Read a unit and prepare it to be scored."""
+    """Read a unit and prepare it for scoring."""
     pools = read_pools(unit, answers)
     return Task(unit, pools.question_ids, pools.answer_ids, pools.pair_question, system.prepare(pools))
 
@@ -62,9 +76,10 @@ def read_task(unit: Unit, system: System, answers: Answers | None) -> Task:
 def score_task(
     task: Task, system: System, scored: Callable[[int], None] = lambda pairs: None
 ) -> pl.DataFrame:
-    """Score all pairs of a unit: question_id, answer_id, score (f32), in the order of the pools.
+    """Score all pairs of a unit; ``scored`` is called with the number of pairs of each scored block.
 
-    ``scored`` is called with the number of pairs of each scored block.
+    Returns:
+        question_id, answer_id, score (f32), in the order of the pools.
     """
     scores = system.score_reporting(task.prepared, scored)
     bad = np.flatnonzero(~np.isfinite(scores))
@@ -85,46 +100,45 @@ def score_task(
 
 
 class PairMeter:
-    """Counts the scored pairs of a run, from any thread; a unit never counts more than its pairs."""
+    """Reports the scored pairs of a run; thread-safe.
+
+    Args:
+        update: the progress of the task.
+        pairs: number of pairs of each unit to score; a unit never counts more.
+        done: number of pairs that earlier calls scored.
+    """
 
     def __init__(self, update: Update, pairs: Sequence[int], done: int = 0) -> None:
-        """Start after ``done`` pairs of earlier calls; ``pairs`` is the number of pairs per unit to score."""
         self._update = update
         self._pairs = pairs
         self._total = done + sum(pairs)
         self._done = done
         self._reached = [0] * len(pairs)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         update(self._done, self._total, "pairs")
 
     def add(self, number: int, pairs: int) -> None:
         """Count further pairs of a unit."""
         with self._lock:
-            self._reach(number, self._reached[number] + pairs)
+            self.reach(number, self._reached[number] + pairs)
 
     def reach(self, number: int, pairs: int | None = None) -> None:
         """Set the number of scored pairs of a unit, None for all; a retried unit keeps its count."""
         with self._lock:
-            self._reach(number, self._pairs[number] if pairs is None else pairs)
-
-    def _reach(self, number: int, pairs: int) -> None:
-        before = self._reached[number]
-        reached = min(max(pairs, before), self._pairs[number])
-        if reached > before:
-            self._reached[number] = reached
-            self._done += reached - before
-            self._update(self._done, self._total, "pairs")
+            before, most = self._reached[number], self._pairs[number]
+            reached = most if pairs is None else min(max(pairs, before), most)
+            if reached > before:
+                self._reached[number] = reached
+                self._done += reached - before
+                self._update(self._done, self._total, "pairs")
 
 
 def score_units(
     units: Sequence[Unit], system: System, answers: Answers | None, meter: PairMeter, sink: Sink
 ) -> Generator[UnitRecord]:
-    """Score units in this process, on all devices of the system.
+    """Score units in this process, on all devices of the system; yield a record per stored unit.
 
     Per device at most three units are in memory: one being read, one being scored, one in the sink.
-
-    Yields:
-        A record per unit, once the sink has stored its scores.
     """
     worker = f"{socket.gethostname()}:{os.getpid()}"
     systems = system.copies(len(units))
@@ -135,7 +149,7 @@ def score_units(
     wall, cores = time.monotonic(), time.process_time()
     with contextlib.closing(stored):
         for unit in stored:
-            # A unit counts the time since the unit before it.
+            # The time of a unit starts at the end of the previous unit.
             now, cores_now = time.monotonic(), time.process_time()
             seconds = now - wall
             yield UnitRecord(
@@ -150,7 +164,7 @@ def score_units(
 def _pipeline(
     waiting: deque[tuple[int, Unit]], system: System, answers: Answers | None, meter: PairMeter, sink: Sink
 ) -> Generator[UnitScores]:
-    """Score waiting units with one system; read the next unit and store the previous one meanwhile."""
+    """Score waiting units with one system, while the next unit is read and the previous one is stored."""
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
 
         def read() -> tuple[int, Future[Task]] | None:
@@ -180,7 +194,7 @@ def _pipeline(
 def _merged(
     pipelines: Sequence[Generator[UnitScores]], waiting: deque[tuple[int, Unit]]
 ) -> Generator[UnitScores]:
-    """The units of several pipelines, each in its thread, as they are stored."""
+    """Run each pipeline in a thread; yield units in the order in which they are stored."""
     done: SimpleQueue[UnitScores | BaseException | None] = SimpleQueue()
 
     def work(pipeline: Generator[UnitScores]) -> None:
@@ -205,11 +219,11 @@ def _merged(
                 else:
                     yield unit
         finally:
-            waiting.clear()  # after an error, the other pipelines stop after their current units
+            waiting.clear()  # after an error, the other pipelines finish their current units and stop
 
 
 class MemorySink:
-    """Keeps the scores of all units."""
+    """Keeps the scores of all units in memory."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self._units = units
@@ -217,12 +231,12 @@ class MemorySink:
         self.truncated = 0
 
     def __call__(self, scores: UnitScores) -> None:
-        """Keep the scores of a unit; reading and scoring have checked its rows."""
+        """Keep the scores of a unit."""
         self._frames[scores.number] = scores.frame
         self.truncated += scores.truncated
 
     def frame(self) -> pl.DataFrame:
-        """question_id, answer_id, score (f64): the rows of the run file."""
+        """Return question_id, answer_id and score (f64), in the order of a run file."""
         frames = [self._frames[number] for number in range(len(self._units))]
         check_questions(
             self._units,
@@ -231,6 +245,6 @@ class MemorySink:
                 for number, frame in enumerate(frames)
             ),
         )
-        # A run file has no minus zero.
+        # A run file has no negative zero.
         score = pl.when(pl.col("score") == 0).then(0.0).otherwise(pl.col("score").cast(pl.Float64))
         return rank_candidates(pl.concat(frames).with_columns(score=score)).drop("rank")

@@ -1,31 +1,35 @@
-"""Scoring: units and a system in, a run out.
+"""Scoring of pools with a system into a run.
 
-``score`` writes a run file: it scores the missing parts, merges all parts and writes the metadata beside the
-file. An ``Executor`` decides where units are scored; the bytes of the run file do not depend on it.
+``score`` writes a run file: it scores the missing parts, merges all parts and writes the metadata file. An
+``Executor`` decides where row groups are scored; the bytes of the run file do not depend on it.
 ``score_in_memory`` scores in this process and returns the same scores as a table.
 """
 
 import contextlib
+import datetime
 import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 from typing_extensions import override
 
 from aptool import environment
+from aptool.errors import AptoolError
+from aptool.formats.atomic import check_apart
 from aptool.formats.claim import Claim, claimed_folder
+from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, CollectionFiles
+from aptool.formats.inputs import Input, check_unchanged, stat
 from aptool.formats.ir_metadata import check_metadata, write_metadata
-from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.formats.pools import Answers, Unit, read_answers
-from aptool.formats.storage import Input, check_unchanged, stat
 from aptool.formats.trec import check_run_output
-from aptool.models.device import pick_device
 from aptool.progress import get_progress
-from aptool.scoring.baselines import BaselineLoader
 from aptool.scoring.parts import (
     Part,
     merge,
@@ -36,10 +40,8 @@ from aptool.scoring.parts import (
     unit_pairs,
     write_part,
 )
-from aptool.scoring.pipeline import MemorySink, PairMeter, UnitScores, score_units
-from aptool.scoring.precision import sample_units, sampled_pools
-from aptool.scoring.record import ScoredRun, UnitRecord, gather
-from aptool.scoring.systems import System
+from aptool.scoring.pipeline import MemorySink, PairMeter, UnitRecord, UnitScores, score_units
+from aptool.scoring.systems import BaselineLoader, System
 
 if TYPE_CHECKING:
     from aptool.scoring.model_system import ModelLoader
@@ -49,20 +51,36 @@ logger = logging.getLogger(__name__)
 AnySystem: TypeAlias = "System | ModelLoader | BaselineLoader"
 
 
+@dataclass(frozen=True)
+class ScoredRun:
+    """The size and cost of a scored run."""
+
+    pairs: int
+    truncated: int  # answers truncated at the token limit of the model, counted per unit
+    units: int
+    resumed: int  # units that an earlier call scored
+    retried: int  # units retried after the loss of a worker
+    run_twice: int  # units of stragglers that a second worker scored first
+    workers: int  # worker processes
+    seconds: float  # wall time of the last call, without resumed units
+    core_seconds: float  # CPU time of the workers
+    gpu_seconds: float  # GPU time of the workers
+
+
 class Executor(ABC):
-    """Scores units in this process or elsewhere. One call of ``score`` at a time uses an executor."""
+    """Scores units in this process or elsewhere; used by one call of ``score`` at a time."""
 
     def delegate(self, work: Callable[["Executor"], ScoredRun]) -> ScoredRun | None:
-        """Call ``work`` in another process if this one cannot assign units; return None otherwise."""
+        """Return the result of ``work``, called in another process; None if this process can do the work."""
         return None
 
     @abstractmethod
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
-        """Open a system to score these units; for ``plan`` its fingerprint, tag and limit suffice."""
+        """Open a system to score these units, or a proxy with its fingerprint, tag and token limit."""
 
     @contextlib.contextmanager
     def claim(self, output: Location) -> Iterator[Claim]:
-        """Claim ``output`` and create the folder of its parts while the block runs."""
+        """Claim the run file and create the folder of its parts while the block runs."""
         with claimed_folder(parts_folder(output), output) as claim:
             yield claim
 
@@ -75,21 +93,20 @@ class Executor(ABC):
         answers: Input | None,
         meter: PairMeter,
     ) -> Generator[UnitRecord]:
-        """Write the missing parts; yield a record of each once it is written.
+        """Write the missing parts; yield a record per written part.
 
-        When the generator ends, all parts are complete and readable by this process. After an error, the
-        written parts stay.
+        When the generator ends, this process can read all parts. After an error, written parts remain.
 
         Args:
             parts: all parts of the run.
             missing: the parts to write.
             system: the system that ``open`` returned.
             answers: the file with the texts of shared answers.
-            meter: counts the scored pairs of the missing parts.
+            meter: the progress of the missing parts.
         """
 
     def log_summary(self, scored: ScoredRun) -> None:  # noqa: B027 - optional
-        """Log the cost of a run; by default nothing."""
+        """Log the cost of a run; does nothing by default."""
 
 
 class LocalExecutor(Executor):
@@ -121,14 +138,9 @@ class LocalExecutor(Executor):
 
 
 def _open(system: AnySystem, units: Sequence[Unit], answers: Input | None) -> tuple[System, Answers | None]:
-    """Open a system in this process, and read the shared answers."""
+    """Open a system in this process; return it and the shared answers."""
     texts = read_answers(*answers) if answers is not None else None
-    if isinstance(system, BaselineLoader):
-        return system.load(units, texts), texts
-    if isinstance(system, System):
-        return system, texts
-    device, sample = pick_device(system.device), sample_units(units)
-    return system.load(device, lambda: sampled_pools(sample, texts)), texts
+    return system if isinstance(system, System) else system.load(units, texts), texts
 
 
 def score(
@@ -145,12 +157,12 @@ def score(
 
     Args:
         units: the row groups to score.
-        system: the system; a ``ModelLoader`` for a trained model, a ``BaselineLoader`` for an untrained one.
+        system: the system, or a ``ModelLoader`` or ``BaselineLoader`` that opens it.
         output: the run file; gzip if its name ends in ``.gz``.
-        executor: where to score; None is this process.
-        tag: the tag of the run, one word; None is the system's.
-        answers: the file with the texts of shared answers; None is ``answers.parquet`` beside the pools.
-        command: the command line for the metadata; None is that of this process, if it is one.
+        executor: scores the units; None is this process.
+        tag: the tag of the run, one word; None is the tag of the system.
+        answers: the file with the texts of shared answers; None is ``answers.parquet`` next to the pools.
+        command: the command line for the metadata; None is that of this process, if aptool's command runs.
     """
     check_run_output(output)
     check_metadata(location(output))
@@ -167,6 +179,7 @@ def score(
     tag = tag if tag is not None else opened.tag
     parts = plan(units, opened, output, tag, shared)
     inputs = _inputs(units, shared)
+    check_apart(output, (file.path for file in inputs))
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         pairs = [part.pairs for part in missing]
@@ -188,7 +201,7 @@ def score(
         core_seconds=round(sum(record.core_seconds for record in records), 3),
         gpu_seconds=round(sum(record.gpu_seconds for record in records), 3),
     )
-    write_metadata(location(output), gather(tag, opened, units, scored_run, command))
+    write_metadata(location(output), run_metadata(tag, opened, units, scored_run, command))
     executor.log_summary(scored_run)
     return scored_run
 
@@ -196,10 +209,10 @@ def score(
 def score_in_memory(
     units: Sequence[Unit], system: AnySystem, *, answers: PathOrUrl | None = None
 ) -> tuple[pl.DataFrame, str]:
-    """Score pools in this process, without a run file; see ``score``.
+    """Score pools in this process, without a run file; arguments as in ``score``.
 
     Returns:
-        question_id, answer_id, score (f64): the rows of the run file that ``score`` writes; the system's tag.
+        question_id, answer_id, score (f64), as in the run file that ``score`` writes; the tag of the system.
     """
     shared = _input(answers)
     with get_progress().task("loading model"):
@@ -229,3 +242,48 @@ def _inputs(units: Sequence[Unit], answers: Input | None) -> list[Input]:
     paths = dict.fromkeys(file.path for file in files)
     beside = [answers] if answers is not None else map(shared_input, paths)
     return [*files, *dict.fromkeys(file for file in beside if file is not None)]
+
+
+def run_metadata(
+    tag: str, system: System, units: Sequence[Unit], scored: ScoredRun, command: str | None
+) -> dict[str, Any]:
+    """Return the metadata of a run, as JSON values.
+
+    Returns:
+        ``tag``, ``finished`` (UTC), ``command`` (None from Python), ``system`` (``System.describe``),
+        ``pools`` (path, collection and split of each file), ``work`` (``ScoredRun``), and ``hardware``,
+        ``operating_system`` and ``versions`` of the process that merged the run.
+    """
+    return {
+        "tag": tag,
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "system": system.describe(),
+        "pools": [_pools(path) for path in dict.fromkeys(unit.path for unit in units)],
+        "work": asdict(scored),
+        "hardware": environment.hardware(),
+        "operating_system": environment.operating_system(),
+        "versions": environment.versions(),
+    }
+
+
+def _pools(path: str) -> dict[str, Any]:
+    """Return the path of a pools file, and its collection and split, if any."""
+    pools: dict[str, Any] = {"path": path}
+    file = Path(path)
+    if is_remote(path) or not (file.parent / MANIFEST).is_file():
+        return pools
+    try:
+        collection = CollectionFiles(file.parent)
+    except AptoolError:
+        return pools
+    split = file.name.removesuffix(POOLS_SUFFIX)
+    if split in collection.splits:
+        pools |= {
+            "collection": collection.name,
+            "fingerprint": collection.fingerprint,
+            "source": collection.manifest["source"],
+            "split": split,
+            "first_stage": collection.manifest["details"].get("first_stage", {}).get(split),
+        }
+    return pools

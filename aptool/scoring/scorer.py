@@ -1,13 +1,13 @@
-"""The scorer: pairs of texts in, scores out, each distinct text encoded once.
+"""Scoring of pairs of texts; each distinct text is encoded once.
 
 Attentive pooling is late interaction: only the pooling depends on both texts, and it is the smaller part of
-the work. Hard-negative mining, evaluation on dev, scoring of pools and explanation use this class.
+the work. Hard-negative mining, evaluation on dev, scoring of pools and explanation use ``Scorer``.
 """
 
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -19,40 +19,40 @@ from aptool.models.features import WordBags
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.cores import ForEach, one_core_per_thread
-from aptool.scoring.encoded import EncodedAnswers, Pairs, rows_of
+from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Pairs, rows_of
 from aptool.scoring.kernels import pair_scorer_for
-from aptool.scoring.stored_answers import StoredAnswers
-from aptool.scoring.tokenized import AnswerCache
-from aptool.text.forms import pooled_rows
+from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
+
+if TYPE_CHECKING:
+    from aptool.scoring.stored_answers import StoredAnswers
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
-# Tokens encoded at one time: few enough for a core's caches, enough to keep a GPU busy.
+# Tokens per batch: few enough for the caches of a core, enough to keep a GPU busy.
 TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
 
-# Where pools do not share answers, pairs are scored in windows of this many batches: answers of similar
-# length can then be encoded together, and the pairs of a question stay together.
+# If pools do not share answers, a window of pairs has this many batches: answers of similar length are
+# encoded together, and the pairs of a question stay together.
 BATCHES_PER_WINDOW = 4
 
-# On a CPU there are at least this many windows, unless they would hold fewer tokens than this; answers that
-# are encoded already take less work per token.
+# Minimum number of windows on a CPU, and minimum tokens per window; encoded answers take less work per token.
 WINDOWS, TOKENS_PER_WINDOW, ENCODED_PER_WINDOW = 8, 2048, 8192
 
-# The same for questions, which take much of the time if answers are read from a store.
+# Minimum tokens per window of questions, which take much of the time if answers are read from a store.
 TOKENS_OF_QUESTIONS = 128
 
 
 class PreparedAnswers(NamedTuple):
-    """Answers that were encoded before their questions are known."""
+    """Answers encoded before their questions are known."""
 
     encoded: EncodedAnswers
     lengths: np.ndarray  # (n,) int64 tokens per answer
-    bags: WordBags | None  # the words of the answers, if the system has pair features
+    bags: WordBags | None  # the words of the answers, if the ranker has pair features
 
 
 class Scorer:
-    """Scores pairs with the weights that a ranker has now; create a new one after they change."""
+    """Scores pairs with the weights of a ranker at creation; create a new scorer when they change."""
 
     def __init__(
         self,
@@ -63,20 +63,19 @@ class Scorer:
         tokens_per_batch: int | None = None,
         cache_bytes: int = 0,
         expected_tokens: int | None = None,
-        stored: StoredAnswers | None = None,
+        stored: "StoredAnswers | None" = None,
     ) -> None:
-        """Prepare to score.
+        """Create a scorer.
 
         Args:
             ranker: the ranker, in evaluation mode and on the device.
-            device: its device.
-            precision: the precision that texts are encoded in; alignments, softmaxes and cosines are always
-                computed in fp32. ``tf32`` is fp32 whose products a GPU computes in TF32, those of alignments
-                too, where ``set_products`` says so.
-            tokens_per_batch: tokens encoded at one time; None is a default for the device.
+            device: the device of the ranker.
+            precision: the precision of encoding; alignments, softmaxes and cosines are always in fp32.
+                ``tf32`` is fp32 with TF32 products on a GPU, also of alignments, after ``set_products``.
+            tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
             cache_bytes: limit of the cache of encoded answers between calls of ``score``.
-            expected_tokens: number of tokens that will be encoded before the weights change, if known.
-            stored: a store of encoded answers; in fp32 only.
+            expected_tokens: number of tokens to encode before the weights change, if known.
+            stored: the answers of a store; requires fp32.
         """
         self._device = torch.device(device)
         self._stored = stored
@@ -90,7 +89,7 @@ class Scorer:
 
     @property
     def row_multiple(self) -> int:
-        """See ``PairScorer.row_multiple``."""
+        """``PairScorer.row_multiple`` of the kernel."""
         return self._pair_scorer.row_multiple
 
     def clear_cache(self) -> None:
@@ -116,18 +115,18 @@ class Scorer:
             answers: token ids of distinct answers, or the result of ``encode_answers``.
             pair_question: (P,) the question of each pair.
             pair_answer: (P,) the answer of each pair.
-            cache_keys: (answers,) a hashable value that identifies the token ids of an answer in every call;
-                None if the answer is not to be cached.
-            scored: called with the number of pairs of each block, from any thread; where memory runs out,
-                with some pairs twice.
+            cache_keys: (answers,) a hashable value that identifies the token ids of an answer in all calls;
+                None: the answer is not cached.
+            scored: called with the number of pairs of each block, from any thread. If memory runs out, some
+                pairs are counted twice.
 
         Returns:
-            (P,) float32, equal to the pairwise definition within 1e-5 in fp32. The scores depend on the
-            arguments alone, to the bit: not on the number of threads, nor on the contents of the cache.
-            Where memory runs out, the work is split in halves, which may change the last bits.
+            (P,) float32, equal to the pairwise definition within 1e-5 in fp32. The scores are equal to the
+            bit for any number of threads and any content of the cache. If memory runs out, the work is split
+            in halves, which may change the last bits.
 
         Raises:
-            AptoolError: there is too little memory for a single answer with its questions.
+            AptoolError: memory runs out with a single answer and its questions.
         """
         scores = np.empty(len(pair_question), dtype=np.float32)
         if not len(scores):
@@ -153,11 +152,11 @@ class Scorer:
 
             def score_window(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
-                left = int(bounds[-1] - bounds[0])
+                unreported = int(bounds[-1] - bounds[0])
 
                 def batch_scored(number: int) -> None:
-                    nonlocal left
-                    left -= number
+                    nonlocal unreported
+                    unreported -= number
                     scored(number)
 
                 pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds), batch_scored)
@@ -165,7 +164,7 @@ class Scorer:
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
                 features = self._ranker.features_of(question_bags, answer_bags, pairs.questions, answer_of)
-                scored(left)
+                scored(unreported)
                 return self._ranker.from_columns(columns, features)
 
             def work(window: np.ndarray) -> Tensor:
@@ -173,7 +172,7 @@ class Scorer:
                     return score_window(window)
                 except RuntimeError as error:
                     self._check_halving(error, len(window))
-                # Not in the handler: the error holds on to the tensors of the attempt.
+                # Outside the handler, as the error keeps the tensors of the attempt alive.
                 self._free_memory()
                 half = len(window) // 2
                 return torch.cat([work(window[:half]), work(window[half:])])
@@ -183,7 +182,7 @@ class Scorer:
 
     @torch.inference_mode()
     def encode_answers(self, answers: Tokens) -> PreparedAnswers:
-        """Encode answers once, to score them with questions to come."""
+        """Encode answers once, to score them with later questions."""
         encoded = self.encode(answers)
         counts = np.zeros(len(answers), dtype=np.int64)
         for batch, rows in encoded:
@@ -204,7 +203,7 @@ class Scorer:
 
     @torch.inference_mode()
     def encode(self, answers: Tokens) -> list[tuple[np.ndarray, Ragged]]:
-        """The stored representation of answers, batch by batch: (n,) which answers, and their rows (R, c)."""
+        """Return the stored representation of answers per batch: (n,) indices of answers, and rows (R, c)."""
         order = np.argsort(answers.lengths, kind="stable")
         lengths = answers.lengths[order]
         batches = [order[block] for block in blocks_of(lengths, self._window(lengths, 1))]
@@ -222,7 +221,7 @@ class Scorer:
             return list(chain.from_iterable(for_each(work, batches)))
 
     def _check_halving(self, error: RuntimeError, answers: int) -> None:
-        """Raise an error again unless memory ran out with several answers."""
+        """Re-raise an error, unless memory ran out with several answers."""
         if not is_out_of_memory(error):
             raise error
         if answers == 1:
@@ -230,20 +229,20 @@ class Scorer:
             raise AptoolError(f"{self._device}: {problem}") from error
 
     def _free_memory(self) -> None:
-        """Empty the caches."""
+        """Free all cached memory."""
         self.clear_cache()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
-        """Tokens per window: at most ``batches`` batches, and on a CPU few enough to occupy all cores."""
+        """Return the tokens per window: at most ``batches`` batches; on a CPU, few enough for all cores."""
         largest = batches * self._batch
         if self._device.type != "cpu":
             return largest
         return min(largest, max(int(lengths.sum()) // WINDOWS, least))
 
     def _prepare_questions(self, questions: Tokens, for_each: ForEach) -> Any:
-        """Encode questions in batches of similar length, on all cores."""
+        """Encode questions, in batches of similar length, on all cores."""
         by_length = np.argsort(questions.lengths, kind="stable")
         lengths = questions.lengths[by_length]
         tokens = self._batch
@@ -263,7 +262,7 @@ class Scorer:
     def _encoded_answers(
         self, answers: Tokens, pooled: np.ndarray, cache_keys: np.ndarray | None, rows: np.ndarray
     ) -> EncodedAnswers:
-        """The encoded answers at ``rows``: cached, or encoded now in batches of similar length.
+        """Return the encoded answers at ``rows``; missing answers are encoded in batches of similar length.
 
         ``pooled`` is (answers,), the number of pooled tokens per answer.
         """
@@ -287,7 +286,7 @@ class Scorer:
         return EncodedAnswers(batches, batch, starts, counts, pooled[rows])
 
     def _encode_answers(self, answers: Tokens) -> Ragged:
-        """The stored representation of a batch of answers."""
+        """Encode a batch of answers as the kernel caches them."""
         tokens = Ragged.of(answers, self._device)
         pooled, lengths = pooled_rows(answers.ids, answers.offsets)
         positions = send(pooled, self._device)
@@ -301,33 +300,33 @@ def group_by_answer(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Group pairs by answer.
 
-    Answers that pools share are sorted by length, to fit into common batches. Other answers keep the order of
-    the pairs, so that the pairs of a pool stay with their question.
+    Shared answers are sorted by length, so that batches have answers of similar length. Other answers stay in
+    the order of the pairs, so that the pairs of a question stay together.
 
     Args:
-        lengths: (answers,) tokens of each answer.
+        lengths: (answers,) tokens per answer.
         pair_answer: (P,) the answer of each pair.
 
     Returns:
-        The answers present; the pairs, grouped by answer in that order; where the pairs of each answer start.
+        The answers with pairs; the indices of the pairs, grouped by answer; the first pair of each answer.
     """
     counts = np.bincount(pair_answer, minlength=len(lengths))
     present = np.flatnonzero(counts)
     if is_shared(present, pair_answer):
-        by = lengths
+        sort_key = lengths
     else:
-        by = np.empty(len(lengths), dtype=np.int64)
-        by[pair_answer[::-1]] = np.arange(len(pair_answer))[::-1]  # the first pair of each
-    present = present[np.argsort(by[present], kind="stable")]
-    turn = np.empty(len(lengths), dtype=np.int64)
-    turn[present] = np.arange(len(present))
+        sort_key = np.empty(len(lengths), dtype=np.int64)
+        sort_key[pair_answer[::-1]] = np.arange(len(pair_answer))[::-1]  # the first pair of each answer
+    present = present[np.argsort(sort_key[present], kind="stable")]
+    position = np.empty(len(lengths), dtype=np.int64)
+    position[present] = np.arange(len(present))
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts[present])])
-    return present, _counting_order(turn[pair_answer]), starts
+    return present, _counting_order(position[pair_answer]), starts
 
 
 def _counting_order(keys: np.ndarray) -> np.ndarray:
-    """(P,) the stable order of non-negative numbers, by counting 16 bits of them at a time."""
-    order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")  # numpy counts numbers of 16 bits
+    """(P,): the stable order of non-negative numbers, by a radix sort, which numpy has for 16 bits."""
+    order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
     most, shift = int(keys.max()), 16
     while most >> shift:
         order = order[np.argsort(((keys >> shift) & 0xFFFF).astype(np.uint16)[order], kind="stable")]
@@ -336,7 +335,7 @@ def _counting_order(keys: np.ndarray) -> np.ndarray:
 
 
 def is_shared(present: np.ndarray, pair_answer: np.ndarray) -> bool:
-    """Whether an answer is in two pools or more on average."""
+    """Whether an answer is in at least two pools on average."""
     return len(pair_answer) >= 2 * len(present)
 
 

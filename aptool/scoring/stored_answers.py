@@ -1,8 +1,8 @@
 """Encoded answers from a store; missing answers are encoded and added.
 
-The output of ``PairScorer.cache_answers`` is stored as bytes: fp32 unchanged, fp16 rounded, int8 with the
-scale of each row behind it. A newly encoded answer is rounded as if it had been read, so scores do not depend
-on the content of the store.
+The output of ``PairScorer.cache_answers`` is stored as bytes: fp32 unchanged, fp16 rounded, int8 followed by
+the scale of the row. A newly encoded answer is rounded in the same way as a stored one, so scores do not
+depend on the content of the store.
 """
 
 import time
@@ -16,21 +16,25 @@ from torch import Tensor
 from aptool.errors import InputError
 from aptool.models.device import send
 from aptool.models.ragged import Ragged
-from aptool.scoring.answer_store import AnswerStore, Stored, StoredPrecision, text_keys
-from aptool.scoring.encoded import rows_of
-from aptool.text.forms import pooled_rows
+from aptool.scoring.answer_store import AnswerStore, Stored, StoredPrecision
+from aptool.scoring.encoded import rows_of, text_keys
+from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
 
-# New answers are written once they take this many bytes, or after this many seconds.
+# New answers are written when they take this many bytes, or after this many seconds.
 PART_BYTES = 64 << 20
 PART_SECONDS = 60.0
 
 
 class StoredAnswers:
-    """The answers of a store for a scorer; safe to use from several threads."""
+    """The answers of a store, for a scorer; thread-safe.
+
+    Args:
+        store: the store.
+        fill: encode and add missing answers; otherwise they are an error.
+    """
 
     def __init__(self, store: AnswerStore, *, fill: bool = False) -> None:
-        """Use a store; ``fill`` encodes and adds missing answers, which are an error otherwise."""
         self._store = store
         self._fill = fill
         self._lock, self._writing = Lock(), Lock()
@@ -39,18 +43,18 @@ class StoredAnswers:
         self._new_since = 0.0
 
     def check(self, answers: Tokens) -> None:
-        """Raise if an answer is missing and the store is not to be filled."""
+        """Raise if an answer is missing, unless missing answers are encoded."""
         if not self._fill:
             self._check(self._store.index.find(text_keys(answers)))
 
     def new(self, answers: Tokens) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct texts that the store and the buffer lack: (m,) int64 rows of answers, (m, 2) keys."""
+        """Select the distinct texts that are missing: (m,) int64 rows of ``answers``, and (m, 2) keys."""
         keys = text_keys(answers)
         with self._lock:
-            waiting = [entry[0] for entry in self._new]
+            buffered = [entry[0] for entry in self._new]
         missing = np.flatnonzero(self._store.index.find(keys) < 0)
-        if waiting:
-            missing = missing[~np.isin(_whole(keys[missing]), _whole(np.concatenate(waiting)))]
+        if buffered:
+            missing = missing[~np.isin(_scalars(keys[missing]), _scalars(np.concatenate(buffered)))]
         _, first = np.unique(keys[missing], axis=0, return_index=True)
         rows = missing[np.sort(first)]
         return rows, keys[rows]
@@ -58,16 +62,16 @@ class StoredAnswers:
     def encoded(
         self, answers: Tokens, encode: Callable[[Tokens], Ragged], multiple: int, device: torch.device
     ) -> Ragged:
-        """The stored representation of a batch of answers: read, or encoded now and buffered.
+        """Return the stored representation of a batch of answers; missing answers are encoded and buffered.
 
         Args:
             answers: token ids.
-            encode: encodes some of them.
-            multiple: see ``PairScorer.row_multiple``.
-            device: of the result.
+            encode: encodes the missing answers.
+            multiple: ``PairScorer.row_multiple``.
+            device: device of the result.
 
         Raises:
-            InputError: the store lacks some, and is not to be filled; or it cannot be read.
+            InputError: an answer is missing and not to be encoded, or a part is damaged.
         """
         keys, index = text_keys(answers), self._store.index
         entries = index.find(keys)
@@ -92,8 +96,8 @@ class StoredAnswers:
         Args:
             keys: (n, 2) uint64.
             answers: token ids of n answers.
-            encoded: their rows in memory.
-            multiple: see ``PairScorer.row_multiple``; rows repeated up to it are not stored.
+            encoded: the rows of the answers.
+            multiple: ``PairScorer.row_multiple``; rows repeated up to a multiple are not stored.
 
         Returns:
             (n,) int64 the number of stored rows per answer; (R, w) uint8 the rows.
@@ -126,8 +130,8 @@ class StoredAnswers:
         order = first[np.argsort(counts[first], kind="stable")]
         starts = np.cumsum(counts) - counts
         part = (np.cumsum(counts[order]) - counts[order]) * rows.shape[1] // PART_BYTES
-        for some in np.split(order, np.flatnonzero(np.diff(part)) + 1):
-            self._store.add(keys[some], counts[some], rows[rows_of(starts[some], counts[some])])
+        for chosen in np.split(order, np.flatnonzero(np.diff(part)) + 1):
+            self._store.add(keys[chosen], counts[chosen], rows[rows_of(starts[chosen], counts[chosen])])
 
     def _check(self, entries: np.ndarray) -> None:
         missing = int((entries < 0).sum())
@@ -139,18 +143,18 @@ class StoredAnswers:
             )
 
 
-def _whole(keys: np.ndarray) -> np.ndarray:
-    """(n,) each key of (n, 2) uint64 as one value, to be compared only."""
+def _scalars(keys: np.ndarray) -> np.ndarray:
+    """(n,): each key of (n, 2) uint64 as one value, for comparisons."""
     return np.ascontiguousarray(keys).view("u8,u8").reshape(-1)
 
 
 def _packed(rows: Tensor, precision: StoredPrecision) -> np.ndarray:
-    """(R, w) uint8 the bytes of (R, c) rows."""
+    """(R, w) uint8: (R, c) rows, rounded and as bytes."""
     if precision == "int8":
         scales = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / 127
-        whole = (rows / scales).round().to(torch.int8)
-        # fp64 scales keep a row a whole number of the 8-byte words of its checksum.
-        return np.concatenate([whole.cpu().numpy().view(np.uint8), _bytes(scales.double())], axis=1)
+        integers = (rows / scales).round().to(torch.int8)
+        # The scales are fp64, as checksums are faster for rows of 8-byte words.
+        return np.concatenate([_bytes(integers), _bytes(scales.double())], axis=1)
     if precision == "fp16":
         largest = torch.finfo(torch.float16).max
         return _bytes(rows.clamp(-largest, largest).half())
@@ -158,20 +162,20 @@ def _packed(rows: Tensor, precision: StoredPrecision) -> np.ndarray:
 
 
 def _bytes(values: Tensor) -> np.ndarray:
-    """(R, bytes of a row) uint8."""
+    """(R, bytes per row) uint8."""
     return values.contiguous().cpu().numpy().view(np.uint8)
 
 
 def _repeated(rows: np.ndarray, counts: np.ndarray, multiple: int) -> Stored:
-    """Answers as ``AnswerIndex.read`` returns them, from (R, w) rows, (n,) rows per answer."""
-    held = -(-counts // multiple) * multiple
-    within = rows_of(np.zeros_like(held), held)
-    starts = np.repeat(np.cumsum(counts) - counts, held)
-    return Stored(rows[starts + np.minimum(within, np.repeat(counts - 1, held))], held)
+    """Repeat the last row of each answer as ``AnswerIndex.read`` does; ``counts`` is (n,) rows per answer."""
+    padded = -(-counts // multiple) * multiple
+    within = rows_of(np.zeros_like(padded), padded)
+    starts = np.repeat(np.cumsum(counts) - counts, padded)
+    return Stored(rows[starts + np.minimum(within, np.repeat(counts - 1, padded))], padded)
 
 
 def _unpacked(stored: Stored, precision: StoredPrecision, device: torch.device | str) -> Ragged:
-    """The fp32 rows of answers."""
+    """Return the rows of answers in fp32."""
     data = send(stored.rows, device)  # (R, w)
     if precision == "int8":
         scales = data[:, -8:].contiguous().view(torch.float64).float()

@@ -1,41 +1,158 @@
-"""The interface of the systems that score pools."""
+"""Systems that score pools: their interface, and the untrained baselines random scores and BM25."""
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from aptool.formats.pools import PoolBatch
+from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
+from aptool.progress import get_progress
+from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency, words
 
 
 class System(ABC):
-    """Scores every pair of pools in two steps, which may run on different machines."""
+    """Scores all pairs of pools in two steps, which may run on different machines."""
 
-    fingerprint: str  # differs between any two systems whose scores may differ
-    tag: str  # default tag of its runs: one word
+    fingerprint: str  # systems whose scores may differ have different fingerprints
+    tag: str  # default tag of its runs, one word
     max_answer_tokens: int | None = None  # longer answers are truncated
 
     def prepare(self, pools: PoolBatch) -> Any:
-        """The input of ``score``; uses little memory and no accelerator."""
+        """Return the input of ``score``; uses little memory and no accelerator."""
         return pools
 
     @abstractmethod
     def score(self, prepared: Any) -> np.ndarray:
-        """(pairs,) float32 finite scores of all pairs, in the order of the pools."""
+        """Return the (pairs,) finite float32 scores of all pairs, in the order of the pools."""
 
     def score_reporting(self, prepared: Any, scored: Callable[[int], None]) -> np.ndarray:
-        """The scores of ``score``; may call ``scored`` with the number of pairs of each scored block."""
+        """Return the scores of ``score``; call ``scored`` with the number of pairs of each block, if any."""
         return self.score(prepared)
 
     def copies(self, most: int) -> "list[System]":
-        """The system on each of at most ``most`` devices that share its work, itself first."""
+        """Return this system, then its copies on further devices: at most ``most`` systems."""
         return [self]
 
     def truncated(self, prepared: Any) -> int:
-        """Number of truncated answers."""
+        """Return the number of truncated answers."""
         return 0
 
     def describe(self) -> dict[str, Any]:
-        """The system as plain values: ``name`` and its settings."""
+        """Return ``name`` and the settings of the system, as plain values."""
         return {"name": self.tag}
+
+
+class RandomSystem(System):
+    """Random scores that depend only on the seed and the two ids."""
+
+    tag = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self.fingerprint = json.dumps(["random", seed])
+
+    @override
+    def score(self, prepared: PoolBatch) -> np.ndarray:
+        questions = prepared.question_ids.to_pylist()
+        answers = prepared.answer_ids.to_pylist()
+        pairs = zip(prepared.pair_question.tolist(), answers, strict=True)
+        return np.array([self._number(questions[q], answer) for q, answer in pairs], dtype=np.float32)
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"name": "random scores", "seed": self._seed}
+
+    def _number(self, question_id: str, answer_id: str) -> float:
+        digest = hashlib.blake2b(f"{self._seed}\t{question_id}\t{answer_id}".encode(), digest_size=3).digest()
+        return int.from_bytes(digest, "big") / 2**24  # 24 bits: exact in float32
+
+
+class Bm25System(System):
+    """BM25 with the document frequencies of a corpus; small enough to be sent to other processes."""
+
+    tag = "bm25"
+
+    def __init__(self, corpus: Iterable[str]) -> None:
+        """Count the documents of each word, among the distinct texts of a corpus."""
+        self._documents = self._length = 0
+        self._frequencies: Counter[str] = Counter()
+        seen: set[bytes] = set()
+        for text in corpus:
+            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            if digest in seen:
+                continue
+            seen.add(digest)
+            document = words(text)
+            self._documents += 1
+            self._length += len(document)
+            self._frequencies.update(set(document))
+        counts = [self._documents, self._length, sorted(self._frequencies.items())]
+        self.fingerprint = json.dumps(["bm25", hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]])
+
+    @classmethod
+    def of(cls, units: Sequence[Unit], answers: Answers | None) -> "Bm25System":
+        """Use the distinct answers of pools as the corpus."""
+        query_words: set[str] = set()
+
+        def texts() -> Iterator[str]:
+            with get_progress().task("document frequencies") as update:
+                for number, unit in enumerate(units):
+                    update(number, len(units), "row groups")
+                    pools = read_pools(unit, answers)
+                    query_words.update(
+                        word for question in pools.questions.to_pylist() for word in words(question)
+                    )
+                    yield from pools.answers.to_pylist()
+
+        system = cls(texts())
+        # Only words of the questions affect scores; the others would take memory.
+        system._frequencies = Counter({w: n for w, n in system._frequencies.items() if w in query_words})
+        return system
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        return {"name": "BM25", "k1": K1, "b": B, "documents": self._documents}
+
+    @override
+    def score(self, prepared: PoolBatch) -> np.ndarray:
+        queries = [words(question) for question in prepared.questions.to_pylist()]
+        vocabulary_words = {word for query in queries for word in query if word in self._frequencies}
+        vocabulary = {word: number for number, word in enumerate(sorted(vocabulary_words))}
+        builder = PostingsBuilder()
+        for text in prepared.answers.to_pylist():
+            document = words(text)
+            builder.add([vocabulary[word] for word in document if word in vocabulary], len(document))
+        frequencies = np.array([self._frequencies[word] for word in vocabulary], dtype=np.int64)
+        idf = inverse_document_frequency(frequencies, self._documents)
+        mean_length = self._length / max(self._documents, 1)
+        weighted = WeightedPostings(builder.build(len(vocabulary)), idf, mean_length)
+        scores = np.zeros(len(prepared.pair_answer), dtype=np.float32)
+        for query, begin, end in zip(queries, prepared.offsets[:-1], prepared.offsets[1:], strict=True):
+            numbers = [vocabulary[word] for word in query if word in vocabulary]
+            scores[begin:end] = weighted.scores(numbers)[prepared.pair_answer[begin:end]]
+        return scores
+
+
+# Constructors of the untrained systems, given a seed, the row groups to score and the shared answers.
+BASELINES: dict[str, Callable[[int, Sequence[Unit], Answers | None], System]] = {
+    "bm25": lambda seed, units, answers: Bm25System.of(units, answers),
+    "random": lambda seed, units, answers: RandomSystem(seed),
+}
+
+
+@dataclass(frozen=True)
+class BaselineLoader:
+    """The name of an untrained system, to be created when the pools are known."""
+
+    name: str  # a key of ``BASELINES``
+    seed: int = 0  # of random scores
+
+    def load(self, units: Sequence[Unit], answers: Answers | None) -> System:
+        """Create the system for these row groups and shared answers."""
+        return BASELINES[self.name](self.seed, units, answers)

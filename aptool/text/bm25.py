@@ -1,4 +1,4 @@
-"""BM25 over documents in memory, a baseline for the neural systems.
+"""BM25 over documents in memory (`BM25`) and over a streamed corpus (`retrieve`).
 
 Lucene's variant (Kamphuis et al. 2020, *Which BM25 do you mean?*): the sum over the query's words of
 
@@ -8,17 +8,24 @@ with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. 
 letters, digits and underscores, without stemming or stop words.
 
 Each term of the sum is rounded to float32, and terms are added in the order of the query's words, so that a
-score does not depend on the other documents that are scored. `first_stage` retrieves from a streamed corpus.
+score does not depend on the other documents that are scored.
+
+`retrieve` reads the corpus twice: first for document frequencies and lengths, then to score it block by
+block. Its memory grows with the queries, not with the corpus, and its scores equal those of `BM25`.
 """
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from aptool.progress import get_progress
+
 Text = str | Sequence[str]
+Documents = Iterable[tuple[str, str]]
 
 K1 = 1.2
 B = 0.75
@@ -29,6 +36,10 @@ _FREQUENT = 0.25
 
 _WORD = re.compile(r"\w+")
 _BLOCKS_PER_HIT = 8
+
+# Limits of a block: documents, and words of queries in these documents.
+BLOCK_DOCUMENTS = 1 << 16
+BLOCK_WORDS = 1 << 21
 
 
 def words(text: Text) -> list[str]:
@@ -68,33 +79,13 @@ class BM25:
         best = np.empty((len(queries), k), dtype=np.float32)
         for row, query in enumerate(queries):
             scores = self.scores(query)
-            candidates = np.flatnonzero(scores >= lower_bound(scores, k))
+            candidates = np.flatnonzero(scores >= _lower_bound(scores, k))
             indices[row] = candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
             best[row] = scores[indices[row]]
         return indices, best
 
-    def score_pairs(
-        self, queries: Sequence[Text], query_index: np.ndarray, document_index: np.ndarray
-    ) -> np.ndarray:
-        """Score pairs.
 
-        Args:
-            queries: the queries.
-            query_index: (pairs,) the query of each pair.
-            document_index: (pairs,) the document of each pair.
-
-        Returns:
-            (pairs,) float32.
-        """
-        result = np.zeros(len(query_index), dtype=np.float32)
-        order = np.argsort(query_index, kind="stable")
-        distinct, starts = np.unique(np.asarray(query_index)[order], return_index=True)
-        for query, pairs in zip(distinct, np.split(order, starts[1:]), strict=True) if len(order) else ():
-            result[pairs] = self.scores(queries[query])[document_index[pairs]]
-        return result
-
-
-def lower_bound(scores: np.ndarray, k: int) -> float:
+def _lower_bound(scores: np.ndarray, k: int) -> float:
     """A lower bound of the k-th best score, close to it: the k-th best of block maxima; 0 for fewer scores.
 
     Partitioning the scores themselves would take longer than computing them, and the processor would decide
@@ -176,7 +167,7 @@ class WeightedPostings:
         Args:
             postings: the postings of D documents.
             idf: (V,) inverse document frequencies.
-            mean_length: words per document of the whole corpus.
+            mean_length: mean words per document, over all documents of the corpus.
         """
         documents, counts, frequencies = postings.documents, postings.counts, postings.frequencies
         self._starts = postings.starts
@@ -209,3 +200,119 @@ class WeightedPostings:
 def inverse_document_frequency(frequencies: np.ndarray, documents: int) -> np.ndarray:
     """Lucene's ln(1 + (N - df + 0.5) / (df + 0.5)), float64, of words in df of N documents."""
     return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
+
+
+class Ranking(NamedTuple):
+    """The best documents of a query, in trec_eval's order: by score, then by id, both descending.
+
+    Attributes:
+        ids: (n,) document ids.
+        scores: (n,) float32, above 0.
+    """
+
+    ids: np.ndarray
+    scores: np.ndarray
+
+
+def retrieve(corpus: Callable[[], Documents], queries: Sequence[str], depth: int) -> list[Ranking]:
+    """Retrieve the best documents of each query, only documents with a word of the query.
+
+    Args:
+        corpus: starts to read the documents, each an id and a text.
+        queries: the texts of the queries.
+        depth: maximum number of documents per query.
+    """
+    vocabulary: dict[str, int] = {}
+    query_ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(query)] for query in queries]
+    frequencies = np.zeros(len(vocabulary), dtype=np.int64)
+    documents = total_length = 0
+    for block in _blocks(corpus(), vocabulary):
+        frequencies += block.postings.frequencies
+        documents += len(block.ids)
+        total_length += int(block.postings.lengths.sum())
+    idf = inverse_document_frequency(frequencies, documents)
+    best = [_Best(depth) for _ in queries]
+    with get_progress().task("BM25") as update:
+        done = 0
+        update(0, documents, "documents")
+        for block in _blocks(corpus(), vocabulary):
+            weighted = WeightedPostings(block.postings, idf, total_length / documents)
+            for query, top in zip(query_ids, best, strict=True):
+                top.add(block, weighted.scores(query))
+            done += len(block.ids)
+            update(done, documents, "documents")
+    return [top.ranking() for top in best]
+
+
+class _Block:
+    """D documents of the corpus, with their ids and postings."""
+
+    def __init__(self, ids: list[str], postings: Postings) -> None:
+        self.ids = np.array(ids, dtype=object)
+        self.postings = postings
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """(D,) the rank of each id in the block, in byte order."""
+        ranks = np.empty(len(self.ids), dtype=np.int64)
+        ranks[np.argsort(self.ids)] = np.arange(len(self.ids))
+        return ranks
+
+
+def _blocks(documents: Documents, vocabulary: dict[str, int]) -> Iterator[_Block]:
+    ids: list[str] = []
+    builder = PostingsBuilder()
+    for name, text in documents:
+        document = words(text)
+        ids.append(name)
+        builder.add([vocabulary[word] for word in document if word in vocabulary], len(document))
+        if builder.documents >= BLOCK_DOCUMENTS or builder.words >= BLOCK_WORDS:
+            yield _Block(ids, builder.build(len(vocabulary)))
+            ids, builder = [], PostingsBuilder()
+    if ids:
+        yield _Block(ids, builder.build(len(vocabulary)))
+
+
+class _Best:
+    """The best documents of one query among those seen so far."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._ids = np.empty(0, dtype=object)
+        self._scores = np.empty(0, dtype=np.float32)
+
+    def add(self, block: _Block, scores: np.ndarray) -> None:
+        """Add a block with the (D,) scores of its documents."""
+        is_full = len(self._scores) == self._depth
+        bound = self._scores.min() if is_full else _lower_bound(scores, self._depth)
+        # A document with an equal score may have a later id.
+        rows = np.flatnonzero(scores >= bound if bound > 0 else scores > 0)
+        rows = rows[_best(scores[rows], lambda indices: block.ranks[rows[indices]], self._depth)]
+        ids = np.concatenate([self._ids, block.ids[rows]])
+        all_scores = np.concatenate([self._scores, scores[rows]])
+        selected = _best(all_scores, lambda indices: ids[indices], self._depth)
+        self._ids, self._scores = ids[selected], all_scores[selected]
+
+    def ranking(self) -> Ranking:
+        """The best documents, in order."""
+        order = np.lexsort((self._ids, self._scores))[::-1]
+        return Ranking(self._ids[order], self._scores[order])
+
+
+def _best(scores: np.ndarray, keys: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
+    """Select the ``size`` highest of (n,) scores; of equal scores at the end, those with the greatest keys.
+
+    Args:
+        scores: (n,).
+        keys: returns the keys of scores, by their indices; only called for ties.
+        size: maximum number of scores.
+    """
+    if len(scores) <= size:
+        return np.arange(len(scores))
+    last = np.partition(scores, -size)[-size]
+    above = np.flatnonzero(scores > last)
+    equal = np.flatnonzero(scores == last)
+    free = size - len(above)
+    if len(equal) > free:
+        equal = equal[np.argsort(keys(equal))[::-1][:free]]
+    return np.concatenate([above, equal])

@@ -19,7 +19,7 @@ from aptool.text.vectors import WordVectors
 
 logger = logging.getLogger(__name__)
 
-SIF = 1e-2  # a of a / (a + p); the best of 1e-4 to 1e-1 to rank WikiQA by mean vectors
+SIF = 1e-2  # a in a / (a + p); of 1e-4 to 1e-1 the best value for ranking WikiQA by mean vectors
 MOST_TOKENS = 64  # per word
 _SIZE = 1 / 6  # root mean square of a vector's components, as in the published word2vec vectors
 
@@ -129,10 +129,10 @@ def principal_components(vectors: np.ndarray, dim: int) -> tuple[np.ndarray, flo
     variances, axes = np.maximum(variances[::-1], 0), axes[:, ::-1]
     total = variances.sum()
     rank = int((variances > 1e-10 * max(total, 1e-300)).sum())
-    kept = max(min(dim, rank), 1)
-    axes = axes[:, :kept]
+    size = max(min(dim, rank), 1)
+    axes = axes[:, :size]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None, :], axis=0)
-    share = float(variances[:kept].sum() / total) if total else 1.0
+    share = float(variances[:size].sum() / total) if total else 1.0
     return centred @ (axes * np.sign(largest)), share
 
 

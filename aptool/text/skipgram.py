@@ -123,8 +123,9 @@ def _step(
     dim = inner.weight.shape[1]
     context = pad(words, (window, window))  # (T + 2 window,)
     owners = pad(texts, (window, window), value=-1)
-    here = texts.view(blocks, size, 1)
-    weight = band * ((here == owners.unfold(0, span, size).unsqueeze(1)) & (here >= 0))  # (blocks, B, span)
+    text_of_word = texts.view(blocks, size, 1)
+    is_pair = (text_of_word == owners.unfold(0, span, size).unsqueeze(1)) & (text_of_word >= 0)
+    weight = band * is_pair  # (blocks, B, span)
 
     middle = inner.weight.index_select(0, words).view(blocks, size, dim)
     around = outer.weight.index_select(0, context).unfold(0, span, size)  # (blocks, d, span)
@@ -184,12 +185,12 @@ def _epoch_order(
     texts = np.repeat(np.arange(len(lengths)), lengths)
     before = np.cumsum(lengths) - lengths
     ids = token_ids[np.arange(lengths.sum()) + np.repeat(offsets[:-1][order] - before, lengths)]
-    kept = draw.random(len(ids)) < keep[ids]
-    return ids[kept].astype(np.int64), texts[kept]
+    selected = draw.random(len(ids)) < keep[ids]
+    return ids[selected].astype(np.int64), texts[selected]
 
 
 def _batches(ids: np.ndarray, texts: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of ids and their texts, the last padded to whole blocks with words of text -1."""
+    """Batches of ids and their texts; words of text -1 pad the last batch to full blocks."""
     for start in range(0, len(ids), _BATCH):
         words, owners = (torch.from_numpy(array[start : start + _BATCH]) for array in (ids, texts))
         missing = -len(words) % _BLOCK

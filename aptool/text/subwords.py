@@ -2,10 +2,16 @@
 
 A text is encoded with the special tokens that the network expects, such as [CLS] and [SEP]. Truncation keeps
 the special tokens at the end of a text.
+
+Some networks read questions and answers differently: with a prompt per role, a mark (a token after the first
+special token), filler tokens that extend a question to a fixed length, or answer tokens that are read but not
+matched. The tokenizer applies such a `TextForm`. Later steps see it as flags in the token ids, which stay
+with a token when texts are selected, cached, deduplicated or sent.
 """
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +20,65 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 from typing_extensions import override
 
-from aptool.text.forms import PLAIN, TextForm
-from aptool.text.tokenizer import Role, TextTokenizer, Tokens, join_rows, read_tokenizer, truncate
+from aptool.text.tokenizer import Role, TextTokenizer, Tokens, join_rows, truncate
+from aptool.text.tokenizer_file import encode_texts, read_tokenizer
+
+# Flags of an id. Both fit into int32, above every token id.
+UNPOOLED = 1 << 30  # the network reads the token, but its state is not pooled
+UNATTENDED = 1 << 29  # the state is pooled, but no other token attends to the token
+TOKEN_ID = UNATTENDED - 1
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """The additions to the texts of one role, and the tokens that are not pooled.
+
+    Attributes:
+        prompt: prefix of each text.
+        prompt_tokens: number of tokens at the beginning, special tokens included, that are not pooled.
+        mark: id of the token inserted after the special tokens at the beginning; -1 for none.
+        filler: id of the token that extends texts to ``fill_to`` tokens; -1 for none.
+        fill_to: minimum length in tokens.
+        attend_filler: whether other tokens attend to filler tokens.
+        unpooled: ids of tokens whose states are not pooled.
+    """
+
+    prompt: str = ""
+    prompt_tokens: int = 0
+    mark: int = -1
+    filler: int = -1
+    fill_to: int = 0
+    attend_filler: bool = False
+    unpooled: tuple[int, ...] = ()
+
+    def apply(self, tokens: Tokens, prefix_length: int) -> Tokens:
+        """Apply the form to texts.
+
+        Args:
+            tokens: the tokens of the texts, prompts included.
+            prefix_length: number of special tokens before a text.
+        """
+        if self.mark >= 0:
+            tokens = _inserted(tokens, np.minimum(prefix_length, tokens.lengths), self.mark)
+        flags = np.zeros(len(tokens.ids), dtype=np.int32)
+        if self.unpooled:
+            flags[np.isin(tokens.ids, self.unpooled)] |= UNPOOLED
+        if self.prompt_tokens:
+            position = np.arange(len(tokens.ids)) - np.repeat(tokens.offsets[:-1], tokens.lengths)
+            flags[position < self.prompt_tokens] |= UNPOOLED
+        tokens = Tokens(tokens.ids | flags, tokens.offsets)
+        filler = self.filler if self.attend_filler else self.filler | UNATTENDED
+        return tokens if self.filler < 0 else _filled(tokens, filler, self.fill_to)
+
+    def word_indices(self, indices: np.ndarray, prefix_length: int) -> np.ndarray:
+        """Insert -1 for mark and filler into the word indices of one text."""
+        tokens = Tokens(indices, np.array([0, len(indices)]))
+        if self.mark >= 0:
+            tokens = _inserted(tokens, np.minimum(prefix_length, tokens.lengths), -1)
+        return tokens.ids if self.filler < 0 else _filled(tokens, -1, self.fill_to).ids
+
+
+PLAIN = TextForm()
 
 
 class SpecialTokens(NamedTuple):
@@ -40,7 +103,7 @@ class SubwordTokenizer(TextTokenizer):
     Attributes:
         prefix_length: number of special tokens before a text.
         suffix_length: number of special tokens after it.
-        forms: role -> form in which its texts are presented to the network; none: as they are.
+        forms: role -> form of its texts; the texts of a role without a form are not changed.
     """
 
     unit = "subword tokens"
@@ -52,18 +115,21 @@ class SubwordTokenizer(TextTokenizer):
         *,
         lowercase: bool = False,
         characters: int = 0,
+        source: object = "tokenizer.json",
     ) -> None:
         """Wrap a tokenizer of the library ``tokenizers``.
 
         Args:
             tokenizer: the tokenizer; its padding and truncation are turned off.
-            forms: role -> form in which its texts are presented to the network; none: as they are.
+            forms: role -> form of its texts; the texts of a role without a form are not changed.
             lowercase: lower-case texts first.
             characters: read at most this many characters of a text; 0: all.
+            source: file of the tokenizer, for errors.
         """
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
+        self.source = str(source)
         self.forms = dict(forms or {})
         self._lowercase = lowercase
         self._characters = characters or None
@@ -75,11 +141,7 @@ class SubwordTokenizer(TextTokenizer):
     @classmethod
     @override
     def load(cls, path: str | Path) -> "SubwordTokenizer":
-        return cls(read_tokenizer(path))
-
-    @override
-    def save(self, path: str | Path) -> None:
-        Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
+        return cls(read_tokenizer(path), source=path)
 
     def copy(self) -> Tokenizer:
         """Copy the underlying tokenizer, for other libraries to change."""
@@ -94,7 +156,8 @@ class SubwordTokenizer(TextTokenizer):
     ) -> Tokens:
         form = self.forms.get(role, PLAIN)
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
-        encodings = self._tokenizer.encode_batch_fast([self._presented(text, form) for text in batch])
+        presented = [self._presented(text, form) for text in batch]
+        encodings = encode_texts(self._tokenizer, presented, self.source)
         tokens = join_rows([encoding.ids or [max(self.unknown, 0)] for encoding in encodings])
         if form is not PLAIN:
             tokens = form.apply(tokens, self.prefix_length)
@@ -119,8 +182,8 @@ class SubwordTokenizer(TextTokenizer):
         return form.word_indices(indices, self.prefix_length)
 
     def _presented(self, text: str, form: TextForm) -> str:
-        whole = form.prompt + text[: self._characters]
-        return whole.lower() if self._lowercase else whole
+        prompted = form.prompt + text[: self._characters]
+        return prompted.lower() if self._lowercase else prompted
 
     def special_tokens(self) -> SpecialTokens:
         """The special tokens and token type ids of a pair of texts."""
@@ -146,3 +209,34 @@ def _unknown_id(tokenizer: Tokenizer) -> int:
     name = model.get("unk_token")
     index = tokenizer.token_to_id(name) if name is not None else None
     return -1 if index is None else int(index)
+
+
+def pooled_rows(ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Select the pooled tokens of n texts; the first token of a text that has no pooled token.
+
+    Args:
+        ids: (N,) ids with their flags.
+        offsets: (n + 1,) boundaries of the texts.
+
+    Returns:
+        (R,) int64 indices of the pooled tokens; (n,) int64 number of pooled tokens per text.
+    """
+    is_pooled = (ids & UNPOOLED) == 0
+    if is_pooled.all():
+        return np.arange(len(ids)), np.diff(offsets)
+    counts = np.add.reduceat(is_pooled, offsets[:-1], dtype=np.int64)
+    is_pooled[offsets[:-1][counts == 0]] = True
+    return np.flatnonzero(is_pooled), np.maximum(counts, 1)
+
+
+def _inserted(tokens: Tokens, positions: np.ndarray, token: int) -> Tokens:
+    """Insert a token into every text, at its position (texts,)."""
+    ids = np.insert(tokens.ids, tokens.offsets[:-1] + positions, token)
+    return Tokens(ids, tokens.offsets + np.arange(len(tokens.offsets)))
+
+
+def _filled(tokens: Tokens, token: int, length: int) -> Tokens:
+    """Extend every text to a length by a token repeated at its end."""
+    missing = np.maximum(length - tokens.lengths, 0)
+    ids = np.insert(tokens.ids, np.repeat(tokens.offsets[1:], missing), token)
+    return Tokens(ids, np.concatenate([[0], np.cumsum(tokens.lengths + missing)]))

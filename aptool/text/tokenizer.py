@@ -3,7 +3,6 @@
 A text without a single word becomes one UNK, so that every text has a state and every pair a score.
 """
 
-import json
 import logging
 import zlib
 from abc import ABC, abstractmethod
@@ -24,8 +23,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import WordLevelTrainer
 from typing_extensions import override
 
-from aptool.documents import read_json
-from aptool.errors import AptoolError, InputError, first_line
+from aptool.errors import AptoolError, InputError
+from aptool.text.tokenizer_file import encode_texts, read_tokenizer
 from aptool.version import install_command
 
 # A tokenizer may present questions to the network in another form than answers.
@@ -34,9 +33,6 @@ Role = Literal["question", "answer"]
 PAD, UNK = 0, 1
 NO_WORD = 0
 PAD_WORD, UNK_WORD = "[PAD]", "[UNK]"
-
-# A letter of an ancient script, in no vocabulary.
-RARE = "\N{UGARITIC LETTER ALPA}"
 
 # Otherwise transformers asks the user whether to run code that comes with a network.
 SAFELY = {"trust_remote_code": False}
@@ -90,22 +86,25 @@ class TextTokenizer(ABC):
         unit: name of its tokens.
         unknown: id of the unknown token, -1 if there is none.
         suffix_length: number of special tokens at the end of a text, which truncation keeps.
+        source: file of the tokenizer, for errors.
         identify_words: whether ``encode`` sets ``Tokens.words``; only a word-level tokenizer can.
     """
 
     unit: ClassVar[str]
     unknown: int
     suffix_length: int = 0
+    source: str = "tokenizer.json"
     identify_words: bool = False
+    _tokenizer: Tokenizer
 
     @classmethod
     @abstractmethod
     def load(cls, path: str | Path) -> Self:
         """Read a ``tokenizer.json``."""
 
-    @abstractmethod
     def save(self, path: str | Path) -> None:
         """Write a ``tokenizer.json``."""
+        Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
 
     @abstractmethod
     def __len__(self) -> int:
@@ -177,11 +176,9 @@ class WordTokenizer(TextTokenizer):
         ids = tokenizer.get_vocab().values()
         if max(ids) != len(ids) - 1:
             raise InputError(path, value=max(ids), expected=f"ids from 0 to {len(ids) - 1}")
-        return cls(tokenizer)
-
-    @override
-    def save(self, path: str | Path) -> None:
-        Path(path).write_text(self._tokenizer.to_str(), encoding="utf-8")
+        loaded = cls(tokenizer)
+        loaded.source = str(path)
+        return loaded
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
@@ -197,7 +194,7 @@ class WordTokenizer(TextTokenizer):
         self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
     ) -> Tokens:
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
-        encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+        encodings = encode_texts(self._tokenizer, batch, self.source, special=False)
         tokens = join_rows([encoding.ids or [UNK] for encoding in encodings])
         if self.identify_words:
             tokens = replace(tokens, words=self._identify_words(batch, tokens.ids, tokens.offsets))
@@ -225,41 +222,6 @@ class WordTokenizer(TextTokenizer):
     @override
     def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
         return np.arange(max(1, len(self.split(text))))
-
-
-def read_tokenizer(path: str | Path) -> Tokenizer:
-    """Read a tokenizer of any kind, without its truncation and padding, which could ask for gigabytes."""
-    document = read_json(path, "the tokenizer of a model")
-    try:
-        document |= {"truncation": None, "padding": None}
-        tokenizer = Tokenizer.from_str(json.dumps(document))
-        check_encodes(tokenizer)
-        return tokenizer
-    except BaseException as error:  # the library raises bare exceptions, and its panics are no exceptions
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
-
-
-def check_encodes(tokenizer: Tokenizer) -> None:
-    """Check that a tokenizer can encode any text.
-
-    Raises:
-        Exception: from the library, or a ValueError; an unknown word or special token cannot be encoded.
-    """
-    if tokenizer.post_processor is not None:
-        _check_templates(json.loads(tokenizer.post_processor.__getstate__()))
-    tokenizer.encode(RARE)
-
-
-def _check_templates(processor: dict[str, Any]) -> None:
-    """Check that the special tokens of a ``post_processor`` exist, as the library would panic later."""
-    for inner in processor.get("processors", ()):
-        _check_templates(inner)
-    pieces = [piece for name in ("single", "pair") for piece in processor.get(name, ())]
-    used = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
-    if unknown := used - set(processor.get("special_tokens", ())):
-        raise ValueError(f"special token {min(unknown)!r} of its template is not among its special_tokens")
 
 
 def join_rows(rows: Sequence[Sequence[int]]) -> Tokens:

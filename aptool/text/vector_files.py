@@ -9,14 +9,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from aptool.errors import InputError
-from aptool.formats import storage
+from aptool.formats.inputs import Unpacked, open_unpacked, readable
 from aptool.formats.location import PathOrUrl
-from aptool.formats.unpacking import GZIP, Unpacked
 
 logger = logging.getLogger(__name__)
 
@@ -65,46 +64,18 @@ class VectorFile:
 @contextmanager
 def open_vectors(path: PathOrUrl) -> Iterator[VectorFile]:
     """Open a file or URL of word vectors; its rows are checked as they are read."""
-    try:
-        with storage.open_binary(path) as opened:
-            start = opened.read(2)
-            file: Stream = _Rejoined(start, opened)
-            if start == GZIP:
-                file = Unpacked(path, file)
-            yield _recognise(path, file, " (gz)" if start == GZIP else "")
-    except OSError as error:
-        raise storage.unreadable(path, error) from error
+    with readable(path), open_unpacked(path) as file:
+        yield _detect_format(path, file, " (gz)" if isinstance(file, Unpacked) else "")
 
 
-class Stream(Protocol):
-    """A readable stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most ``size`` bytes; empty at the end."""
-
-
-class _Rejoined:
-    """A file with its first bytes put back, for files that cannot seek, such as some URLs."""
-
-    def __init__(self, start: bytes, file: Stream) -> None:
-        self._start = start
-        self._file = file
-
-    def read(self, size: int, /) -> bytes:
-        if not self._start:
-            return self._file.read(size)
-        part, self._start = self._start[:size], self._start[size:]
-        return part
-
-
-def _recognise(path: PathOrUrl, file: Stream, packing: str) -> VectorFile:
+def _detect_format(path: PathOrUrl, file: IO[bytes], packing: str) -> VectorFile:
     head = _read_block(file).removeprefix(_BOM)
     if not head.strip():
         raise InputError(path, problem="an empty file", expected="word vectors")
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(path, problem=name, expected="word2vec, GloVe or fastText vectors")
-    first, _, rest = head.partition(b"\n")
+    first, _, remaining = head.partition(b"\n")
     header = _HEADER.fullmatch(first)
     if header is None:
         dim = _width_of(path, first)
@@ -113,20 +84,20 @@ def _recognise(path: PathOrUrl, file: Stream, packing: str) -> VectorFile:
     count, dim = int(header[1]), int(header[2])
     if not 1 <= dim <= WIDEST:
         expected = f"a count and a width of 1 to {WIDEST}"
-        raise InputError(path, place="line 1", value=_shown(first), expected=expected)
-    if rest and not _looks_like_text(rest, dim):
+        raise InputError(path, position="line 1", value=_shown(first), expected=expected)
+    if remaining and not _looks_like_text(remaining, dim):
         if first.endswith(b"\r"):
             problem, expected = "a carriage return", "binary vectors without converted line ends"
-            raise InputError(path, place="line 1", problem=problem, expected=expected)
-        records = _binary_rows(path, rest, file, dim, count)
+            raise InputError(path, position="line 1", problem=problem, expected=expected)
+        records = _binary_rows(path, remaining, file, dim, count)
         return VectorFile(f"word2vec binary{packing}", dim, records, _binary_parser(path))
-    lines = _text_rows(path, rest, file, dim, 2, count)
+    lines = _text_rows(path, remaining, file, dim, 2, count)
     return VectorFile(f"word2vec text{packing}", dim, lines, _text_parser(path, dim))
 
 
-def _looks_like_text(rest: bytes, dim: int) -> bool:
+def _looks_like_text(rows: bytes, dim: int) -> bool:
     """Whether the first row after a header is text: at least half of its last fields are numbers."""
-    fields = rest.partition(b"\n")[0].split()[-dim:]
+    fields = rows.partition(b"\n")[0].split()[-dim:]
     return 2 * sum(map(_is_number, fields)) >= len(fields) > 0
 
 
@@ -140,40 +111,40 @@ def _width_of(path: PathOrUrl, line: bytes) -> int:
         numbers -= 1  # the word itself is a number
     if not 1 <= numbers <= WIDEST:
         expected = "a word and its numbers, or a header with the count and width of the vectors"
-        raise InputError(path, place="line 1", value=_shown(line), expected=expected)
+        raise InputError(path, position="line 1", value=_shown(line), expected=expected)
     return numbers
 
 
-def _binary_rows(path: PathOrUrl, start: bytes, file: Stream, dim: int, count: int) -> Iterator[Row]:
+def _binary_rows(path: PathOrUrl, start: bytes, file: IO[bytes], dim: int, count: int) -> Iterator[Row]:
     """Read records of a word, a space and ``dim`` little-endian float32, with or without a final newline."""
     width = 4 * dim
-    data, position, at_end = start, 0, False
+    data, offset, at_end = start, 0, False
     for number in range(1, count + 1):
         while True:
-            space = data.find(b" ", position)
+            space = data.find(b" ", offset)
             if (space >= 0 and len(data) >= space + 1 + width) or at_end:
                 break
-            if space < 0 and len(data) - position > LONGEST_WORD:
+            if space < 0 and len(data) - offset > LONGEST_WORD:
                 break
             more = _read_block(file)
             at_end = not more
-            data, position = data[position:] + more, 0
+            data, offset = data[offset:] + more, 0
         if at_end and (space < 0 or len(data) < space + 1 + width):
-            place = f"record {number:,} of {count:,}"
+            position = f"record {number:,} of {count:,}"
             expected = f"a word, a space and {width:,} bytes"
-            raise InputError(path, place=place, problem="the file ends here", expected=expected)
-        word = data[position:space].lstrip(b"\n") if space >= 0 else b"\0"
+            raise InputError(path, position=position, problem="the file ends here", expected=expected)
+        word = data[offset:space].lstrip(b"\n") if space >= 0 else b"\0"
         if len(word) > LONGEST_WORD or b"\0" in word:
-            place = f"record {number:,} of {count:,}"
+            position = f"record {number:,} of {count:,}"
             expected = f"a word and {dim} numbers in each record, as the header says"
-            raise InputError(path, place=place, value=_shown(data[position:]), expected=expected)
-        position = space + 1 + width
-        yield Row(number, word, data[space + 1 : position])
-    left = data[position:] or _read_block(file)
-    if left.strip(b"\n") or _read_block(file):
-        place = f"after record {count:,}"
+            raise InputError(path, position=position, value=_shown(data[offset:]), expected=expected)
+        offset = space + 1 + width
+        yield Row(number, word, data[space + 1 : offset])
+    remainder = data[offset:] or _read_block(file)
+    if remainder.strip(b"\n") or _read_block(file):
+        position = f"after record {count:,}"
         expected = f"the end of the file, as its header announces {count:,} words of width {dim}"
-        raise InputError(path, place=place, value=_shown(left), expected=expected)
+        raise InputError(path, position=position, value=_shown(remainder), expected=expected)
 
 
 def _binary_parser(path: PathOrUrl) -> Callable[[Row], np.ndarray]:
@@ -189,7 +160,7 @@ def _binary_parser(path: PathOrUrl) -> Callable[[Row], np.ndarray]:
 def _text_rows(
     path: PathOrUrl,
     start: bytes,
-    file: Stream,
+    file: IO[bytes],
     dim: int,
     first: int,
     count: int | None,
@@ -210,12 +181,14 @@ def _text_rows(
             if extra < 1 or any(map(_is_number, inner)):
                 numbers = sum(map(_is_number, fields[1:]))
                 problem = f"{numbers} numbers after {_shown(fields[0])!r}"
-                raise InputError(path, place=f"line {number:,}", problem=problem, expected=f"{dim} numbers")
+                raise InputError(
+                    path, position=f"line {number:,}", problem=problem, expected=f"{dim} numbers"
+                )
             word, values = b" ".join(fields[:-dim]), b" ".join(fields[-dim:])
         yield Row(number, word, values)
     if count is not None and rows < count:
         expected = f"{count:,} rows, as the header announces"
-        raise InputError(path, place="end", problem=f"{rows:,} rows", expected=expected)
+        raise InputError(path, position="end", problem=f"{rows:,} rows", expected=expected)
     if count is not None and rows > count:
         logger.info(f"{path}: the header announces {count:,} rows, the file has {rows:,}")
 
@@ -223,42 +196,44 @@ def _text_rows(
 def _text_parser(path: PathOrUrl, dim: int) -> Callable[[Row], np.ndarray]:
     def parse(row: Row) -> np.ndarray:
         fields = row.values.split()
-        place = f"line {row.number:,}"
+        position = f"line {row.number:,}"
         if len(fields) != dim:
-            raise InputError(path, place=place, problem=f"{len(fields)} numbers", expected=f"{dim} numbers")
+            raise InputError(
+                path, position=position, problem=f"{len(fields)} numbers", expected=f"{dim} numbers"
+            )
         try:
             if b"_" in row.values:  # only Python allows such groups of digits
                 raise ValueError(row.values)
             wide = np.array(list(map(float, fields)))
         except ValueError:
             bad = next(field for field in fields if not _is_number(field))
-            raise InputError(path, place=place, value=_shown(bad), expected="a number") from None
+            raise InputError(path, position=position, value=_shown(bad), expected="a number") from None
         with np.errstate(over="ignore"):
             values = wide.astype(np.float32)
         if not np.isfinite(values).all():
-            raise _not_finite(path, place, row.word)
+            raise _not_finite(path, position, row.word)
         return values
 
     return parse
 
 
-def _lines(path: PathOrUrl, start: bytes, file: Stream, first: int) -> Iterator[bytes]:
+def _lines(path: PathOrUrl, start: bytes, file: IO[bytes], first: int) -> Iterator[bytes]:
     """Split blocks into lines without their newline."""
-    number, block, rest = first, start, b""
+    number, block, unfinished = first, start, b""
     while block:
-        *lines, rest = (rest + block).split(b"\n")
+        *lines, unfinished = (unfinished + block).split(b"\n")
         yield from lines
         number += len(lines)
-        if len(rest) > LONGEST_LINE:
+        if len(unfinished) > LONGEST_LINE:
             expected = f"a line of at most {LONGEST_LINE >> 20} MiB"
-            raise InputError(path, place=f"line {number:,}", value=_shown(rest), expected=expected)
+            raise InputError(path, position=f"line {number:,}", value=_shown(unfinished), expected=expected)
         block = _read_block(file)
-    if rest.strip():
+    if unfinished.strip():
         logger.info(f"{path}: no newline at the end; the last row may be truncated")
-        yield rest
+        yield unfinished
 
 
-def _read_block(file: Stream) -> bytes:
+def _read_block(file: IO[bytes]) -> bytes:
     """Read about ``BLOCK`` bytes, fewer only at the end: some streams return less at a time."""
     parts: list[bytes] = []
     missing = BLOCK
@@ -276,9 +251,9 @@ def _is_number(field: bytes) -> bool:
     return b"_" not in field
 
 
-def _not_finite(path: PathOrUrl, place: str, word: bytes) -> InputError:
+def _not_finite(path: PathOrUrl, position: str, word: bytes) -> InputError:
     expected = f"finite numbers for the word {_shown(word)}"
-    return InputError(path, place=place, problem="NaN, or a number beyond float32", expected=expected)
+    return InputError(path, position=position, problem="NaN, or a number beyond float32", expected=expected)
 
 
 def _shown(data: bytes) -> str:

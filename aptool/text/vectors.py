@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from aptool.errors import InputError, first_line
-from aptool.formats.atomic import atomic_file
-from aptool.formats.location import PathOrUrl
-from aptool.formats.urls import is_remote
+from aptool.formats.atomic import output_file
+from aptool.formats.location import PathOrUrl, is_remote
+from aptool.formats.outputs import Kind
 from aptool.text.tokenizer import require
+from aptool.text.tokenizer_file import read_tokenizer
 from aptool.text.vector_files import VectorFile, open_vectors
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _WORD_STARTS = "▁Ġ"  # tokenizers mark the first token of a word by these prefixes
+_TOKENIZERS = ("tokenizer.json", "0_StaticEmbedding/tokenizer.json")  # in folders of model2vec
 _FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
 
 
@@ -87,8 +89,8 @@ def read_vectors(source: PathOrUrl, words: Iterable[str] | None = None) -> WordV
         words: the requested words; None: all.
 
     Returns:
-        The requested words that have a vector, as given and in the order given; all words in the order of
-        the file.
+        The requested words that have a vector, in the order and spelling of ``words``; all words in the
+        order of the file.
 
     Raises:
         AptoolError: ``source`` is a static model and the ``model2vec`` package is not installed.
@@ -105,7 +107,7 @@ def read_vectors(source: PathOrUrl, words: Iterable[str] | None = None) -> WordV
 
 
 def _all_rows(path: PathOrUrl, file: VectorFile) -> WordVectors:
-    matrix = _GrowingMatrix(file.dim)
+    rows = bytearray()  # grows, as a header may announce more rows than the file has
     words: dict[str, None] = {}
     skipped: Counter[str] = Counter()
     for row in file.rows:
@@ -116,9 +118,9 @@ def _all_rows(path: PathOrUrl, file: VectorFile) -> WordVectors:
             skipped["that repeat a word"] += 1
         else:
             words[word] = None
-            matrix.append(file.parse(row))
+            rows += file.parse(row).tobytes()
     _log_skipped(path, skipped)
-    return WordVectors(list(words), matrix.rows(), str(path))
+    return WordVectors(list(words), _matrix(rows, file.dim), str(path))
 
 
 def _requested_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> WordVectors:
@@ -127,7 +129,7 @@ def _requested_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> 
     # Per word: the rank of the best spelling so far, and the row of its vector.
     best = np.full(len(requested), len(SPELLINGS), dtype=np.int64)
     row_of = np.zeros(len(requested), dtype=np.int64)
-    matrix = _GrowingMatrix(file.dim)
+    rows = bytearray()
     seen: set[bytes] = set()
     skipped: Counter[str] = Counter()
     for row in file.rows:
@@ -145,15 +147,16 @@ def _requested_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> 
         seen.add(row.word)
         better = [(word, rank) for word, rank in users if rank < best[word]]
         if better:
-            index = matrix.append(file.parse(row))
             for word, rank in better:
-                best[word], row_of[word] = rank, index
+                best[word], row_of[word] = rank, len(rows) // (4 * file.dim)
+            rows += file.parse(row).tobytes()
     _log_skipped(path, skipped)
-    rows = np.flatnonzero(best < len(SPELLINGS))
+    with_vector = np.flatnonzero(best < len(SPELLINGS))
     for rank, (name, _) in enumerate(SPELLINGS[1:], start=1):
         if hits := int((best == rank).sum()):
             logger.info(f"{path}: found {name}: {hits:,}")
-    return WordVectors([requested[index] for index in rows], matrix.rows()[row_of[rows]], str(path))
+    matrix = _matrix(rows, file.dim)[row_of[with_vector]]
+    return WordVectors([requested[index] for index in with_vector], matrix, str(path))
 
 
 def _spellings(words: list[str]) -> dict[bytes, list[tuple[int, int]]]:
@@ -167,26 +170,9 @@ def _spellings(words: list[str]) -> dict[bytes, list[tuple[int, int]]]:
     return spellings
 
 
-class _GrowingMatrix:
-    """A matrix that grows row by row, as a header may announce more rows than the file has."""
-
-    def __init__(self, dim: int) -> None:
-        self._rows = np.empty((0, dim), dtype=np.float32)
-        self._count = 0
-
-    def append(self, row: np.ndarray) -> int:
-        """Append a row and return its index."""
-        if self._count == len(self._rows):
-            larger = np.empty((max(1024, 2 * self._count), self._rows.shape[1]), dtype=np.float32)
-            larger[: self._count] = self._rows
-            self._rows = larger
-        self._rows[self._count] = row
-        self._count += 1
-        return self._count - 1
-
-    def rows(self) -> np.ndarray:
-        """(rows, d) float32."""
-        return self._rows[: self._count]
+def _matrix(rows: bytearray, dim: int) -> np.ndarray:
+    """(rows, dim) float32, from the bytes of its rows."""
+    return np.frombuffer(rows, dtype=np.float32).reshape(-1, dim)
 
 
 def _decoded(word: bytes) -> str | None:
@@ -222,6 +208,10 @@ def _read_static_model(source: PathOrUrl, words: Iterable[str] | None) -> WordVe
     """
     library = require("model2vec", purpose=f"{source}: a static model", extra="distill")
     try:
+        for name in _TOKENIZERS:
+            tokenizer_path = Path(str(source), name)
+            if tokenizer_path.is_file():
+                read_tokenizer(tokenizer_path)
         model = library.StaticModel.from_pretrained(source, force_download=False)
         model.embedding = np.asarray(model.embedding, dtype=np.float32)  # means of float16 would be rounded
         requested = _whole_words(model) if words is None else [word for word in dict.fromkeys(words) if word]
@@ -230,6 +220,8 @@ def _read_static_model(source: PathOrUrl, words: Iterable[str] | None) -> WordVe
         matrix = np.zeros((0, model.dim), dtype=np.float32)
         if encodable:
             matrix = model.encode(encodable, normalize=False, max_length=None, use_multiprocessing=False)
+    except InputError:
+        raise
     except Exception as error:  # a network, a hub and several file formats raise exceptions of their own
         expected = "a static model: its folder, or its name on the Hugging Face hub"
         raise InputError(source, problem=first_line(error), expected=expected) from error
@@ -237,10 +229,10 @@ def _read_static_model(source: PathOrUrl, words: Iterable[str] | None) -> WordVe
     if len(not_finite):
         word = encodable[int(not_finite[0])]
         raise InputError(source, column=word, problem="NaN or infinity", expected="finite numbers")
-    whole = int((lengths == 1).sum())
+    single = int((lengths == 1).sum())
     logger.info(
         f"{source}: static model, dimension {matrix.shape[1]}, {len(encodable):,} words found, "
-        f"{whole:,} as one token and {len(encodable) - whole:,} as the mean of their subwords"
+        f"{single:,} as one token and {len(encodable) - single:,} as the mean of their subwords"
     )
     return WordVectors(encodable, matrix.astype(np.float32, copy=False), str(source))
 
@@ -274,7 +266,7 @@ def write_vectors(path: PathOrUrl, vectors: WordVectors, *, binary: bool = True)
             raise InputError(path, column="word", value=word, expected="each word once")
         if not np.isfinite(row).all():
             raise InputError(path, column="word", value=word, expected="finite numbers for every word")
-    with atomic_file(path) as temporary, temporary.open("wb") as file:
+    with output_file(path, Kind.VECTORS) as temporary, temporary.open("wb") as file:
         file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
         for word, row in zip(vectors.words, matrix, strict=True):
             file.write(word.encode() + b" ")
@@ -282,7 +274,7 @@ def write_vectors(path: PathOrUrl, vectors: WordVectors, *, binary: bool = True)
 
 
 def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> VectorCoverage:
-    """Count the words of a text, given as the counts of its words, that have a vector."""
+    """Count the words with a vector; ``counts`` has the occurrences of each word of a text."""
     words = set(vectors.words)
     unknown = [count for word, count in counts.items() if word not in words]
     return VectorCoverage(len(counts), sum(counts.values()), len(unknown), sum(unknown))

@@ -1,8 +1,8 @@
-"""The training checkpoint: one file, replaced atomically after each state, deleted when the model is saved.
+"""The training checkpoint: one file, replaced atomically, deleted when the model is saved.
 
-``MODEL.training/state.safetensors`` holds the weights, the best weights, the optimizers' state and the
-generators' states as tensors, and the history as JSON in its header. One rename replaces all of it. The
-header's key is a hash of everything that decides the result: training resumes only with an equal key.
+``MODEL.training/state.safetensors`` has the weights, the best weights, and the states of optimizers and
+random generators as tensors, and the history as JSON in its header. The key in the header is a hash of
+everything that decides the result: training resumes only with an equal key.
 """
 
 import contextlib
@@ -21,10 +21,9 @@ from aptool.documents import read_json
 from aptool.errors import InputError, one_line
 from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.inputs import stat
+from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.formats.object_folder import local_copy
-from aptool.formats.storage import stat
-from aptool.formats.urls import is_remote
 from aptool.models.build import encoder_type
 from aptool.models.model import CONFIG, model_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
@@ -42,7 +41,7 @@ LEARNED_VECTORS = re.compile(
 def training_key(
     collection: CollectionFiles, recipe: Recipe, seed: int, splits: tuple[str, str], device: str
 ) -> str:
-    """Hash everything that decides the result, except the number of threads and processes."""
+    """Hash all inputs that decide the result, except the number of threads and processes."""
     inputs = {
         "aptool": __version__,
         "torch": version("torch"),
@@ -57,7 +56,7 @@ def training_key(
 
 
 def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
-    """Return the identity of the files that a recipe names: vectors, start model, teacher, collections."""
+    """Identify the files that a recipe names: vectors, start model, teacher and further collections."""
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
         "start": model_fingerprint(recipe.start.model) if recipe.start.model else None,
@@ -72,7 +71,7 @@ def training_folder(output: PathOrUrl) -> Location:
 
 
 def save_state(folder: Location, key: str, state: TrainingState) -> None:
-    """Replace the checkpoint, durably."""
+    """Replace the checkpoint atomically."""
     tensors = {f"weights/{name}": weight for name, weight in state.weights.items()}
     # The weights of the best epoch are stored once.
     if any(not torch.equal(state.weights[name], weight) for name, weight in state.best_weights.items()):
@@ -94,13 +93,13 @@ def save_state(folder: Location, key: str, state: TrainingState) -> None:
 
 
 def load_state(folder: Location, key: str) -> TrainingState | None:
-    """Read the checkpoint in a folder; None if it does not exist or has another key."""
+    """Read the checkpoint in a folder; return None if it does not exist or has another key."""
     path = folder / STATE
     if not path.is_file():
         return None
     try:
-        with local_copy(path) as here:
-            tensors, metadata = read_tensors(here, checked=True)
+        with local_copy(path) as file:
+            tensors, metadata = read_tensors(file, checked=True)
         if metadata["key"] != key:
             return None
         history, best_epoch = json.loads(metadata["history"]), int(metadata["best_epoch"])
@@ -123,7 +122,7 @@ def clean_up(output: PathOrUrl) -> None:
 
 
 def remove_state(output: PathOrUrl) -> None:
-    """Remove the checkpoint of a training; other files in its folder stay."""
+    """Remove the checkpoint, and its folder if it has no other files."""
     folder = training_folder(output)
     clean_up(output)
     (folder / STATE).unlink(missing_ok=True)
@@ -133,7 +132,7 @@ def remove_state(output: PathOrUrl) -> None:
 
 
 def trained_key(output: PathOrUrl) -> str | None:
-    """Return the key of the model in a folder; None without a model or key."""
+    """Return the training key of the model in a folder, or None."""
     try:
         return str(read_json(location(output) / CONFIG)["training"]["key"])
     except (InputError, KeyError, TypeError):
@@ -141,12 +140,12 @@ def trained_key(output: PathOrUrl) -> str | None:
 
 
 def _flatten(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Return an optimizer's state as JSON; its tensors move to ``tensors``, and their names replace them."""
+    """Convert a state to JSON; each tensor moves to ``tensors``, and its name replaces it."""
     if isinstance(value, Tensor):
         tensors[name] = value
         return {"tensor": name}
     if isinstance(value, dict):
-        # A list of pairs: the keys of an optimizer's state are numbers, JSON's are strings.
+        # A list of pairs, as the keys of an optimizer's state are numbers, and those of JSON are strings.
         return {"dict": [[key, _flatten(item, f"{name}/{key}", tensors)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
         return {"list": [_flatten(item, f"{name}/{i}", tensors) for i, item in enumerate(value)]}
@@ -169,7 +168,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def source_identity(source: str) -> list[Any] | None:
-    """Return names, sizes and versions of the files of initial weights; None without files."""
+    """Return names, sizes and versions of the files of initial weights, or None."""
     if is_remote(source) and not source.startswith("hf:"):
         status = stat(source)
         return [[source, status.size, status.version]]

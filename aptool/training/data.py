@@ -1,7 +1,7 @@
-"""Training data: the questions of a split, their pools, their positive answers, and a teacher's scores.
+"""Training data: the questions of a split, their pools, their positive answers, and the scores of a teacher.
 
-Answers are identified by their text: two ids with the same text are one answer. So the text of a positive
-answer is never sampled as a negative under another id.
+Answers are identified by their text, not by their id. So the text of a positive answer is never sampled as a
+negative under another id.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from aptool.text.tokenizer import TextTokenizer, Tokens
 
 @dataclass(frozen=True)
 class IndexLists:
-    """Concatenated lists of indices: the i-th is ``values[offsets[i] : offsets[i + 1]]``, ascending."""
+    """Concatenated lists of indices: list i is ``values[offsets[i] : offsets[i + 1]]``, ascending."""
 
     values: np.ndarray  # (total,) int64
     offsets: np.ndarray  # (n + 1,) int64
 
     @classmethod
     def of(cls, owner: np.ndarray, values: np.ndarray, lists: int) -> "IndexLists":
-        """Put ``values[i]`` into list ``owner[i]``, without duplicates."""
+        """Add ``values[i]`` to list ``owner[i]``, without duplicates."""
         span = int(values.max(initial=0)) + 1
         keys = np.sort(owner.astype(np.int64) * span + values)
         keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])[: len(keys)]]
@@ -35,7 +35,7 @@ class IndexLists:
         return np.diff(self.offsets)
 
     def contain(self, lists: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """(n, k) bool: whether each of (n,) lists contains each of (k,) values."""
+        """(n, k) bool: whether list i of (n,) contains value j of (k,)."""
         distinct, column = np.unique(values, return_inverse=True)
         lengths = self.lengths[lists]
         owner = np.repeat(np.arange(len(lists)), lengths)
@@ -54,16 +54,16 @@ class TrainingTexts:
 
     questions: list[str]  # one per pool
     answers: list[str]  # distinct
-    positives: IndexLists  # the relevant answers in each question's pool
-    pools: IndexLists  # all answers in each question's pool
+    positives: IndexLists  # the relevant answers in the pool of each question
+    pools: IndexLists  # all answers in the pool of each question
 
     def all(self) -> list[str]:
-        """Questions and distinct answers, from which a vocabulary is learned."""
+        """Return the texts from which a vocabulary is learned: questions and distinct answers."""
         return self.questions + self.answers
 
 
 class Teacher(NamedTuple):
-    """A teacher's scores of the pairs of the training pools."""
+    """The scores of a teacher for the pairs of the training pools."""
 
     keys: np.ndarray  # (pairs,) int64, ascending: question · ``answers`` + answer
     scores: np.ndarray  # (pairs,) float32
@@ -71,7 +71,7 @@ class Teacher(NamedTuple):
     options: TeacherOptions
 
     def of(self, questions: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(n, k) float32 scores of (n, k) answers to (n,) questions; NaN outside a question's pool."""
+        """(n, k) float32: scores of (n, k) answers to (n,) questions; NaN outside the pool of a question."""
         keys = questions[:, None] * self.answers + answers
         index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return np.where(self.keys[index] == keys, self.scores[index], np.float32(np.nan))
@@ -83,8 +83,8 @@ class TrainingSet:
 
     questions: Tokens  # one per pool
     answers: Tokens  # distinct
-    positives: IndexLists  # the relevant answers in each question's pool
-    pool_negatives: IndexLists  # the other answers in each question's pool
+    positives: IndexLists  # the relevant answers in the pool of each question
+    pool_negatives: IndexLists  # the non-relevant answers in the pool of each question
     teacher: Teacher | None = None
 
     @property
@@ -97,7 +97,7 @@ class TrainingSet:
 def tokenize(
     texts: TrainingTexts, tokenizer: TextTokenizer, options: TextOptions, teacher: Teacher | None = None
 ) -> TrainingSet:
-    """Encode the texts, truncated at the recipe's limits."""
+    """Convert a split to token ids, truncated at the limits of the recipe."""
     return TrainingSet(
         questions=tokenizer.encode(texts.questions, options.max_question_tokens, "question"),
         answers=tokenizer.encode(texts.answers, options.max_answer_tokens),
@@ -113,5 +113,5 @@ def _without(lists: IndexLists, excluded: IndexLists, values: int) -> IndexLists
     def keys(members: IndexLists) -> np.ndarray:
         return np.repeat(np.arange(len(members.lengths)), members.lengths) * values + members.values
 
-    kept = np.setdiff1d(keys(lists), keys(excluded), assume_unique=True)
-    return IndexLists.of(kept // values, kept % values, len(lists.lengths))
+    remaining = np.setdiff1d(keys(lists), keys(excluded), assume_unique=True)
+    return IndexLists.of(remaining // values, remaining % values, len(lists.lengths))

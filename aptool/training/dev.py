@@ -1,4 +1,4 @@
-"""The dev split: read once, scored and evaluated after each epoch."""
+"""The dev split, which is scored and evaluated after each epoch."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -68,7 +68,7 @@ class DevSet:
     def measures(
         self, ranker: Ranker, dev_measure: str, group: ProcessGroup = SINGLE_PROCESS
     ) -> dict[str, float]:
-        """Return the default measures and ``dev_measure`` of a ranker.
+        """Evaluate a ranker by the default measures and ``dev_measure``.
 
         Each process scores its shard of the questions; process 0 evaluates all scores.
         """
@@ -95,7 +95,7 @@ class DevSet:
 def _score_shard(
     scorer: Scorer, row_group: _RowGroup, group: ProcessGroup, scored: Callable[[int], None]
 ) -> np.ndarray:
-    """(pairs,) scores of a row group, zero except for this process's questions."""
+    """(pairs,) scores of a row group; zero for the questions of other processes."""
     scores = np.zeros(len(row_group.pair_question), dtype=np.float32)
     questions = group.shard(len(row_group.questions))
     pairs = _shard(row_group, group)
@@ -110,7 +110,7 @@ def _score_shard(
 
 
 def _shard(row_group: _RowGroup, group: ProcessGroup) -> np.ndarray:
-    """(pairs,) bool: the pairs of this process's questions."""
+    """(pairs,) bool: whether a pair is in the shard of this process."""
     shard = group.shard(len(row_group.questions))
     pairs: np.ndarray = (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
     return pairs

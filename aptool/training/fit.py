@@ -1,7 +1,9 @@
-"""Training of a model folder from a collection and a recipe; an interrupted training resumes."""
+"""Training of a model folder, with one seed or several; an interrupted training resumes."""
 
 import contextlib
+import json
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
@@ -12,14 +14,17 @@ import torch
 from aptool.config import CHECKPOINT_MINUTES, Recipe, TeacherOptions
 from aptool.documents import parse_json, read_json
 from aptool.errors import AptoolError, InputError, UsageError
+from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.names import measure_names
-from aptool.formats.atomic import check_apart
+from aptool.evaluation.significance import Spread, mean_and_sd
+from aptool.formats.atomic import check_apart, output_file
 from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.location import Location, PathOrUrl, location, store_of
+from aptool.formats.outputs import Kind, adopt
 from aptool.models.build import build_ranker, check_recipe
 from aptool.models.device import check_training_precision, pick_device, to_device
-from aptool.models.initialization import Corpus
+from aptool.models.initialization import TrainingTexts
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
 from aptool.models.start import check_start, initial_system
@@ -45,9 +50,11 @@ from aptool.training.texts import all_texts, read_mixture, read_teacher, sources
 
 logger = logging.getLogger(__name__)
 
-# Largest difference between the dev measures of restored weights and the recorded ones. Another machine may
-# swap candidates with almost equal scores.
+# Tolerance between the dev measures of restored weights and the recorded ones: another machine may swap
+# candidates with almost equal scores.
 RESTORED_TOLERANCE = 2e-3
+
+SUMMARY = "seeds.json"
 
 
 class Fit(NamedTuple):
@@ -68,6 +75,14 @@ class Fit(NamedTuple):
         )
 
 
+class Seeds(NamedTuple):
+    """The results of all seeds."""
+
+    fits: dict[int, Fit]  # by seed
+    measures: dict[str, Spread]  # mean and standard deviation of the best epochs' dev measures
+    best: int  # the seed with the best dev measure, the first in case of a tie
+
+
 def fit(
     collection: CollectionFiles,
     recipe: Recipe,
@@ -85,11 +100,11 @@ def fit(
 ) -> Fit:
     """Train a system on a collection and write its model folder.
 
-    The last state is stored in ``OUTPUT.training`` until the model is saved. Called again with the same
-    arguments, training resumes from that state; if the model is complete, nothing is trained.
+    The checkpoint is in ``OUTPUT.training`` until the model is saved. Called again with the same arguments,
+    training resumes from the checkpoint; if the model is complete, nothing is trained.
 
     Args:
-        collection: with the two splits.
+        collection: the collection with both splits.
         recipe: the system and the training procedure.
         output: the model folder.
         seed: random seed of initialization, shuffling, sampling and dropout.
@@ -99,10 +114,10 @@ def fit(
         device: ``auto`` is a GPU if there is one.
         checkpoint_minutes: time between checkpoints within an epoch; 0 saves only after each epoch.
         group: the processes that train together; each calls this with the same arguments, process 0 writes.
-        check_claim: raises if the caller no longer holds the claim of the output; called before writing. None
+        check_claim: called before writing; raises if the caller no longer holds the claim of the output. None
             claims the output here.
-        after_checkpoint: called in process 0 after each checkpoint except the last epoch's; an
-            ``AptoolError`` that it raises ends the training in all processes.
+        after_checkpoint: called in process 0 after each checkpoint except that of the last epoch. If it
+            raises an ``AptoolError``, training ends in all processes.
     """
     with group.together():
         device = pick_device(str(device))
@@ -112,7 +127,13 @@ def fit(
         if check_claim is None:
             check_claim = claims.enter_context(claimed_folder(folder, output)).check
         with group.together():
-            finished = _prepare_output(output, key) if group.rank == 0 else None
+            finished = already_trained(output, key) if group.rank == 0 else None
+            if group.rank == 0 and finished is None:
+                if has_model(output):
+                    logger.info(
+                        f"{output}: replacing its model, of another recipe, seed, collection or version"
+                    )
+                clean_up(output)
         finished = group.broadcast(finished)
         if finished is not None:
             return finished
@@ -122,10 +143,10 @@ def fit(
             teacher = read_teacher(collection, recipe, train_split)
         torch.manual_seed(seed)
         cache = vectors_cache if vectors_cache is not None else folder / VECTORS
-        corpus = Corpus(texts.all(), partial(all_texts, collection, recipe), seed, cache)
+        initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection, recipe), seed, cache)
         with group.first_process_first(), get_progress().task("loading model"):
             # The other processes read the vectors that the first process learned.
-            initial = initial_system(recipe, corpus)
+            initial = initial_system(recipe, initial_texts)
         tokenizer, recipe = initial.tokenizer, initial.recipe
         with get_progress().task("tokenizing"):
             examples = tokenize(texts, tokenizer, recipe.text, teacher)
@@ -202,7 +223,7 @@ def check_training(
     """Raise, before any work, if training cannot start.
 
     Returns:
-        The recipe with its dev measure by its common name, and the training's key.
+        The recipe with the common name of its dev measure, and the key of the training.
     """
     check_recipe(recipe)
     check_training_precision(
@@ -213,45 +234,34 @@ def check_training(
     check_start(recipe)
     if recipe.start.model:
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
-    recipe = _with_measure(recipe)
-    if not recipe.teacher.run:
-        _check_no_teacher(recipe)
+    names = measure_names([recipe.training.dev_measure])
+    if len(names) > 1:
+        measures = ", ".join(names[:3])
+        problem = f"training.dev_measure {recipe.training.dev_measure!r}"
+        raise UsageError(f"{problem}: expected one measure, not {measures}, …")
+    for option in fields(TeacherOptions):
+        value = getattr(recipe.teacher, option.name)
+        if not recipe.teacher.run and value != option.default:
+            expected = "a teacher: --teacher or teacher.run"
+            raise InputError(recipe.preset, position=f"teacher.{option.name}", value=value, expected=expected)
     check_model_folder(output)
     folder = training_folder(output)
     if folder.exists() and not folder.is_dir():
         expected = "a folder for the training checkpoint, or a new one"
         raise InputError(folder, problem="a file", expected=expected)
     if splits[1] not in collection.splits:
-        splits_here = ", ".join(collection.splits)
-        expected = f"one of {splits_here} (`aptool data folds` splits questions into train and dev)"
+        names_of_splits = ", ".join(collection.splits)
+        expected = f"one of {names_of_splits} (`aptool data folds` splits questions into train and dev)"
         raise InputError(collection.path, problem=f"split {splits[1]!r}", expected=expected)
     collection.qrels(splits[1])
     for source in sources(collection, recipe):
         source.qrels(splits[0])
+    recipe = replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
     return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
 
 
-def _with_measure(recipe: Recipe) -> Recipe:
-    """Return the recipe with the common name of its dev measure."""
-    measure = recipe.training.dev_measure
-    names = measure_names([measure])
-    if len(names) > 1:
-        several = ", ".join(names[:3])
-        raise UsageError(f"training.dev_measure {measure!r}: expected one measure, not {several}, …")
-    return replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
-
-
-def _check_no_teacher(recipe: Recipe) -> None:
-    """Raise if options of a teacher are set."""
-    for option in fields(TeacherOptions):
-        value = getattr(recipe.teacher, option.name)
-        if value != option.default:
-            expected = "a teacher: --teacher or teacher.run"
-            raise InputError(recipe.preset, place=f"teacher.{option.name}", value=value, expected=expected)
-
-
 def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:
-    """Return the result of an earlier training with this key; None without a complete model."""
+    """Return the result of a completed training with this key, or None."""
     if trained_key(output) != key or not has_model(output):
         return None
     with opened_folder(output) as path:
@@ -271,16 +281,6 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
     )
 
 
-def _prepare_output(output: PathOrUrl, key: str) -> Fit | None:
-    """Return the result of an earlier training, or clean up for a new one."""
-    finished = already_trained(output, key)
-    if finished is None:
-        if has_model(output):
-            logger.info(f"{output}: replacing its model, of another recipe, seed, collection or version")
-        clean_up(output)
-    return finished
-
-
 def _restore(
     folder: Location,
     key: str,
@@ -289,7 +289,7 @@ def _restore(
     evaluate: Callable[[Ranker], dict[str, float]],
     group: ProcessGroup,
 ) -> TrainingState | None:
-    """Read the state to resume from; weights of a complete epoch are evaluated again."""
+    """Read the checkpoint, if any; the weights of a completed epoch are evaluated again."""
     with group.together():
         state = load_state(folder, key) if group.rank == 0 else None
     state = group.broadcast(state)
@@ -303,7 +303,14 @@ def _restore(
     epochs = recipe.training.epochs
     if state.within is None:
         ranker.load_state_dict(state.weights)
-        _verify_restored(evaluate(ranker.eval()), state, folder)
+        measures = evaluate(ranker.eval())
+        for name, value in state.history[-1]["dev"].items():
+            if not abs(measures[name] - value) <= RESTORED_TOLERANCE:
+                raise AptoolError(
+                    f"{folder}: the weights of epoch {len(state.history)} have dev {name} "
+                    f"{measures[name]:.4f}; expected {value:.4f} as recorded with them; remove the folder to "
+                    "train from the beginning"
+                )
         progress = f"after epoch {len(state.history)} of {epochs}"
     else:
         progress = f"in epoch {len(state.history) + 1} of {epochs}, after {state.within.pairs:,} pairs"
@@ -311,11 +318,52 @@ def _restore(
     return state
 
 
-def _verify_restored(measures: dict[str, float], state: TrainingState, folder: Location) -> None:
-    """Compare the dev measures of restored weights with the recorded ones."""
-    for name, value in state.history[-1]["dev"].items():
-        if not abs(measures[name] - value) <= RESTORED_TOLERANCE:
-            raise AptoolError(
-                f"{folder}: the weights of epoch {len(state.history)} have dev {name} {measures[name]:.4f}; "
-                f"expected {value:.4f} as recorded with them; remove the folder to train from the beginning"
-            )
+def fit_seeds(
+    fit_seed: Callable[[int, Location], Fit], recipe: Recipe, output: PathOrUrl, seeds: list[int]
+) -> Seeds:
+    """Train a model per seed into ``OUTPUT/seedN``, and write ``OUTPUT/seeds.json``.
+
+    Called again, it resumes: completed models are not trained again.
+    """
+    fits = {seed: fit_seed(seed, location(output) / f"seed{seed}") for seed in seeds}
+    summary = summarize(fits, recipe.training.dev_measure)
+    with output_file(location(output) / SUMMARY, Kind.SEEDS) as temporary:
+        temporary.write_text(json.dumps(to_dict(summary), indent=2) + "\n", encoding="utf-8")
+    return summary
+
+
+def adopt_models(output: PathOrUrl) -> None:
+    """Let training replace the model in a folder, and the models and the summary of several seeds."""
+    folder = location(output)
+    store, key = store_of(folder)
+    seeds = {name.partition("/")[0] for name in store.names(key) if re.match(r"seed\d+/", name)}
+    for model in (folder, *(folder / seed for seed in sorted(seeds))):
+        adopt(model, Kind.MODEL)
+    adopt(folder / SUMMARY, Kind.SEEDS)
+
+
+def check_seeds_folder(output: PathOrUrl) -> None:
+    """Raise if ``output`` is itself a model."""
+    if has_model(output):
+        expected = "another folder for the models of several seeds, or a new one"
+        raise InputError(output, problem="a model", expected=expected)
+
+
+def summarize(fits: dict[int, Fit], dev_measure: str) -> Seeds:
+    """Summarize the dev measures of all seeds, and pick the best seed."""
+    names = next(iter(fits.values())).dev
+    spreads = {name: mean_and_sd([fit.dev[name] for fit in fits.values()]) for name in names}
+    best = max(fits, key=lambda seed: MeasureValues.from_any_names(fits[seed].dev)[dev_measure])
+    return Seeds(fits, spreads, best)
+
+
+def to_dict(summary: Seeds) -> dict[str, Any]:
+    """Return the summary as JSON values."""
+    return {
+        "best_seed": summary.best,
+        "dev": {name: spread._asdict() for name, spread in summary.measures.items()},
+        "seeds": {
+            str(seed): {"best_epoch": fit.best_epoch, "epochs": len(fit.history), "dev": fit.dev}
+            for seed, fit in summary.fits.items()
+        },
+    }

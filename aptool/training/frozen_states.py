@@ -16,7 +16,7 @@ from aptool.text.tokenizer import Tokens
 
 logger = logging.getLogger(__name__)
 
-# States are kept if they take at most this share of the free memory.
+# Maximum share of the free memory for states.
 MEMORY_SHARE = 0.5
 TOKENS_PER_BLOCK = 1 << 16
 
@@ -24,9 +24,9 @@ Encode = Callable[[Ragged], Tensor]
 
 
 class StateMemory:
-    """States of texts by their token ids, for ``TransformerEncoder.memory``.
+    """A cache of states by token ids, for ``TransformerEncoder.state_cache``.
 
-    A text has the same states in every batch, to the bit, so the memory does not change results.
+    A text has the same states in every batch, to the bit, so the cache changes no result.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -34,26 +34,29 @@ class StateMemory:
         self._states: dict[bytes, Tensor] = {}  # (L, c) per text
 
     def __deepcopy__(self, memo: Any) -> None:
-        """Leave the memory out of copies: they may be on another device or in another precision."""
+        """Do not copy the cache: a copy may be on another device or in another precision."""
 
     def __call__(self, tokens: Ragged, encode: Encode) -> Tensor:
-        """(N, c) states of the tokens of texts, those that are not kept computed by ``encode``.
+        """Return the states of texts.
 
         Args:
-            tokens: ids, values (N,) int64.
-            encode: (N', c) states of the tokens of some texts.
+            tokens: token ids, values (N,) int64.
+            encode: computes the states (N', c) of texts that are not cached.
+
+        Returns:
+            (N, c) states.
         """
         states = [self._states.get(key) for key in _keys(tokens.values.cpu().numpy(), tokens.sizes)]
-        missing = [index for index, kept in enumerate(states) if kept is None]
+        missing = [index for index, cached in enumerate(states) if cached is None]
         if missing:
             texts = tokens.select(np.array(missing))
             computed = encode(texts).split(texts.sizes.tolist())
             for index, new in zip(missing, computed, strict=True):
                 states[index] = new
-        return torch.cat([kept for kept in states if kept is not None])
+        return torch.cat([state for state in states if state is not None])
 
     def add(self, texts: Tokens, encode: Encode) -> None:
-        """Compute and keep the states of texts, in blocks of texts of similar length."""
+        """Compute and cache the states of texts, in blocks of texts of similar length."""
         keys = np.array(_keys(texts.ids.astype(np.int64), texts.lengths), dtype=object)
         _, first = np.unique(keys, return_index=True)
         missing = np.array([row for row in first if keys[row] not in self._states], dtype=np.int64)
@@ -66,10 +69,10 @@ class StateMemory:
 
 @torch.no_grad()
 def keep_states(ranker: Ranker, texts: Sequence[Tokens]) -> None:
-    """Keep the states of texts if the ranker's network is frozen and they fit into memory.
+    """Cache the states of texts, if the network of the ranker is frozen and they fit into memory.
 
     Args:
-        ranker: on its device.
+        ranker: the ranker, on its device.
         texts: all texts of the training.
     """
     encoder = ranker.encoder
@@ -81,14 +84,14 @@ def keep_states(ranker: Ranker, texts: Sequence[Tokens]) -> None:
         logger.info(f"states of all texts take {size / 1e9:.1f} GB: they are computed in every epoch")
         return
     memory = StateMemory(device)
-    encoder.eval()  # without dropout, which a new network has until its mode is set
+    encoder.eval()  # disables dropout
     for tokens in texts:
         memory.add(tokens, encoder.all_states)
-    encoder.memory = memory
+    encoder.state_cache = memory
 
 
 def _keys(ids: np.ndarray, sizes: np.ndarray) -> list[bytes]:
-    """The token ids (N,) int64 of each text, as bytes."""
+    """Return the token ids of each text as bytes, from (N,) int64 ids."""
     data, ends = ids.tobytes(), (8 * np.cumsum(sizes)).tolist()
     return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 

@@ -3,8 +3,8 @@
 Each epoch samples negatives, mines the hardest ones, takes gradient steps on the loss, and is evaluated on
 the dev split. The result is the weights of the best epoch, or the average over the last epochs.
 
-All randomness of an epoch follows from the seed and the epoch's number, so resumed training ends in the same
-weights as uninterrupted training; within an epoch the generators' states are saved too. All processes of a
+The seed and the number of an epoch decide its random choices, so resumed training ends in the same weights as
+uninterrupted training; within an epoch, the states of random generators are saved too. All processes of a
 group draw the same samples, and each takes its shard of every minibatch.
 """
 
@@ -25,8 +25,7 @@ from aptool.models.device import memory_for, repeatable_sums
 from aptool.models.ranker import Ranker
 from aptool.progress import Update, get_progress
 from aptool.training.data import TrainingSet
-from aptool.training.losses import batch_losses
-from aptool.training.negatives import NegativeSampler, mine
+from aptool.training.losses import NegativeSampler, batch_losses, mine
 from aptool.training.optimization import (
     build_optimizers,
     clip_gradients,
@@ -57,7 +56,7 @@ UPDATES_PER_READ = 50
 
 @dataclass(frozen=True)
 class _Context:
-    """State that all epochs share."""
+    """Objects that all epochs share."""
 
     ranker: Ranker
     examples: TrainingSet
@@ -76,7 +75,7 @@ class _Context:
 
 
 class Trained(NamedTuple):
-    """The result of training; the ranker has the resulting weights."""
+    """The result of training; the weights are in the ranker."""
 
     best_epoch: int  # the last epoch if weights are averaged
     history: list[dict[str, Any]]  # one entry per epoch
@@ -99,14 +98,14 @@ def train(
     """Train a ranker in place, on its device.
 
     Args:
-        ranker: with initial weights.
+        ranker: the ranker, with initial weights.
         examples: the training split.
-        options: the procedure.
-        seed: of shuffling, sampling and dropout.
-        evaluate: returns dev measures by name, ``options.dev_measure`` among them.
-        resume_from: an earlier state; None starts from the beginning.
-        save: called with the state within epochs and after each epoch, before the epoch is reported.
-        after_saving: called after ``save`` and the report of the epoch, but not after the last epoch.
+        options: the training options of the recipe.
+        seed: seed of shuffling, sampling and dropout.
+        evaluate: returns dev measures by name, including ``options.dev_measure``.
+        resume_from: the state to resume from; None starts from the beginning.
+        save: called with the state after each epoch, before the epoch is reported, and within epochs.
+        after_saving: called after ``save`` and the report of the epoch, except after the last epoch.
         checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments.
     """

@@ -1,7 +1,10 @@
-"""Losses of a minibatch: a positive answer should outscore its negatives, and match a teacher's scores.
+"""Hard negatives and losses of a minibatch.
 
-``scores`` is (n, k), one row per question: its positive answer in column 0, its negatives in the other
-columns, -inf in a column without an answer.
+Each epoch samples answers that are not relevant, and trains on the highest-scored of them. The samples depend
+only on the seed and the epoch, not on weights or earlier samples. In a loss, a positive answer should
+outscore its negatives, and the scores should match those of a teacher. ``scores`` is (n, k), one row per
+question: its positive answer in column 0, its negatives in the other columns, -inf in a column without an
+answer.
 """
 
 import numpy as np
@@ -13,14 +16,102 @@ from aptool.config import TeacherOptions, TrainingOptions
 from aptool.models.device import send
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
+from aptool.scoring.scorer import Scorer
 from aptool.training.data import TrainingSet
 from aptool.training.process_group import SINGLE_PROCESS, MinibatchShard, ProcessGroup, all_gather
+
+
+class NegativeSampler:
+    """Samples answers of a training set that are not relevant to a question."""
+
+    def __init__(self, examples: TrainingSet, source: str, sampled: int) -> None:
+        """Sample ``sampled`` negatives per question; ``source`` is ``TrainingOptions.negatives``."""
+        self._answers = len(examples.answers)
+        self._positives = examples.positives
+        self._pools = examples.pool_negatives
+        self._sampled = sampled
+        self._from_pool = {"corpus": 0, "pool": sampled, "mix": sampled // 2}[source]
+
+    def sample(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """(n, sampled) int64: answers drawn with replacement for each of (n,) questions.
+
+        If the pool of a question has no negative, all of its negatives are from the corpus.
+        """
+        negatives = self._from_corpus(questions, generator)
+        if not self._from_pool or not len(self._pools.values):
+            return negatives
+        sizes = self._pools.lengths[questions]
+        draws = (generator.random((len(questions), self._from_pool)) * sizes[:, None]).astype(np.int64)
+        rows = self._pools.offsets[questions][:, None] + draws
+        pool = self._pools.values[np.minimum(rows, len(self._pools.values) - 1)]
+        from_pool = slice(0, self._from_pool)
+        negatives[:, from_pool] = np.where(sizes[:, None] > 0, pool, negatives[:, from_pool])
+        return negatives
+
+    def trainable(self) -> np.ndarray:
+        """(questions,) bool: whether a question has a negative."""
+        return self._positives.lengths < self._answers
+
+    def _from_corpus(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Draw uniformly from all answers except the positives, which are skipped in ascending order."""
+        positives = self._positives
+        remaining = self._answers - positives.lengths[questions]  # (n,)
+        sample = (generator.random((len(questions), self._sampled)) * remaining[:, None]).astype(np.int64)
+        for rank in range(int(positives.lengths[questions].max(initial=0))):
+            index = np.minimum(positives.offsets[questions] + rank, len(positives.values) - 1)
+            has_rank = positives.lengths[questions] > rank
+            positive = np.where(has_rank, positives.values[index], self._answers)
+            sample += sample >= positive[:, None]
+        return sample
+
+
+def mine(
+    ranker: Ranker,
+    examples: TrainingSet,
+    questions: np.ndarray,
+    negatives: np.ndarray,
+    hard_negatives: int,
+    group: ProcessGroup,
+) -> np.ndarray:
+    """(n, hard_negatives) int64: result of ``hardest``; each process scores its shard of the questions.
+
+    The ranker remains in evaluation mode.
+    """
+    if negatives.shape[1] <= hard_negatives:
+        return negatives
+    shard = group.shard(len(questions))
+    mined = np.zeros((len(questions), min(hard_negatives, negatives.shape[1])), dtype=np.int64)
+    if shard.start < shard.stop:
+        mined[shard] = hardest(ranker.eval(), examples, questions[shard], negatives[shard], hard_negatives)
+    if group.size == 1:
+        return mined
+    device = next(ranker.parameters()).device
+    return group.all_reduce(torch.from_numpy(mined).to(device)).cpu().numpy()
+
+
+def hardest(
+    ranker: Ranker,
+    examples: TrainingSet,
+    questions: np.ndarray,
+    negatives: np.ndarray,
+    hard_negatives: int = 1,
+) -> np.ndarray:
+    """(n, hard_negatives) int64: the highest-scored of (n, sampled) negatives per question, best first."""
+    sampled = negatives.shape[1]
+    distinct_questions, row = np.unique(questions, return_inverse=True)
+    distinct_answers, column = np.unique(negatives, return_inverse=True)
+    texts = examples.questions.take(distinct_questions), examples.answers.take(distinct_answers)
+    tokens = sum(len(side.ids) for side in texts)
+    scorer = Scorer(ranker, device=next(ranker.parameters()).device, expected_tokens=tokens)
+    scores = scorer.score(*texts, np.repeat(row, sampled), column.reshape(-1))
+    best = np.argsort(-scores.reshape(negatives.shape), axis=1, kind="stable")[:, :hard_negatives]
+    return np.take_along_axis(negatives, best, axis=1)
 
 
 def hinge(scores: Tensor, margin: float) -> Tensor:
     """(n,) max(0, m - s(q, a+) + s(q, a-)) with the highest-scored negative (paper, eq. 12).
 
-    The gradient reaches the positive and that one negative only.
+    Only the scores of the positive and of this negative have a gradient.
     """
     return torch.clamp(margin - scores[:, 0] + scores[:, 1:].amax(1), min=0)
 
@@ -51,7 +142,7 @@ def margin_mse(scores: Tensor, taught: Tensor) -> Tensor:
 
     Args:
         scores: (n, k) s, -inf in a column without an answer.
-        taught: (n, k) t, NaN where the teacher has no score; without t_0 there is no loss.
+        taught: (n, k) t, NaN without a score of the teacher; without t_0 the loss is 0.
     """
     scored = torch.isfinite(scores) & torch.isfinite(taught)
     difference = scores.masked_fill(~scored, 0) - taught.masked_fill(~scored, 0)
@@ -61,7 +152,7 @@ def margin_mse(scores: Tensor, taught: Tensor) -> Tensor:
 
 
 def listwise_kl(scores: Tensor, taught: Tensor) -> Tensor:
-    """(n,) KL(softmax t ‖ softmax s) over the answers that both score; shapes as in ``margin_mse``."""
+    """(n,) KL(softmax t ‖ softmax s) over the answers with both scores; arguments as in ``margin_mse``."""
     scored = torch.isfinite(scores) & torch.isfinite(taught)
     # -1e9 instead of -inf: a question without a scored answer has loss 0, not NaN.
     log_s = F.log_softmax(scores.masked_fill(~scored, -1e9), dim=1)
@@ -72,14 +163,14 @@ def listwise_kl(scores: Tensor, taught: Tensor) -> Tensor:
 def distillation_loss(
     losses: Tensor, scores: Tensor, taught: Tensor, temperature: float, options: TeacherOptions
 ) -> Tensor:
-    """(n,) losses by the labels, mixed with the losses by a teacher's scores.
+    """(n,) losses from the labels, mixed with losses from the scores of a teacher.
 
     Args:
-        losses: (n,) by the labels.
-        scores: (n, k) of the system, the relevant answer in column 0, -inf in a column without an answer.
-        taught: (n, k) of the teacher, NaN for an answer outside the question's pool.
-        temperature: of ``kl``.
-        options: the teacher's loss, its share and the scale of its scores.
+        losses: (n,) losses from the labels.
+        scores: (n, k) scores of the system, the relevant answer in column 0, -inf without an answer.
+        taught: (n, k) scores of the teacher, NaN for an answer outside the pool of the question.
+        temperature: temperature of ``kl``.
+        options: the loss function of the teacher, its weight and the scale of its scores.
     """
     taught = taught * options.scale
     if options.loss == "kl":
@@ -96,18 +187,18 @@ def score_batch(
     in_batch: bool,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Tensor:
-    """Score this process's shard of a minibatch; each text is encoded once.
+    """Score the shard of this process of a minibatch; each text is encoded once.
 
     Args:
-        ranker: in any mode.
+        ranker: the ranker, in training or evaluation mode.
         examples: the training set.
         batch: (n, 2 + k) question, its positive answer and k ≥ 0 negative answers.
         in_batch: score every answer of the minibatch, of all processes, against every question.
         group: the processes that share the minibatch.
 
     Returns:
-        (n', 1 + m) for the n' questions of the shard: the positive answer, then m negatives; with
-        ``in_batch`` these are all (1 + k) n answers, -inf for a relevant answer.
+        (n', 1 + m) scores of the n' questions of the shard: the positive answer, then m negatives. With
+        ``in_batch``, these are all (1 + k) n answers, -inf for a relevant answer.
     """
     device = next(ranker.parameters()).device
     shard = MinibatchShard(group, len(batch))
@@ -149,7 +240,7 @@ def batch_losses(
     options: TrainingOptions,
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> Tensor:
-    """(n',) losses of this process's shard of a minibatch; arguments as in ``score_batch``."""
+    """(n',) losses of the shard of this process of a minibatch; arguments as in ``score_batch``."""
     scores = score_batch(ranker, examples, batch, options.in_batch, group)
     losses = loss(scores, options)
     if examples.teacher is None:

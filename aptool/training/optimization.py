@@ -10,7 +10,7 @@ from aptool.errors import AptoolError
 from aptool.models.encoders import WordEncoder
 from aptool.models.ranker import Ranker
 
-# Entry of a parameter group: its learning rate, relative to the learning rate of the other groups.
+# Key of a parameter group: the factor of its learning rate.
 RELATIVE_RATE = "relative_rate"
 
 
@@ -54,7 +54,7 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
 
 
 def _by_decay(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Split parameters into two groups: matrices decay, vectors (biases, norms) do not."""
+    """Split parameters into matrices, with weight decay, and vectors (biases, norms), without."""
     matrices = [parameter for parameter in parameters if parameter.dim() > 1]
     vectors = [parameter for parameter in parameters if parameter.dim() < 2]
     return [

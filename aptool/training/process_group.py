@@ -2,7 +2,7 @@
 
 ``ProcessGroup`` is a single process, whose collective operations do nothing; ``TorchProcessGroup`` wraps
 ``torch.distributed``. All processes iterate over the same minibatches, and each computes the gradient of its
-shard. The sum is the gradient that a single process computes.
+shard. The sum of these gradients is the gradient of a single process.
 """
 
 import socket
@@ -46,7 +46,7 @@ class ProcessGroup:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Run a block in every process, with a barrier at its end; raise an AptoolError of any in all."""
+        """Run a block in every process, then wait for all; an AptoolError of a process is raised in all."""
         error = None
         try:
             yield
@@ -56,9 +56,9 @@ class ProcessGroup:
 
     @contextmanager
     def first_process_first(self) -> Iterator[None]:
-        """Run a block in process 0 before the other processes, which then find its files on disk.
+        """Run a block in process 0, then in the other processes, which can read its files.
 
-        An AptoolError in any process is raised in all.
+        An AptoolError of a process is raised in all.
         """
         if self.rank > 0:
             self.raise_in_all(None)
@@ -68,7 +68,7 @@ class ProcessGroup:
             self.raise_in_all(None)
 
     def shard(self, rows: int) -> slice:
-        """Return this process's rows; the shards of all processes are consecutive and disjoint."""
+        """Return the rows of this process; the shards of all processes are consecutive and disjoint."""
         return slice(rows * self.rank // self.size, rows * (self.rank + 1) // self.size)
 
 
@@ -110,10 +110,10 @@ class TorchProcessGroup(ProcessGroup):
 
 
 class MinibatchShard:
-    """The rows of a minibatch whose gradient this process computes, and the weight of each row's loss.
+    """The rows of a minibatch whose gradient this process computes, and the weight of their losses.
 
-    With fewer rows than processes the shard is ``complete``: every process takes all rows and divides their
-    weight, so that every process has a gradient.
+    With fewer rows than processes the shard is ``complete``: every process takes all rows with a fraction of
+    the weight, so that every process has a gradient.
     """
 
     def __init__(self, group: ProcessGroup, rows: int) -> None:
@@ -127,7 +127,7 @@ def all_gather(group: ProcessGroup, shard: Ragged, sizes: np.ndarray, members: n
 
     Args:
         group: the processes.
-        shard: this process's sequences, values (N', c).
+        shard: the sequences of this process, values (N', c).
         sizes: (n,) lengths of all sequences.
         members: the indices of ``shard`` in all sequences.
 
@@ -155,7 +155,7 @@ class _AllReduce(torch.autograd.Function):
 def all_reduce_gradients(group: ProcessGroup, parameters: list[nn.Parameter], totals: Tensor) -> Tensor:
     """Sum the gradients of all processes in place, and (n,) float32 ``totals`` in the same message.
 
-    Sparse gradients stay sparse: only the rows that any process touched are sent.
+    Sparse gradients remain sparse: only the rows of at least one process are sent.
     """
     if group.size == 1:
         return totals

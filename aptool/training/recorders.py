@@ -1,6 +1,6 @@
-"""A callback per training epoch, and trackers that record epochs: TensorBoard, MLflow and Weights & Biases.
+"""Callbacks per training epoch, and experiment trackers: TensorBoard, MLflow and Weights & Biases.
 
-Environment variables of a tool select its server: ``MLFLOW_TRACKING_URI``, ``WANDB_MODE=online``.
+The environment variables of a tracker select its server: ``MLFLOW_TRACKING_URI``, ``WANDB_MODE=online``.
 """
 
 import json
@@ -64,12 +64,12 @@ def fit_with_callbacks(
     Each epoch is reported once per call; epochs before an interruption are reported after training.
 
     Args:
-        train: reports its epochs to the current progress.
-        on_epoch: an exception that it raises ends the training.
+        train: trains, and reports its epochs to the current progress.
+        on_epoch: the callback; an exception that it raises ends the training.
         log: the tracker.
-        name: the record's name: the path of the model folder.
+        name: path of the model folder, the name of the record.
         recipe: recorded as parameters.
-        seed: recorded with the recipe.
+        seed: recorded as a parameter.
     """
     with ExitStack() as stack:
         callbacks = [] if on_epoch is None else [on_epoch]
@@ -101,7 +101,7 @@ class _EpochProgress(Progress):
         self.report(entry)
 
     def report(self, entry: Mapping[str, Any]) -> None:
-        """Call the callbacks, unless the epoch was reported before."""
+        """Call the callbacks, unless the epoch was already reported."""
         number = int(entry["epoch"])
         if number not in self._reported:
             self._reported.add(number)
@@ -111,13 +111,13 @@ class _EpochProgress(Progress):
 
 
 def epoch_metrics(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of an entry of the training history by name: ``loss``, ``dev/MAP``."""
+    """Return the numbers in an entry of the training history by name: ``loss``, ``dev/MAP``."""
     return {name: float(value) for name, value in _flat(entry, "/").items() if name != "epoch"}
 
 
 @contextmanager
 def _tracked(log: Log, name: str, recipe: Recipe, seed: int) -> Iterator[OnEpoch]:
-    """Yield a callback that records with a tracker; if recording fails, training continues."""
+    """Yield a callback that records epochs with a tracker; training continues if recording fails."""
     parameters = {**_flat(recipe.to_dict(), "."), "seed": seed}
     try:
         tracker = _TRACKERS[log](_plain_name(name), parameters)
@@ -145,12 +145,12 @@ def _tracked(log: Log, name: str, recipe: Recipe, seed: int) -> Iterator[OnEpoch
     logger.info(f"--log {log}: {tracker.hint}")
 
 
-# Each tracker has ``hint``, which tells the user how to show the record. Epochs may come in any order.
+# ``hint`` is the command that shows the record. Trackers accept epochs in any order.
 
 
 class _TensorBoard:
     def __init__(self, name: str, parameters: Mapping[str, Any]) -> None:
-        import tensorboard  # noqa: F401 - torch's own error does not name it
+        import tensorboard  # noqa: F401 - the error of torch does not name it
         from torch.utils.tensorboard import SummaryWriter
 
         folder = FOLDER / "tensorboard"
@@ -228,7 +228,7 @@ _TRACKERS: dict[Log, Any] = {"tensorboard": _TensorBoard, "mlflow": _MLflow, "wa
 
 
 def _flat(entries: Mapping[str, Any], separator: str) -> dict[str, Any]:
-    """Return nested entries by their joined keys."""
+    """Flatten nested entries, joining their keys."""
     flat: dict[str, Any] = {}
     for key, value in entries.items():
         if isinstance(value, Mapping):
@@ -239,6 +239,6 @@ def _flat(entries: Mapping[str, Any], separator: str) -> dict[str, Any]:
 
 
 def _plain_name(name: str) -> str:
-    """Return a path or URL as a relative path."""
+    """Convert a path or URL to a relative path."""
     parts = [part for part in re.split(r"[/\\:]+", name) if part not in ("", ".", "..")]
     return "/".join(parts) or "model"

@@ -1,4 +1,4 @@
-"""State of a training: all that resuming needs, after an epoch or within an epoch."""
+"""The state of a training, from which it resumes, after an epoch or within an epoch."""
 
 import time
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class TrainingState(NamedTuple):
 
 
 class CheckpointTimer:
-    """Tells when the next checkpoint within an epoch is due; 0 minutes is never."""
+    """The time until the next checkpoint within an epoch; 0 minutes is never."""
 
     def __init__(self, minutes: float) -> None:
         self._seconds = 60 * minutes

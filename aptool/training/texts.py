@@ -1,4 +1,4 @@
-"""Texts, relevant answers and a teacher's scores of the collections of a training, read from files."""
+"""Texts, relevant answers and the scores of a teacher, read from the collections of a training."""
 
 import hashlib
 import re
@@ -40,7 +40,7 @@ class NumberedPairs(NamedTuple):
 
 
 def numbered_pairs(collection: CollectionFiles, split: str) -> NumberedPairs:
-    """Read a split's pools; answers are numbered by their text."""
+    """Read the pools of a split; answers are numbered by their text."""
     shared = read_answers(collection.answers) if collection.answers else None
     questions: list[str] = []
     answers: dict[str, int] = {}
@@ -63,7 +63,7 @@ def numbered_pairs(collection: CollectionFiles, split: str) -> NumberedPairs:
 
 
 def read_texts(collection: CollectionFiles, split: str) -> TrainingTexts:
-    """Read a split's pools and qrels; relevant answers that no pool has are ignored."""
+    """Read the pools and qrels of a split; relevant answers outside all pools are ignored."""
     questions, answers, pairs = numbered_pairs(collection, split)
     relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
     positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
@@ -77,16 +77,16 @@ def read_texts(collection: CollectionFiles, split: str) -> TrainingTexts:
 
 
 def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles]:
-    """Open the collections of a training; ``collection`` comes first."""
+    """Open the collections of a training, ``collection`` first."""
     opened = [collection]
     for number, text in enumerate(recipe.mixture.collections):
-        place = f"mixture.collections, item {number}"
+        position = f"mixture.collections, item {number}"
         if _WITH_SHARE.fullmatch(text):
             expected = expected_without("a folder without a share")
-            raise InputError(recipe.preset, place=place, value=text, expected=expected)
+            raise InputError(recipe.preset, position=position, value=text, expected=expected)
         further = CollectionFiles(text)
         if further.path.resolve() in [source.path.resolve() for source in opened]:
-            raise InputError(recipe.preset, place=place, value=text, expected="each collection once")
+            raise InputError(recipe.preset, position=position, value=text, expected="each collection once")
         opened.append(further)
     return opened
 
@@ -99,7 +99,7 @@ def all_texts(collection: CollectionFiles, recipe: Recipe) -> Iterator[str]:
 
 
 def read_mixture(collection: CollectionFiles, recipe: Recipe, split: str) -> TrainingTexts:
-    """Read the training split of every collection as one; equal answers of two collections are one."""
+    """Join the training splits of all collections; equal answers are joined, too."""
     collections = sources(collection, recipe)
     if len(collections) == 1:
         return read_texts(collection, split)
@@ -118,14 +118,14 @@ def read_mixture(collection: CollectionFiles, recipe: Recipe, split: str) -> Tra
 
 
 def _joined(parts: list[IndexLists], renumbered: list[np.ndarray]) -> IndexLists:
-    """Concatenate the lists of all parts, with the answers' new numbers."""
+    """Concatenate the lists of all parts, with the new numbers of their answers."""
     values = np.concatenate([new[part.values] for part, new in zip(parts, renumbered, strict=True)])
     lengths = np.concatenate([part.lengths for part in parts])
     return IndexLists.of(np.repeat(np.arange(len(lengths)), lengths), values, len(lengths))
 
 
 def read_teacher(collection: CollectionFiles, recipe: Recipe, split: str) -> Teacher | None:
-    """Read the scores of a recipe's teacher; None without a teacher."""
+    """Read the scores of the teacher of a recipe, if any."""
     options = recipe.teacher
     if not options.run:
         return None
@@ -138,15 +138,15 @@ def read_teacher(collection: CollectionFiles, recipe: Recipe, split: str) -> Tea
     if len(missing):
         question, answer = missing.select("question_id", "answer_id").row(0)
         problem = f"{len(missing):,} of {len(scored):,} training pairs have no score"
-        place = f"question {question!r}, answer {answer!r}"
-        raise InputError(options.run, place=place, problem=problem, expected="a score of every pair")
+        position = f"question {question!r}, answer {answer!r}"
+        raise InputError(options.run, position=position, problem=problem, expected="a score of every pair")
     keys = scored["question"].to_numpy() * len(pairs.answers) + scored["answer"].to_numpy()
     keys, first = np.unique(keys, return_index=True)  # an answer may have two ids
     return Teacher(keys, scored["score"].to_numpy()[first].astype(np.float32), len(pairs.answers), options)
 
 
 def teacher_fingerprint(recipe: Recipe) -> str | None:
-    """Return the hash of the teacher's run file; None without a teacher."""
+    """Hash the run file of the teacher of a recipe, if any."""
     if not recipe.teacher.run:
         return None
     path = location(recipe.teacher.run)

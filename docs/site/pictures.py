@@ -7,6 +7,7 @@ import io
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,10 +39,21 @@ class Answer(NamedTuple):
 
 def main() -> None:
     """Draw all pictures."""
-    lengths = IMAGES / "accuracy-by-length.svg"
+    with tempfile.TemporaryDirectory() as folder:
+        _draw(Path(folder))
+    with sync_playwright() as started:
+        program = shutil.which("chromium")
+        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        _report(browser)
+        browser.close()
+
+
+def _draw(folder: Path) -> None:
+    """Draw the plot and the heat maps in a temporary folder and copy them."""
+    lengths = folder / "accuracy-by-length.svg"
     runs = [QA_CNN / "test.run", AP_CNN / "test.run"]
     _aptool("plot", "lengths", *runs, "--qrels", COLLECTION / "test.qrels", "--output", lengths)
-    lengths.with_suffix(".csv").unlink()
+    shutil.copy(lengths, IMAGES)
     model = aptool.load(AP_CNN / "model", device="cpu")
     print(f"words near the greatest weight, of 100 dev questions: {_usual_share(model):.0%}")
     answers = _long_answers(model)
@@ -49,16 +61,11 @@ def main() -> None:
         f"relevant answers of {ANSWER_WORDS.start} to {ANSWER_WORDS[-1]} words ranked first: {len(answers)}"
     )
     for number, answer in enumerate(_three_of(answers), 1):
-        image = IMAGES / f"explain-{number}.png"
+        image = folder / f"explain-{number}.png"
         pair = ("--question-id", answer.question_id, "--answer-id", answer.answer_id)
         _aptool("explain", "--model", AP_CNN / "model", "--collection", COLLECTION, *pair, "--png", image)
-        _write(image, image.read_bytes())
+        _write(IMAGES / image.name, image.read_bytes())
         print(f"{image.name}: {answer.question_id} {answer.answer_id}: {answer.question}")
-    with sync_playwright() as started:
-        program = shutil.which("chromium")
-        browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        _report(browser)
-        browser.close()
 
 
 def _usual_share(model: aptool.Model) -> float:

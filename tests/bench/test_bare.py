@@ -1,4 +1,4 @@
-"""Benchmarks of a GPU run where packages for files, measures and clusters are not installed."""
+"""Benchmarks of a GPU without the packages for files, measures and clusters."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ systems.measure("severyn-2015", systems.with_words(wikiqa()), 1)
 """
 
 
-def test_nothing_but_torch_and_numpy_is_needed():
+def test_gpu_benchmarks_need_only_torch_and_numpy():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr[-2000:]

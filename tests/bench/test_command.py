@@ -1,4 +1,4 @@
-"""The benchmark of the whole command: it scores 1,000 pairs, and its imports are counted once each."""
+"""The benchmark of a whole command and its imports."""
 
 import subprocess
 
@@ -19,7 +19,7 @@ def test_the_command_scores_a_thousand_pairs(tmp_path):
     assert len((tmp_path / "out.run").read_text().splitlines()) == 1000
 
 
-def test_a_package_has_the_time_of_its_modules(monkeypatch):
+def test_time_of_a_package_is_the_sum_of_its_modules(monkeypatch):
     printed = """
 import time: self [us] | cumulative | imported package
 import time:       100 |        100 |     torch._C

@@ -1,4 +1,4 @@
-"""Twelve faults of runs and qrels: aptool prints the figure worked out by hand, or refuses."""
+"""Twelve faults of runs and qrels: aptool prints the value computed by hand, or refuses the input."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from aptool.errors import InputError
 from bench.faults import FAULTS, by_aptool, by_pytrec_eval, outcome
 
 
-def test_there_are_twelve():
+def test_there_are_twelve_faults():
     assert len({fault.name for fault in FAULTS}) == 12
 
 
@@ -22,23 +22,23 @@ def test_aptool_is_right_or_refuses(fault):
         assert by_aptool(fault) == pytest.approx(fault.truth, abs=1e-9)
 
 
-def test_what_others_print_is_told_apart():
+def test_outcomes_of_other_tools_are_distinguished():
     faults = {fault.name: fault for fault in FAULTS}
 
-    # Of four questions one is lacking: the mean over three is a third too high.
+    # One of four questions is missing: the mean over three questions is a third too high.
     assert outcome(faults["missing question"], by_pytrec_eval, 1) == "0.6111 (+0.1528)"
     assert outcome(faults["duplicate candidate"], by_pytrec_eval, 1) == "0.8750, silent"
     assert outcome(faults["ties"], by_pytrec_eval, 1) == "0.5833"
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_the_tables_of_readme_and_docs_have_it(fault):
-    """RR and AP in the docs, RR of some faults in the README; columns: the truth, aptool, pytrec_eval, ..."""
+def test_tables_of_readme_and_docs_are_current(fault):
+    """The docs have RR and AP, the README has RR of some faults."""
     root = Path(__file__).parents[2]
     pages = ("README.md", "docs/evaluation.md")
     readme, docs = ([line.split(" | ") for line in (root / page).read_text().splitlines()] for page in pages)
     expected = {
-        place: [outcome(fault, tool, place) for tool in (by_aptool, by_pytrec_eval)] for place in (1, 0)
+        index: [outcome(fault, tool, index) for tool in (by_aptool, by_pytrec_eval)] for index in (1, 0)
     }
 
     assert [row[2:4] for row in readme if row[0] == f"| {fault.name}"] in ([], [expected[1]])

@@ -1,4 +1,4 @@
-"""The comparison with sentence-transformers: both compute the same scores."""
+"""The comparison with sentence-transformers."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from networks import write_network
 from bench import rival
 
 
-def test_both_score_alike(tmp_path):
+def test_both_libraries_compute_the_same_scores(tmp_path):
     library = pytest.importorskip("sentence_transformers", reason="compares with sentence-transformers")
     folder = tmp_path / "model"
     library.SentenceTransformer(str(write_network(tmp_path / "network", positions=256)), device="cpu").save(
@@ -26,7 +26,7 @@ def test_both_score_alike(tmp_path):
     assert not scores
 
 
-def test_its_texts_are_distinct_and_of_the_lengths_asked_for():
+def test_texts_are_distinct_and_have_the_requested_lengths():
     texts = rival.texts(["a", "b"], 500, 25, 0.5, 0)
 
     assert len(set(texts)) == 500

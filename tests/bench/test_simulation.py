@@ -1,10 +1,10 @@
-"""The simulation of clusters, where its result can be computed by hand."""
+"""The simulation of clusters, for cases that can be computed by hand."""
 
 import math
 
 from bench.simulation import Costs, Scenario, new_answers, simulate
 
-# A unit of 100 pairs takes 1 s of scoring, and nothing else unless a test says so.
+# A unit of 100 pairs takes 1 s of scoring; other costs are 0.
 PLAIN = Costs(
     pair=0.01, answer=0.0, unit=0.0, start=5.0, driver=0.0, merge=0.0, pair_read=0, pair_written=0, spread=0.0
 )
@@ -15,7 +15,7 @@ def seconds(costs=PLAIN, **scenario):
     return simulate(costs, Scenario(**usual | scenario)).seconds
 
 
-def test_work_is_shared_out():
+def test_units_are_divided_among_workers():
     """Eight units of a second: 8, 4 and 2 s on 1, 2 and 4 workers, after 5 s; three workers need 3 rounds."""
     assert seconds(workers=1) == 13
     assert seconds(workers=2) == 9
@@ -26,7 +26,7 @@ def test_work_is_shared_out():
 
 
 def test_driver_hands_out_one_unit_after_another():
-    """A driver of 1 s a unit feeds no second worker: 8 s for the eight units, and the last one's work."""
+    """The driver takes 1 s per unit: 8 s for eight units, and 1 s to score the last unit."""
     costs = Costs(**{**vars(PLAIN), "driver": 1.0})
 
     assert seconds(costs, workers=4) == 5 + 8 + 1
@@ -34,7 +34,7 @@ def test_driver_hands_out_one_unit_after_another():
 
 
 def test_storage_bandwidth_is_shared():
-    """800 pairs of 1 byte read and 1 written at 100 bytes a second take 16 s for any number of workers."""
+    """800 pairs with 2 bytes each take 16 s at 100 bytes per second, for any number of workers."""
     costs = Costs(**{**vars(PLAIN), "pair": 0.0, "pair_read": 1, "pair_written": 1, "storage": 100.0})
     simulated = simulate(costs, Scenario(800, 100, 0, 100, merged_by_driver=False))
 
@@ -42,7 +42,7 @@ def test_storage_bandwidth_is_shared():
 
 
 def test_merge_comes_last():
-    """800 pairs of 2 bytes at a second a byte."""
+    """800 pairs of 2 bytes at one second per byte."""
     costs = Costs(**{**vars(PLAIN), "merge": 1.0, "pair_written": 2, "storage": 1e12})
 
     assert math.isclose(seconds(costs, workers=2), 9 + 1600, rel_tol=1e-9)
@@ -52,7 +52,7 @@ def test_merge_comes_last():
 def test_each_answer_is_new_to_a_worker_once():
     assert math.isclose(new_answers(50, 0, 1e9), 50)
     assert math.isclose(new_answers(50, 1e9, 1e9), 0, abs_tol=1e-9)
-    # Two halves meet as many as the whole.
+    # Two halves have as many new answers as the whole.
     assert math.isclose(new_answers(50, 0, 30) + new_answers(50, 30, 30), new_answers(50, 0, 60))
     assert new_answers(math.inf, 123, 30) == 30
 

@@ -1,4 +1,4 @@
-"""Synthetic collections: the published shape, Zipf's law, repeatability, and relevance that can be learnt."""
+"""Synthetic collections: published shape, Zipf's law, reproducibility, and learnable relevance."""
 
 import math
 from collections import Counter, defaultdict
@@ -28,10 +28,10 @@ def insuranceqa(tmp_path_factory):
 
 
 def read(collection, split):
-    """(question, [(answer, right)]) for each pool."""
+    """(question, [(answer, relevance)]) per pool."""
     answers = read_answers(collection.answers) if collection.answers else None
     qrels = {row[:2]: row[2] for row in read_qrels(collection.qrels(split)).iter_rows()}
-    found = []
+    result = []
     for unit in list_units([collection.pools(split)]):
         pools = read_pools(unit, answers)
         texts, ids = pools.answers.to_pylist(), pools.answer_ids.to_pylist()
@@ -42,8 +42,8 @@ def read(collection, split):
                 (texts[pools.pair_answer[pair]].split(), qrels.get((question_id, ids[pair]), 0))
                 for pair in pairs
             ]
-            found.append((question.split(), candidates))
-    return found
+            result.append((question.split(), candidates))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -111,22 +111,22 @@ def precision_at_1(pools, score):
 
 
 def translation(train):
-    """Scores by how much more often than by chance question and answer words meet in right pairs."""
+    """A scorer by the association of question and answer words in relevant pairs."""
     answers = [set(text) for _, pool in train for text, _ in pool]
     frequency = Counter(word for text in answers for word in text)
-    met, asked = defaultdict(Counter), Counter()
+    together, in_questions = defaultdict(Counter), Counter()
     for question, pool in train:
         for text, right in pool:
             for word in set(question) if right else ():
-                asked[word] += 1
-                met[word].update(set(text))
+                in_questions[word] += 1
+                together[word].update(set(text))
 
     def score(question, text):
         total = 0.0
         for word in set(question):
-            for other in set(text) if asked[word] else ():
-                expected = asked[word] * frequency[other] / len(answers)
-                total += math.log((met[word][other] + 2) / (expected + 2))
+            for other in set(text) if in_questions[word] else ():
+                expected = in_questions[word] * frequency[other] / len(answers)
+                total += math.log((together[word][other] + 2) / (expected + 2))
         return total / len(set(text)) ** 0.5
 
     return score
@@ -136,8 +136,8 @@ def test_relevance_is_learnable_and_not_from_shared_words_alone(wikiqa):
     train, dev = read(wikiqa, "train"), read(wikiqa, "dev")
     chance = np.mean([np.mean([right for _, right in pool]) for _, pool in dev])
     index = BM25([text for _, pool in dev for text, _ in pool])
-    place = {id(text): i for i, text in enumerate(text for _, pool in dev for text, _ in pool)}
-    shared = precision_at_1(dev, lambda question, text: index.scores(question)[place[id(text)]])
+    position = {id(text): i for i, text in enumerate(text for _, pool in dev for text, _ in pool)}
+    shared = precision_at_1(dev, lambda question, text: index.scores(question)[position[id(text)]])
     learnt = precision_at_1(dev, translation(train))
     # 126 questions: two standard errors are about 0.09.
     assert learnt > shared + 0.15
@@ -148,9 +148,9 @@ def test_relevance_is_learnable_and_not_from_shared_words_alone(wikiqa):
 def test_shared_words_find_an_insuranceqa_answer_often_but_not_always(insuranceqa):
     dev = read(insuranceqa, "dev")
     index = BM25([text for _, pool in dev for text, _ in pool])
-    place = {id(text): i for i, text in enumerate(text for _, pool in dev for text, _ in pool)}
-    found = precision_at_1(dev, lambda question, text: index.scores(question)[place[id(text)]])
-    assert 0.1 < found < 0.9  # chance is 1.5 of 500
+    position = {id(text): i for i, text in enumerate(text for _, pool in dev for text, _ in pool)}
+    precision = precision_at_1(dev, lambda question, text: index.scores(question)[position[id(text)]])
+    assert 0.1 < precision < 0.9  # chance is 1.5 of 500
 
 
 def test_words_are_all_different():
@@ -167,13 +167,13 @@ def test_sizes_add_up_to_the_total(count, least, more, spread, seed):
     assert sizes.min() >= least
 
 
-def test_what_is_refused(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     with pytest.raises(UsageError, match="expected one of insuranceqa, trecqa, wikiqa"):
         synthetic.build(tmp_path / "out", like="squad")
     for scale in (0, -1, math.inf, math.nan):
         with pytest.raises(UsageError, match="expected a number above 0"):
             synthetic.build(tmp_path / "out", like="wikiqa", scale=scale)
     (tmp_path / "thesis.txt").write_text("dear to someone", encoding="utf-8")
-    with pytest.raises(InputError, match=r"no collection\.json in it"):
+    with pytest.raises(InputError, match=r"no record that aptool wrote it"):
         synthetic.build(tmp_path, like="wikiqa", scale=0.01)
     assert (tmp_path / "thesis.txt").exists()

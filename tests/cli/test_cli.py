@@ -1,4 +1,4 @@
-"""The program as a whole: help, mistakes, exit codes."""
+"""The ``aptool`` command: help, wrong usage and exit codes."""
 
 import os
 import re
@@ -15,7 +15,7 @@ COMMANDS = list(LazyGroup.entries)
 
 
 def run(*arguments, cwd, **more):
-    """The program in a process of its own."""
+    """Run aptool in a subprocess."""
     command = [sys.executable, "-m", "aptool", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, **more)
 
@@ -30,7 +30,7 @@ def test_help_lists_every_command(aptool):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_what_it_does_as_the_list_of_commands_has_it(aptool, command):
+def test_every_command_has_help(aptool, command):
     finished = aptool(command, "--help")
 
     assert (finished.code, finished.err) == (0, [])
@@ -42,7 +42,7 @@ def test_version(aptool):
 
 
 @pytest.mark.parametrize("arguments", [["data"], ["data", "import"]])
-def test_a_group_without_a_command_shows_its_help_as_wrong_usage(aptool, arguments):
+def test_group_without_a_command_prints_help_and_exits_with_2(aptool, arguments):
     finished = aptool(*arguments)
 
     assert (finished.code, finished.out) == (2, [])
@@ -70,7 +70,7 @@ def test_wrong_usage_is_one_line_with_the_nearest_name(aptool, arguments, messag
     assert message in finished.err[0]
 
 
-def test_debug_shows_where_an_error_comes_from(aptool, tmp_path, monkeypatch):
+def test_debug_raises_the_error(aptool, tmp_path, monkeypatch):
     from aptool.cli.main import main
 
     assert aptool("eval", tmp_path / "none.run", "--qrels", "x").code == 1
@@ -80,7 +80,7 @@ def test_debug_shows_where_an_error_comes_from(aptool, tmp_path, monkeypatch):
             main()
 
 
-def test_a_mistake_is_one_line_and_no_traceback_in_a_process_of_its_own(tmp_path):
+def test_error_in_a_subprocess_is_one_line_without_traceback(tmp_path):
     (tmp_path / "x.pools.parquet").write_text("not Parquet")
 
     finished = run("score", "x.pools.parquet", cwd=tmp_path)
@@ -94,18 +94,18 @@ def test_a_mistake_is_one_line_and_no_traceback_in_a_process_of_its_own(tmp_path
     )
 
 
-def test_score_in_a_process_of_its_own(tmp_path, collection_folder, model_folder):
+def test_score_in_a_subprocess(tmp_path, collection_folder, model_folder):
     pools = collection_folder / "test.pools.parquet"
 
     finished = run("score", str(pools), "--model", str(model_folder), "--output", "x.run", cwd=tmp_path)
 
-    # Results on stdout, everything else on stderr; no bar where there is no terminal.
+    # Results are on stdout, messages on stderr; without a terminal there is no progress bar.
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "x.run: 120 pairs\n", "")
     assert len((tmp_path / "x.run").read_text().splitlines()) == 120
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + "/a.pools.parquet"])
-def test_what_the_system_refuses_is_one_line(tmp_path, name):
+def test_error_of_the_operating_system_is_one_line(tmp_path, name):
     finished = run("score", name, "--output", "x.run", cwd=tmp_path)
 
     assert finished.returncode == 1
@@ -114,7 +114,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path, name):
     assert "File name too long" in finished.stderr.splitlines()[-1]
 
 
-def test_a_terminal_that_lacks_letters_is_written_to_all_the_same(tmp_path):
+def test_characters_that_the_encoding_lacks_are_escaped(tmp_path):
     (tmp_path / "→").mkdir()
     latin = os.environ | {"PYTHONIOENCODING": "latin-1"}
 
@@ -132,8 +132,8 @@ def test_a_terminal_that_lacks_letters_is_written_to_all_the_same(tmp_path):
     assert "Traceback" not in finished.stderr
 
 
-def test_a_reader_that_leaves_is_told_nothing(tmp_path):
-    # As `aptool --help | head -1` does.
+def test_closed_pipe_prints_no_error(tmp_path):
+    # Same as `aptool --help | head -1`.
     reader, writer = os.pipe()
     os.close(reader)
 

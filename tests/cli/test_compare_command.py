@@ -1,4 +1,4 @@
-"""``aptool compare`` from the command line: what it prints and refuses, and one line for every mistake."""
+"""``aptool compare``: its table, JSON and shown questions, and one error line per mistake."""
 
 import json
 import sys
@@ -6,12 +6,12 @@ import sys
 import pytest
 from tiny import row, write_pools
 
-# Four questions, each with a relevant answer `a` and another one `b`.
+# Four questions, each with a relevant answer `a` and a non-relevant answer `b`.
 QRELS = "".join(f"q{number} 0 a 1\nq{number} 0 b 0\n" for number in range(1, 5))
 
 
 def run_of(*hits, questions=4, tag="t"):
-    """A run that ranks the relevant answer first for some questions, and second for the others."""
+    """A run that ranks the relevant answer first for the questions in ``hits``, else second."""
     lines = []
     for number in range(1, questions + 1):
         first, second = ("a", "b") if number in hits else ("b", "a")
@@ -21,7 +21,7 @@ def run_of(*hits, questions=4, tag="t"):
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A folder with qrels, a baseline that answers question 4, and a system that answers 1, 2 and 3."""
+    """A folder with qrels, a baseline that is right on question 4, and a system that is right on 1 to 3."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.qrels").write_text(QRELS)
     (tmp_path / "dev.old.run").write_text(run_of(4, tag="old"))
@@ -34,8 +34,8 @@ def test_table_by_hand(aptool):
 
     assert code == 0
     assert err == ["--qrels not given: dev.qrels"]
-    # Differences 1, 1, 1, -1: mean 1/2, standard deviation 1, t = 1 with 3 degrees, which printed tables have
-    # at p = 0.391; 10 of the 16 assignments of signs give a sum as far from 0.
+    # Differences 1, 1, 1, -1: mean 1/2, standard deviation 1, t = 1 with 3 degrees of freedom, p = 0.391.
+    # Of the 16 sign assignments, 10 give a sum at least as far from 0.
     words = [line.split() for line in out]
     assert words[:4] == [
         ["mean", "difference", "95%", "interval", "wins", "ties", "losses", "d"],
@@ -48,7 +48,7 @@ def test_table_by_hand(aptool):
         ["P@1"],
         ["new", "0.6250", "0.6250", "0.3910", "0.3910"],
     ]
-    # One t-test of four pairs finds an effect of 2.128 standard deviations with probability .8.
+    # A t-test of four pairs has power 0.8 for an effect of 2.128 standard deviations.
     assert out[9:13] == [
         "minimum detectable difference with 4 questions (power 0.8, alpha 0.05):",
         "2.1279 (P@1)",
@@ -57,13 +57,13 @@ def test_table_by_hand(aptool):
     ]
 
 
-def test_significant_difference_is_said_in_a_sentence(aptool, folder):
+def test_significant_difference_is_reported_in_a_sentence(aptool, folder):
     (folder / "dev.qrels").write_text("".join(f"q{number} 0 a 1\n" for number in range(1, 9)))
     (folder / "dev.old.run").write_text(run_of(questions=8))
     (folder / "dev.new.run").write_text(run_of(*range(1, 9), questions=8))
 
     _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P_1,recip_rank", "--top", 0)
-    _, back, _ = aptool("compare", "dev.new.run", "dev.old.run", "--measures", "P@1", "--top", 0)
+    _, swapped, _ = aptool("compare", "dev.new.run", "dev.old.run", "--measures", "P@1", "--top", 0)
     _, strict, _ = aptool(
         "compare", "dev.new.run", "dev.old.run", "--measures", "P@1", "--top", 0, "--confidence", 0.999
     )
@@ -71,12 +71,12 @@ def test_significant_difference_is_said_in_a_sentence(aptool, folder):
     many = "P_1,recip_rank,map,success_1,recall_1,Rprec,ndcg"
     _, corrected, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", many, "--top", 0)
 
-    # Eight of one sign, 2/2^8 = 0.0078; doubled for two comparisons.
+    # Eight differences with the same sign: p = 2/2^8 = 0.0078. Holm doubles it for two comparisons.
     assert out[-2:] == [
         "P@1: new is significantly better than old, by 1.0000 (p = 0.0156)",
         "MRR: new is significantly better than old, by 0.5000 (p = 0.0156)",
     ]
-    assert back[-1] == "P@1: old is significantly worse than new, by 1.0000 (p = 0.0078)"
+    assert swapped[-1] == "P@1: old is significantly worse than new, by 1.0000 (p = 0.0078)"
     assert corrected[-1] == "nDCG: new and old do not differ significantly (p = 0.0547)"
     assert strict[-1] == "P@1: old and new do not differ significantly (p = 0.0078)"
 
@@ -87,13 +87,13 @@ def test_json_holds_everything(aptool, folder):
     code, out, _ = aptool(
         "compare", "dev.old.run", "dev.new.run", "dev.old2.run", "--measures", "P@1", "--json", "--top", 1
     )
-    found = json.loads("\n".join(out))
+    document = json.loads("\n".join(out))
 
     assert code == 0
-    assert found["qrels"] == "dev.qrels"
-    assert found["questions"] == 4
-    assert found["baseline"] == {"run": "dev.old.run", "tag": "old", "measures": {"P@1": 0.25}}
-    new, old2 = found["comparisons"]
+    assert document["qrels"] == "dev.qrels"
+    assert document["questions"] == 4
+    assert document["baseline"] == {"run": "dev.old.run", "tag": "old", "measures": {"P@1": 0.25}}
+    new, old2 = document["comparisons"]
     low, high = new.pop("interval")
     assert -1 < low < 0.5 < high <= 1
     assert new == {
@@ -117,7 +117,7 @@ def test_json_holds_everything(aptool, folder):
         "significant": False,
     }
     assert (old2["run"], old2["ties"], old2["permutation"]["p"]) == ("dev.old2.run", 4, 1.0)
-    changed, unchanged = found["deltas"]
+    changed, unchanged = document["deltas"]
     assert (changed["run"], changed["better"], changed["worse"]) == ("dev.new.run", 3, 1)
     (gained,) = changed["gained"]
     assert gained == {
@@ -137,14 +137,14 @@ def test_json_holds_everything(aptool, folder):
     assert (unchanged["gained"], unchanged["lost"]) == ([], [])
 
 
-def test_what_is_not_a_number_is_null_in_json(aptool, folder):
+def test_nan_is_null_in_json(aptool, folder):
     (folder / "dev.new.run").write_text(run_of(1, 2, 3, 4))
     (folder / "dev.old.run").write_text(run_of())
 
     _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1", "--json")
 
-    (one,) = json.loads("\n".join(out))["comparisons"]
-    assert (one["effect"], one["t_test"]["t"], one["t_test"]["p"]) == (None, None, 0.0)
+    (entry,) = json.loads("\n".join(out))["comparisons"]
+    assert (entry["effect"], entry["t_test"]["t"], entry["t_test"]["p"]) == (None, None, 0.0)
 
 
 def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptool, folder):
@@ -171,7 +171,7 @@ def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptoo
     ]
 
 
-def test_texts_come_from_the_pools_given_and_from_shared_answers(aptool, folder):
+def test_texts_are_read_from_pools_and_shared_answers(aptool, folder):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -188,7 +188,7 @@ def test_texts_come_from_the_pools_given_and_from_shared_answers(aptool, folder)
     assert "      first in new: b  shared other" in out
 
 
-def test_without_pools_there_are_ids(aptool):
+def test_without_pools_only_ids_are_shown(aptool):
     _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--by", "P@1")
 
     assert err == ["--qrels not given: dev.qrels"]
@@ -224,9 +224,9 @@ def test_on_common_compares_the_questions_of_all_runs(aptool, folder):
         "--on-common: 3 of 4 questions",
         "dev.new.run: questions not in the qrels, left out: 1 (q9)",
     ]
-    found = json.loads("\n".join(out))
-    assert (found["questions"], found["baseline"]["measures"]["P@1"]) == (3, 0.0)
-    assert found["comparisons"][0]["wins"] == 3
+    document = json.loads("\n".join(out))
+    assert (document["questions"], document["baseline"]["measures"]["P@1"]) == (3, 0.0)
+    assert document["comparisons"][0]["wins"] == 3
 
 
 def test_on_common_without_a_common_question(aptool, folder):
@@ -240,13 +240,13 @@ def test_on_common_without_a_common_question(aptool, folder):
     assert err[1:] == ["aptool: dev.old.run, dev.new.run: no question of the qrels is in all of these runs"]
 
 
-def test_a_question_that_all_runs_lack_counts_0_for_all(aptool, folder):
+def test_question_missing_from_every_run_counts_as_0(aptool, folder):
     (folder / "dev.qrels").write_text(QRELS + "q5 0 a 1\n")
 
     code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1", "--json")
 
-    (one,) = json.loads("\n".join(out))["comparisons"]
-    assert (code, one["mean"], one["ties"]) == (0, 3 / 5, 1)
+    (entry,) = json.loads("\n".join(out))["comparisons"]
+    assert (code, entry["mean"], entry["ties"]) == (0, 3 / 5, 1)
     assert err[1:] == [
         f"dev.{name}.run: questions missing from the run, counted as 0: 1 of 5 (q5)"
         for name in ("old", "new")
@@ -266,16 +266,16 @@ def test_baseline_is_chosen_by_name(aptool):
     for runs in (("dev.old.run", "dev.new.run"), ("dev.old.run",)):
         _, out, _ = aptool("compare", *runs, "--baseline", "dev.new.run", *arguments)
 
-        found = json.loads("\n".join(out))
-        assert found["baseline"]["run"] == "dev.new.run"
-        assert [one["run"] for one in found["comparisons"]] == ["dev.old.run"]
+        document = json.loads("\n".join(out))
+        assert document["baseline"]["run"] == "dev.new.run"
+        assert [entry["run"] for entry in document["comparisons"]] == ["dev.old.run"]
 
 
-def test_runs_are_named_by_what_tells_them_apart(aptool, folder):
+def test_runs_are_named_by_the_part_in_which_paths_differ(aptool, folder):
     for system, hits in (("qa-cnn", (4,)), ("ap-cnn", (1, 2))):
-        place = folder / "runs" / system / "seed0"
-        place.mkdir(parents=True)
-        (place / "test.run").write_text(run_of(*hits))
+        folder_of_run = folder / "runs" / system / "seed0"
+        folder_of_run.mkdir(parents=True)
+        (folder_of_run / "test.run").write_text(run_of(*hits))
 
     _, out, _ = aptool(
         "compare", "runs/qa-cnn/seed0/test.run", "runs/ap-cnn/seed0/test.run", "--qrels", "dev.qrels"
@@ -315,7 +315,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "exit_code", "expected"), WRONG.values(), ids=WRONG.keys())
-def test_mistakes_end_in_one_line(aptool, arguments, exit_code, expected):
+def test_mistakes_are_one_line(aptool, arguments, exit_code, expected):
     code, out, err = aptool("compare", *arguments, "--qrels", "dev.qrels")
 
     assert (code, out, len(err)) == (exit_code, [], 1)
@@ -334,23 +334,23 @@ def test_defaults_in_help_are_those_of_the_library(aptool):
 
 
 def test_a_level_and_names_of_ir_measures(aptool, folder):
-    # a has relevance 1, b 2: the old run has b first in questions 1 to 3, the new one in question 4.
+    # a has grade 1 and b grade 2. The old run ranks b first in questions 1 to 3, the new run in question 4.
     (folder / "dev.qrels").write_text(QRELS.replace("b 0", "b 2"))
 
     code, out, _ = aptool(
         "compare", "dev.old.run", "dev.new.run", "--measures", "P@1,RR@1,P(rel=1)@1", "--level", 2, "--json"
     )
-    found = json.loads("\n".join(out))
+    document = json.loads("\n".join(out))
 
     assert code == 0
-    assert found["level"] == 2
-    assert found["baseline"]["measures"] == {"P@1": 0.75, "MRR@1": 0.75, "P(rel=1)@1": 1.0}
-    assert [one["difference"] for one in found["comparisons"]] == [-0.5, -0.5, 0.0]
-    # All four questions are equal at level 1: no difference can be said to be found.
-    assert found["comparisons"][2]["detectable"] is None
-    # The answer that moved is the relevant one of that level.
-    moved = [one for part in found["deltas"] for one in (*part["gained"], *part["lost"])]
-    assert {one["relevant"] for one in moved} == {"b"}
+    assert document["level"] == 2
+    assert document["baseline"]["measures"] == {"P@1": 0.75, "MRR@1": 0.75, "P(rel=1)@1": 1.0}
+    assert [entry["difference"] for entry in document["comparisons"]] == [-0.5, -0.5, 0.0]
+    # At level 1 all differences are 0, so there is no minimum detectable difference.
+    assert document["comparisons"][2]["detectable"] is None
+    # At level 2 only b is relevant, so every gain or loss is about b.
+    moved = [entry for part in document["deltas"] for entry in (*part["gained"], *part["lost"])]
+    assert {entry["relevant"] for entry in moved} == {"b"}
 
 
 def test_a_level_above_every_relevance(aptool):
@@ -360,18 +360,18 @@ def test_a_level_above_every_relevance(aptool):
     assert err[-1].endswith("expected a relevance level of at most 1, the highest relevance in it")
 
 
-def test_the_relevant_answer_is_that_of_the_measures_own_level(aptool, folder):
+def test_relevant_answer_uses_the_level_of_the_measure(aptool, folder):
     (folder / "dev.qrels").write_text("q1 0 a 1\nq1 0 b 2\nq1 0 c 0\nq2 0 a 2\n")
     for tag, order in (("old", "acb"), ("new", "abc")):
-        lines = [f"q1 Q0 {answer} 1 {-place} {tag}\n" for place, answer in enumerate(order)]
+        lines = [f"q1 Q0 {answer} 1 {-rank} {tag}\n" for rank, answer in enumerate(order)]
         (folder / f"dev.{tag}.run").write_text("".join([*lines, f"q2 Q0 a 1 1 {tag}\n"]))
 
     given = ("compare", "dev.old.run", "dev.new.run", "--top", "1", "--json")
     by_measure = aptool(*given, "--measures", "AP(rel=2)")
     by_level = aptool(*given, "--measures", "AP", "--level", "2")
 
-    found = [json.loads("\n".join(one.out))["deltas"] for one in (by_measure, by_level)]
-    assert [one[0]["gained"][0]["relevant"] for one in found] == ["b", "b"]
+    document = [json.loads("\n".join(entry.out))["deltas"] for entry in (by_measure, by_level)]
+    assert [entry[0]["gained"][0]["relevant"] for entry in document] == ["b", "b"]
 
 
 def test_equal_differences_have_no_effect_size_and_no_t_test(aptool, folder):
@@ -381,7 +381,7 @@ def test_equal_differences_have_no_effect_size_and_no_t_test(aptool, folder):
 
     words = [line.split() for line in out]
     assert code == 0
-    # One question: +1, and half of its two signs are as far from 0 on either side.
+    # With one question, both sign assignments are equally far from 0, so p = 1.
     assert words[3] == ["new", "1.0000", "+1.0000", "[1.0000,", "1.0000]", "1", "0", "0"]
     assert words[7] == ["new", "1.0000", "1.0000"]
     assert out[9].startswith("all questions have the same difference")
@@ -389,7 +389,7 @@ def test_equal_differences_have_no_effect_size_and_no_t_test(aptool, folder):
     assert "nan" not in "".join(out)
 
 
-def test_pools_that_would_not_be_read_are_refused(aptool):
+def test_unused_pools_are_refused(aptool):
     code, out, err = aptool(
         "compare", "dev.old.run", "dev.new.run", "--top", "0", "--pools", "nowhere.parquet"
     )

@@ -1,4 +1,4 @@
-"""``aptool data``: what the commands print, and what they leave alone."""
+"""``aptool data``: printed counts and policies, and files that the commands do not overwrite."""
 
 import json
 
@@ -23,14 +23,14 @@ def wikiqa(tmp_path):
 
 
 def run(*arguments):
-    """The result of a command, with the messages that were logged as ``messages``."""
-    with recorded() as told:
+    """Run a command; ``messages`` of the result are its log messages."""
+    with recorded() as log:
         result = CliRunner().invoke(data, list(map(str, arguments)), catch_exceptions=False)
-    result.messages = told.messages
+    result.messages = log.messages
     return result
 
 
-def test_import_prints_counts_and_says_what_touched_them(tmp_path, wikiqa):
+def test_import_prints_counts_and_applied_policies(tmp_path, wikiqa):
     result = run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
     assert [line.split() for line in result.stdout.splitlines()] == [
         ["split", "questions", "candidates", "relevant", "questions", "read", "candidates", "read"],
@@ -44,7 +44,7 @@ def test_import_prints_counts_and_says_what_touched_them(tmp_path, wikiqa):
     ]
 
 
-def test_a_collection_is_replaced_and_anything_else_is_not(tmp_path, wikiqa):
+def test_only_a_collection_is_replaced(tmp_path, wikiqa):
     out = tmp_path / "out"
     out.mkdir()
     run("import", "wikiqa", wikiqa, "--output", out)
@@ -59,9 +59,7 @@ def test_a_collection_is_replaced_and_anything_else_is_not(tmp_path, wikiqa):
         ["import", "wikiqa", wikiqa, "--output", other],
         ["functions", "--output", other],
     ):
-        with pytest.raises(
-            InputError, match=r"other: no collection\.json in it; expected a folder to replace"
-        ):
+        with pytest.raises(InputError, match="other: no record that aptool wrote it; expected another path"):
             run(*command)
     assert [file.name for file in other.iterdir()] == ["thesis.txt"]
 
@@ -79,12 +77,12 @@ def test_a_failed_import_leaves_the_old_collection(tmp_path, wikiqa):
 @pytest.mark.parametrize(
     "splits", [["a.tsv"], ["train="], ["=a.tsv"], ["../x=a.tsv"], ["train=a.tsv", "train=b.tsv"]]
 )
-def test_splits_are_named_once(tmp_path, splits):
+def test_wrong_splits_are_refused(tmp_path, splits):
     with pytest.raises(UsageError, match=r"expected SPLIT=PATH|given twice"):
         run("import", "wikiqa", *splits, "--output", tmp_path / "out")
 
 
-def test_no_question_left_names_the_input(tmp_path, wikiqa):
+def test_import_without_a_remaining_question_names_the_input(tmp_path, wikiqa):
     (tmp_path / "a.tsv").write_text(HEADER + ROWS.replace("\t1\n", "\t0\n"), encoding="utf-8")
     with pytest.raises(AptoolError) as error:
         run("import", "wikiqa", wikiqa, "--output", tmp_path / "out", "--questions", "answerable")
@@ -113,7 +111,7 @@ def test_own_json_lines(tmp_path):
     assert json.loads((tmp_path / "out/collection.json").read_text(encoding="utf-8"))["name"] == "mine"
 
 
-def test_trecqa_says_which_variant(tmp_path):
+def test_trecqa_logs_its_variant(tmp_path):
     folder = tmp_path / "pairs"
     folder.mkdir()
     for name, lines in {
@@ -135,7 +133,7 @@ def test_the_output_is_required(aptool):
     )
 
 
-def test_help_shows_the_option_alone(aptool):
+def test_help_shows_the_output_option(aptool):
     shown = "\n".join(aptool("data", "functions", "--help").out)
     assert "Usage: aptool data functions [OPTIONS]\n" in shown
     assert "--output FOLDER" in shown

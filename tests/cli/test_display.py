@@ -1,4 +1,4 @@
-"""What is shown while a command works: a bar on a terminal, plain lines elsewhere, results on stdout."""
+"""Progress of a command: a bar on a terminal, else plain lines; results are on stdout."""
 
 import contextlib
 import logging
@@ -40,14 +40,14 @@ def test_a_bar_on_a_terminal_leaves_nothing_behind(capsys, monkeypatch):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "1/5" in shown.err
-    assert detail in shown.err  # neither markup nor a format
+    assert detail in shown.err  # not parsed as markup or as a format string
     assert "2 answers were truncated" in on_screen(shown.err)
-    # The message is all that stays on the screen.
+    # The bar is erased; only the message stays on the screen.
     assert [line for line in on_screen(shown.err) if line] == ["2 answers were truncated"]
 
 
 def on_screen(text):
-    """The lines that a terminal shows in the end, where a carriage return goes back to the line's start."""
+    """The lines that a terminal shows at the end; a carriage return overwrites a line from its start."""
     lines = []
     for line in re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).split("\n"):
         shown = ""
@@ -91,13 +91,13 @@ def test_results_are_the_same_on_a_terminal(collection_folder, model_folder, tmp
 
 
 def chunks(reader):
-    """What was written to a pipe or to a terminal, whose other side is closed."""
+    """Read everything from a pipe or pseudo-terminal whose writing end is closed."""
     with contextlib.suppress(OSError):
         while chunk := os.read(reader, 4096):
             yield chunk.decode()
 
 
-def test_a_table_is_plain_aligned_columns_where_there_is_no_terminal(capsys):
+def test_table_is_plain_aligned_columns_without_a_terminal(capsys):
     print_table(ROWS)
 
     assert capsys.readouterr().out.splitlines() == [
@@ -117,8 +117,8 @@ def test_a_table_on_a_terminal_has_the_same_cells(capsys, monkeypatch):
     assert [line.split() for line in (lines[0], *lines[2:4])] == ROWS
 
 
-def test_an_epoch_in_words():
-    seconds = {"train": 2.4, "mining": 2.0, "dev": 1.2}  # mining is a part of training
+def test_epoch_line():
+    seconds = {"train": 2.4, "mining": 2.0, "dev": 1.2}  # training includes mining
     entry = {"epoch": 3, "loss": 0.25, "dev": {"MAP": 0.5, "P@1": 1.0}, "seconds": seconds}
 
     assert epoch_line(entry) == "epoch 3: loss 0.2500, dev MAP 0.5000, P@1 1.0000, 4 s"

@@ -1,4 +1,4 @@
-"""`aptool encode` and `aptool score --encoded`: the run of encoding anew, or one line that says why not."""
+"""`aptool encode` and `aptool score --encoded`: the same run as without stored answers, and errors."""
 
 import os
 import shutil
@@ -14,12 +14,11 @@ from tiny import labelled_pools, recipe, row, write_pools
 
 import aptool as library
 from aptool.formats.collection import CollectionFiles, CollectionWriter
-from aptool.formats.location import ObjectPath
-from aptool.formats.stores import store_of
+from aptool.formats.location import ObjectPath, store_of
 from aptool.scoring import encode as encoding
 from aptool.training.fit import fit
 
-# Encodes, and is killed as it adds its third part.
+# Encode answers; SIGKILL when the third part is written.
 DRIVER = """
 import os, signal, sys
 from aptool.scoring import answer_store, encode, stored_answers
@@ -50,7 +49,7 @@ def other_model(tmp_path_factory, collection_folder):
 
 @pytest.fixture
 def run(aptool, pools, model_folder, tmp_path):
-    """A command on the tiny pools and model, in a folder of its own; one that is to succeed."""
+    """Run a command on the tiny pools and model."""
 
     def start(command, output, *more, inputs=pools, model=model_folder):
         return aptool(command, inputs, "--model", model, "--output", output, *more)
@@ -74,7 +73,7 @@ def parts(folder):
 
 
 def changed(pools, folder):
-    """The pools with one candidate's text changed, in one of its pools."""
+    """Write the pools with one changed text of one candidate."""
     rows = []
     for pool in labelled_pools("test", 20):
         texts = list(pool.texts)
@@ -84,7 +83,7 @@ def changed(pools, folder):
     return write_pools(folder / "changed.pools.parquet", rows)
 
 
-def test_a_run_of_stored_answers_is_the_run_without(run, tmp_path):
+def test_stored_answers_give_the_same_run(run, tmp_path):
     ok(run("score", tmp_path / "a.run"))
     first = ok(run("encode", tmp_path / "store"))
     again = ok(run("encode", tmp_path / "store"))
@@ -97,7 +96,7 @@ def test_a_run_of_stored_answers_is_the_run_without(run, tmp_path):
 
 
 @pytest.mark.parametrize("system", ["ap-minilm", "mean-minilm"])
-def test_over_a_network(system, run, collection_folder, tmp_path):
+def test_stored_answers_of_a_pretrained_network_give_the_same_run(system, run, collection_folder, tmp_path):
     network = write_network(tmp_path / "network")
     fit(
         CollectionFiles(collection_folder),
@@ -124,7 +123,7 @@ def test_a_cross_encoder_encodes_no_answers(run, collection_folder, tmp_path):
     assert not (tmp_path / "store").exists()
 
 
-def test_shared_answers_and_pools_that_refer_to_some(run, tmp_path):
+def test_shared_answers_are_encoded_once(run, tmp_path):
     with CollectionWriter(tmp_path / "c", name="c", source="here") as writer:
         pools = labelled_pools("test", 20)
         texts = {a: t for pool in pools for a, t in zip(pool.answer_ids, pool.texts, strict=True)}
@@ -140,7 +139,7 @@ def test_shared_answers_and_pools_that_refer_to_some(run, tmp_path):
     assert "21 answers, 1 encoded" in whole.out[0]
 
 
-def test_a_changed_text_is_not_served_and_fill_adds_it(run, pools, tmp_path):
+def test_changed_text_is_refused_and_added_by_fill(run, pools, tmp_path):
     other = changed(pools, tmp_path)
     ok(run("encode", tmp_path / "store"))
     ok(run("score", tmp_path / "a.run", inputs=other))
@@ -154,15 +153,15 @@ def test_a_changed_text_is_not_served_and_fill_adds_it(run, pools, tmp_path):
     assert len(parts(tmp_path / "store")) == 2
 
 
-def test_another_model_is_told_both_fingerprints_and_the_command(run, model_folder, other_model, tmp_path):
+def test_store_of_another_model_is_refused_with_both_fingerprints(run, model_folder, other_model, tmp_path):
     from aptool.models.model import model_fingerprint
 
     ok(run("encode", tmp_path / "store"))
-    told = (model_fingerprint(model_folder), model_fingerprint(other_model))
-    told += (f"`aptool encode ANSWERS --model {other_model} --output STORE`",)
+    phrases = (model_fingerprint(model_folder), model_fingerprint(other_model))
+    phrases += (f"`aptool encode ANSWERS --model {other_model} --output STORE`",)
 
-    refused(run("encode", tmp_path / "store", model=other_model), *told)
-    refused(run("score", tmp_path / "x.run", "--encoded", tmp_path / "store", model=other_model), *told)
+    refused(run("encode", tmp_path / "store", model=other_model), *phrases)
+    refused(run("score", tmp_path / "x.run", "--encoded", tmp_path / "store", model=other_model), *phrases)
 
 
 def test_mistakes_are_one_line(run, tmp_path, pools):
@@ -185,7 +184,7 @@ def test_mistakes_are_one_line(run, tmp_path, pools):
     assert not (tmp_path / "no").exists()
 
 
-def test_rounded_stores_score_alike_and_resume_apart(run, tmp_path):
+def test_scores_of_rounded_stores_are_close(run, tmp_path):
     ok(run("score", tmp_path / "a.run"))
     scores = {}
     for precision in ("fp16", "int8"):
@@ -195,26 +194,26 @@ def test_rounded_stores_score_alike_and_resume_apart(run, tmp_path):
         lines = [line.split() for line in (tmp_path / f"{name}.run").read_text().splitlines()]
         scores[name] = {(line[0], line[2]): float(line[4]) for line in lines}
     exact = np.array(list(scores["a"].values()))
-    for name, most in (("fp16", 1e-3), ("int8", 3e-2)):
-        found = np.array([scores[name][key] for key in scores["a"]])
-        assert 0 < np.abs(found - exact).max() < most
+    for name, tolerance in (("fp16", 1e-3), ("int8", 3e-2)):
+        rounded = np.array([scores[name][key] for key in scores["a"]])
+        assert 0 < np.abs(rounded - exact).max() < tolerance
 
 
-def test_killed_in_the_middle_it_goes_on(run, pools, model_folder, tmp_path):
+def test_killed_encoding_resumes(run, pools, model_folder, tmp_path):
     store = tmp_path / "store"
-    ended = subprocess.run(
+    killed = subprocess.run(
         [sys.executable, "-c", DRIVER, str(pools), str(model_folder), str(store)],
         capture_output=True,
         timeout=300,
     )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert len(parts(store)) == 2
 
     done = ok(run("encode", store))
 
     assert any("has ended: its output is taken over" in line for line in done.err)
-    there = 20 - int(done.out[0].split(" encoded now")[0].split()[-1])
-    assert 2 <= there < 20
+    encoded_before = 20 - int(done.out[0].split(" encoded now")[0].split()[-1])
+    assert 2 <= encoded_before < 20
     assert not list(store.glob(".*"))
     ok(run("score", tmp_path / "a.run"))
     ok(run("score", tmp_path / "b.run", "--encoded", store))
@@ -230,19 +229,19 @@ def test_one_writer_at_a_time(run, pools, tmp_path):
         other = changed(pools, tmp_path)
         filling = run("score", tmp_path / "a.run", "--encoded", tmp_path / "store", "--fill", inputs=other)
         refused(filling, "being written by process")
-        ok(run("score", tmp_path / "a.run", "--encoded", tmp_path / "store"))  # readers are not in the way
+        ok(run("score", tmp_path / "a.run", "--encoded", tmp_path / "store"))  # reading needs no claim
 
 
-def test_killed_before_it_is_a_store(run, tmp_path):
+def test_encoding_killed_before_the_manifest_starts_again(run, tmp_path):
     (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "writer").write_text("{}")
+    (tmp_path / "store" / "writer").write_text("{")
     (tmp_path / "store" / ".encoded.json.0a1b2c3d.part").write_text("{")
 
     ok(run("encode", tmp_path / "store"))
     assert sorted(path.name for path in (tmp_path / "store").iterdir())[-1] == "encoded.json"
 
 
-def test_a_truncated_part(run, tmp_path):
+def test_truncated_part_is_refused_and_encoded_again(run, tmp_path):
     ok(run("encode", tmp_path / "store"))
     (part,) = parts(tmp_path / "store")
     part.write_bytes(part.read_bytes()[:-100])
@@ -255,7 +254,7 @@ def test_a_truncated_part(run, tmp_path):
     ok(run("score", tmp_path / "a.run", "--encoded", tmp_path / "store"))
 
 
-def test_no_room_is_said_before_anything_is_encoded(run, tmp_path, monkeypatch):
+def test_full_disk_is_reported_before_encoding(run, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(encoding.shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 1000, 1000))
 
@@ -263,36 +262,36 @@ def test_no_room_is_said_before_anything_is_encoded(run, tmp_path, monkeypatch):
     assert not (tmp_path / "store").exists()
 
 
-def test_an_input_that_is_replaced_meanwhile(run, pools, tmp_path, monkeypatch):
-    own = tmp_path / "own.pools.parquet"
-    library.Pools.load(pools).save(own)
-    encode = encoding._run_here
+def test_input_replaced_during_encoding_is_refused(run, pools, tmp_path, monkeypatch):
+    copy = tmp_path / "own.pools.parquet"
+    library.Pools.load(pools).save(copy)
+    encode = encoding._encode_locally
 
-    def replaced(*given):
-        yield from encode(*given)
-        os.utime(own, (1, 1))
+    def encode_then_replace(*arguments):
+        yield from encode(*arguments)
+        os.utime(copy, (1, 1))
 
-    monkeypatch.setattr(encoding, "_run_here", replaced)
-    refused(run("encode", tmp_path / "store", inputs=own), "own.pools.parquet: replaced while it was read")
+    monkeypatch.setattr(encoding, "_encode_locally", encode_then_replace)
+    refused(run("encode", tmp_path / "store", inputs=copy), "own.pools.parquet: replaced while it was read")
 
 
-def test_the_library_has_the_same_words(collection_folder, model_folder, pools, tmp_path):
+def test_library_functions_match_the_commands(collection_folder, model_folder, pools, tmp_path):
     model = library.load(model_folder, device="cpu")
-    asked = library.Collection(collection_folder).pools("test")
-    plain = model.run(asked)
+    test_pools = library.Collection(collection_folder).pools("test")
+    plain = model.run(test_pools)
     done = library.encode(pools, model, tmp_path / "store")
 
     assert (done.texts, done.encoded) == (20, 20)
-    assert model.run(asked, encoded=tmp_path / "store").frame.equals(plain.frame)
+    assert model.run(test_pools, encoded=tmp_path / "store").frame.equals(plain.frame)
     shutil.rmtree(tmp_path / "store")
     with pytest.raises(library.AptoolError, match=r"no encoded\.json"):
-        model.run(asked, encoded=tmp_path / "store")
+        model.run(test_pools, encoded=tmp_path / "store")
     library.encode(collection_folder / "dev.pools.parquet", model_folder, tmp_path / "store", device="cpu")
     with pytest.raises(library.AptoolError, match="20 of 20 answers"):
-        model.run(asked, encoded=tmp_path / "store")
-    assert model.run(asked, encoded=tmp_path / "store", fill=True).frame.equals(plain.frame)
-    library.score(asked, model, tmp_path / "a.run", encoded=tmp_path / "store")
-    library.score(asked, model, tmp_path / "b.run")
+        model.run(test_pools, encoded=tmp_path / "store")
+    assert model.run(test_pools, encoded=tmp_path / "store", fill=True).frame.equals(plain.frame)
+    library.score(test_pools, model, tmp_path / "a.run", encoded=tmp_path / "store")
+    library.score(test_pools, model, tmp_path / "b.run")
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
 
 
@@ -306,12 +305,10 @@ def test_on_an_object_store(run, bucket, s3_proxy, tmp_path):
     assert ObjectPath(f"{bucket}/b.run").read_bytes() == (tmp_path / "a.run").read_bytes()
     assert s3_proxy.bytes_read > before
     store, key = store_of(f"{bucket}/store")
-    assert len(store.names(key)) == 2  # the manifest and a part: no claim, nothing unfinished
+    assert len(store.names(key)) == 2  # the manifest and a part; no claim, no temporary file
 
 
-def test_only_the_rows_that_are_needed_are_fetched(
-    run, bucket, s3_proxy, model_folder, tmp_path, monkeypatch
-):
+def test_only_required_rows_are_fetched(run, bucket, s3_proxy, model_folder, tmp_path, monkeypatch):
     from aptool.formats import answer_part
     from aptool.scoring import answer_store
 

@@ -1,4 +1,4 @@
-"""``aptool eval`` from the command line: what it prints, and one line for every mistake."""
+"""``aptool eval``: its tables, JSON and files, and one error line per mistake."""
 
 import gzip
 import json
@@ -10,15 +10,17 @@ import polars as pl
 import pytest
 from tiny import row, write_pools
 
+from aptool.formats.outputs import MANIFEST
+
 QRELS = "q1 0 a 1\nq1 0 b 0\nq2 0 a 0\nq2 0 b 1\n"
-# Reciprocal ranks 1 and 1/2, hence a mean of 3/4; one relevant answer each, so average precision is the same.
+# Reciprocal ranks 1 and 1/2: MRR is 3/4. With one relevant answer per question, MAP is equal to MRR.
 RUN = "q1 Q0 a 1 2 bm25\nq1 Q0 b 2 1 bm25\nq2 Q0 a 1 2.5 bm25\nq2 Q0 b 2 1.5 bm25\n"
 PERFECT = "q1 Q0 a 1 2 perfect\nq2 Q0 b 1 1 perfect\n"
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with dev.qrels and dev.run that is the current one."""
+    """The current folder, with dev.qrels and dev.run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.qrels").write_text(QRELS)
     (tmp_path / "dev.run").write_text(RUN)
@@ -26,21 +28,12 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def aptool(folder, monkeypatch, capsys):
-    """Runs the program in this process: (exit code, lines of stdout, lines of stderr)."""
-    from aptool.cli.main import main
+def aptool(aptool, folder):
+    """Run a command of aptool, without the warnings about small pools."""
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["aptool", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = end.code or 0
-        captured = capsys.readouterr()
-        # The pools are tiny on purpose; the warnings are checked in test_pool_warnings.py.
-        err = [line for line in captured.err.splitlines() if ": warning: " not in line]
-        return code, captured.out.splitlines(), err
+        finished = aptool(*arguments)
+        return finished._replace(err=[line for line in finished.err if ": warning: " not in line])
 
     return run
 
@@ -56,7 +49,7 @@ def test_table_of_one_run(aptool):
     assert err == []
 
 
-def test_runs_stand_side_by_side(aptool, folder):
+def test_each_run_is_a_row(aptool, folder):
     (folder / "perfect.run").write_text(PERFECT)
 
     code, out, err = aptool(
@@ -68,7 +61,7 @@ def test_runs_stand_side_by_side(aptool, folder):
         ["dev.run", "2", "0.5000", "4"],
         ["perfect.run", "2", "1.0000", "2"],
     ]
-    # Aligned: each column ends in one place.
+    # Columns are aligned on the right.
     assert len({len(line) for line in out}) == 1
 
 
@@ -77,12 +70,12 @@ def test_many_measures_become_rows(aptool):
 
     assert out[0].split() == ["measure", "dev.run"]
     cells = dict(line.split() for line in out[1:])
-    assert len(cells) == 13  # questions, nine usual cut-offs of P, P@1, Success@1, Success@5
-    # Two relevant candidates over two questions, cut-off 5: 1/5 each.
+    assert len(cells) == 13  # questions, nine default cutoffs of P, P@1, Success@1, Success@5
+    # One relevant candidate per question, so P@5 = 1/5.
     assert (cells["P@5"], cells["P@1"], cells["Success@5"]) == ("0.2000", "0.5000", "1.0000")
 
 
-def test_table_on_a_terminal_holds_the_same_and_takes_names_as_they_are(aptool, folder, monkeypatch):
+def test_table_on_a_terminal_has_the_same_values_and_plain_names(aptool, folder, monkeypatch):
     (folder / "[red]dev.run").write_text(RUN)
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda stream: True)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -105,7 +98,7 @@ def test_table_on_a_terminal_holds_the_same_and_takes_names_as_they_are(aptool, 
         ("scores", "scores.qrels"),
     ],
 )
-def test_qrels_beside_the_run_are_used_and_named(aptool, folder, run, qrels):
+def test_qrels_next_to_the_run_are_used_and_logged(aptool, folder, run, qrels):
     data = folder / "data"
     data.mkdir()
     for name, text in ((run, RUN), (qrels, QRELS)):
@@ -119,7 +112,7 @@ def test_qrels_beside_the_run_are_used_and_named(aptool, folder, run, qrels):
     assert err == [f"--qrels not given: data/{qrels}"]
 
 
-def test_no_qrels_anywhere_is_one_line(aptool, folder):
+def test_missing_qrels_are_one_line(aptool, folder):
     (folder / "test.ap-cnn.run").write_text(RUN)
 
     code, out, err = aptool("eval", "test.ap-cnn.run")
@@ -130,7 +123,7 @@ def test_no_qrels_anywhere_is_one_line(aptool, folder):
     assert "no test.ap-cnn.qrels or test.qrels in its folder; pass --qrels FILE" in err[0]
 
 
-def test_runs_with_different_qrels_beside_them_are_not_mixed(aptool, folder):
+def test_runs_with_different_qrels_are_refused(aptool, folder):
     (folder / "test.run").write_text(RUN)
     (folder / "test.qrels").write_text(QRELS)
 
@@ -201,17 +194,17 @@ def test_measures_of_every_question_are_written(aptool, folder, name, read):
         ("perfect.run", "q1", 1, 1.0, 1.0, 1.0),
         ("perfect.run", "q2", 1, 1.0, 1.0, 1.0),
     ]
-    assert [path.name for path in (folder / "out").iterdir()] == [name]
+    assert {path.name for path in (folder / "out").iterdir()} == {name, MANIFEST}
 
 
-def test_intervals_stand_beside_the_means(aptool):
+def test_intervals_follow_the_means(aptool):
     code, out, err = aptool(
         "eval", "dev.run", "--qrels", "dev.qrels", "--intervals", "--measures", "map,num_ret"
     )
 
     assert (code, err) == (0, [])
-    # Two questions of average precision 1 and 1/2: no resample leaves these bounds, and a quarter of all
-    # resamples is two times the one, a quarter two times the other. Both rank two candidates.
+    # Average precision is 1 and 1/2, so a quarter of the resamples has mean 1 and a quarter has mean 1/2.
+    # Both questions have two candidates, so NumRet is always 4.
     assert out[0].split() == ["run", "questions", "MAP", "NumRet"]
     assert out[1].split(maxsplit=2) == ["dev.run", "2", "0.7500 [0.5000, 1.0000]  4 [4, 4]"]
 
@@ -219,22 +212,22 @@ def test_intervals_stand_beside_the_means(aptool):
 def test_intervals_of_a_hundred_questions(aptool, folder):
     lines = "".join(f"q{number} 0 a 1\n" for number in range(100))
     (folder / "dev.qrels").write_text(lines)
-    # 80 of 100 questions have the relevant answer first.
+    # The relevant answer is first for 80 of 100 questions.
     run = "".join(f"q{n} Q0 {'a' if n < 80 else 'b'} 1 1 t\n" for n in range(100))
     (folder / "dev.run").write_text(run)
 
     arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "P_1", "--json")
-    found = json.loads("\n".join(aptool(*arguments, "--intervals")[1]))
+    document = json.loads("\n".join(aptool(*arguments, "--intervals")[1]))
     narrow = json.loads("\n".join(aptool(*arguments, "--confidence", "0.5")[1]))
 
-    assert (found["confidence"], narrow["confidence"]) == (0.95, 0.5)
-    # The normal interval: 0.8 ± 1.96 · 0.04, and ± 0.674 · 0.04; resampled means are multiples of 0.01.
-    assert found["runs"][0]["intervals"]["P@1"] == pytest.approx([0.7216, 0.8784], abs=0.02)
+    assert (document["confidence"], narrow["confidence"]) == (0.95, 0.5)
+    # Normal approximation: 0.8 ± 1.96 · 0.04 and 0.8 ± 0.674 · 0.04. Resampled means are multiples of 0.01.
+    assert document["runs"][0]["intervals"]["P@1"] == pytest.approx([0.7216, 0.8784], abs=0.02)
     assert narrow["runs"][0]["intervals"]["P@1"] == pytest.approx([0.773, 0.827], abs=0.011)
     assert "intervals" not in json.loads("\n".join(aptool(*arguments)[1]))["runs"][0]
 
 
-def test_figures_do_not_replace_what_they_are_of(aptool, folder):
+def test_per_question_output_does_not_replace_an_input(aptool, folder):
     shutil.copy(folder / "dev.qrels", folder / "x.csv")
 
     code, _, err = aptool("eval", "dev.run", "--qrels", "x.csv", "--per-question", "x.csv")
@@ -291,8 +284,10 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize(("name", "content", "place", "expected"), MALFORMED.values(), ids=MALFORMED.keys())
-def test_malformed_file_ends_in_one_line(aptool, folder, name, content, place, expected):
+@pytest.mark.parametrize(
+    ("name", "content", "location", "expected"), MALFORMED.values(), ids=MALFORMED.keys()
+)
+def test_malformed_file_is_one_line(aptool, folder, name, content, location, expected):
     (folder / name).write_bytes(content)
 
     code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--per-question", "x.csv")
@@ -300,13 +295,13 @@ def test_malformed_file_ends_in_one_line(aptool, folder, name, content, place, e
     assert code == 1
     assert out == []
     assert len(err) == 1
-    assert f"{name}: {place}" in err[0]
+    assert f"{name}: {location}" in err[0]
     assert expected in err[0]
     assert not (folder / "x.csv").exists()
 
 
 @pytest.mark.parametrize("arguments", [["none.run"], ["dev.run", "--qrels", "none.run"]])
-def test_missing_file_ends_in_one_line(aptool, arguments):
+def test_missing_file_is_one_line(aptool, arguments):
     code, out, err = aptool("eval", *arguments)
 
     assert (code, out, len(err)) == (1, [], 1)
@@ -319,7 +314,7 @@ def test_names_of_ir_measures_and_a_level(aptool, folder):
 
     code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--measures", names, "--level", "2")
 
-    # b is second in both questions; q1 has a (1) first: (.5 + .25 + .25) / 2.
+    # b is second in both questions. In q1 the answer a, of grade 1, is first: RBP = (.5 + .25 + .25) / 2.
     assert (code, err) == (0, [])
     assert [line.split() for line in out] == [
         ["run", "questions", "MAP", "MRR@1", "P(rel=3)@1", "RBP(p=0.5,rel=1)", "NumRel", "MRR@10"],
@@ -328,7 +323,7 @@ def test_names_of_ir_measures_and_a_level(aptool, folder):
 
 
 @pytest.mark.parametrize(("level", "exit_code"), [("2", 1), ("0", 2), ("x", 2), ("1000001", 2)])
-def test_levels_out_of_range_end_in_one_line(aptool, level, exit_code):
+def test_levels_out_of_range_are_one_line(aptool, level, exit_code):
     code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", "--level", level)
 
     assert (code, out, len(err)) == (exit_code, [], 1)
@@ -336,8 +331,8 @@ def test_levels_out_of_range_end_in_one_line(aptool, level, exit_code):
         assert err[0].endswith("expected a relevance level of at most 1, the highest relevance in it")
 
 
-def test_limits_of_the_candidates(aptool, folder):
-    # q1 has both relevant answers second and third of three, q2 one of two (the last), q3 none of one.
+def test_limits_are_the_scores_of_a_perfect_reranking(aptool, folder):
+    # q1 ranks both relevant answers second and third; q2 ranks one of two, second; q3 and q4 rank none.
     (folder / "dev.qrels").write_text("q1 0 a 1\nq1 0 b 1\nq2 0 a 1\nq2 0 z 1\nq3 0 z 1\nq4 0 z 0\n")
     (folder / "dev.run").write_text(
         "q1 Q0 c 1 3 t\nq1 Q0 b 2 2 t\nq1 Q0 a 3 1 t\nq2 Q0 c 1 2 t\nq2 Q0 a 2 1 t\n"
@@ -358,8 +353,8 @@ def test_limits_of_the_candidates(aptool, folder):
         "dev.run: the candidates have 37.5% of the relevant answers; "
         "1 of 3 questions have no relevant candidate"
     )
-    (found,) = json.loads("\n".join(aptool(*arguments, "--json")[1]))["runs"]
-    assert found["limits"] == {
+    (result,) = json.loads("\n".join(aptool(*arguments, "--json")[1]))["runs"]
+    assert result["limits"] == {
         "recall": 0.375,
         "questions": 3,
         "without": 1,
@@ -411,7 +406,7 @@ def test_options_that_would_be_ignored_are_refused(aptool, folder):
         assert reason in err[0]
 
 
-def test_questions_that_the_pools_lack_are_said(aptool, folder):
+def test_questions_missing_from_the_pools_are_reported(aptool, folder):
     write_pools("q2.pools.parquet", [row("q2", "who?", (("a", "one"), ("b", "two")))])
     write_pools("q9.pools.parquet", [row("q9", "who?", (("a", "one"),))])
     by_type = ("eval", "dev.run", "--qrels", "dev.qrels", "--by", "type", "--pools")
@@ -431,7 +426,7 @@ def test_questions_that_the_pools_lack_are_said(aptool, folder):
     assert err == ["aptool: --by type: no question of dev.qrels is in q9.pools.parquet"]
 
 
-def test_the_names_of_the_measures_are_the_readers_choice(aptool, folder):
+def test_measure_names_follow_the_naming_scheme(aptool, folder):
     arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "ndcg@10,MRR,p_1", "--names")
 
     for naming, names in (
@@ -444,13 +439,13 @@ def test_the_names_of_the_measures_are_the_readers_choice(aptool, folder):
 
         assert code == 0
         assert out[0].split() == ["run", "questions", *names]
-        found = json.loads("\n".join(document))
-        assert found["measures"] == list(found["runs"][0]["measures"]) == names
-        assert list(found["runs"][0]["limits"]["best"]) == names
+        document = json.loads("\n".join(document))
+        assert document["measures"] == list(document["runs"][0]["measures"]) == names
+        assert list(document["runs"][0]["limits"]["best"]) == names
         assert pl.read_csv("x.csv").columns == ["run", "question_id", "candidates", *names]
 
 
-def test_figures_by_a_column_of_ones_own(aptool, folder):
+def test_metrics_per_group_of_a_user_column(aptool, folder):
     Path("groups.tsv").write_text("question_id\tdomain\nq1\tlaw\nq2\thealth\nq7\tlaw\n")
     arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "P@1", "--by", "domain")
 
@@ -465,15 +460,15 @@ def test_figures_by_a_column_of_ones_own(aptool, folder):
         ["law", "(few)", "1", "1.0000"],
     ]
     assert err == ["--by domain: groups with under 10 questions, marked (few): 2"]
-    found = json.loads("\n".join(document))
-    assert found["by"] == "domain"
-    assert found["runs"][0]["groups"] == [
+    document = json.loads("\n".join(document))
+    assert document["by"] == "domain"
+    assert document["runs"][0]["groups"] == [
         {"name": name, "questions": 1, "few": True, "means": {"P@1": p}, "intervals": {"P@1": [p, p]}}
         for name, p in (("health", 0.0), ("law", 1.0))
     ]
 
 
-def test_a_column_of_the_pools_says_the_groups(aptool, folder):
+def test_groups_are_read_from_a_column_of_the_pools(aptool, folder):
     pools = [row("q1", "who?", (("a", "one"),)), row("q2", "who?", (("a", "one"),))]
     write_pools("plain.pools.parquet", pools)
     pl.read_parquet("plain.pools.parquet").with_columns(year=pl.Series([999, 2010])).write_parquet(

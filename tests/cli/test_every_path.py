@@ -1,4 +1,4 @@
-"""The table of docs/object-stores.md, row by row: each command with that path on a disk and on S3."""
+"""The table of docs/object-stores.md: each command runs with local paths and with S3 URLs."""
 
 import json
 import re
@@ -10,24 +10,23 @@ import pytest
 import s3
 from tiny import labelled_pools, options
 
-from aptool.formats.location import ObjectPath
-from aptool.formats.stores import store_of
+from aptool.formats.location import ObjectPath, store_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "object-stores.md"
 SETTINGS = " ".join(
-    f"--set {one}" for one in options("qa-cnn", "training.epochs=1") if not one.startswith("vectors")
+    f"--set {option}" for option in options("qa-cnn", "training.epochs=1") if not option.startswith("vectors")
 )
 
 
 class Case(NamedTuple):
-    """A command, the paths in it by their names in the table, and what it writes.
+    """A command with its paths and outputs.
 
     Attributes:
-        command: as the table has it.
-        words: what follows, with ``{w}`` for the folder of inputs and ``{o}`` for that of outputs.
-        paths: by their names in the table.
-        same: outputs with the same bytes wherever they are.
-        written: other outputs.
+        command: Command in the first column of the table.
+        words: Arguments, with ``{w}`` for the input folder and ``{o}`` for the output folder.
+        paths: Tested rows of the second column of the table.
+        same: Outputs that have the same bytes on a disk and on S3.
+        written: Outputs whose bytes may differ.
     """
 
     command: str
@@ -162,14 +161,14 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory, collection_folder, model_folder):
-    """The inputs, on a disk."""
+def local_inputs(tmp_path_factory, collection_folder, model_folder):
+    """The folder of inputs on a disk."""
     import shutil
 
     from aptool.formats.collection import CollectionWriter
     from aptool.formats.pools import list_units
-    from aptool.scoring.baselines import RandomSystem
     from aptool.scoring.score import score
+    from aptool.scoring.systems import RandomSystem
 
     folder = tmp_path_factory.mktemp("world")
     shutil.copytree(collection_folder, folder / "c")
@@ -199,7 +198,7 @@ def world(tmp_path_factory, collection_folder, model_folder):
     documents = [
         {"_id": f"d{n}", "title": "", "text": f"the {word} here"} for n, word in enumerate(sorted(words))
     ]
-    (beir / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in documents))
+    (beir / "corpus.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in documents))
     (beir / "queries.jsonl").write_text('{"_id": "q1", "text": "the river"}\n')
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
     (folder / "mteb").mkdir()
@@ -209,28 +208,32 @@ def world(tmp_path_factory, collection_folder, model_folder):
 
 
 @pytest.fixture(scope="module")
-def uploaded(world, s3_server):
-    """The same inputs in a bucket: its name, which a test opens by ``s3_at``."""
+def input_bucket(s3_server):
+    """The URL of a new bucket for the inputs."""
     return s3.new_bucket(s3_server)
 
 
 @pytest.fixture
-def there(world, uploaded, s3_server, s3_at):
+def uploaded_inputs(local_inputs, input_bucket, s3_server, s3_at):
+    """The URL of the bucket with the inputs under ``w``."""
     s3_at(s3_server)
-    store, key = store_of(f"{uploaded}/w")
+    store, key = store_of(f"{input_bucket}/w")
     if not store.names(key):
-        for file in world.rglob("*"):
+        for file in local_inputs.rglob("*"):
             if file.is_file():
-                store.upload(f"{key}/{file.relative_to(world)}", file)
-    return uploaded
+                store.upload(f"{key}/{file.relative_to(local_inputs)}", file)
+    return input_bucket
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.command} {case.words[:12]}")
-def test_each_command_on_a_disk_and_on_s3(aptool, world, there, tmp_path, case, request):
+def test_each_command_on_a_disk_and_on_s3(aptool, local_inputs, uploaded_inputs, tmp_path, case, request):
     encoder = request.getfixturevalue("encoder_folder") if "{e}" in case.words else ""
-    places = {"disk": (str(world), str(tmp_path)), "s3": (f"{there}/w", f"{there}/{tmp_path.name}")}
+    folders = {
+        "disk": (str(local_inputs), str(tmp_path)),
+        "s3": (f"{uploaded_inputs}/w", f"{uploaded_inputs}/{tmp_path.name}"),
+    }
     printed = {}
-    for name, (inputs, outputs) in places.items():
+    for name, (inputs, outputs) in folders.items():
         words = shlex.split(f"{case.command} {case.words.format(w=inputs, o=outputs, e=encoder)}")
 
         finished = aptool(*words)
@@ -238,27 +241,27 @@ def test_each_command_on_a_disk_and_on_s3(aptool, world, there, tmp_path, case, 
         assert finished.code == 0, finished.err
         text = "\n".join(finished.out).replace(inputs, "IN").replace(outputs, "OUT")
         printed[name] = re.sub(r"in \d+ s\b|[\d.]+ MB|\s+|-+", " ", text)
-    if case.command != "train":  # its seconds are in a table
+    if case.command != "train":  # it prints seconds
         assert re.sub(r"\d+\.\d+", "", printed["disk"]) == re.sub(r"\d+\.\d+", "", printed["s3"])
     for file in case.same:
-        assert ObjectPath(f"{places['s3'][1]}/{file}").read_bytes() == (tmp_path / file).read_bytes()
+        assert ObjectPath(f"{folders['s3'][1]}/{file}").read_bytes() == (tmp_path / file).read_bytes()
     for file in case.written:
         assert (tmp_path / file).stat().st_size > 0
-        assert ObjectPath(f"{places['s3'][1]}/{file}").ranged().version
+        assert ObjectPath(f"{folders['s3'][1]}/{file}").ranged().version
 
 
 def rows():
-    """(command, path) of each row of the table, and its three columns."""
-    found = {}
+    """The other three columns of the table, by command and path."""
+    table = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("| `") and len(cells) == 5:
-            found[cells[0].replace("`", ""), re.sub(r"[`]| \(.*", "", cells[1])] = cells[2:]
-    return found
+            table[cells[0].replace("`", ""), re.sub(r"[`]| \(.*", "", cells[1])] = cells[2:]
+    return table
 
 
-def test_the_table_has_a_row_for_each_path_that_is_tried():
-    tried = {(case.command, path) for case in CASES for path in case.paths}
+def test_each_supported_path_in_the_table_is_tested():
+    tested = {(case.command, path) for case in CASES for path in case.paths}
 
-    assert {row for row, (_, plain, _) in rows().items() if plain == "✓"} == tried
+    assert {row for row, (_, plain, _) in rows().items() if plain == "✓"} == tested
     assert all(local == "✓" for local, _, _ in rows().values())

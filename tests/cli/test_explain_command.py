@@ -1,4 +1,4 @@
-"""``aptool explain``: the weights of a real model on a terminal, as JSON, on a page and in a picture."""
+"""``aptool explain``: weights of a trained model on a terminal, as JSON, HTML and PNG."""
 
 import json
 import re
@@ -20,7 +20,7 @@ NASTY = '<script>alert(1)</script> & [red]"it\'s"[/red] $x_2$ \x1b[31m\x07 עב�
 
 
 class Words(HTMLParser):
-    """The words of a page with their weights, its text, and its elements with their attributes."""
+    """A parser of pages: words with weights, the text, and elements with attributes."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -44,7 +44,7 @@ class Words(HTMLParser):
 
 @pytest.fixture
 def attention(model_folder):
-    """σ_q and σ_a by the model's own pooling, one pair at a time."""
+    """A function that computes σ_q and σ_a of a pair with the pooling of the model."""
     model = load_model(model_folder)
 
     def of(question: str, answer: str) -> tuple[list[float], list[float]]:
@@ -66,30 +66,28 @@ def weights(side: dict) -> list[float]:
     return [word["weight"] for word in side["words"]]
 
 
-def test_json_holds_the_models_own_weights(aptool, model_folder, attention):
-    found = json.loads("".join(explained(aptool, model_folder, "--json").out))
+def test_json_has_the_weights_of_the_model(aptool, model_folder, attention):
+    explanation = json.loads("".join(explained(aptool, model_folder, "--json").out))
     sigma_q, sigma_a = attention(QUESTION, ANSWER)
 
-    assert weights(found["question"]) == pytest.approx(sigma_q, abs=1e-6)
-    assert weights(found["answer"]) == pytest.approx(sigma_a, abs=1e-6)
-    assert sum(weights(found["answer"])) == pytest.approx(1, abs=1e-6)
-    assert [word["word"] for word in found["answer"]["words"]] == ANSWER.split()
-    assert found["answer"]["words"][1]["window"] == "the river near"
-    assert found["weights"] == "attention"
+    assert weights(explanation["question"]) == pytest.approx(sigma_q, abs=1e-6)
+    assert weights(explanation["answer"]) == pytest.approx(sigma_a, abs=1e-6)
+    assert sum(weights(explanation["answer"])) == pytest.approx(1, abs=1e-6)
+    assert [word["word"] for word in explanation["answer"]["words"]] == ANSWER.split()
+    assert explanation["answer"]["words"][1]["window"] == "the river near"
+    assert explanation["weights"] == "attention"
 
 
-def test_the_matrix_has_a_row_for_each_question_word_and_its_maxima_give_the_weights(
-    aptool, model_folder, attention
-):
-    found = json.loads("".join(explained(aptool, model_folder, "--json", "--matrix").out))
-    G = torch.tensor(found["alignment"])
+def test_weights_are_the_softmax_of_the_maxima_of_the_matrix(aptool, model_folder, attention):
+    explanation = json.loads("".join(explained(aptool, model_folder, "--json", "--matrix").out))
+    G = torch.tensor(explanation["alignment"])
 
     assert G.shape == (7, 7)
     assert G.amax(1).softmax(0).tolist() == pytest.approx(attention(QUESTION, ANSWER)[0], abs=1e-6)
     assert G.amax(0).softmax(0).tolist() == pytest.approx(attention(QUESTION, ANSWER)[1], abs=1e-6)
 
 
-def test_plain_text_says_the_strongest_windows_in_their_order(aptool, model_folder, attention):
+def test_plain_text_lists_the_strongest_windows_first(aptool, model_folder, attention):
     done = explained(aptool, model_folder)
     listed = [float(line.split()[0]) for line in done.out if re.match(r"  0\.\d{4}  ", line)]
     sigma_q, sigma_a = (sorted(side, reverse=True) for side in attention(QUESTION, ANSWER))
@@ -101,7 +99,7 @@ def test_plain_text_says_the_strongest_windows_in_their_order(aptool, model_fold
     assert not any("\x1b" in line for line in done.out)
 
 
-def test_a_terminal_gets_the_deepest_ground_behind_the_strongest_word(
+def test_strongest_word_has_the_deepest_background_on_a_terminal(
     aptool, model_folder, attention, monkeypatch
 ):
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -110,13 +108,13 @@ def test_a_terminal_gets_the_deepest_ground_behind_the_strongest_word(
     line = next(line for line in explained(aptool, model_folder).out if "silver" in line)
     sigma_a = attention(QUESTION, ANSWER)[1]
     strongest = ANSWER.split()[sigma_a.index(max(sigma_a))]
-    # The deeper an orange, the less green is in it.
+    # A deeper orange has less green.
     greens = re.findall(r"\x1b\[[\d;]*48;2;\d+;(\d+);\d+m([^\x1b]+)", line)
 
-    assert min(greens, key=lambda found: int(found[0]))[1] == strongest
+    assert min(greens, key=lambda match: int(match[0]))[1] == strongest
 
 
-def test_unknown_words_and_words_that_were_cut_are_said(aptool, model_folder):
+def test_unknown_and_truncated_words_are_reported(aptool, model_folder):
     long = " ".join(["river", "zebra", *["bridge"] * 202])
     done = explained(aptool, model_folder, answer=long)
 
@@ -124,36 +122,36 @@ def test_unknown_words_and_words_that_were_cut_are_said(aptool, model_folder):
     assert "truncated to 200 tokens: the last 4 words not read" in done.out
 
 
-def test_a_terminal_is_not_told_what_a_text_says_to_it(aptool, model_folder, monkeypatch):
+def test_control_characters_of_a_text_do_not_reach_the_terminal(aptool, model_folder, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     text = "\n".join(explained(aptool, model_folder, answer=NASTY).out)
-    own = re.compile(r"\x1b\[[\d;]*m")
+    colour_codes = re.compile(r"\x1b\[[\d;]*m")
 
     assert "\x07" not in text
     assert "␛" in text
-    assert "[red]" in own.sub("", text)  # markup of rich is text as well
-    assert "\x1b" not in own.sub("", text)
+    assert "[red]" in colour_codes.sub("", text)  # markup of rich is plain text
+    assert "\x1b" not in colour_codes.sub("", text)
 
 
-def test_a_page_shows_every_word_with_its_weight_and_obeys_none(aptool, model_folder, attention, tmp_path):
+def test_page_shows_every_word_with_its_weight_as_plain_text(aptool, model_folder, attention, tmp_path):
     page = tmp_path / "page.html"
     done = explained(aptool, model_folder, "--html", page, "--matrix", question=NASTY, answer=NASTY + ANSWER)
-    found = Words(page.read_text(encoding="utf-8"))
+    parsed = Words(page.read_text(encoding="utf-8"))
     sigma_q, sigma_a = attention(NASTY, NASTY + ANSWER)
 
     assert done.out == [str(page)]
-    assert [weight for _, weight in found.words] == pytest.approx([*sigma_q, *sigma_a], abs=1e-6)
-    assert [tag for tag, _ in found.elements].count("script") == 1  # the page's own
+    assert [weight for _, weight in parsed.words] == pytest.approx([*sigma_q, *sigma_a], abs=1e-6)
+    assert [tag for tag, _ in parsed.elements].count("script") == 1  # the script of the page
     assert "alert(1)" not in page.read_text(encoding="utf-8").split("<script", 1)[1]
-    assert NASTY.replace("\x1b", "").split()[0] in found.text.replace("\x1b", "")
-    assert "{{ 7 * 7 }}" in found.text
-    assert not any({"src", "href"} & attributes.keys() for _, attributes in found.elements)
+    assert NASTY.replace("\x1b", "").split()[0] in parsed.text.replace("\x1b", "")
+    assert "{{ 7 * 7 }}" in parsed.text
+    assert not any({"src", "href"} & attributes.keys() for _, attributes in parsed.elements)
 
 
 @pytest.mark.parametrize("matrix", [(), ("--matrix",)])
 def test_png_is_an_image_for_any_characters(aptool, model_folder, tmp_path, matrix):
     picture = tmp_path / "picture.png"
-    # A lone $ and a pair of them begin a formula elsewhere; Hebrew and emoji are in few fonts.
+    # Matplotlib reads $ as the start of a formula; few fonts have Hebrew and emoji.
     done = explained(
         aptool, model_folder, "--png", picture, *matrix, question="a $", answer=NASTY + " \\frac{"
     )
@@ -165,7 +163,7 @@ def test_png_is_an_image_for_any_characters(aptool, model_folder, tmp_path, matr
     assert width > height > 200
 
 
-def test_a_device_that_is_not_there_is_one_line(aptool, model_folder):
+def test_missing_device_is_one_line(aptool, model_folder):
     done = explained(aptool, model_folder, "--device", "cuda:99")
 
     assert (done.code, done.out, len(done.err)) == (2, [], 1)
@@ -182,7 +180,7 @@ def shared(tmp_path):
     return folder
 
 
-def test_a_pair_of_a_collection_is_that_of_its_texts(aptool, model_folder, shared):
+def test_pair_by_ids_equals_pair_by_texts(aptool, model_folder, shared):
     from_ids = aptool(
         *("explain", "--model", model_folder, "--collection", shared),
         *("--question-id", "q1", "--answer-id", "a1"),
@@ -200,7 +198,7 @@ def test_a_page_does_not_replace_a_file_of_the_model(aptool, model_folder, tmp_p
     assert (copy / "config.json").read_bytes() == (model_folder / "config.json").read_bytes()
 
 
-def test_an_answer_outside_the_pool_is_found_among_the_shared_ones(aptool, model_folder, shared):
+def test_answer_outside_the_pool_is_read_from_shared_answers(aptool, model_folder, shared):
     done = aptool(
         *("explain", "--model", model_folder, "--collection", shared),
         *("--question-id", "q1", "--answer-id", "a3"),
@@ -210,7 +208,7 @@ def test_an_answer_outside_the_pool_is_found_among_the_shared_ones(aptool, model
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "said"),
+    ("given", "code", "message"),
     [
         ([], 2, "no --question and no --answer given; expected"),
         (["--question", "a"], 2, "no --answer given"),
@@ -240,36 +238,34 @@ def test_an_answer_outside_the_pool_is_found_among_the_shared_ones(aptool, model
         ),
     ],
 )
-def test_mistakes_are_one_line(aptool, model_folder, shared, monkeypatch, given, code, said):
+def test_mistakes_are_one_line(aptool, model_folder, shared, monkeypatch, given, code, message):
     monkeypatch.chdir(shared.parent)
     done = aptool("explain", "--model", model_folder, *given)
 
     assert done.code == code
     assert len(done.err) == 1
-    assert said in done.err[0]
+    assert message in done.err[0]
 
 
-def test_a_model_that_pools_by_the_maximum_has_no_matrix(aptool, collection_folder, tmp_path):
+def test_max_pooling_has_no_matrix(aptool, collection_folder, tmp_path):
     from tiny import recipe
 
     from aptool.formats.collection import CollectionFiles
     from aptool.training.fit import fit
 
     fit(CollectionFiles(collection_folder), recipe("qa-cnn", "training.epochs=1"), tmp_path / "qa", seed=1)
-    found = json.loads("".join(explained(aptool, tmp_path / "qa", "--json").out))
+    explanation = json.loads("".join(explained(aptool, tmp_path / "qa", "--json").out))
     refused = explained(aptool, tmp_path / "qa", "--matrix")
 
-    assert sum(weights(found["answer"])) == pytest.approx(1, abs=1e-6)
-    assert found["weights"] == "max_pooling"
+    assert sum(weights(explanation["answer"])) == pytest.approx(1, abs=1e-6)
+    assert explanation["weights"] == "max_pooling"
     assert refused.code == 2
-    wanted = "expected attentive, abcnn, alignment or token-matching pooling"
-    assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} has max pooling; {wanted}"]
+    expected = "expected attentive, abcnn, alignment or token-matching pooling"
+    assert refused.err == [f"aptool: --matrix: {tmp_path / 'qa'} has max pooling; {expected}"]
 
 
 @pytest.mark.parametrize(("module", "option"), [("jinja2", "--html"), ("matplotlib", "--png")])
-def test_what_is_not_installed_is_said_in_one_line(
-    aptool, model_folder, tmp_path, monkeypatch, module, option
-):
+def test_missing_package_is_one_line(aptool, model_folder, tmp_path, monkeypatch, module, option):
     monkeypatch.setitem(__import__("sys").modules, module, None)
     done = explained(aptool, model_folder, option, tmp_path / f"file.{option.strip('-')}")
 

@@ -1,4 +1,4 @@
-"""What a newcomer meets: `aptool` alone, `aptool doctor`, completion, a misspelt preset."""
+"""First steps: `aptool` without a command, `aptool doctor`, completion, a misspelt preset."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def next_command(aptool):
     return finished.out[1].removeprefix("Next:  aptool ").split()
 
 
-def test_the_next_command_is_the_one_that_is_missing_and_runs(
+def test_next_command_fits_the_folder_and_runs(
     aptool, collection_folder, model_folder, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -39,7 +39,7 @@ def test_the_next_command_is_the_one_that_is_missing_and_runs(
     assert aptool(*evaluate).code == 0
 
 
-def test_a_collection_without_a_dev_split_leads_to_training_on_folds(aptool, tmp_path, monkeypatch):
+def test_next_command_for_a_collection_without_dev_builds_folds(aptool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = ["what is rain,water that falls,1", "what is rain,a kind of stone,0"]
     rows += ["who wrote it,the clerk did,1", "who wrote it,on a Monday,0"]
@@ -58,7 +58,7 @@ def test_a_collection_without_a_dev_split_leads_to_training_on_folds(aptool, tmp
     assert aptool(*second, "--set", "training.epochs=1").code == 0
 
 
-def test_a_run_is_evaluated_with_the_qrels_of_its_own_pools(
+def test_run_is_evaluated_with_the_qrels_of_its_pools(
     aptool, collection_folder, model_folder, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -80,15 +80,15 @@ def test_a_folder_with_a_space_in_its_name_is_quoted(aptool, collection_folder, 
 
 def test_doctor_describes_this_machine(aptool):
     finished = aptool("doctor", "--json")
-    found = json.loads("\n".join(finished.out))
+    report = json.loads("\n".join(finished.out))
 
-    assert finished.code == (1 if found["problems"] else 0)
-    assert found["versions"]["Python"] == sys.version.split()[0]
-    assert 0 < found["cores"] <= os.cpu_count()
-    assert found["devices"][-1].startswith("cpu")
+    assert finished.code == (1 if report["problems"] else 0)
+    assert report["versions"]["Python"] == sys.version.split()[0]
+    assert 0 < report["cores"] <= os.cpu_count()
+    assert report["devices"][-1].startswith("cpu")
 
 
-def test_doctor_names_each_thing_that_gets_in_the_way(aptool, monkeypatch):
+def test_doctor_reports_each_problem(aptool, monkeypatch):
     monkeypatch.setattr(doctor, "available_cores", lambda: 0.5)
     monkeypatch.setattr(doctor, "available_memory", lambda: 2**30)
 
@@ -129,20 +129,20 @@ def test_bash_completes_commands_options_and_presets(aptool, tmp_path):
     command.chmod(0o755)
 
     def completions(*words):
-        asked = f"""source {script}; COMP_WORDS=({" ".join(map(str, words))}); COMP_CWORD={len(words) - 1}
+        request = f"""source {script}; COMP_WORDS=({" ".join(map(str, words))}); COMP_CWORD={len(words) - 1}
             _aptool_completion {command}; printf '%s\\n' "${{COMPREPLY[@]}}" """
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
-            ["bash", "-c", asked], capture_output=True, text=True, check=True, env=environment
+            ["bash", "-c", request], capture_output=True, text=True, check=True, env=environment
         ).stdout.split()
 
     assert "train" in completions(command, "tr")
     assert "--measures" in completions(command, "eval", "--mea")
-    found = completions(command, "train", "--preset", "ap-")
-    assert set(found) >= {name for name in preset_names() if name.startswith("ap-")}
+    presets = completions(command, "train", "--preset", "ap-")
+    assert set(presets) >= {name for name in preset_names() if name.startswith("ap-")}
 
 
-def test_a_misspelt_preset_is_answered_with_the_nearest(aptool, collection_folder):
+def test_misspelt_preset_suggests_the_nearest(aptool, collection_folder):
     finished = aptool("train", collection_folder, "--preset", "ap-cn")
 
     assert (finished.code, len(finished.err)) == (2, 1)

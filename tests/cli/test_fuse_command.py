@@ -1,4 +1,4 @@
-"""`aptool fuse`: by rank as the library fuses, by a model with its weights printed, mistakes in one line."""
+"""`aptool fuse`: reciprocal rank fusion, learned weights, and one error line per mistake."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_by_rank_as_the_library_does(aptool, folder):
+def test_reciprocal_rank_fusion_writes_the_run_of_the_library(aptool, folder):
     finished = aptool("fuse", "good.run", "bad.run", "--output", "fused.run", "--k", 5, "--tag", "both")
 
     assert (finished.code, finished.out) == (0, ["fused.run"])
@@ -31,7 +31,7 @@ def test_by_rank_as_the_library_does(aptool, folder):
     assert (folder / "fused.run").read_bytes() == (folder / "expected.run").read_bytes()
 
 
-def test_learned_with_its_weights(aptool, folder):
+def test_learned_weights_favour_the_better_run(aptool, folder):
     finished = aptool(
         "fuse", "good.run", "bad.run", "--train", "dev.qrels", "--output", "fused.run", "--folds", 4
     )
@@ -42,10 +42,10 @@ def test_learned_with_its_weights(aptool, folder):
     assert good > 1 > bad
     by_rank = library.fuse(["good.run", "bad.run"])
     learned, even = (library.evaluate("dev.qrels", run, "RR").means["RR"] for run in ("fused.run", by_rank))
-    assert learned > even  # which trusts both runs alike
+    assert learned > even  # reciprocal rank fusion weights both runs equally
 
 
-def test_fitted_on_other_runs(aptool, folder):
+def test_weights_are_learned_on_training_runs(aptool, folder):
     new = {f"new-{q}": scores for q, scores in SCORES.items()}
     library.Run.from_dict(new).save("new.run")
     library.Run.from_dict({q: dict.fromkeys(scores, 0.0) for q, scores in new.items()}).save("flat.run")
@@ -92,9 +92,9 @@ def test_an_input_is_not_replaced(aptool, folder):
     assert "read by the same command" in finished.err[0]
 
 
-def test_the_output_replaces_nothing_but_a_run(aptool, folder):
+def test_output_replaces_only_a_run(aptool, folder):
     labels = (folder / "dev.qrels").read_bytes()
-    for output, problem in (("dev.qrels", "not a run"), ("fused/", "a folder")):
+    for output, problem in (("dev.qrels", "no record that aptool wrote it"), ("fused/", "a folder")):
         finished = aptool("fuse", "good.run", "bad.run", "--output", output)
 
         assert (finished.code, finished.out) == (1, [])
@@ -102,7 +102,7 @@ def test_the_output_replaces_nothing_but_a_run(aptool, folder):
         assert f"{output}: {problem}" in finished.err[0]
     assert (folder / "dev.qrels").read_bytes() == labels
     assert not (folder / "fused").exists()
-    with pytest.raises(library.AptoolError, match="not a run"):
+    with pytest.raises(library.AptoolError, match="no record that aptool wrote it"):
         library.Run.load("good.run").save("dev.qrels")
 
 

@@ -1,27 +1,27 @@
-"""Ctrl-C while a command loads its modules: one line, exit code 130, whatever a library makes of it."""
+"""Ctrl-C while a command imports its modules: one error line and exit code 130."""
 
 import subprocess
 import sys
 
 import pytest
 
-# Runs a command, and interrupts it when it begins to load a module; then does what that module may do.
+# Start a command and execute ACTION when it imports MODULE.
 PROGRAM = """
 import os, signal, sys
 from aptool.__main__ import main
 
-module, happens, *arguments = sys.argv[1:]
+module, action, *arguments = sys.argv[1:]
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == module:
             sys.meta_path.remove(self)
-            exec(happens)
+            exec(action)
 
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
-class Holding:
+class InterruptedOnDelete:
     def __del__(self):
         interrupt()
 
@@ -30,7 +30,7 @@ sys.argv = ["aptool", *arguments]
 main()
 """
 PLAIN = "interrupt()"
-# What compiled modules do with an exception of a module that they import.
+# Compiled modules replace, print or ignore an exception of a module that they import.
 REPLACED = """
 try:
     interrupt()
@@ -44,11 +44,11 @@ except KeyboardInterrupt:
     sys.excepthook(*sys.exc_info())
     raise ImportError("numpy._core.multiarray failed to import") from None
 """
-IGNORED = "held = Holding(); del held"
+IGNORED = "held = InterruptedOnDelete(); del held"
 
 
 @pytest.mark.parametrize(
-    ("module", "happens"),
+    ("module", "action"),
     [
         ("aptool.cli.main", PLAIN),
         ("click", PLAIN),
@@ -60,12 +60,12 @@ IGNORED = "held = Holding(); del held"
         ("pyarrow.parquet", IGNORED),
     ],
 )
-def test_one_line_from_the_first_import_on(module, happens, tmp_path):
+def test_failure_during_imports_is_one_line(module, action, tmp_path):
     (tmp_path / "x.tsv").write_text("question\tanswer\tlabel\nq\ta\t1\n")
-    asked = ("data", "import", "tsv", "test=x.tsv", "--output", "c")
+    command = ("data", "import", "tsv", "test=x.tsv", "--output", "c")
 
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, module, happens, *asked],
+        [sys.executable, "-c", PROGRAM, module, action, *command],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -1,15 +1,14 @@
-"""Every command with its files on an object store: the same results as with files on a disk."""
+"""Commands with files on an object store: the same results as with local files."""
 
 import hashlib
 
 import pytest
 
-from aptool.formats.location import ObjectPath
-from aptool.formats.stores import store_of
+from aptool.formats.location import ObjectPath, store_of
 
 
 def put(source, folder):
-    """Copies a file, or the files of a folder, to a store."""
+    """Upload a file, or the files of a folder."""
     store, key = store_of(folder)
     if source.is_file():
         store.upload(key, source)
@@ -29,7 +28,7 @@ def sha256(path):
 
 @pytest.fixture(scope="module")
 def local_run(tmp_path_factory, collection_folder, model_folder):
-    """The run file that one process writes on a disk."""
+    """A local run file, scored by one process."""
     from aptool.library.scoring import score
 
     path = tmp_path_factory.mktemp("local") / "test.run"
@@ -38,15 +37,15 @@ def local_run(tmp_path_factory, collection_folder, model_folder):
 
 
 @pytest.fixture(params=["s3"])
-def there(request, bucket_on, collection_folder, model_folder):
-    """A bucket with the collection and the model, as another tool copied them; on S3 unless said."""
+def remote(request, bucket_on, collection_folder, model_folder):
+    """The URL of a bucket with the collection and the model; on S3 by default."""
     bucket = bucket_on(request.param)
     put(collection_folder, f"{bucket}/c")
     put(model_folder, f"{bucket}/m")
     return bucket
 
 
-on_each_store = pytest.mark.parametrize("there", ["s3", "gs", "az"], indirect=True)
+on_each_store = pytest.mark.parametrize("remote", ["s3", "gs", "az"], indirect=True)
 
 
 def ok(finished):
@@ -55,23 +54,23 @@ def ok(finished):
 
 
 @on_each_store
-def test_score_and_eval_and_compare(aptool, there, local_run):
-    run = f"{there}/c/test.run"
-    done = ok(aptool("score", f"{there}/c/test.pools.parquet", "--model", f"{there}/m", "--output", run))
+def test_score_and_eval_and_compare(aptool, remote, local_run):
+    run = f"{remote}/c/test.run"
+    done = ok(aptool("score", f"{remote}/c/test.pools.parquet", "--model", f"{remote}/m", "--output", run))
 
     assert done.out[0].startswith(f"{run}: ")
     assert sha256(ObjectPath(run)) == sha256(local_run)
-    assert [name for name in names(there) if "parts" in name] == []
-    # Qrels are found beside the run, and texts beside the qrels.
+    assert [name for name in names(remote) if "parts" in name] == []
+    # Qrels are next to the run, and texts next to the qrels.
     table = ok(aptool("eval", run)).out
-    here = ok(aptool("eval", local_run, "--qrels", f"{there}/c/test.qrels")).out
+    here = ok(aptool("eval", local_run, "--qrels", f"{remote}/c/test.qrels")).out
     assert [line.split()[1:] for line in table] == [line.split()[1:] for line in here]
-    ok(aptool("compare", run, local_run, "--qrels", f"{there}/c/test.qrels"))
+    ok(aptool("compare", run, local_run, "--qrels", f"{remote}/c/test.qrels"))
 
 
-def test_score_gzip(aptool, there, local_run, tmp_path):
-    run = f"{there}/test.run.gz"
-    ok(aptool("score", f"{there}/c/test.pools.parquet", "--model", f"{there}/m", "--output", run))
+def test_score_gzip(aptool, remote, local_run, tmp_path):
+    run = f"{remote}/test.run.gz"
+    ok(aptool("score", f"{remote}/c/test.pools.parquet", "--model", f"{remote}/m", "--output", run))
 
     import gzip
 
@@ -79,35 +78,35 @@ def test_score_gzip(aptool, there, local_run, tmp_path):
 
 
 @on_each_store
-def test_train_writes_and_resumes_and_explain_reads(aptool, there, model_folder, local_run):
+def test_train_writes_and_resumes_and_explain_reads(aptool, remote, model_folder, local_run):
     recipe = ["--set", "encoder.features=8", "--set", "training.epochs=1"]
-    out = f"{there}/trained"
-    ok(aptool("train", f"{there}/c", "--preset", "qa-cnn", "--vectors", "random", "--output", out, *recipe))
+    out = f"{remote}/trained"
+    ok(aptool("train", f"{remote}/c", "--preset", "qa-cnn", "--vectors", "random", "--output", out, *recipe))
 
-    found = names(out)
-    assert "config.json" in found
-    assert sum(name.startswith("model-") and name.endswith(".safetensors") for name in found) == 1
+    files = names(out)
+    assert "config.json" in files
+    assert sum(name.startswith("model-") and name.endswith(".safetensors") for name in files) == 1
     assert names(f"{out}.training") == []
     again = ok(
-        aptool("train", f"{there}/c", "--preset", "qa-cnn", "--vectors", "random", "--output", out, *recipe)
+        aptool("train", f"{remote}/c", "--preset", "qa-cnn", "--vectors", "random", "--output", out, *recipe)
     )
     assert any("up to date" in line for line in again.err)
-    ok(aptool("score", f"{there}/c/test.pools.parquet", "--model", out, "--output", f"{there}/t.run"))
-    html = f"{there}/x.html"
-    ok(aptool("explain", "--model", f"{there}/m", "--question", "who", "--answer", "me", "--html", html))
-    assert "x.html" in names(there)
+    ok(aptool("score", f"{remote}/c/test.pools.parquet", "--model", out, "--output", f"{remote}/t.run"))
+    html = f"{remote}/x.html"
+    ok(aptool("explain", "--model", f"{remote}/m", "--question", "who", "--answer", "me", "--html", html))
+    assert "x.html" in names(remote)
 
 
-def test_a_folder_and_a_glob_of_pools(aptool, there, local_run):
-    put(local_run.parent, f"{there}/other")
-    for pools in (f"{there}/c/*test.pools.parquet", f"{there}/t"):
+def test_a_folder_and_a_glob_of_pools(aptool, remote, local_run):
+    put(local_run.parent, f"{remote}/other")
+    for pools in (f"{remote}/c/*test.pools.parquet", f"{remote}/t"):
         if pools.endswith("/t"):
             for file in ("test.pools.parquet", "answers.parquet"):
-                store, key = store_of(f"{there}/c/{file}")
-                target, name = store_of(f"{there}/t/{file}")
+                store, key = store_of(f"{remote}/c/{file}")
+                target, name = store_of(f"{remote}/t/{file}")
                 target.create(name, store.read(key))
-        ok(aptool("score", pools, "--model", f"{there}/m", "--output", f"{there}/g.run"))
-        assert sha256(ObjectPath(f"{there}/g.run")) == sha256(local_run)
+        ok(aptool("score", pools, "--model", f"{remote}/m", "--output", f"{remote}/g.run"))
+        assert sha256(ObjectPath(f"{remote}/g.run")) == sha256(local_run)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +123,9 @@ def test_a_folder_and_a_glob_of_pools(aptool, there, local_run):
         (["vectors", "distill", "--model", "{}/e", "--collection", "{}/c", "--output", "{}/v"], "/e: a URL"),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_line(aptool, there, arguments, expected):
-    finished = aptool(*(one.replace("{}", there) for one in arguments))
+def test_mistakes_are_one_line(aptool, remote, arguments, expected):
+    finished = aptool(*(argument.replace("{}", remote) for argument in arguments))
 
     assert finished.code in (1, 2)
     assert expected in finished.err[-1]
-    assert names(f"{there}/x.run.parts") == []
+    assert names(f"{remote}/x.run.parts") == []

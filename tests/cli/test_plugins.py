@@ -20,7 +20,7 @@ SMALL = [argument for option in OPTIONS for argument in ("--set", option)]
 
 @pytest.fixture(autouse=True)
 def no_plugins(monkeypatch):
-    """Registered names, loaded plugins and the search path are as before after each test."""
+    """Restore the registries, loaded plugins and the search path after each test."""
     registries = (ENCODERS, POOLINGS, FAMILIES, RANKING_MEASURES)
     before, modules = [dict(registry) for registry in registries], set(sys.modules)
     monkeypatch.setenv(plugins.VARIABLE, "")
@@ -52,9 +52,9 @@ def test_a_system_of_a_plugin_trains_and_scores(aptool, module, recipe, size, co
 
     assert (trained.code, scored.code) == (0, 0), (trained.err, scored.err)
     means = library.evaluate(collection_folder / "dev.qrels", run, ["RR"]).means
-    # Six candidates, one relevant: the reciprocal rank of a random order is 0.41 in the mean.
+    # Six candidates, one relevant: a random order has an MRR of 0.41.
     assert means["RR"] > 0.6
-    assert os.environ[plugins.VARIABLE] == str(plugin)  # for processes that are started later
+    assert os.environ[plugins.VARIABLE] == str(plugin)  # inherited by child processes
 
 
 def test_a_measure_of_a_plugin_is_evaluated(aptool, collection_folder, tmp_path, monkeypatch):
@@ -80,7 +80,7 @@ def test_a_plugin_of_the_environment_is_imported_where_its_name_is_needed(monkey
 
 
 def test_an_entry_point_is_imported_where_its_name_is_needed(monkeypatch, tmp_path, collection_folder):
-    """Such as an installed package declares it in its entry_points.txt."""
+    """The entry point is declared in entry_points.txt of an installed package."""
     package = tmp_path / "gru_package-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: gru-package\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""``--review`` of eval and compare: what a reviewer asks, on a collection whose answers are known."""
+"""``--review`` of eval and compare: the questions of a reviewer, with answers by hand."""
 
 import json
 
@@ -10,19 +10,20 @@ TEXTS = {"q1": "who is the king of the hill", "q2": "what is it", "q3": "why not
 
 
 def pool(name, text, answers="ab"):
-    return LabelledPool(name, text, list(answers), [f"{text} {one}" for one in answers], {"a": 1, "b": 0})
+    texts = [f"{text} {answer}" for answer in answers]
+    return LabelledPool(name, text, list(answers), texts, {"a": 1, "b": 0})
 
 
 def run(**orders):
     lines = [
-        f"{q} Q0 {answer} 1 {-place} t\n" for q, order in orders.items() for place, answer in enumerate(order)
+        f"{q} Q0 {answer} 1 {-rank} t\n" for q, order in orders.items() for rank, answer in enumerate(order)
     ]
     return "".join(lines)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A collection: dev has a question of train; run `one` is right about all of dev, `two` about q1."""
+    """A collection whose dev has a question of train; run `one` is right on all of dev, `two` only on q1."""
     monkeypatch.chdir(tmp_path)
     with CollectionWriter(tmp_path / "c", name="mine", source="tests") as writer:
         writer.add_split("train", [pool("t1", "Who is the king of the hill?"), pool("t2", "something else")])
@@ -36,22 +37,22 @@ def folder(tmp_path, monkeypatch):
 
 
 def sections(lines):
-    """The lines below each question."""
-    found = {}
+    """The lines of each answer, by question."""
+    answers = {}
     for before, line in zip(["", *lines], lines, strict=False):
         if (before == "" and line.endswith("?")) or line.startswith("For which"):
-            found[line] = []
-        elif found:
-            found[list(found)[-1]].append(line)
-    return found
+            answers[line] = []
+        elif answers:
+            answers[list(answers)[-1]].append(line)
+    return answers
 
 
 def test_every_question_is_answered(aptool):
     finished = aptool("eval", "c/dev.one.run", "c/dev.two.run", "--measures", "P@1,RR", "--review")
 
     assert finished.code == 0, finished.err
-    found = sections(finished.out)
-    assert list(found) == [
+    answers = sections(finished.out)
+    assert list(answers) == [
         "How large a difference could these questions show?",
         "Is the first stage the limit?",
         "For which questions? P@1 by length of the question",
@@ -61,68 +62,70 @@ def test_every_question_is_answered(aptool):
         "How far is this from dev?",
         "Does dev leak from what was trained on?",
     ]
-    # Cohen's tables are for 3 pairs too: the effect that a paired t-test finds with probability .8 is 3.26.
-    assert "3.26 standard deviations" in " ".join(found["How large a difference could these questions show?"])
-    assert "No: every relevant answer is a candidate." in found["Is the first stage the limit?"][0]
-    assert [line.split() for line in found["For which questions? P@1 by question word"][2:5]] == [
+    # A paired t-test of three pairs has power 0.8 for an effect of 3.26 standard deviations.
+    assert "3.26 standard deviations" in " ".join(
+        answers["How large a difference could these questions show?"]
+    )
+    assert "No: every relevant answer is a candidate." in answers["Is the first stage the limit?"][0]
+    assert [line.split() for line in answers["For which questions? P@1 by question word"][2:5]] == [
         ["who", "1", "1.0000", "1.0000"],
         ["what", "1", "1.0000", "0.0000"],
         ["why", "1", "1.0000", "0.0000"],
     ]
-    # Orders of q1 alike, of q2 and q3 reversed; `one` has the same figure everywhere.
-    assert found["Do the runs agree?"][-2].split()[-4:] == ["1", "-0.333", "0.933", "none"]
-    assert found["How far is this from dev?"][0] == "  Unknown: no run on dev is given (--dev RUN)."
-    leaks = found["Does dev leak from what was trained on?"]
+    # The runs order q1 equally and q2 and q3 in reverse: tau is (1 - 1 - 1) / 3.
+    assert answers["Do the runs agree?"][-2].split()[-4:] == ["1", "-0.333", "0.933", "none"]
+    assert answers["How far is this from dev?"][0] == "  Unknown: there is no run on dev; pass --dev."
+    leaks = answers["Does dev leak from what was trained on?"]
     assert "Questions such as q1 of dev and t1 of train." in " ".join(leaks)
     assert leaks[-1].split() == ["train", "1", "of", "3", "1", "1", "of", "3", "1"]
 
 
-def test_the_gap_to_dev_and_the_differences_that_could_be_found(aptool):
+def test_review_has_the_gap_to_dev_and_the_detectable_difference(aptool):
     command = ["compare", "c/test.one.run", "c/test.two.run", "--measures", "P@1", "--top", 0]
     command += ["--dev", "c/dev.one.run", "--dev", "c/dev.two.run"]
 
     finished = aptool(*command)
-    found = sections(finished.out)
-    figures = json.loads("\n".join(aptool(*command, "--json").out))["review"]
+    answers = sections(finished.out)
+    review = json.loads("\n".join(aptool(*command, "--json").out))["review"]
 
     assert finished.code == 0, finished.err
-    rows = [line.split()[:5] for line in found["How far is test from dev?"][-3:-1]]
+    rows = [line.split()[:5] for line in answers["How far is test from dev?"][-3:-1]]
     assert rows == [
         ["one", "P@1", "1.0000", "0.5000", "-0.5000"],
         ["two", "P@1", "0.3333", "0.0000", "-0.3333"],
     ]
-    power = found["How large a difference could these questions show?"][-2].split()
+    power = answers["How large a difference could these questions show?"][-2].split()
     assert power[:3] == ["two", "P@1", "-0.5000"]
-    assert figures["gaps"]["c/test.two.run"]["P@1"]["difference"] == pytest.approx(-1 / 3)
-    assert figures["agreement"][0]["runs"] == ["c/test.one.run", "c/test.two.run"]
-    assert figures["agreement"][0]["tau"] == 0
-    assert figures["limits"]["c/test.one.run"]["recall"] == 1
-    assert [leak["earlier"] for leak in figures["leaks"]] == ["train", "dev"]
-    assert figures["groups"]["type"]["c/test.one.run"] == [
+    assert review["gaps"]["c/test.two.run"]["P@1"]["difference"] == pytest.approx(-1 / 3)
+    assert review["agreement"][0]["runs"] == ["c/test.one.run", "c/test.two.run"]
+    assert review["agreement"][0]["tau"] == 0
+    assert review["limits"]["c/test.one.run"]["recall"] == 1
+    assert [leak["earlier"] for leak in review["leaks"]] == ["train", "dev"]
+    assert review["groups"]["type"]["c/test.one.run"] == [
         {"name": "other", "questions": 2, "few": True, "means": {"P@1": 0.5}}
     ]
 
 
-def test_what_the_files_do_not_show_is_unknown(aptool, folder, tmp_path):
+def test_review_says_unknown_without_the_required_files(aptool, folder, tmp_path):
     (tmp_path / "alone.run").write_text(run(q1="ab", q2="ab"))
     (tmp_path / "alone.qrels").write_text("q1 0 a 1\nq2 0 z 1\nq3 0 a 1\n")
 
     finished = aptool("eval", "alone.run", "--review")
 
-    found = sections(finished.out)
+    answers = sections(finished.out)
     assert "2 of 3 relevant answers are not among the candidates" in " ".join(
-        found["Is the first stage the limit?"]
+        answers["Is the first stage the limit?"]
     )
-    unknown = [lines[0].strip() for lines in found.values() if "Unknown" in lines[0]]
+    unknown = [lines[0].strip() for lines in answers.values() if "Unknown" in lines[0]]
     assert unknown == [
-        "Unknown: no pools beside the qrels (--pools FILE).",
-        "Unknown: one run is given.",
-        "Unknown: no run on dev is given (--dev RUN).",
+        "Unknown: there are no pools next to the qrels; pass --pools.",
+        "Unknown: there is only one run.",
+        "Unknown: there is no run on dev; pass --dev.",
         "Unknown: the qrels are in no collection.",
     ]
 
 
-def test_a_table_for_a_paper_stays_alone_on_stdout(aptool):
+def test_markdown_table_is_alone_on_stdout(aptool):
     finished = aptool("eval", "c/dev.one.run", "--review", "--markdown")
 
     assert all(line.startswith("|") for line in finished.out)
@@ -130,17 +133,17 @@ def test_a_table_for_a_paper_stays_alone_on_stdout(aptool):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--dev", "c/dev.one.run"], "--dev: given 1 times; expected 2, one for each run"),
         (["--dev-qrels", "c/dev.qrels"], "--dev-qrels: requires --dev"),
     ],
 )
 @pytest.mark.parametrize("command", ["eval", "compare"])
-def test_mistakes(aptool, command, more, said):
+def test_wrong_dev_options_are_refused(aptool, command, more, message):
     finished = aptool(command, "c/test.one.run", "c/test.two.run", *more)
 
-    assert (finished.code, finished.err) == (2, [f"aptool: {said}"])
+    assert (finished.code, finished.err) == (2, [f"aptool: {message}"])
 
 
 def test_a_gap_to_dev_needs_a_run_on_dev_of_the_baseline(aptool, folder):

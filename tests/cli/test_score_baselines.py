@@ -9,7 +9,7 @@ from tiny import row, write_pools
 
 import aptool as library
 from aptool.scoring import score as scoring
-from aptool.scoring.baselines import BASELINES
+from aptool.scoring.systems import BASELINES
 
 QUESTIONS = {
     "q1": ("Where is the river?", {"a1": "The river is north.", "a2": "A bridge.", "a3": "river river"}),
@@ -56,7 +56,7 @@ def test_library_takes_the_name_and_pools_in_memory(folder):
 
 
 def test_shared_answers_count_once(aptool, folder):
-    """As texts in ``answers.parquet``, under two ids too, the statistics are the same."""
+    """BM25 statistics count a text of ``answers.parquet`` once, even under two ids."""
     from aptool.formats.pools import write_answers
 
     shared = {name: text for _, answers in QUESTIONS.values() for name, text in answers.items()}
@@ -70,17 +70,17 @@ def test_shared_answers_count_once(aptool, folder):
     assert (folder / "out.run").read_bytes() == bm25_bytes(folder, library.Pools.from_dict(QUESTIONS))
 
 
-def test_document_frequencies_are_those_of_all_files(aptool, folder):
+def test_document_frequencies_are_computed_over_all_files(aptool, folder):
     aptool("score", "one.pools.parquet", "--model", "bm25", "--output", "one.run")
     aptool("score", "one.pools.parquet", "two.pools.parquet", "--model", "bm25", "--output", "both.run")
 
-    one, both = (set((folder / f"{name}.run").read_text().splitlines()) for name in ("one", "both"))
-    assert not one <= both
+    alone, both = (set((folder / f"{name}.run").read_text().splitlines()) for name in ("one", "both"))
+    assert not alone <= both
 
 
-def test_random_scores_have_the_seed_0(aptool, folder):
+def test_random_scores_use_seed_0(aptool, folder):
     from aptool.formats.pools import list_units, read_pools
-    from aptool.scoring.baselines import RandomSystem
+    from aptool.scoring.systems import RandomSystem
 
     assert aptool("score", "two.pools.parquet", "--model", "random").code == 0
 
@@ -91,7 +91,7 @@ def test_random_scores_have_the_seed_0(aptool, folder):
 
 
 def test_interrupted_run_resumes(folder, monkeypatch):
-    """The command is stopped as the second of three row groups is written."""
+    """Interrupt before the second of three row groups is written."""
     pools = library.Pools.load(["one.pools.parquet", "two.pools.parquet"])
     write, written = scoring.write_part, []
 
@@ -123,7 +123,7 @@ def test_path_with_a_slash_is_a_model_folder(aptool, folder, model_folder):
     assert tags == {"name": "bm25", "path": "ap-cnn"}
 
 
-def test_settings_of_a_model_are_ignored_in_one_line(aptool, folder):
+def test_settings_of_a_model_are_ignored_with_one_line(aptool, folder):
     options = ["--device", "cuda:7", "--precision", "bf16", "--tokens-per-batch", 9]
 
     finished = aptool("score", "two.pools.parquet", "--model", "bm25", "--output", "out.run", *options)
@@ -151,9 +151,9 @@ def test_damaged_pools_end_in_one_line(aptool, folder):
     assert not (folder / "out.run").exists()
 
 
-def test_matrices_know_the_same_names():
+def test_matrix_schema_has_the_same_baselines():
     from aptool.formats.schemas import load_schema
 
-    found = json.dumps(load_schema("matrix"))
+    schema = json.dumps(load_schema("matrix"))
 
-    assert f'"baseline": {{"enum": {json.dumps(sorted(BASELINES, reverse=True))}}}' in found
+    assert f'"baseline": {{"enum": {json.dumps(sorted(BASELINES, reverse=True))}}}' in schema

@@ -1,4 +1,4 @@
-"""`aptool score`: every candidate once, in trec_eval's order, however often the work was interrupted."""
+"""`aptool score`: runs in the order of trec_eval, resumption, and one error line per mistake."""
 
 import gzip
 import shutil
@@ -18,24 +18,24 @@ from aptool.models.model import load_model, save_model
 from aptool.scoring.model_system import ModelSystem
 
 POOLS = labelled_pools("test", 12)
+ROWS = [
+    row(pool.question_id, pool.question, list(zip(pool.answer_ids, pool.texts, strict=True)))
+    for pool in POOLS
+]
 GROUPS = 4  # row groups of three pools, eighteen candidates
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Twelve pools in four row groups, in a folder that is the current one."""
-    rows = [
-        row(pool.question_id, pool.question, list(zip(pool.answer_ids, pool.texts, strict=True)))
-        for pool in POOLS
-    ]
-    write_pools(tmp_path / "test.pools.parquet", *(rows[start : start + 3] for start in range(0, 12, 3)))
+    """The current folder, with twelve pools in four row groups."""
+    write_pools(tmp_path / "test.pools.parquet", *(ROWS[start : start + 3] for start in range(0, 12, 3)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def score(aptool, folder, model_folder):
-    """`aptool score test.pools.parquet --model MODEL --output out.run`, with further or other arguments."""
+    """Run `aptool score test.pools.parquet --model MODEL --output out.run` with additional arguments."""
 
     def run(*more, pools=("test.pools.parquet",), model=model_folder, output="out.run"):
         return aptool("score", *pools, "--model", model, "--output", output, *more)
@@ -56,9 +56,9 @@ def test_run_holds_every_candidate_once_in_the_order_of_trec_eval(score, folder)
 
     assert (finished.code, finished.out, finished.err) == (0, ["out.run: 72 pairs"], [])
     lines = [line.split(" ") for line in (folder / "out.run").read_text().splitlines()]
-    wanted = {(pool.question_id, answer_id) for pool in POOLS for answer_id in pool.answer_ids}
-    assert len(lines) == len(wanted) == 72
-    assert {(line[0], line[2]) for line in lines} == wanted
+    pairs = {(pool.question_id, answer_id) for pool in POOLS for answer_id in pool.answer_ids}
+    assert len(lines) == len(pairs) == 72
+    assert {(line[0], line[2]) for line in lines} == pairs
     assert {(line[1], line[5]) for line in lines} == {("Q0", "mine")}
     # Question id ascending, score descending, answer id descending, as bytes.
     ordered = sorted(lines, key=lambda line: line[2].encode(), reverse=True)
@@ -80,7 +80,7 @@ def test_scores_are_those_of_the_model(score, folder, model_folder):
         scores = system.score(system.prepare(pools))
         expected |= dict(zip(zip(questions, pools.answer_ids.to_pylist(), strict=True), scores, strict=True))
     lines = [line.split(" ") for line in (folder / "out.run").read_text().splitlines()]
-    # Printed so that reading gives the very number back.
+    # Scores are printed with enough digits to restore each float32.
     assert {(line[0], line[2]): np.float32(line[4]) for line in lines} == expected
 
 
@@ -88,7 +88,7 @@ def tags(run):
     return {line.split(" ")[5] for line in run.read_text().splitlines()}
 
 
-def test_the_tag_is_the_models_name_if_none_is_given(score, folder, model_folder):
+def test_default_tag_is_the_name_of_the_model(score, folder, model_folder):
     model = load_model(model_folder)
     recipe = replace(model.recipe, preset="my own recipe")
     save_model("mine", model.ranker, model.tokenizer, recipe, model.config["training"], [])
@@ -112,7 +112,7 @@ def test_scoring_again_gives_the_same_bytes(score, folder):
     assert (folder / "out.run.gz").read_bytes() == (folder / "again.run.gz").read_bytes()
 
 
-def test_an_interrupted_command_goes_on_where_it_stopped(score, folder, monkeypatch):
+def test_interrupted_command_resumes(score, folder, monkeypatch):
     score(output="whole.run")
     scored = []
     whole = ModelSystem.score_reporting
@@ -127,7 +127,7 @@ def test_an_interrupted_command_goes_on_where_it_stopped(score, folder, monkeypa
         patch.setattr(ModelSystem, "score_reporting", stopped_after_two)
         finished = score()
 
-    # The terminal shows ^C; the message goes on a line of its own. Nothing stands under the final name.
+    # The terminal shows ^C, so the message starts on a new line.
     assert (finished.code, finished.out, finished.err) == (130, [], ["", "aptool: interrupted"])
     assert not (folder / "out.run").exists()
     assert len(list((folder / "out.run.parts").iterdir())) == 2
@@ -145,9 +145,9 @@ def shared(tmp_path, monkeypatch):
     return tmp_path / "shared"
 
 
-def test_shared_answers_beside_the_pools_are_found(score, folder, shared):
+def test_shared_answers_next_to_the_pools_are_read(score, folder, shared):
     score(output="own.run")
-    score(output="beside.run", pools=[shared / "test.pools.parquet"])
+    score(output="next.run", pools=[shared / "test.pools.parquet"])
     shutil.move(shared / "answers.parquet", folder / "moved.parquet")
     score("--answers", "moved.parquet", output="given.run", pools=[shared / "test.pools.parquet"])
 
@@ -156,7 +156,7 @@ def test_shared_answers_beside_the_pools_are_found(score, folder, shared):
             tuple(line.split()[:3:2]): float(line.split()[4])
             for line in (folder / name).read_text().splitlines()
         }
-        for name in ("own.run", "beside.run", "given.run")
+        for name in ("own.run", "next.run", "given.run")
     ]
     assert scores[1] == scores[2] == pytest.approx(scores[0], abs=1e-5)
 
@@ -167,8 +167,8 @@ def test_missing_answers_are_named(score, shared):
     finished = score(pools=[shared / "test.pools.parquet"])
 
     first = POOLS[0].answer_ids[0]
-    wanted = f"column 'candidates.text': None: expected a text, or an answers file with '{first}'"
-    assert_one_line(finished, 1, "test.pools.parquet: row group 0: row 0: ", wanted)
+    message = f"column 'candidates.text': None: expected a text, or an answers file with '{first}'"
+    assert_one_line(finished, 1, "test.pools.parquet: row group 0: row 0: ", message)
     assert not Path("out.run").exists()
 
 
@@ -186,13 +186,9 @@ def test_answers_that_lack_a_candidate_are_named(score, folder, shared):
     "pools", [["many"], ["many/*.parquet"], ["many/a.pools.parquet", "many/b.pools.parquet"]]
 )
 def test_pools_may_be_folders_globs_and_several_files(score, folder, pools):
-    rows = [
-        row(pool.question_id, pool.question, list(zip(pool.answer_ids, pool.texts, strict=True)))
-        for pool in POOLS
-    ]
     (folder / "many").mkdir()
-    write_pools("many/b.pools.parquet", rows[6:9], rows[9:])
-    write_pools("many/a.pools.parquet", rows[:3], rows[3:6])
+    write_pools("many/b.pools.parquet", ROWS[6:9], ROWS[9:])
+    write_pools("many/a.pools.parquet", ROWS[:3], ROWS[3:6])
     score(output="whole.run")
 
     finished = score(pools=pools)
@@ -201,7 +197,7 @@ def test_pools_may_be_folders_globs_and_several_files(score, folder, pools):
     assert (folder / "out.run").read_bytes() == (folder / "whole.run").read_bytes()
 
 
-def test_shortest_form(aptool, folder, model_folder):
+def test_default_model_and_output(aptool, folder, model_folder):
     shutil.copytree(model_folder, "models/ap-cnn")
     shutil.copy("test.pools.parquet", "pools.parquet")
 
@@ -222,12 +218,12 @@ def test_long_answers_are_truncated_and_counted(score, folder, model_folder):
 
 @pytest.fixture
 def no_work(monkeypatch):
-    """Fails the test if scoring begins or even a model is read."""
-    monkeypatch.setattr("aptool.models.model.load_model", lambda *given: pytest.fail("a model was read"))
+    """Fail the test if a model is loaded."""
+    monkeypatch.setattr("aptool.models.model.load_model", lambda *given: pytest.fail("a model was loaded"))
 
 
 @pytest.mark.usefixtures("no_work")
-def test_an_output_that_cannot_be_written_is_said_first(score, folder):
+def test_unwritable_output_is_refused_before_scoring(score, folder):
     (folder / "file").write_text("x")
     (folder / "place").mkdir()
 
@@ -236,28 +232,26 @@ def test_an_output_that_cannot_be_written_is_said_first(score, folder):
 
 
 @pytest.mark.usefixtures("no_work")
-def test_what_is_read_is_not_written_over(score, folder, shared):
+def test_output_does_not_overwrite_an_input(score, folder, shared):
     pools, answers = folder / "test.pools.parquet", shared / "answers.parquet"
     (folder / "link").symlink_to(pools)
     before = pools.read_bytes(), answers.read_bytes()
 
-    said = "not a run; expected a run to replace, or a new path"
     for name in ("test.pools.parquet", "link"):
-        assert_one_line(score(output=name), 1, f"{name}: {said}")
-    assert_one_line(
-        score(pools=[shared / "test.pools.parquet"], output=answers), 1, f"answers.parquet: {said}"
-    )
+        assert_one_line(score(output=name), 1, f"{name}: no record that aptool wrote it; expected another")
+    finished = score(pools=[shared / "test.pools.parquet"], output=answers)
+    assert_one_line(finished, 1, "answers.parquet: another kind of output (collection); expected another")
     assert before == (pools.read_bytes(), answers.read_bytes())
 
 
 @pytest.mark.usefixtures("no_work")
-def test_a_tag_of_two_words_is_said_first(score):
+def test_tag_of_two_words_is_refused_before_scoring(score):
     assert_one_line(score("--tag", "my run"), 2, "--tag 'my run': expected one word")
     assert_one_line(score("--tag", "caf\udce9"), 2, "'--tag'", "expected text in UTF-8")
 
 
 @pytest.mark.usefixtures("no_work")
-def test_an_output_must_be_given_for_several_pools(aptool, folder):
+def test_several_pools_require_an_output(aptool, folder):
     finished = aptool("score", "test.pools.parquet", "test.pools.parquet", "--model", "m")
 
     assert_one_line(finished, 2, "--output RUN is required unless POOLS is one local file")
@@ -265,12 +259,12 @@ def test_an_output_must_be_given_for_several_pools(aptool, folder):
     assert_one_line(finished, 1, "tset.pools.parquet: file not found; expected a pools file")
 
 
-def test_a_device_that_there_is_not(score):
+def test_unknown_device_is_refused(score):
     assert_one_line(score("--device", "abacus"), 2, "--device 'abacus': ", "expected auto, cpu or a GPU")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_there_is_not(score):
+def test_missing_gpu_is_refused(score):
     assert_one_line(score("--device", "cuda"), 2, "--device 'cuda': ", "expected auto, cpu or a GPU")
 
 
@@ -282,12 +276,12 @@ def test_a_run_does_not_replace_a_file_of_its_model(aptool, folder, model_folder
         "score", folder / "test.pools.parquet", "--model", copy, "--output", copy / "model.safetensors"
     )
 
-    assert_one_line(finished, 1, "model.safetensors: not a run")
+    assert_one_line(finished, 1, "model.safetensors: another kind of output (model)")
     assert (copy / "model.safetensors").read_bytes() == weights
 
 
 def test_answers_of_two_collections_are_not_mixed(aptool, model_folder, tmp_path):
-    """The same ids stand for other texts in the second collection."""
+    """The second collection has different texts under the same ids."""
     for name, texts in (("first", ["by day", "by night"]), ("second", ["in winter", "in summer"])):
         with CollectionWriter(tmp_path / name, name=name, source="made for tests") as writer:
             writer.add_answers([("d1", texts[0]), ("d2", texts[1])])
@@ -308,7 +302,7 @@ def test_answers_of_two_collections_are_not_mixed(aptool, model_folder, tmp_path
     assert scored("first", "copy") == sorted(scored("first") + scored("copy"))
 
 
-def test_a_model_that_there_is_not(score):
+def test_missing_model_is_refused(score):
     finished = score(model="models/none")
 
     assert_one_line(
@@ -327,7 +321,7 @@ def test_a_model_without_weights(score, model_folder, folder):
     )
 
 
-def test_pools_that_there_are_not(score, folder):
+def test_missing_pools_are_refused(score, folder):
     (folder / "empty").mkdir()
 
     assert_one_line(score(pools=["none.parquet"]), 1, "none.parquet: file not found")
@@ -360,7 +354,7 @@ def test_malformed_pools_end_in_one_line_and_leave_no_run(score, folder, wrong, 
     assert not (folder / "out.run").exists()
 
 
-def test_what_is_not_parquet_ends_in_one_line(score, folder):
+def test_pools_that_are_not_parquet_end_in_one_line(score, folder):
     (folder / "test.pools.parquet").write_text("q1\twhere\n")
 
     assert_one_line(score(), 1, "test.pools.parquet: ", "expected a readable Parquet file")

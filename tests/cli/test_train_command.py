@@ -1,4 +1,4 @@
-"""`aptool train`: a collection and a preset in, a model folder out; then score and eval."""
+"""`aptool train`: model folders, word vectors, several seeds, and one error line per mistake."""
 
 import json
 import re
@@ -10,9 +10,10 @@ from recorded import recorded
 from tiny import options, recipe
 
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.formats.outputs import MANIFEST
 from aptool.models.model import load_model
 
-# Six candidates in random order: reciprocal ranks 1 to 1/6, a mean of 49/20 / 6.
+# MRR of six candidates in random order: the mean of 1, 1/2, ..., 1/6.
 RANDOM_MRR = 49 / 120
 
 
@@ -23,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def tiny(system="ap-cnn", *more):
-    """--set for each option that makes a preset tiny."""
+    """The ``--set`` options of a tiny model."""
     return [part for option in options(system, *more) for part in ("--set", option)]
 
 
@@ -41,8 +42,8 @@ def test_train_score_and_eval(aptool, folder, collection_folder):
     )
 
     assert trained.code == 0
-    figures = r"dev MAP 0\.\d{4}, MRR 0\.\d{4}, P@1 \d\.\d{4}"
-    assert re.fullmatch(rf"model: best epoch \d of 4, {figures}", trained.out[0].replace("1.0000", "0.9999"))
+    metrics = r"dev MAP 0\.\d{4}, MRR 0\.\d{4}, P@1 \d\.\d{4}"
+    assert re.fullmatch(rf"model: best epoch \d of 4, {metrics}", trained.out[0].replace("1.0000", "0.9999"))
     words = r"vocabulary of \d+ words, \d+ without a vector; \d+\.\d% of dev tokens unknown"
     assert re.fullmatch(rf"4 epochs in \d+ s; {words}", trained.out[1])
     assert len(trained.out) == 2
@@ -61,8 +62,8 @@ def test_train_score_and_eval(aptool, folder, collection_folder):
     assert float(mrr) > RANDOM_MRR + 0.15
 
 
-def test_shortest_form(aptool, folder, collection_folder):
-    # A small collection in the place of the built-in one; the preset at its full size.
+def test_default_collection_preset_and_output(aptool, folder, collection_folder):
+    # A small collection replaces the built-in collection; the preset has its full size.
     shutil.copytree(collection_folder, "data/functions")
 
     trained = aptool("train")
@@ -76,7 +77,7 @@ def test_shortest_form(aptool, folder, collection_folder):
     assert aptool("eval", "data/functions/test.run").code == 0
 
 
-def test_the_built_in_collection_is_built_if_it_is_not_there(aptool, folder, collection_folder, monkeypatch):
+def test_missing_default_collection_is_built(aptool, folder, collection_folder, monkeypatch):
     def build(path, limit):
         assert (str(path), limit) == ("data/functions", None)
         shutil.copytree(collection_folder, path)
@@ -123,7 +124,7 @@ def test_a_recipe_file_is_a_preset(aptool, folder, collection_folder):
 
 @pytest.fixture
 def vectors(folder):
-    """Vectors of two numbers: words of the training texts, of the test texts alone, and of no text."""
+    """A vectors file with a word of train, a word of test only, and a word of no split."""
     (folder / "vectors.txt").write_text("river 1 2\nharbour 3 4\nzebra 5 6\n")
     return "vectors.txt"
 
@@ -139,7 +140,7 @@ def embedding_of(model, word):
     return model.ranker.encoder.embedding.weight[model.tokenizer.words.index(word)].tolist()
 
 
-def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
+def test_vectors_from_a_file_initialize_the_embeddings(aptool, folder, vectors):
     with CollectionWriter("c", name="c", source="here") as writer:
         writer.add_split("train", [pool("q1", "river")])
         writer.add_split("dev", [pool("q2", "river")])
@@ -155,7 +156,7 @@ def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
     assert model.config["dim"] == 2
     assert model.recipe.vectors.dim == 2
     assert embedding_of(model, "river") == [1, 2]
-    # A word that only the other splits have, yet with a vector; one that none has; padding.
+    # Words of test get their vectors too; words of no split are left out; padding is zero.
     assert embedding_of(model, "harbour") == [3, 4]
     assert "zebra" not in model.tokenizer.words
     assert embedding_of(model, "[PAD]") == [0, 0]
@@ -166,7 +167,7 @@ def test_vectors_from_a_file_are_where_training_starts(aptool, folder, vectors):
     assert len({tuple(vector) for vector in rest}) == len(rest)
 
 
-def test_vectors_for_none_of_the_words_are_a_mistake(aptool, folder, collection_folder):
+def test_vectors_without_a_word_of_the_collection_are_refused(aptool, folder, collection_folder):
     (folder / "other.txt").write_text("Fluss 1 2\nBrücke 3 4\n", encoding="utf-8")
 
     finished = aptool("train", collection_folder, "--output", "m", "--vectors", "other.txt", *tiny())
@@ -175,7 +176,7 @@ def test_vectors_for_none_of_the_words_are_a_mistake(aptool, folder, collection_
     assert finished.err[-1].startswith("aptool: other.txt: no vector for any word of the collection; ")
 
 
-def test_splits_without_judgements_do_not_stand_in_the_way_of_vectors(aptool, folder, vectors):
+def test_words_of_unlabelled_splits_get_vectors(aptool, folder, vectors):
     with CollectionWriter("c", name="c", source="here") as writer:
         writer.add_split("train", [pool("q1", "river")])
         writer.add_split("dev", [pool("q2", "river")])
@@ -189,7 +190,7 @@ def test_splits_without_judgements_do_not_stand_in_the_way_of_vectors(aptool, fo
     assert embedding_of(load_model("m"), "harbour") == [3, 4]
 
 
-def test_embeddings_can_be_kept_as_the_vectors_are(aptool, folder, vectors, collection_folder):
+def test_embeddings_can_be_frozen(aptool, folder, vectors, collection_folder):
     trained = aptool(
         "train",
         collection_folder,
@@ -204,12 +205,12 @@ def test_embeddings_can_be_kept_as_the_vectors_are(aptool, folder, vectors, coll
     assert embedding_of(load_model("m"), "river") == [1, 2]
 
 
-def test_learned_vectors_are_a_start_as_well(aptool, folder, collection_folder):
+def test_learned_vectors_initialize_every_word(aptool, folder, collection_folder):
     trained = aptool("train", collection_folder, "--output", "m", *tiny("ap-cnn", "vectors.source=learned"))
 
     assert trained.code == 0
     assert any(line.startswith("learning 16-dimensional word vectors from ") for line in trained.err)
-    # All words have one; padding and the unknown word are none.
+    # Every word has a learned vector; [PAD] and [UNK] are not words.
     words = len(load_model("m").tokenizer) - 2
     assert any(f"({words} with vectors)" in line for line in trained.err)
 
@@ -218,16 +219,16 @@ def test_learned_vectors_are_learned_once_for_several_systems(collection_folder,
     from aptool.training.fit import fit
 
     learned = recipe("qa-cnn", "vectors.source=learned", "training.epochs=1")
-    with recorded() as told:
+    with recorded() as log:
         for name in ("one", "two"):
             fit(CollectionFiles(collection_folder), learned, folder / name, vectors_cache=folder / "vectors")
 
-    assert sum(message.startswith("learning ") for message in told.messages) == 1
+    assert sum(message.startswith("learning ") for message in log.messages) == 1
     weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]
 
 
-def test_a_training_that_is_done_is_not_done_again(aptool, folder, collection_folder):
+def test_finished_training_is_not_repeated(aptool, folder, collection_folder):
     command = ("train", collection_folder, "--output", "model", *tiny("qa-cnn"))
 
     first, again = aptool(*command), aptool(*command)
@@ -248,15 +249,16 @@ def test_several_seeds_in_one_command(aptool, folder, collection_folder):
     )
 
     assert trained.code == 0
-    assert sorted(path.name for path in (folder / "m").iterdir()) == ["seed1", "seed2", "seed3", "seeds.json"]
-    # Each is the model that its seed makes by itself.
+    files = {path.name for path in (folder / "m").iterdir()}
+    assert files == {"seed1", "seed2", "seed3", "seeds.json", MANIFEST}
+    # Each model is equal to the model of a command with this seed alone.
     weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "m/seed2", "m/seed3")]
     assert weights[0] == weights[1] != weights[2]
     dev = [json.loads((folder / f"m/seed{n}/config.json").read_text())["training"]["dev"] for n in (1, 2, 3)]
-    for line, seed, figures in zip(trained.out, (1, 2, 3), dev, strict=False):
+    for line, seed, metrics in zip(trained.out, (1, 2, 3), dev, strict=False):
         assert line.startswith(f"seed {seed}: best epoch ")
-        assert f"dev MAP {figures['MAP']:.4f}, MRR {figures['MRR']:.4f}, " in line
-    maps = [figures["MAP"] for figures in dev]
+        assert f"dev MAP {metrics['MAP']:.4f}, MRR {metrics['MRR']:.4f}, " in line
+    maps = [metrics["MAP"] for metrics in dev]
     best = 1 + maps.index(max(maps))
     spread = f"MAP {np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f}, MRR 0."
     assert trained.out[3].startswith(f"m: mean ± sd of 3 seeds, dev {spread}")
@@ -264,7 +266,7 @@ def test_several_seeds_in_one_command(aptool, folder, collection_folder):
     assert len(trained.out) == 4
 
 
-def test_seeds_that_are_done_are_not_trained_again(aptool, folder, collection_folder):
+def test_finished_seeds_are_not_trained_again(aptool, folder, collection_folder):
     command = ("train", collection_folder, "--output", "m", *tiny("qa-cnn"), "--json", "--seeds")
     aptool(*command, 2)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
@@ -331,14 +333,14 @@ BAD = {
     "output that is another folder": (
         ["C", "--output", "letters"],
         1,
-        "letters: no model.safetensors in it; ",
+        "letters: no record that aptool wrote it; ",
     ),
     "missing vectors": (["C", "--vectors", "none.txt"], 1, "none.txt: file not found; "),
 }
 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD.keys())
-def test_wrong_usage_ends_in_one_line(aptool, folder, collection_folder, arguments, code, message):
+def test_wrong_usage_is_one_line(aptool, folder, collection_folder, arguments, code, message):
     (folder / "file").write_text("x")
     (folder / "letters").mkdir()
     (folder / "letters" / "dear.txt").write_text("x")
@@ -349,14 +351,14 @@ def test_wrong_usage_ends_in_one_line(aptool, folder, collection_folder, argumen
     assert sorted(path.name for path in folder.iterdir()) == ["file", "letters"]
 
 
-def test_a_collection_without_dev_questions_ends_in_one_line(aptool, folder):
+def test_collection_without_dev_is_refused(aptool, folder):
     with CollectionWriter("c", name="c", source="here") as writer:
         writer.add_split("train", [pool("q1", "river")])
 
     assert_one_line(aptool("train", "c", "--output", "m"), 1, "c: split 'dev'; expected one of train")
 
 
-def test_seeds_do_not_go_into_a_model(aptool, folder, collection_folder):
+def test_seeds_do_not_overwrite_a_model(aptool, folder, collection_folder):
     aptool("train", collection_folder, "--output", "model", *tiny("qa-cnn", "training.epochs=1"))
 
     refused = aptool("train", collection_folder, "--output", "model", "--seeds", 2, *tiny("qa-cnn"))

@@ -1,7 +1,7 @@
 """A real cluster of several nodes on this machine, for the tests that are marked ``cluster``.
 
-Everything listens on loopback alone, requires a token, and leaves the user's home alone. One cluster serves
-all tests; a test that removes a node adds one for that. Only files named ``test_cluster_*`` need it.
+The nodes listen only on loopback and require a token; HOME is a temporary folder. All tests share one
+cluster; a test that removes a node adds it first. Only files named ``test_cluster_*`` use the cluster.
 """
 
 import json
@@ -20,9 +20,9 @@ from aptool.formats.location import ObjectPath
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-OBJECT_STORE = 80 << 20  # bytes a node; what passes through it is small
+OBJECT_STORE = 80 << 20  # bytes per node; objects are small
 
-# By default workers give way to everything else on the machine, and tests wait for them in vain.
+# Ray starts workers with a low priority, and tests would time out on a busy machine.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 
@@ -30,13 +30,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents and item.path.name.startswith("test_cluster_"):
             item.add_marker(pytest.mark.cluster)
-            # Ray raises deprecation warnings of its own, and leaves sockets to the garbage collector.
+            # Ray itself raises deprecation warnings, and leaves sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore"))
 
 
 @pytest.fixture(scope="session")
 def object_server():
-    """The URL of an S3 server; None where none is installed."""
+    """The URL of an S3 server; None if it is not installed."""
     if not s3.is_installed():
         yield None
         return
@@ -67,9 +67,9 @@ def surroundings(tmp_path_factory, object_server):
 
 @pytest.fixture(scope="session")
 def nodes(surroundings):
-    """The cluster: a head without cores, two nodes of one core; ``add_node`` and ``remove_node`` change it.
+    """A cluster with a head without cores and two nodes of one core, to which nodes can be added.
 
-    This process is not connected to it; see ``cluster`` and ``run``.
+    This process is not connected to the cluster; the fixture ``cluster`` is.
     """
     from ray.cluster_utils import Cluster
 
@@ -88,7 +88,7 @@ def address(nodes):
 
 @pytest.fixture(scope="session")
 def cluster(address):
-    """This process, connected to the cluster; workers stay between tests, which saves their start."""
+    """The connection of this process to the cluster. Workers stay between tests, which saves time."""
     from aptool.cluster.connection import connect
 
     with connect(address) as connected:
@@ -97,7 +97,7 @@ def cluster(address):
 
 @pytest.fixture
 def preempt(surroundings, address):
-    """Announces that a node, given by its id, will be taken away, as a cloud does with a spot node."""
+    """A function that announces the preemption of a node by its id, as a cloud does with a spot node."""
 
     def drain(node_id):
         command = [
@@ -127,14 +127,14 @@ class Finished(NamedTuple):
 
 @pytest.fixture
 def run(surroundings, tmp_path):
-    """Runs a Python program, or with ``-m`` a module, in a process of its own."""
+    """A function that runs a Python program, or with ``-m`` a module, in another process."""
 
     def start(*arguments, cwd=tmp_path, **environment):
         finished = subprocess.run(
             [sys.executable, *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=600,  # many times what is needed, also on a busy machine
+            timeout=600,  # long enough for a busy machine
             cwd=cwd,
             env=surroundings | environment,
         )
@@ -145,7 +145,7 @@ def run(surroundings, tmp_path):
 
 @pytest.fixture
 def driver(surroundings, tmp_path):
-    """Starts ``driver.py``, a scoring driver that kills itself at a given point; ended after the test."""
+    """A function that starts ``driver.py``, a scoring driver that kills itself at a given point."""
     started = []
 
     def start(**settings):

@@ -5,7 +5,7 @@ import os
 import sys
 from contextlib import contextmanager, nullcontext
 
-from dying import complete_never, die, die_after
+from dying import die, die_after, die_before_completing_uploads
 from slow import ONE_CORE, remote_system
 
 from aptool.cli.tables import messages_on_stderr
@@ -23,12 +23,12 @@ def ignore(*arguments, **more):
 
 
 def die_at_half(done, total, unit, detail=""):
-    if done >= total // 2 - 12:  # three of the eight units
+    if done >= total // 2 - 12:  # three of eight units
         die()
 
 
 class Watched(Progress):
-    """Calls a function with the number of pairs that are scored."""
+    """Call a function with the number of scored pairs."""
 
     def __init__(self, update):
         self._update = update
@@ -51,7 +51,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpu
             parts._copy = die_after(5, parts._copy)
         if phase == "completing":
             os.replace = replace_but(output)
-            complete_never()
+            die_before_completing_uploads()
         if phase == "removing":
             parts.remove_matching = remove_two_and_die
         try:

@@ -1,6 +1,6 @@
-"""Workers and drivers of a training that end themselves with SIGKILL, once, at a given point.
+"""Workers and drivers of a training that kill themselves with SIGKILL, once, at a given point.
 
-As a program: a driver that is killed once it has reported an epoch. Arguments: which, and those of `aptool`.
+As a program: a driver that kills itself after an epoch. Arguments: the epoch, and the arguments of `aptool`.
 """
 
 import os
@@ -16,7 +16,7 @@ from aptool.training import loop
 
 
 def killed_worker(config):
-    """The second worker kills itself in the middle of the third epoch, the first time."""
+    """Train; the second worker kills itself once, in the middle of the third epoch."""
     import ray.train
 
     note = Path(f"{config['job'].output}.killed")
@@ -24,7 +24,7 @@ def killed_worker(config):
         steps, step = iter(range(1, 1000)), loop._step
 
         def last(*given):
-            if next(steps) == 13:  # five steps an epoch
+            if next(steps) == 13:  # five steps per epoch
                 note.write_text(str(os.getpid()))
                 os.kill(os.getpid(), signal.SIGKILL)
             return step(*given)
@@ -34,9 +34,9 @@ def killed_worker(config):
 
 
 def slow_worker(config):
-    """A worker that takes a while for each step, so that it has not finished when its driver is killed.
+    """Train with slow steps, so that the training has not ended when its driver is killed.
 
-    No step ends while there is a file ``OUTPUT.hold``.
+    While the file ``OUTPUT.hold`` exists, no step starts.
     """
     step = loop._step
     hold = Path(f"{config['job'].output}.hold")
@@ -55,7 +55,7 @@ def slow_worker(config):
 
 
 def _short_of_memory(rank, config):
-    """The worker of one rank runs out of memory in its third step; the other one does not."""
+    """Train; the worker with this rank runs out of memory in its third step."""
     import ray.train
     import torch
 
@@ -78,7 +78,7 @@ short_of_memory = [partial(_short_of_memory, rank) for rank in (0, 1)]
 
 
 def kill_after(epoch):
-    """Kills this process once it has reported an epoch."""
+    """Kill this process after it has reported an epoch."""
     report = Progress.epoch
 
     def reported(self, entry):

@@ -1,4 +1,4 @@
-"""Pools that a cluster scores, and the run file that one process writes of them."""
+"""Pools to score on a cluster, and the expected run file."""
 
 import hashlib
 import time
@@ -7,6 +7,7 @@ from slow import ONE_CORE, SlowSystem, remote_system
 from tiny import labelled_pools, row, write_pools
 
 from aptool.formats.atomic import atomic_file
+from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import list_units
 from aptool.scoring.parts import parts_folder, plan, write_part
 from aptool.scoring.pipeline import read_task, score_task
@@ -20,20 +21,21 @@ def sha256(path):
 
 
 def pools_of(split, path):
-    """Eight row groups of two pools, six candidates each."""
+    """Write eight row groups of two pools, with six candidates per pool."""
     with atomic_file(path) as temporary:
-        _write_pools(split, temporary)
+        write_row_groups(temporary, split, 2 * UNITS, 2)
     return path
 
 
-def _write_pools(split, path):
-    pools = labelled_pools(split, 2 * UNITS)
+def write_row_groups(path, split, count, size):
+    """Write ``count`` labelled pools, ``size`` per row group; return the path."""
+    pools = labelled_pools(split, count)
     rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
-    return write_pools(path, *(rows[start : start + 2] for start in range(0, 2 * UNITS, 2)))
+    return write_pools(path, *(rows[start : start + size] for start in range(0, count, size)))
 
 
 class Scene:
-    """Pools, the run file of one undisturbed process, and ways to score them on a cluster."""
+    """Pools, the run file of one process, and functions to score the pools on a cluster."""
 
     def __init__(self, folder, notes):
         self.notes = notes
@@ -48,7 +50,7 @@ class Scene:
 
     @property
     def expected(self):
-        """The hash of the run file that this process writes."""
+        """The hash of the run file of this process."""
         quiet = self.notes / "alone"
         quiet.mkdir(exist_ok=True)
         alone = quiet / "alone.run"
@@ -62,7 +64,7 @@ class Scene:
         return score(self.units, system, self.output, ClusterExecutor(cluster, **more))
 
     def arguments(self, address, **more):
-        """For a driver in another process."""
+        """Arguments of a driver in another process."""
         return {
             "address": address,
             "pools": str(self.pools),
@@ -71,7 +73,7 @@ class Scene:
         } | more
 
     def make_parts(self):
-        """Writes every part, as a driver that was killed before the merge would have left them."""
+        """Write every part, like a driver that is killed before the merge."""
         self.parts.mkdir(exist_ok=True)
         quiet = SlowSystem(self.notes, 0)
         parts = plan(self.units, quiet, self.output, "slow")
@@ -81,14 +83,14 @@ class Scene:
         (self.notes / "scored").unlink()
         return [part.path for part in parts]
 
-    def assert_whole(self):
-        """The run file is that of one process, and no other file is left."""
+    def assert_complete(self):
+        """Check that the run file equals that of one process, and that no other file is left."""
         assert sha256(self.output) == self.expected
         names = {path.name for path in self.output.parent.iterdir()}
-        assert names - {"notes"} == {"test.pools.parquet", "out.run", "out.run.ir-metadata.yml"}
+        assert names - {"notes"} == {MANIFEST, "test.pools.parquet", "out.run", "out.run.ir-metadata.yml"}
 
 
-def wait_for(condition, seconds=600):  # many times what is needed, also on a busy machine
+def wait_for(condition, seconds=600):  # long enough for a busy machine
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition was not met in time"

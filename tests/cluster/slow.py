@@ -1,4 +1,4 @@
-"""A system for workers: a unit takes a while, records the process that scores it, and can be made to fail."""
+"""A slow system for workers, which records the process of each unit, and can be made to fail."""
 
 import os
 import resource
@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from aptool.cluster.resources import Resources
-from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.systems import RandomSystem
 
 ONE_CORE = Resources(cpus=1)
 
@@ -15,10 +15,9 @@ ONE_CORE = Resources(cpus=1)
 class SlowSystem(RandomSystem):
     """The scores of ``RandomSystem``; its behaviour depends on files in the folder ``notes``.
 
-    ``trouble`` holds a question id and what happens to a process that scores it: ``exit``, ``memory`` or
-    ``limit`` (of its address space, beyond which PyTorch asks for memory).
-    While ``hold`` exists, no unit ends. ``stuck`` holds a question id: the first process that scores it does
-    not end as long as the file exists.
+    ``trouble`` has a question id and the fault of a process that scores it: ``exit``, ``memory`` or ``limit``
+    (PyTorch exceeds a limit of the address space). While ``hold`` exists, no unit ends. ``stuck`` has a
+    question id: while the file exists, the first process that scores the question does not end.
     """
 
     def __init__(self, notes, seconds):
@@ -28,15 +27,15 @@ class SlowSystem(RandomSystem):
 
     def score(self, prepared):
         questions = prepared.question_ids.to_pylist()
-        with (self._notes / "scored").open("a") as file:  # one short line at a time: whole, whoever writes
+        with (self._notes / "scored").open("a") as file:  # a short line is written atomically
             file.write(f"{os.getpid()} {questions[0]}\n")
         trouble = self._notes / "trouble"
         if trouble.exists():
-            question, what = trouble.read_text().split()
+            question, fault = trouble.read_text().split()
             if question in questions:
-                if what == "exit":
+                if fault == "exit":
                     os._exit(1)
-                if what == "limit":
+                if fault == "limit":
                     run_out_of_memory()
                 raise MemoryError
         self._stay(questions)
@@ -57,7 +56,7 @@ class SlowSystem(RandomSystem):
 
 
 def run_out_of_memory():
-    """Has PyTorch ask for a gigabyte in an address space that has room for half of it."""
+    """Let PyTorch allocate a gigabyte in an address space with half a gigabyte left."""
     import torch
 
     before = resource.getrlimit(resource.RLIMIT_AS)
@@ -71,7 +70,7 @@ def run_out_of_memory():
 
 def remote_system(notes, seconds=0.0, resources=ONE_CORE):
     """The system for a ``ClusterExecutor``."""
-    from aptool.cluster.score import RemoteSystem  # imports Ray, which reads the environment then
+    from aptool.cluster.score import RemoteSystem  # imports Ray, which reads the environment
 
     fingerprint = SlowSystem(notes, 0).fingerprint
     return RemoteSystem(fingerprint, partial(_open, str(notes), seconds), "slow", resources)
@@ -82,7 +81,7 @@ def _open(notes, seconds, device):
 
 
 def scored(notes):
-    """(process, first question) of every unit that was begun, including retries."""
+    """(process, first question) of every started unit, including retries."""
     path = Path(notes) / "scored"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(int(line.split()[0]), line.split()[1]) for line in lines]

@@ -1,4 +1,4 @@
-"""Row groups that cannot be scored are named, and all others are kept."""
+"""Row groups that cannot be scored."""
 
 import polars as pl
 import pytest
@@ -10,13 +10,13 @@ from aptool.scoring.parts import plan, write_part
 from aptool.scoring.pipeline import read_task, score_task
 
 
-def trouble(scene, question, what):
-    (scene.notes / "trouble").write_text(f"{question} {what}")
+def make_trouble(scene, question, fault):
+    (scene.notes / "trouble").write_text(f"{question} {fault}")
 
 
-def test_unit_that_kills_its_workers_is_named_and_all_others_are_kept(cluster, scene):
-    """A worker that exits in the middle of a unit, as one killed for its memory does."""
-    trouble(scene, "test-q6", "exit")  # the fourth row group
+def test_unit_that_kills_its_workers_is_named(cluster, scene):
+    """A worker exits in the middle of a unit, as if the kernel had killed it for its memory."""
+    make_trouble(scene, "test-q6", "exit")  # the fourth row group
 
     with pytest.raises(AptoolError) as error:
         scene.score(cluster)
@@ -24,16 +24,16 @@ def test_unit_that_kills_its_workers_is_named_and_all_others_are_kept(cluster, s
     assert "test.pools.parquet: row group 3: 4 workers were lost while scoring it" in str(error.value)
     assert "smaller --tokens-per-batch" in str(error.value)
     assert f"{UNITS - 1} of {UNITS} row groups are scored and kept" in str(error.value)
-    # Four times by workers that it was given to; once more by one without work, if it came to that.
+    # Four attempts, and possibly one by an idle worker.
     assert [question for _, question in scored(scene.notes)].count("test-q6") in (4, 5)
     (scene.notes / "trouble").unlink()
     assert scene.score(cluster).resumed == UNITS - 1
-    scene.assert_whole()
+    scene.assert_complete()
 
 
-@pytest.mark.parametrize("what", ["memory", "limit"])
-def test_unit_without_enough_memory(cluster, scene, what):
-    trouble(scene, "test-q6", what)
+@pytest.mark.parametrize("fault", ["memory", "limit"])
+def test_unit_without_enough_memory_is_named(cluster, scene, fault):
+    make_trouble(scene, "test-q6", fault)
 
     with pytest.raises(AptoolError) as error:
         scene.score(cluster)
@@ -43,10 +43,10 @@ def test_unit_without_enough_memory(cluster, scene, what):
     assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
     (scene.notes / "trouble").unlink()
     assert scene.score(cluster).resumed == UNITS - 1
-    scene.assert_whole()
+    scene.assert_complete()
 
 
-def test_unreadable_row_group_is_named_and_all_others_are_kept(cluster, scene):
+def test_unreadable_row_group_is_named(cluster, scene):
     """The pages of one row group are overwritten; the footer, which the driver reads, is intact."""
     import pyarrow.parquet as pq
 
@@ -66,8 +66,8 @@ def test_unreadable_row_group_is_named_and_all_others_are_kept(cluster, scene):
     assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
 
 
-def test_every_pools_count_is_checked_against_the_input(scene):
-    """A part with the right checksum and number of pairs, in which one pair has moved to another pool."""
+def test_number_of_scores_per_pool_is_checked(scene):
+    """A valid part in which one pair has moved to another pool."""
     from aptool.cluster.score import check_counts
 
     part = plan(scene.units, SlowSystem("/", 0), scene.output, "slow")[1]
@@ -81,7 +81,7 @@ def test_every_pools_count_is_checked_against_the_input(scene):
         question_id=pl.Series([questions[-1] if n == 0 else name for n, name in enumerate(questions)]),
         answer_id=pl.Series([f"a{n}" for n in range(len(frame))]),
     )
-    part.path.unlink()  # a whole part is not written over
+    part.path.unlink()  # a complete part is not overwritten
     write_part(part, moved, 0)
 
     with pytest.raises(AptoolError, match=r"question 'test-q2': 5 scores: expected 6"):

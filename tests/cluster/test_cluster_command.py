@@ -1,24 +1,23 @@
-"""`aptool score --cluster`: the same bytes as `aptool score`, and one line for each error."""
+"""`aptool score --cluster`: the bytes of `aptool score`, and errors of one line."""
 
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from tiny import labelled_pools, row, write_pools
+from scene import write_row_groups
+from tiny import labelled_pools, write_pools
 
 
 @pytest.fixture
 def folder(tmp_path):
-    pools = labelled_pools("test", 12)
-    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
-    write_pools(tmp_path / "test.pools.parquet", *(rows[start : start + 3] for start in range(0, 12, 3)))
+    write_row_groups(tmp_path / "test.pools.parquet", "test", 12, 3)
     return tmp_path
 
 
 @pytest.fixture
 def score(run, folder, model_folder):
-    """`aptool score test.pools.parquet --model MODEL`, in a process of its own."""
+    """A function that runs `aptool score test.pools.parquet --model MODEL` in another process."""
 
     def start(*more, pools="test.pools.parquet", model=model_folder, output="out.run", **environment):
         command = ("-m", "aptool", "score", pools, "--model", model, "--output", output, *more)
@@ -28,16 +27,17 @@ def score(run, folder, model_folder):
 
 
 def assert_one_line(finished, code, *phrases):
-    """The error is one line; a line before it may name the cluster and its workers."""
+    """Check that the error is one line, after at most one line about the cluster, and progress."""
     assert (finished.code, finished.out) == (code, []), finished
     *before, line = finished.err
-    assert [message.split(":")[0][:8] for message in before] in ([], ["cluster "]), finished
+    logged = [message.split(":")[0][:8] for message in before if not message.startswith("score")]
+    assert logged in ([], ["cluster "]), finished
     assert line.startswith("aptool: ")
     for phrase in phrases:
         assert phrase in line
 
 
-def test_cluster_alone_is_the_one_in_ray_address_and_the_bytes_are_the_same(score, folder, address):
+def test_cluster_of_ray_address_writes_the_same_bytes(score, folder, address):
     alone = score(output="alone.run")
     finished = score("--cluster", RAY_ADDRESS=address)
 
@@ -45,7 +45,7 @@ def test_cluster_alone_is_the_one_in_ray_address_and_the_bytes_are_the_same(scor
     assert (finished.code, finished.out) == (0, ["out.run: 72 pairs"])
     assert (folder / "out.run").read_bytes() == (folder / "alone.run").read_bytes()
     assert not (folder / "out.run.parts").exists()
-    # One line names the workers and the folder of Ray's own messages; none of these is here.
+    # One line names the workers and the folder of Ray's logs, and no message of Ray is printed.
     line, *progress = finished.err
     assert all(message.startswith("score: ") for message in progress)
     assert "room for 2 workers with 1 CPU and 0 GPUs each" in line
@@ -54,7 +54,7 @@ def test_cluster_alone_is_the_one_in_ray_address_and_the_bytes_are_the_same(scor
 
 
 def test_bm25_on_a_cluster_writes_the_same_bytes(run, folder, address):
-    """The command has a row group per three pools; document frequencies are those of all."""
+    """Document frequencies are counted over all row groups."""
     command = ["-m", "aptool", "score", "test.pools.parquet", "--model", "bm25", "--output"]
 
     alone = run(*command, "alone.run", cwd=folder)
@@ -83,7 +83,7 @@ def test_fixed_number_of_workers_and_shared_answers(run, collection_folder, mode
     assert (tmp_path / "out.run").read_bytes() == (tmp_path / "alone.run").read_bytes()
 
 
-# A task whose worker is lost once, of which Ray informs the driver.
+# The worker of a task is lost once, and Ray prints a warning on the driver.
 WARNED = """
 import os, sys, time
 from pathlib import Path
@@ -105,7 +105,7 @@ with connect(sys.argv[1], debug=len(sys.argv) > 2):
 
 def test_messages_of_nodes_are_not_in_the_output(run, address):
     assert run("-c", WARNED, address).out == ["result"]
-    # With --debug it is, so the message was sent.
+    # With --debug, the message is in the output.
     assert any("Task lost_once failed" in line for line in run("-c", WARNED, address, "debug").out)
 
 
@@ -121,7 +121,7 @@ def test_nothing_listens_at_the_address(score):
         ("http://127.0.0.1:8265", "`ray job submit"),
     ],
 )
-def test_no_address(score, value, phrase):
+def test_invalid_address_is_refused(score, value, phrase):
     assert_one_line(score("--cluster", value), 2, f"--cluster {value!r}", phrase)
 
 
@@ -144,21 +144,21 @@ def test_no_token(score, address):
     assert_one_line(finished, 1, address, "the token was refused", "RAY_AUTH_MODE=token")
 
 
-def test_other_versions(score, nodes):
-    """The versions that the head reports are changed for a moment."""
-    store, place = nodes.head_node.get_gcs_client(), (b"CLUSTER_METADATA", b"cluster")
-    before = store.internal_kv_get(*place)
+def test_different_versions_are_named(score, nodes):
+    """The versions that the head reports are replaced for a moment."""
+    store, key = nodes.head_node.get_gcs_client(), (b"CLUSTER_METADATA", b"cluster")
+    before = store.internal_kv_get(*key)
     other = json.loads(before) | {"ray_version": "2.1.0", "python_version": "3.9.1"}
-    store.internal_kv_put(place[0], json.dumps(other).encode(), True, place[1])
+    store.internal_kv_put(key[0], json.dumps(other).encode(), True, key[1])
     try:
         finished = score("--cluster", nodes.address)
     finally:
-        store.internal_kv_put(place[0], before, True, place[1])
+        store.internal_kv_put(key[0], before, True, key[1])
 
     assert_one_line(finished, 1, "Ray 2.1.0 there, 2.", "Python 3.9.1 there, 3.", "the same versions")
 
 
-def test_no_room(score, address):
+def test_missing_resources_are_named(score, address):
     finished = score("--cluster", address, "--gpus-per-worker", 2, "--wait", 0)
 
     assert_one_line(
@@ -166,7 +166,7 @@ def test_no_room(score, address):
     )
 
 
-def test_more_workers_than_there_is_room_for_start_with_what_there_is(score, folder, address):
+def test_scoring_starts_with_fewer_workers_than_requested(score, folder, address):
     finished = score("--cluster", address, "--workers", 3)
 
     assert finished.code == 0, finished.err
@@ -181,11 +181,11 @@ def test_no_pools(score, folder, address):
     assert_one_line(finished, 1, "none.pools.parquet", "expected at least one pool")
 
 
-# A path through /proc/self/cwd is another file in each process: workers do not see the driver's.
+# A path through /proc/self/cwd is a different file in each process.
 HERE_ONLY = "/proc/self/cwd"
 
 
-def test_input_that_workers_do_not_see(score, address):
+def test_input_that_workers_do_not_see_is_named(score, address):
     finished = score("--cluster", address, pools=f"{HERE_ONLY}/test.pools.parquet")
 
     assert_one_line(
@@ -193,7 +193,7 @@ def test_input_that_workers_do_not_see(score, address):
     )
 
 
-def test_model_that_workers_do_not_see(score, folder, model_folder, address):
+def test_model_that_workers_do_not_see_is_named(score, folder, model_folder, address):
     shutil.copytree(model_folder, folder / "model")
 
     finished = score("--cluster", address, model=f"{HERE_ONLY}/model")
@@ -201,7 +201,7 @@ def test_model_that_workers_do_not_see(score, folder, model_folder, address):
     assert_one_line(finished, 1, "node ", "/model: file not found; expected a path that every node sees")
 
 
-def test_output_that_workers_do_not_see(score, address):
+def test_output_that_workers_do_not_see_is_named(score, address):
     finished = score("--cluster", address, output=f"{HERE_ONLY}/out.run")
 
     assert_one_line(finished, 1, "node ", "out.run.parts: not the driver's folder; expected an output on")

@@ -1,14 +1,15 @@
-"""`aptool encode --cluster`: a store that workers add to and read from, and the run of encoding anew."""
+"""`aptool encode --cluster`: a store that workers write and read."""
 
 import pytest
-from tiny import labelled_pools, row, write_pools
+from scene import write_row_groups
+from tiny import labelled_pools
 
 from aptool.formats.collection import CollectionWriter
 
 
 @pytest.fixture
 def command(run, tmp_path, model_folder):
-    """A command with the model, in a process of its own; it succeeds."""
+    """A function that runs a command with the model in another process, and checks its exit code."""
 
     def start(name, inputs, output, *more):
         done = run("-m", "aptool", name, inputs, "--model", model_folder, "--output", output, *more)
@@ -24,22 +25,18 @@ def test_workers_share_a_store(command, tmp_path, address):
     with CollectionWriter(tmp_path / "shared", name="shared", source="tests") as writer:
         writer.add_answers(texts.items())
         writer.add_split("test", [pool._replace(texts=None) for pool in pools])
-    asked = tmp_path / "shared" / "test.pools.parquet"
-    more = labelled_pools("dev", 8)
-    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in more]
-    other = write_pools(
-        tmp_path / "other.pools.parquet", *(rows[start : start + 2] for start in range(0, 8, 2))
-    )
+    shared = tmp_path / "shared" / "test.pools.parquet"
+    other = write_row_groups(tmp_path / "other.pools.parquet", "dev", 8, 2)
 
-    there = command("encode", "shared/answers.parquet", "store", "--cluster", address)
-    again = command("encode", asked, "store", "--cluster", address, "--workers", 1)
-    command("score", asked, "alone.run")
-    command("score", asked, "out.run", "--encoded", "store", "--cluster", address)
+    first = command("encode", "shared/answers.parquet", "store", "--cluster", address)
+    again = command("encode", shared, "store", "--cluster", address, "--workers", 1)
+    command("score", shared, "alone.run")
+    command("score", shared, "out.run", "--encoded", "store", "--cluster", address)
     command("score", other, "other.run")
     command("score", other, "filled.run", "--encoded", "store", "--fill", "--cluster", address)
     command("score", other, "read.run", "--encoded", "store")
 
-    assert "12 answers, 12 encoded now" in there.out[0]
+    assert "12 answers, 12 encoded now" in first.out[0]
     assert "12 answers, 0 encoded now" in again.out[0]
     read = {name: (tmp_path / name).read_bytes() for name in ("alone.run", "out.run")}
     assert read["alone.run"] == read["out.run"]

@@ -1,7 +1,7 @@
-"""A cluster that starts without workers and grows by its autoscaler, on this machine.
+"""Clusters without workers, to which an autoscaler adds nodes on this machine.
 
-Ray's own fake nodes; ``ray.cluster_utils.AutoscalingCluster`` would run ``ray stop``, which ends every Ray
-process of the machine, so the head is started here.
+The nodes are Ray's fake nodes. ``ray.cluster_utils.AutoscalingCluster`` would run ``ray stop``, which ends
+all Ray processes of the machine, so the tests start the head.
 """
 
 import contextlib
@@ -17,18 +17,17 @@ import time
 from pathlib import Path
 
 import pytest
+from scene import write_row_groups
 from slow import SlowSystem, scored
-from tiny import labelled_pools, row, write_pools
 
 from aptool.formats.pools import list_units
 from aptool.scoring.score import score
 
-UNITS = 8
 STORE = 80 << 20
 
 
 def configuration(types, address):
-    """Of Ray's autoscaler, with a provider whose nodes are processes of this machine."""
+    """The configuration of Ray's autoscaler; its nodes are processes of this machine."""
     head = {"ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}}
     nothing = ("auth", "docker", "file_mounts", "head_node", "worker_nodes")
     none = (
@@ -56,7 +55,7 @@ def configuration(types, address):
 
 @pytest.fixture
 def grow(surroundings, tmp_path):
-    """Starts a head without cores whose autoscaler adds nodes of these types; ended after the test."""
+    """A function that starts a head without cores, whose autoscaler adds nodes of the given types."""
     started, short = [], tempfile.mkdtemp()  # Ray's sockets have paths of at most 107 bytes
 
     def start(**types):
@@ -84,10 +83,10 @@ def grow(surroundings, tmp_path):
                 start_new_session=True,
             )
         started.append(head)
-        until = time.monotonic() + 600
+        deadline = time.monotonic() + 600
         while "Ray runtime started" not in (tmp_path / "head.log").read_text():
             assert head.poll() is None, (tmp_path / "head.log").read_text()
-            assert time.monotonic() < until
+            assert time.monotonic() < deadline
             time.sleep(0.2)
         return f"127.0.0.1:{port}"
 
@@ -102,17 +101,11 @@ def grow(surroundings, tmp_path):
 @pytest.fixture
 def pools(tmp_path):
     """Eight row groups of two pools."""
-    rows = [
-        row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True)))
-        for p in labelled_pools("test", 2 * UNITS)
-    ]
-    path = tmp_path / "test.pools.parquet"
-    write_pools(path, *(rows[start : start + 2] for start in range(0, 2 * UNITS, 2)))
-    return path
+    return write_row_groups(tmp_path / "test.pools.parquet", "test", 16, 2)
 
 
 def run_driver(driver, address, pools, folder, **more):
-    """The lines that a driver prints; its run file is that of one process."""
+    """Run a driver, check its run file, and return its output."""
     notes = folder / "notes"
     notes.mkdir(exist_ok=True)
     output = folder / "out.run"
@@ -126,20 +119,20 @@ def run_driver(driver, address, pools, folder, **more):
     return lines
 
 
-def test_from_no_worker_to_two(grow, driver, pools, tmp_path):
+def test_autoscaler_adds_two_workers(grow, driver, pools, tmp_path):
     address = grow(small=({"CPU": 1}, 2))
 
     lines = run_driver(driver, address, pools, tmp_path, seconds=8.0, workers=2)
 
     assert "waiting for 1 CPU; the cluster has 0, its autoscaler may add nodes" in lines
     assert "workers=2" in lines
-    # This process scored too, once for each unit.
+    # This process scored all units too, for the expected run file.
     assert len({process for process, _ in scored(tmp_path / "notes")}) == 3
 
 
 @pytest.mark.parametrize("share", [0.5, 0.25])
-def test_two_cores_and_a_gpu_that_workers_share(grow, driver, pools, tmp_path, share):
-    """Workers leave the cores to the tasks that read for them. This GPU is a resource in name only."""
+def test_workers_share_the_gpu_of_an_added_node(grow, driver, pools, tmp_path, share):
+    """Workers leave the cores to the reading tasks. The GPU is only a resource of the scheduler."""
     address = grow(gpu=({"CPU": 2, "GPU": 1}, 1))
 
     lines = run_driver(driver, address, pools, tmp_path, seconds=1.0, gpus=share)

@@ -1,4 +1,4 @@
-"""`aptool matrix --cluster`: trials side by side as Ray tasks, to the byte those one after the other."""
+"""`aptool matrix --cluster`: parallel trials as Ray tasks."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from small_matrix import TRIALS, contents, table
 
 from aptool.cluster.resources import Resources
 from aptool.experiments.matrix import read_matrix
-from aptool.experiments.runner import Runner
+from aptool.experiments.runner import run_matrix
 
 
 def process_named(title):
-    """The id of a process whose title begins so."""
+    """The id of the process whose title starts with a text."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (folder / "cmdline").read_text().startswith(title):
@@ -33,12 +33,12 @@ def plan(collection_folder, tmp_path):
 
 @pytest.fixture
 def serial(plan, tmp_path, surroundings):
-    """What this process computes."""
-    Runner(read_matrix(plan), tmp_path / "serial").run()
+    """The results of serial trials in this process."""
+    run_matrix(read_matrix(plan), tmp_path / "serial")
     return contents(tmp_path / "serial")
 
 
-def test_six_rows_side_by_side_are_those_one_after_the_other(run, plan, serial, address, tmp_path):
+def test_parallel_trials_have_the_results_of_serial_trials(run, plan, serial, address, tmp_path):
     finished = run("-m", "aptool", "matrix", plan.name, "--output", "out", "--cluster", address)
 
     assert finished.code == 0, finished.err
@@ -50,22 +50,24 @@ def test_six_rows_side_by_side_are_those_one_after_the_other(run, plan, serial, 
 
 
 def test_a_trial_whose_worker_is_killed_is_run_again(cluster, plan, serial, tmp_path):
-    from aptool.cluster.trials import ClusterProcesses
+    from aptool.cluster.tasks import ClusterProcesses
 
     killed = []
 
     class Killing(ClusterProcesses):
         def events(self, timeout):
-            found = super().events(timeout)
-            if not killed and any(event.kind == "epoch" for event in found):
+            events = super().events(timeout)
+            if not killed and any(event.kind == "epoch" for event in events):
                 killed.append(process_named("ray::trial tiny: "))
                 os.kill(killed[0], signal.SIGKILL)
-            return found
+            return events
 
-    with recorded() as told:
-        results = Runner(read_matrix(plan), tmp_path / "out").run(lambda: Killing(cluster, Resources(1)))
+    with recorded() as records:
+        results = run_matrix(
+            read_matrix(plan), tmp_path / "out", processes=lambda: Killing(cluster, Resources(1))
+        )
 
     assert len(results) == 2 * TRIALS
     assert killed
-    assert not any(line.startswith("failed") for line in told.messages)
+    assert not any(line.startswith("failed") for line in records.messages)
     assert contents(tmp_path / "out") == serial

@@ -1,4 +1,4 @@
-"""Commands on a cluster with every path on an object store: what they give on a disk."""
+"""Commands on a cluster with every path on an object store."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,7 @@ import s3
 from small_matrix import TABLE
 from tiny import labelled_pools, options
 
-from aptool.formats.location import ObjectPath
-from aptool.formats.stores import store_of
+from aptool.formats.location import ObjectPath, store_of
 from aptool.models.model import opened_folder
 from aptool.text.vectors import WordVectors, write_vectors
 
@@ -15,14 +14,14 @@ SETS = {"qa_cnn": str([*options("qa-cnn", "training.epochs=1")]), "ap_cnn": "[]"
 
 
 @pytest.fixture
-def there(object_server, collection_folder):
+def bucket_url(object_server, collection_folder):
     """A bucket with the collection."""
     s3.require()
-    bucket = s3.new_bucket(object_server)
+    url = s3.new_bucket(object_server)
     for file in collection_folder.iterdir():
-        store, key = store_of(f"{bucket}/c/{file.name}")
+        store, key = store_of(f"{url}/c/{file.name}")
         store.upload(key, file)
-    return bucket
+    return url
 
 
 def names(url):
@@ -30,63 +29,71 @@ def names(url):
     return store.names(key)
 
 
-def test_train(run, there, collection_folder, address, tmp_path):
-    settings = [word for one in options("qa-cnn", "training.epochs=1") for word in ("--set", one)]
+def test_train(run, bucket_url, collection_folder, address, tmp_path):
+    settings = [word for option in options("qa-cnn", "training.epochs=1") for word in ("--set", option)]
     words = ["--preset", "qa-cnn", "--seed", "1", *settings, "--cluster", address, "--workers", "2"]
-    on_store = run("-m", "aptool", "train", f"{there}/c", "--output", f"{there}/m", *words)
+    on_store = run("-m", "aptool", "train", f"{bucket_url}/c", "--output", f"{bucket_url}/m", *words)
     on_disk = run("-m", "aptool", "train", collection_folder, "--output", "m", *words)
 
     assert on_store.code == 0, on_store.err
     assert on_disk.code == 0, on_disk.err
-    with opened_folder(f"{there}/m") as folder:
+    with opened_folder(f"{bucket_url}/m") as folder:
         for name in ("model.safetensors", "tokenizer.json", "README.md"):
             assert (folder / name).read_bytes() == (tmp_path / "m" / name).read_bytes()
-    # Ray marks its folders by empty objects, and leaves them.
-    assert {name.partition("/")[0] for name in names(f"{there}/m.training")} <= {"ray"}
-    again = run("-m", "aptool", "train", f"{there}/c", "--output", f"{there}/m", *words)
+    # Ray leaves empty objects for its folders.
+    assert {name.partition("/")[0] for name in names(f"{bucket_url}/m.training")} <= {"ray"}
+    again = run("-m", "aptool", "train", f"{bucket_url}/c", "--output", f"{bucket_url}/m", *words)
     assert any("up to date" in line for line in again.err)
 
 
-def test_train_from_vectors_and_a_model_on_a_store(run, there, collection_folder, address, tmp_path):
+def test_train_from_vectors_and_a_model_on_a_store(run, bucket_url, collection_folder, address, tmp_path):
     """One worker of a cluster trains what one process trains from files on a disk."""
     words = [word for pool in labelled_pools("train", 12) for word in pool.question.split()]
     matrix = np.random.default_rng(3).standard_normal((len(set(words)), 16)).astype(np.float32)
     write_vectors(tmp_path / "v.bin", WordVectors(sorted(set(words)), matrix, "made"))
-    store, key = store_of(f"{there}/v.bin")
+    store, key = store_of(f"{bucket_url}/v.bin")
     store.upload(key, tmp_path / "v.bin")
-    settings = [word for one in options("qa-cnn", "training.epochs=1") for word in ("--set", one)]
+    settings = [word for option in options("qa-cnn", "training.epochs=1") for word in ("--set", option)]
     settings = ["--preset", "qa-cnn", "--seed", "1", *settings]
     on_cluster = ["--cluster", address, "--workers", "1"]
 
-    for name, more, place in (
-        ("first", ("--vectors", f"{there}/v.bin"), f"{there}/c"),
-        ("second", ("--start", f"{there}/first"), f"{there}/c"),
+    for name, more, collection in (
+        ("first", ("--vectors", f"{bucket_url}/v.bin"), f"{bucket_url}/c"),
+        ("second", ("--start", f"{bucket_url}/first"), f"{bucket_url}/c"),
     ):
         done = run(
-            *("-m", "aptool", "train", place, *settings, *more, "--output", f"{there}/{name}"), *on_cluster
+            *("-m", "aptool", "train", collection, *settings, *more, "--output", f"{bucket_url}/{name}"),
+            *on_cluster,
         )
         assert done.code == 0, done.err
-        local = [str(word).replace(str(there), str(tmp_path)) for word in more]
+        local = [str(word).replace(str(bucket_url), str(tmp_path)) for word in more]
         done = run("-m", "aptool", "train", collection_folder, *settings, *local, "--output", name)
         assert done.code == 0, done.err
-        with opened_folder(f"{there}/{name}") as folder:
-            found = (folder / "model.safetensors").read_bytes()
-        assert found == (tmp_path / name / "model.safetensors").read_bytes()
+        with opened_folder(f"{bucket_url}/{name}") as folder:
+            weights = (folder / "model.safetensors").read_bytes()
+        assert weights == (tmp_path / name / "model.safetensors").read_bytes()
 
 
-def test_matrix(run, there, address, tmp_path, collection_folder):
+def test_matrix(run, bucket_url, address, tmp_path, collection_folder):
     text = TABLE.replace('"random", "bm25", "qa-cnn", "ap-cnn", "ap-bilstm", "fused"', '"random", "qa-cnn"')
-    store, key = store_of(f"{there}/t.toml")
-    store.create(key, text.format(collection=f"{there}/c", **SETS).encode())
+    store, key = store_of(f"{bucket_url}/t.toml")
+    store.create(key, text.format(collection=f"{bucket_url}/c", **SETS).encode())
     (tmp_path / "t.toml").write_text(text.format(collection=collection_folder, **SETS))
 
     local = run("-m", "aptool", "matrix", "t.toml", "--output", "out")
     remote = run(
-        "-m", "aptool", "matrix", f"{there}/t.toml", "--output", f"{there}/out", "--cluster", address
+        "-m",
+        "aptool",
+        "matrix",
+        f"{bucket_url}/t.toml",
+        "--output",
+        f"{bucket_url}/out",
+        "--cluster",
+        address,
     )
 
     assert local.code == 0, local.err
     assert remote.code == 0, remote.err
     for name in ("tiny/qa-cnn/seed1/dev.run", "tiny/qa-cnn/seed1/test.run", "tiny/random/seed1/test.run"):
-        assert ObjectPath(f"{there}/out/{name}").read_bytes() == (tmp_path / "out" / name).read_bytes()
-    assert "table.json" in names(f"{there}/out")
+        assert ObjectPath(f"{bucket_url}/out/{name}").read_bytes() == (tmp_path / "out" / name).read_bytes()
+    assert "table.json" in names(f"{bucket_url}/out")

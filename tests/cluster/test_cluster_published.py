@@ -6,7 +6,7 @@ from tiny import OPTIONS
 FILES = ("model.safetensors", "config.json", "tokenizer.json")
 
 
-def test_trained_and_scored_there_as_here(run, address, collection_folder, tmp_path):
+def test_cluster_trains_and_scores_as_one_process(run, address, collection_folder, tmp_path):
     def aptool(*arguments):
         finished = run("-m", "aptool", *arguments)
         assert finished.code == 0, finished.err

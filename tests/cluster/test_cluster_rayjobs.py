@@ -1,4 +1,4 @@
-"""The RayJob of jobs/kubernetes as KubeRay submits it: by its script, in bash, to a real Ray cluster."""
+"""The RayJob of jobs/kubernetes, submitted by KubeRay's script to a real Ray cluster."""
 
 import importlib.util
 import json
@@ -14,8 +14,7 @@ from typing import NamedTuple
 import pytest
 import s3
 
-from aptool.formats.location import ObjectPath
-from aptool.formats.stores import store_of
+from aptool.formats.location import ObjectPath, store_of
 
 yaml = pytest.importorskip("yaml")
 
@@ -23,10 +22,10 @@ ROOT = Path(__file__).parents[2]
 STORE = ROOT / "jobs" / "kubernetes" / "overlays" / "store-cpu"
 RAYJOB = ROOT / "jobs" / "kubernetes" / "base" / "rayjob.yaml"
 
-# What KubeRay's submitter runs in K8sJobMode: BuildJobSubmitCommand in
+# The script of KubeRay's submitter in K8sJobMode: BuildJobSubmitCommand in
 # https://github.com/ray-project/kuberay/blob/05b2df3/ray-operator/controllers/ray/common/job.go (Apache 2.0),
 # for a job without runtime environment, metadata and resources. The entrypoint is not quoted.
-# `{probe}` stands for KubeRay's own request of /api/gcs_healthz.
+# `{probe}` is KubeRay's request of /api/gcs_healthz.
 SUBMIT = (
     "until {probe} >/dev/null 2>&1 ; "
     'do echo "Waiting for Ray Dashboard GCS to become healthy at {address} ..." ; sleep 2 ; done ; '
@@ -36,7 +35,7 @@ SUBMIT = (
 )
 COMMAND = ("/bin/bash", "-ce", "--")  # GetContainerCommand(["e"]) in its utils
 
-IN_SUBMITTER = 97  # exit code of a submitter's `aptool`: nothing but `ray` may run there
+IN_SUBMITTER = 97  # exit code of `aptool` in a submitter, where only `ray` may run
 
 
 class Submitted(NamedTuple):
@@ -77,7 +76,7 @@ def write_program(path, line):
 
 @pytest.fixture(scope="module")
 def volume(tmp_path_factory, collection_folder):
-    """The folder in the place of /aptool, with a tiny collection where the job looks for one."""
+    """A folder that replaces /aptool, with a tiny collection at the path of the job."""
     folder = tmp_path_factory.mktemp("volume")
     shutil.copytree(collection_folder, folder / "data" / "functions")
     return folder
@@ -106,13 +105,14 @@ def submit(ray_jobs):
             timeout=600,
             env=environment,
         )
-        return Submitted(finished.returncode, finished.stdout, asked(address, environment, job)["status"])
+        status = request_json(address, environment, job)["status"]
+        return Submitted(finished.returncode, finished.stdout, status)
 
     return start
 
 
-def asked(address, environment, job="", page=None):
-    """The answer of the jobs server: one job, or all of them; or another page of the dashboard."""
+def request_json(address, environment, job="", page=None):
+    """The response of the jobs server for a job or all jobs, or another page of the dashboard."""
     token = {"Authorization": f"Bearer {environment['RAY_AUTH_TOKEN']}"}
     url = f"{address}/api/{page or f'jobs/{job}'}"
     with urllib.request.urlopen(urllib.request.Request(url, headers=token)) as answer:
@@ -128,22 +128,22 @@ def test_from_a_collection_to_a_run_file(submit, ray_jobs, entrypoint, volume):
     assert len(scores.splitlines()) == 20 * 6  # questions, candidates
     assert "map" in first.out.lower()
 
-    # What Ray's dashboard shows of the driver's data sets: the run, and its stages.
+    # Ray's dashboard shows the run as a data set with its stages.
     shown = [
         dataset
-        for job in asked(*ray_jobs)
+        for job in request_json(*ray_jobs)
         if job["job_id"] is not None
-        for dataset in asked(*ray_jobs, page=f"data/datasets/{job['job_id']}")["datasets"]
+        for dataset in request_json(*ray_jobs, page=f"data/datasets/{job['job_id']}")["datasets"]
     ]
-    (dataset,) = [one for one in shown if one["dataset"].startswith("aptool-score-test.run")]
-    assert any("ScoreUnits" in one["operator"] for one in dataset["operators"])
+    (dataset,) = [entry for entry in shown if entry["dataset"].startswith("aptool-score-test.run")]
+    assert any("ScoreUnits" in stage["operator"] for stage in dataset["operators"])
 
-    # The submitter's pod was lost and is started again: it finds the job, and submits none.
+    # A restarted submitter does not submit the job again.
     again = submit("first", entrypoint)
     assert (again.code, again.status) == (0, "SUCCEEDED"), again.out
-    assert [job["submission_id"] for job in asked(*ray_jobs)] == ["first"]
+    assert [job["submission_id"] for job in request_json(*ray_jobs)] == ["first"]
 
-    # A retry (backoffLimit) has its own id: the model is not trained again, and the missing run is written.
+    # A retry (backoffLimit) has a new id. The model is not trained again, and the missing run is written.
     run.unlink()
     retry = submit("retry", entrypoint)
     assert (retry.code, retry.status) == (0, "SUCCEEDED"), retry.out
@@ -152,15 +152,15 @@ def test_from_a_collection_to_a_run_file(submit, ray_jobs, entrypoint, volume):
 
 
 def test_from_a_collection_to_a_run_file_in_a_bucket(submit, object_server, collection_folder, volume):
-    """The entrypoint of overlays/store-cpu, whose every file is in the bucket: none is on a disk."""
+    """The entrypoint of overlays/store-cpu, with all files in a bucket."""
     s3.require()
     bucket = s3.new_bucket(object_server)
     for file in collection_folder.iterdir():
         store, key = store_of(f"{bucket}/data/functions/{file.name}")
         store.upload(key, file)
     patches = yaml.safe_load((STORE / "kustomization.yaml").read_text())["patches"]
-    operations = [one for patch in patches for one in yaml.safe_load(patch["patch"])]
-    (entrypoint,) = [one["value"] for one in operations if one["path"] == "/spec/entrypoint"]
+    operations = [operation for patch in patches for operation in yaml.safe_load(patch["patch"])]
+    (entrypoint,) = [entry["value"] for entry in operations if entry["path"] == "/spec/entrypoint"]
     before = sorted(volume.rglob("*"))
 
     done = submit("store", entrypoint.replace("s3://BUCKET", bucket))
@@ -181,18 +181,18 @@ def test_from_a_collection_to_a_run_file_in_a_bucket(submit, object_server, coll
 def test_failing_command_fails_the_job(submit, volume):
     failed = submit("failed", f'sh -c "cd {volume} && aptool eval missing.run && touch reached"')
 
-    # The script ends with 0 as the logs could be read; KubeRay takes the result from the status.
+    # The exit code of the script is 0; KubeRay reads the result from the status.
     assert (failed.code, failed.status) == (0, "FAILED")
     assert "missing.run" in failed.out
     assert not (volume / "reached").exists()
 
 
 def test_command_without_sh_succeeds_with_nothing_done(submit, volume):
-    """Why the entrypoint is one `sh -c`: of `cd X && aptool ...` the job gets `cd X` alone."""
+    """The entrypoint must be one `sh -c`: of `cd X && aptool ...`, the job gets only `cd X`."""
     entrypoint = f"cd {volume} && aptool eval missing.run"
 
     assert submit("wrong", entrypoint).code == IN_SUBMITTER
-    # KubeRay starts the submitter again, which finds the job.
+    # KubeRay restarts the submitter, for which the job exists.
     again = submit("wrong", entrypoint)
     assert (again.code, again.status) == (0, "SUCCEEDED")
     assert "missing.run" not in again.out

@@ -1,4 +1,4 @@
-"""What an earlier driver left behind: complete, half-written, corrupt and outdated parts; one that runs."""
+"""Scoring after an earlier driver: complete, incomplete, corrupt and outdated parts, and a running driver."""
 
 import signal
 
@@ -7,7 +7,7 @@ from scene import UNITS, pools_of, sha256, wait_for
 from slow import scored
 
 from aptool.errors import InputError
-from aptool.formats.stores import store_of
+from aptool.formats.location import store_of
 
 
 def overwrite(path, data):
@@ -16,10 +16,10 @@ def overwrite(path, data):
     store.create(key, bytes(data))
 
 
-# Where the driver is killed, and how many complete parts the next one finds.
+# The point where the driver is killed, and the number of complete parts for the next driver.
 PHASES = {
     "beginning": {0},
-    "scoring": {3, 4, 5, 6},  # its workers may each finish one more unit, and have begun another
+    "scoring": {3, 4, 5, 6},  # each worker may complete one or two more units
     "before merging": {UNITS},
     "merging": {UNITS},
     "completing": {UNITS},
@@ -28,8 +28,8 @@ PHASES = {
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_killed_driver(address, cluster, anywhere, driver, phase):
-    """The same command, run again, resumes from the complete parts."""
+def test_scoring_resumes_after_a_killed_driver(address, cluster, anywhere, driver, phase):
+    """The next driver resumes from the complete parts."""
     first = driver(**anywhere.arguments(address, phase=phase, seconds=0.3))
     output, _ = first.communicate(timeout=600)
     assert first.returncode == -signal.SIGKILL, output
@@ -43,12 +43,12 @@ def test_killed_driver(address, cluster, anywhere, driver, phase):
     result = anywhere.score(cluster)
 
     assert result.resumed in PHASES[phase]
-    anywhere.assert_whole()
+    anywhere.assert_complete()
     assert len(set(scored(anywhere.notes))) >= (0 if phase == "beginning" else UNITS)
 
 
-def test_half_written_part(cluster, anywhere):
-    """One part has only its first half, another still has its temporary name."""
+def test_incomplete_parts_are_scored_again(cluster, anywhere):
+    """One part is truncated, and one still has its temporary name."""
     paths = anywhere.make_parts()
     data = paths[0].read_bytes()
     overwrite(paths[0], data[: len(data) // 2])
@@ -57,12 +57,12 @@ def test_half_written_part(cluster, anywhere):
 
     result = anywhere.score(cluster)
 
-    anywhere.assert_whole()
+    anywhere.assert_complete()
     assert result.resumed == UNITS - 2
     assert len(scored(anywhere.notes)) == 2
 
 
-def test_corrupt_part(cluster, anywhere):
+def test_corrupt_part_is_scored_again(cluster, anywhere):
     """One byte of a score differs."""
     path = anywhere.make_parts()[3]
     content = bytearray(path.read_bytes())
@@ -71,27 +71,27 @@ def test_corrupt_part(cluster, anywhere):
 
     result = anywhere.score(cluster)
 
-    anywhere.assert_whole()
+    anywhere.assert_complete()
     assert result.resumed == UNITS - 1
     assert len(scored(anywhere.notes)) == 1
 
 
-def test_replaced_input(cluster, anywhere):
-    """Parts of the former input are not used for the new one."""
+def test_parts_of_a_replaced_input_are_not_used(cluster, anywhere):
+    """Parts of the previous input are not used."""
     anywhere.make_parts()
     before = anywhere.expected
     pools_of("dev", anywhere.pools)
 
     result = anywhere.score(cluster)
 
-    anywhere.assert_whole()
+    anywhere.assert_complete()
     assert anywhere.expected != before
     assert result.resumed == 0
     assert len(scored(anywhere.notes)) == UNITS
 
 
 def test_second_driver_is_refused(address, cluster, anywhere, driver):
-    """A running driver keeps its output; the second ends at once with one line, and changes nothing."""
+    """The second driver ends with an error of one line, and changes nothing."""
     first = driver(**anywhere.arguments(address, seconds=0.5, workers=1))
     wait_for(lambda: len(scored(anywhere.notes)) >= 2)
 
@@ -100,5 +100,5 @@ def test_second_driver_is_refused(address, cluster, anywhere, driver):
 
     output, _ = first.communicate(timeout=600)
     assert first.returncode == 0, output
-    anywhere.assert_whole()
+    anywhere.assert_complete()
     assert len(scored(anywhere.notes)) == UNITS

@@ -1,4 +1,4 @@
-"""Scoring on a cluster: the same bytes as one process, whatever workers and nodes are lost or slow."""
+"""Scoring on a cluster, with lost and slow workers and nodes."""
 
 import os
 import signal
@@ -17,19 +17,19 @@ from aptool.formats.pools import list_units
 from aptool.scoring.score import score
 
 
-def test_two_workers_write_what_one_process_writes(cluster, anywhere):
-    with recorded() as told:
+def test_two_workers_write_the_run_of_one_process(cluster, anywhere):
+    with recorded() as records:
         result = anywhere.score(cluster, seconds=0.2)
 
-    anywhere.assert_whole()
+    anywhere.assert_complete()
     assert (result.pairs, result.units, result.resumed, result.retried) == (96, UNITS, 0, 0)
     assert result.workers == 2
     pairs = range(0, 97, 96 // UNITS)
-    assert [update[:3] for update in told.updates_of["score"]] == [(done, 96, "pairs") for done in pairs]
+    assert [update[:3] for update in records.updates_of["score"]] == [(done, 96, "pairs") for done in pairs]
 
 
-def test_reading_apart_from_scoring(nodes, cluster, scene):
-    """With a GPU per worker, other processes read and tokenize. This GPU is a resource in name only."""
+def test_other_processes_read_for_workers_with_a_gpu(nodes, cluster, scene):
+    """The GPU is only a resource of the scheduler."""
     node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)
     try:
         wait_for(lambda: cluster.total().gpus == 1)
@@ -38,12 +38,12 @@ def test_reading_apart_from_scoring(nodes, cluster, scene):
     finally:
         nodes.remove_node(node)
 
-    scene.assert_whole()
+    scene.assert_complete()
     assert (result.pairs, result.workers) == (96, 2)
 
 
-def test_driven_from_a_node(cluster, scene, monkeypatch):
-    """Ray Data cannot be driven through Ray's client, so a node does it; paths are relative to the driver."""
+def test_scoring_through_rays_client_is_driven_from_a_node(cluster, scene, monkeypatch):
+    """Relative paths start from the current folder of this process."""
     from aptool.cluster.score import ClusterExecutor
 
     monkeypatch.chdir(scene.output.parent)
@@ -52,7 +52,7 @@ def test_driven_from_a_node(cluster, scene, monkeypatch):
 
     result = score(units, system, "out.run", ClusterExecutor(outside, workers=2))
 
-    scene.assert_whole()
+    scene.assert_complete()
     assert (result.pairs, result.units, result.resumed) == (96, UNITS, 0)
     outside, large = replace(outside, wait=0), remote_system(scene.notes, 0.0, Resources(3))
     with pytest.raises(AptoolError, match="room for 0; expected room for 1 worker with 3 CPUs"):
@@ -60,7 +60,7 @@ def test_driven_from_a_node(cluster, scene, monkeypatch):
 
 
 def score_and_meanwhile(cluster, scene, act, **more):
-    """Scores, calls ``act`` while every worker is in the middle of a unit, and returns both results."""
+    """Score, and call ``act`` while every worker is in the middle of a unit; return both results."""
     hold = scene.notes / "hold"
     hold.touch()
 
@@ -75,7 +75,7 @@ def score_and_meanwhile(cluster, scene, act, **more):
         return scene.score(cluster, **more), acted.result()
 
 
-def test_killed_worker(cluster, anywhere):
+def test_unit_of_a_killed_worker_is_scored_again(cluster, anywhere):
     def kill():
         wait_for(lambda: len(scored(anywhere.notes)) == 2)
         process, question = scored(anywhere.notes)[-1]
@@ -84,37 +84,37 @@ def test_killed_worker(cluster, anywhere):
 
     result, lost = score_and_meanwhile(cluster, anywhere, kill, workers=2)
 
-    anywhere.assert_whole()
-    assert result.retried + result.run_twice >= 1  # by a new worker, or by the other one
+    anywhere.assert_complete()
+    assert result.retried + result.run_twice >= 1  # by a new worker or by the other worker
     begun = scored(anywhere.notes)
     assert len(begun) > UNITS
-    # The unit that was lost was begun again by another process.
+    # Another process started the lost unit again.
     assert len({process for process, question in begun if question == lost}) >= 2
 
 
-def test_the_unit_of_a_slow_worker_is_scored_by_an_idle_one(cluster, anywhere):
-    """The first one never ends, as far as this run is concerned; the run ends without it."""
+def test_idle_worker_scores_the_unit_of_a_slow_worker(cluster, anywhere):
+    """The run ends before the slow worker."""
     stuck = anywhere.notes / "stuck"
     stuck.write_text("test-q6")  # in the fourth row group
     try:
-        with recorded() as told:
+        with recorded() as records:
             result = anywhere.score(cluster, workers=2)
 
-        anywhere.assert_whole()
+        anywhere.assert_complete()
         assert (result.pairs, result.retried) == (96, 0)
-        # At least that one; also those that waited behind it, or whose parts were still being written.
+        # Possibly also units that were queued or being written.
         assert 1 <= result.run_twice < UNITS
-        assert f"{result.run_twice} run twice, by " in told.messages[-1]
+        assert f"{result.run_twice} run twice, by " in records.messages[-1]
         assert len({process for process, question in scored(anywhere.notes) if question == "test-q6"}) == 2
     finally:
         stuck.unlink()
-    # What the slow worker writes in the end changes nothing.
+    # The slow worker does not change the run file later.
     wait_for(lambda: cluster.free().cpus == cluster.total().cpus)
-    anywhere.assert_whole()
+    anywhere.assert_complete()
 
 
-def test_the_unit_of_a_slow_worker_with_a_gpu_is_scored_by_an_idle_one(nodes, cluster, scene):
-    """Others read for them. This GPU is a resource in name only."""
+def test_idle_worker_with_a_gpu_scores_the_unit_of_a_slow_worker(nodes, cluster, scene):
+    """The GPU is only a resource of the scheduler."""
     stuck = scene.notes / "stuck"
     stuck.write_text("test-q6")  # in the fourth row group
     node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)
@@ -122,7 +122,7 @@ def test_the_unit_of_a_slow_worker_with_a_gpu_is_scored_by_an_idle_one(nodes, cl
         wait_for(lambda: cluster.total().gpus == 1)
         result = scene.score(cluster, workers=2, each=Resources(cpus=0, gpus=0.5))
 
-        scene.assert_whole()
+        scene.assert_complete()
         assert (result.pairs, result.retried) == (96, 0)
         assert 1 <= result.run_twice <= 2
     finally:
@@ -131,8 +131,8 @@ def test_the_unit_of_a_slow_worker_with_a_gpu_is_scored_by_an_idle_one(nodes, cl
 
 
 @pytest.mark.parametrize("announced", [False, True], ids=["lost", "preempted"])
-def test_removed_node(nodes, cluster, scene, preempt, announced):
-    """The third node is lost while its worker scores; the other nodes score the rest."""
+def test_units_of_a_removed_node_are_scored_again(nodes, cluster, scene, preempt, announced):
+    """The third node is lost while its worker scores."""
     before = {node.node_id for node in cluster.nodes()}
     node = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
     wait_for(lambda: cluster.check_room(None, Resources(cpus=1)) == 3)
@@ -144,13 +144,13 @@ def test_removed_node(nodes, cluster, scene, preempt, announced):
         if announced:
             (new,) = {node.node_id for node in cluster.nodes()} - before
             preempt(new)
-        os.kill(process, signal.SIGKILL)  # else it could finish its unit first
+        os.kill(process, signal.SIGKILL)  # the unit must not be completed before
         nodes.remove_node(node, allow_graceful=False)
         return process, question
 
     result, (gone, lost) = score_and_meanwhile(cluster, scene, remove, workers=3)
 
-    scene.assert_whole()
+    scene.assert_complete()
     assert result.retried + result.run_twice >= 1
     begun = scored(scene.notes)
     assert len(begun) > UNITS
@@ -158,7 +158,7 @@ def test_removed_node(nodes, cluster, scene, preempt, announced):
 
 
 def _parent(process):
-    """The process id of a process's parent; None if the process has ended."""
+    """The id of the parent of a process, or None if the process has ended."""
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
     except OSError:

@@ -1,4 +1,4 @@
-"""Ray Data's limit of time without progress: off by default, respected where the user sets it."""
+"""Ray Data's time limit without progress: off by default, respected if the user sets it."""
 
 import json
 import os
@@ -15,7 +15,7 @@ LIMIT = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 DRIVER = Path(__file__).parent / "driver.py"
 
 
-def test_unit_longer_than_ray_datas_default_limit_is_scored(cluster, scene, monkeypatch):
+def test_unit_that_exceeds_ray_datas_default_limit_is_scored(cluster, scene, monkeypatch):
     """The default is 5 s here; no unit ends for 12 s."""
     import ray.data
 
@@ -35,15 +35,15 @@ def test_unit_longer_than_ray_datas_default_limit_is_scored(cluster, scene, monk
     scene.score(cluster)
     thread.join()
 
-    scene.assert_whole()
-    assert context.execution_no_progress_timeout_s == 5  # other data sets of this process keep it
+    scene.assert_complete()
+    assert context.execution_no_progress_timeout_s == 5  # for other data sets of this process
 
 
 @pytest.mark.parametrize("where", ["environment", "context"])
-def test_limit_that_the_user_sets_ends_in_one_line_and_the_run_resumes(
+def test_error_of_a_limit_by_the_user_is_one_line_and_the_run_resumes(
     address, cluster, scene, run, monkeypatch, where
 ):
-    """A single worker scores three row groups and stays in the fourth."""
+    """A single worker scores three row groups and hangs in the fourth."""
     import ray.data
 
     stuck = scene.notes / "stuck"
@@ -67,10 +67,10 @@ def test_limit_that_the_user_sets_ends_in_one_line_and_the_run_resumes(
     if where == "context":
         monkeypatch.undo()
     assert scene.score(cluster).resumed == 3
-    scene.assert_whole()
+    scene.assert_complete()
 
 
-def test_limit_that_ray_data_refuses_is_one_line(address, scene, run):
+def test_error_of_an_invalid_limit_is_one_line(address, scene, run):
     """Ray Data itself raises a plain ValueError for 0."""
     finished = run(DRIVER, json.dumps(scene.arguments(address)), **{LIMIT: "0"})
 

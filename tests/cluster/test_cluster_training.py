@@ -1,4 +1,4 @@
-"""Training on a cluster: the model of one process, whatever is killed."""
+"""Training on a cluster, with killed workers, drivers and nodes."""
 
 import json
 import signal
@@ -11,28 +11,28 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny import options, recipe
-from trainings import ASKED, SEED, trained
+from trainings import OPTIONS, SEED, trained
 
 from aptool.formats.collection import CollectionFiles
 from aptool.training.fit import fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
-# How the lines begin that training logs, and those of its progress.
+# Prefixes of the log lines of training and of its progress.
 PHASES = ("dev: ", "loading model: ", "reading: ", "tokenizing: ", "train: ", "word vectors: ")
-OURS = ("epoch ", "learning ", "training ", "vectors for ", *PHASES)
+PREFIXES = ("epoch ", "learning ", "training ", "vectors for ", *PHASES)
 
 
 @pytest.fixture(scope="module")
 def together(address, tmp_path_factory, collection_folder):
-    """The model of two workers, undisturbed. Read only."""
+    """The model folder of an undisturbed training with two workers; read only."""
     from aptool.cluster.connection import connect
 
     folder = tmp_path_factory.mktemp("together") / "model"
     with connect(address) as cluster:
-        result, told = trained(cluster, collection_folder, folder, workers=2)
-    assert told.messages[0].startswith(f"cluster {address}: 2 workers with 1 CPU and 0 GPUs each; ")
-    assert [entry["epoch"] for entry in told.epochs] == [1, 2, 3, 4]
-    assert result.history == told.epochs
+        result, records = trained(cluster, collection_folder, folder, workers=2)
+    assert records.messages[0].startswith(f"cluster {address}: 2 workers with 1 CPU and 0 GPUs each; ")
+    assert [entry["epoch"] for entry in records.epochs] == [1, 2, 3, 4]
+    assert result.history == records.epochs
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
     return folder
 
@@ -40,24 +40,24 @@ def together(address, tmp_path_factory, collection_folder):
 @pytest.fixture(scope="module")
 def alone(surroundings, tmp_path_factory, collection_folder):
     folder = tmp_path_factory.mktemp("alone") / "model"
-    fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=SEED)
+    fit(CollectionFiles(collection_folder), recipe("ap-cnn", *OPTIONS), folder, seed=SEED)
     return folder
 
 
-def same(one, other):
-    return all((one / file).read_bytes() == (other / file).read_bytes() for file in FILES)
+def same(first, second):
+    return all((first / file).read_bytes() == (second / file).read_bytes() for file in FILES)
 
 
-def assert_close(one, other):
-    """The same minibatches and samples, sums in another order.
+def assert_close(first, second):
+    """Check that models differ only by the order of sums.
 
-    Adam makes a full step of a gradient near zero, whose sign may differ: after twenty steps of 0.01 no
-    weight differs by more than one of them.
+    Adam makes a full step for a gradient near zero, whose sign may differ: after twenty steps of 0.01,
+    weights differ by at most one step.
     """
-    losses = [[json.loads(line)["loss"] for line in history(folder)] for folder in (one, other)]
+    losses = [[json.loads(line)["loss"] for line in history(folder)] for folder in (first, second)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
-    expected = load_file(other / "model.safetensors")
-    for name, weight in load_file(one / "model.safetensors").items():
+    expected = load_file(second / "model.safetensors")
+    for name, weight in load_file(first / "model.safetensors").items():
         torch.testing.assert_close(weight, expected[name], atol=1e-2, rtol=0)
 
 
@@ -65,7 +65,7 @@ def history(folder):
     return (folder / "training" / "history.jsonl").read_text().splitlines()
 
 
-def test_two_workers_train_what_one_process_trains(together, alone):
+def test_two_workers_train_the_model_of_one_process(together, alone):
     assert_close(together, alone)
 
 
@@ -95,10 +95,10 @@ def test_one_worker_trains_the_same_model_to_the_byte(
 def test_a_second_training_to_one_output_is_refused(
     run, address, surroundings, collection_folder, together, tmp_path
 ):
-    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+    settings = [part for option in options("ap-cnn", *OPTIONS) for part in ("--set", option)]
     arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]
     arguments += ["--cluster", address, "--workers", 2]
-    # A driver whose workers are slow; it is not killed in any of its four epochs.
+    # A driver with slow workers, which is not killed in the four epochs.
     program = [Path(__file__).with_name("dying_training.py"), 99, *arguments]
     (tmp_path / "model.hold").touch()
     log = tmp_path / "log"
@@ -116,43 +116,43 @@ def test_a_second_training_to_one_output_is_refused(
         training.kill()
         training.wait()
 
-    for second in refused:  # on the cluster, and in one process
+    for second in refused:  # on the cluster and in one process
         assert second.code == 1
         assert second.err[-1].startswith(f"aptool: model: being written by process {training.pid} on ")
     assert same(tmp_path / "model", together)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "model"]
 
 
-def test_a_worker_killed_in_an_epoch(cluster, collection_folder, together, tmp_path, monkeypatch):
+def test_training_resumes_after_a_killed_worker(cluster, collection_folder, together, tmp_path, monkeypatch):
     import dying_training
 
     monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.killed_worker)
 
-    result, told = trained(cluster, collection_folder, tmp_path / "model", workers=2)
+    result, records = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
     assert (tmp_path / "model.killed").exists()
-    assert f"{tmp_path / 'model'}.training: resuming after epoch 2 of 4" in told.messages
+    assert f"{tmp_path / 'model'}.training: resuming after epoch 2 of 4" in records.messages
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert same(tmp_path / "model", together)
 
 
-def test_a_worker_killed_in_an_epoch_with_checkpoints_within_it(
+def test_training_resumes_within_an_epoch_after_a_killed_worker(
     cluster, collection_folder, tmp_path, monkeypatch
 ):
-    """Dropout differs between workers: the checkpoint has the generators of both."""
+    """Dropout differs between workers: the checkpoint has the random states of both workers."""
     import dying_training
 
     dropout = "training.dropout=0.3"
     trained(cluster, collection_folder, tmp_path / "whole", dropout, workers=2)
     monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.killed_worker)
 
-    _, told = trained(
+    _, records = trained(
         cluster, collection_folder, tmp_path / "model", dropout, workers=2, checkpoint_minutes=1e-9
     )
 
     assert (tmp_path / "model.killed").exists()
-    # Two updates of eight pairs; it was killed in the third.
-    assert f"{tmp_path / 'model'}.training: resuming in epoch 3 of 4, after 16 pairs" in told.messages
+    # The worker was killed in the third update of eight pairs.
+    assert f"{tmp_path / 'model'}.training: resuming in epoch 3 of 4, after 16 pairs" in records.messages
     assert same(tmp_path / "model", tmp_path / "whole")
 
 
@@ -164,15 +164,15 @@ def test_any_number_of_workers_may_be_lost_while_checkpoints_are_written(
     monkeypatch.setattr("aptool.cluster.train.RESTARTS", 0)
     monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.killed_worker)
 
-    _, told = trained(cluster, collection_folder, tmp_path / "model", workers=2)
+    _, records = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
-    # Its reason is that of the worker which Ray hears of first, the lost one or the one that waits for it.
-    assert sum(line.endswith("; going on from the last checkpoint") for line in told.messages) == 1
+    # The named reason is of the killed worker or of the worker that waits for it.
+    assert sum(line.endswith("; going on from the last checkpoint") for line in records.messages) == 1
     assert same(tmp_path / "model", together)
 
 
-def test_a_driver_killed_between_epochs(run, address, collection_folder, together, tmp_path):
-    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+def test_training_resumes_after_a_killed_driver(run, address, collection_folder, together, tmp_path):
+    settings = [part for option in options("ap-cnn", *OPTIONS) for part in ("--set", option)]
     arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]
     arguments += ["--cluster", address, "--workers", 2]
 
@@ -194,7 +194,7 @@ def test_a_driver_killed_between_epochs(run, address, collection_folder, togethe
 
 
 @pytest.mark.parametrize(("announced", "workers"), [(False, None), (True, (1, 3))], ids=["lost", "preempted"])
-def test_a_node_that_is_lost_for_good(
+def test_training_continues_without_a_lost_node(
     cluster, nodes, collection_folder, alone, tmp_path, monkeypatch, preempt, announced, workers
 ):
     import dying_training
@@ -208,34 +208,34 @@ def test_a_node_that_is_lost_for_good(
 
     def lose(entry):
         if entry["epoch"] == 2:
-            hold.touch()  # else the training could end first
+            hold.touch()  # the training must not end before
             if announced:
                 (new,) = {node.node_id for node in cluster.nodes()} - before
                 preempt(new)
             nodes.remove_node(extra, allow_graceful=False)
             hold.unlink()
 
-    result, told = trained(cluster, collection_folder, tmp_path / "model", on_epoch=lose, workers=workers)
+    result, records = trained(cluster, collection_folder, tmp_path / "model", on_epoch=lose, workers=workers)
 
-    started = [line.split(": ")[1] for line in told.messages if line.startswith("cluster ")]
+    started = [line.split(": ")[1] for line in records.messages if line.startswith("cluster ")]
     assert [line.split(" with")[0] for line in started] == ["3 workers", "2 workers"]
-    assert "no longer room for 3 workers" in told.messages
-    assert any("resuming after epoch" in line for line in told.messages)
+    assert "no longer room for 3 workers" in records.messages
+    assert any("resuming after epoch" in line for line in records.messages)
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert_close(tmp_path / "model", alone)
 
 
-def test_a_node_that_is_replaced_after_a_while(
+def test_training_waits_until_a_lost_node_is_replaced(
     run, nodes, surroundings, address, collection_folder, tmp_path
 ):
-    """Ninety seconds: three times as long as Ray Train waits where it is not told otherwise."""
-    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+    """The node is missing for 90 s, three times Ray Train's default timeout."""
+    settings = [part for option in options("ap-cnn", *OPTIONS) for part in ("--set", option)]
     arguments = ["train", collection_folder, "--seed", SEED, *settings]
     arguments += ["--cluster", address, "--workers", 3]
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
     undisturbed = run("-m", "aptool", *arguments, "--output", "undisturbed")
     assert undisturbed.code == 0, undisturbed.err
-    # A driver whose workers are slow; it is not killed in any of its four epochs.
+    # A driver with slow workers, which is not killed in the four epochs.
     program = [Path(__file__).with_name("dying_training.py"), 99, *arguments, "--output", "model"]
     log = tmp_path / "log"
     with log.open("w") as file:
@@ -263,12 +263,14 @@ def test_a_node_that_is_replaced_after_a_while(
     assert same(tmp_path / "model", tmp_path / "undisturbed")
 
 
-def test_a_node_that_joins(run, nodes, surroundings, address, collection_folder, alone, tmp_path):
-    """At least one worker and at most three: two start, and from the next checkpoint on there are three."""
-    settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
+def test_training_uses_a_node_that_joins(
+    run, nodes, surroundings, address, collection_folder, alone, tmp_path
+):
+    """With 1:3 workers, two workers start, and three continue after the next checkpoint."""
+    settings = [part for option in options("ap-cnn", *OPTIONS) for part in ("--set", option)]
     arguments = ["train", collection_folder, "--output", "model", "--seed", SEED, *settings]
     arguments += ["--cluster", address, "--workers", "1:3"]
-    # A driver whose workers hold where they are told to; it is not killed in any of its four epochs.
+    # A driver whose workers wait while the file OUTPUT.hold exists.
     program = [Path(__file__).with_name("dying_training.py"), 99, *arguments]
     log, hold, extra = tmp_path / "log", tmp_path / "model.hold", None
     with log.open("w") as file:
@@ -299,7 +301,7 @@ def test_a_node_that_joins(run, nodes, surroundings, address, collection_folder,
     assert_close(tmp_path / "model", alone)
 
 
-def test_as_typed_with_nothing_else(run, address, collection_folder, tmp_path):
+def test_train_without_other_options(run, address, collection_folder, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "functions").symlink_to(collection_folder)
 
@@ -309,11 +311,11 @@ def test_as_typed_with_nothing_else(run, address, collection_folder, tmp_path):
     assert finished.err[2].startswith(f"cluster {address}: 2 workers with 1 CPU and 0 GPUs each; ")
     assert finished.out[0].startswith("models/ap-cnn: best epoch ")
     # No message of Ray.
-    assert [line for line in finished.err[3:] if not line.startswith(OURS)] == []
+    assert [line for line in finished.err[3:] if not line.startswith(PREFIXES)] == []
 
 
 def test_a_complete_model_is_not_trained_again(cluster, collection_folder, together):
-    _, told = trained(cluster, collection_folder, together, workers=2)
+    _, records = trained(cluster, collection_folder, together, workers=2)
 
-    assert (len(told.messages), told.epochs) == (1, [])
-    assert told.messages[0].startswith(f"{together}: up to date")
+    assert (len(records.messages), records.epochs) == (1, [])
+    assert records.messages[0].startswith(f"{together}: up to date")

@@ -1,4 +1,4 @@
-"""How a training on a cluster ends that cannot go on, or is interrupted."""
+"""Errors and interruptions of a training on a cluster."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ from aptool.errors import AptoolError, UsageError
 from aptool.training.checkpoint import training_folder
 
 
-def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_folder, tmp_path):
+def test_error_of_the_workers_is_one_line_without_a_restart(cluster, collection_folder, tmp_path):
     with pytest.raises(AptoolError, match=r"the loss is nan after \d+ updates") as error:
         trained(
             *(cluster, collection_folder, tmp_path / "model"), "training.optimizer=sgd", rate=1e30, workers=2
@@ -26,7 +26,7 @@ def test_an_error_on_the_workers_is_one_line_and_no_restart(cluster, collection_
     assert not (tmp_path / "model").exists()
 
 
-def test_more_workers_than_there_is_room_for(cluster, address, collection_folder, tmp_path):
+def test_more_workers_than_room_are_refused(cluster, address, collection_folder, tmp_path):
     with pytest.raises(AptoolError) as error:
         trained(replace(cluster, wait=0), collection_folder, tmp_path / "model", workers=3)
 
@@ -35,23 +35,23 @@ def test_more_workers_than_there_is_room_for(cluster, address, collection_folder
     assert not training_folder(tmp_path / "model").exists()
 
 
-def test_more_workers_than_questions_in_a_minibatch(cluster, collection_folder, tmp_path):
+def test_more_workers_than_questions_per_minibatch_are_refused(cluster, collection_folder, tmp_path):
     with pytest.raises(UsageError, match="--workers 2: expected no more than the 1 question of a minibatch"):
         trained(cluster, collection_folder, tmp_path / "model", "training.minibatch=1", workers=2)
 
 
-def test_without_a_number_no_more_workers_than_questions_in_a_minibatch(cluster, collection_folder, tmp_path):
-    result, told = trained(
+def test_default_number_of_workers_is_limited_by_the_minibatch(cluster, collection_folder, tmp_path):
+    result, records = trained(
         *(cluster, collection_folder, tmp_path / "model"), "training.minibatch=1", "training.epochs=1"
     )
 
-    assert ": 1 worker with " in told.messages[0]
+    assert ": 1 worker with " in records.messages[0]
     assert len(result.history) == 1
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_an_error_of_one_worker_ends_all(cluster, collection_folder, tmp_path, monkeypatch, rank):
-    """The other one waits for its gradients, and would for hours."""
+def test_error_of_one_worker_ends_all_workers(cluster, collection_folder, tmp_path, monkeypatch, rank):
+    """The other worker waits for gradients, with a timeout of hours."""
     import dying_training
 
     begun = time.monotonic()
@@ -63,12 +63,10 @@ def test_an_error_of_one_worker_ends_all(cluster, collection_folder, tmp_path, m
     assert "out of memory" in str(error.value)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "model").exists()
-    assert time.monotonic() - begun < 600  # many times what is needed
+    assert time.monotonic() - begun < 600  # long enough for a busy machine
 
 
-def test_an_interrupted_training_says_so_and_goes_on_the_next_time(
-    run, address, surroundings, collection_folder, tmp_path
-):
+def test_interrupted_training_resumes_the_next_time(run, address, surroundings, collection_folder, tmp_path):
     settings = [part for option in options("ap-cnn") for part in ("--set", option)]
     arguments = [
         "train",
@@ -85,7 +83,7 @@ def test_an_interrupted_training_says_so_and_goes_on_the_next_time(
     log = tmp_path / "log"
     with log.open("w") as file:
         command = [sys.executable, *map(str, program)]
-        # Where a shell has started the tests in the background, its children would take no notice of Ctrl-C.
+        # If a shell runs the tests in the background, child processes ignore Ctrl-C.
         training = subprocess.Popen(
             command,
             stdout=file,

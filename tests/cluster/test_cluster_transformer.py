@@ -1,4 +1,4 @@
-"""Pretrained encoders on a cluster: the same model and run files as in one process."""
+"""Pretrained encoders on a cluster."""
 
 import pytest
 from networks import QUICK, REASON, write_network
@@ -28,27 +28,27 @@ def train(aptool, collection_folder, tmp_path):
     return start
 
 
-def assert_scored_alike(aptool, pools, model, address, folder):
+def assert_same_run(aptool, pools, model, address, folder):
     score = ("score", pools, "--model", model)
     aptool(*score, "--output", folder / "one.run")
     aptool(*score, "--output", folder / "many.run", "--cluster", address)
     assert (folder / "one.run").read_bytes() == (folder / "many.run").read_bytes()
 
 
-def test_trained_and_scored_by_the_commands(aptool, train, address, collection_folder, tmp_path):
-    alone, there = tmp_path / "alone", tmp_path / "there"
+def test_cluster_trains_and_scores_a_transformer_as_one_process(
+    aptool, train, address, collection_folder, tmp_path
+):
+    alone, on_cluster = tmp_path / "alone", tmp_path / "cluster"
 
     train("ap-minilm", alone)
-    train("ap-minilm", there, "--cluster", address, "--workers", "1")
+    train("ap-minilm", on_cluster, "--cluster", address, "--workers", "1")
 
     for file in FILES:
-        assert (alone / file).read_bytes() == (there / file).read_bytes()
-    assert_scored_alike(aptool, collection_folder / "test.pools.parquet", there, address, tmp_path)
+        assert (alone / file).read_bytes() == (on_cluster / file).read_bytes()
+    assert_same_run(aptool, collection_folder / "test.pools.parquet", on_cluster, address, tmp_path)
 
 
-def test_a_cross_encoder_is_scored_there_as_here(aptool, train, address, collection_folder, tmp_path):
+def test_cluster_scores_a_cross_encoder_as_one_process(aptool, train, address, collection_folder, tmp_path):
     train("cross-minilm", tmp_path / "model")
 
-    assert_scored_alike(
-        aptool, collection_folder / "test.pools.parquet", tmp_path / "model", address, tmp_path
-    )
+    assert_same_run(aptool, collection_folder / "test.pools.parquet", tmp_path / "model", address, tmp_path)

@@ -1,4 +1,4 @@
-"""A worker by itself, without a cluster: it reports what its node lacks with the first unit."""
+"""A worker without a cluster: scores, retries, and errors of its node."""
 
 import os
 import pickle
@@ -7,27 +7,28 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from scene import write_row_groups
 from slow import run_out_of_memory
-from tiny import labelled_pools, row, write_pools
+from tiny import row, write_pools
 
-from aptool.cluster.worker import ScoringJob, Worker, begin, check_node, host, versions
+from aptool.cluster.worker import ScoringJob, Worker, check_node, host, start_attempt, versions
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.claim import DRIVER, Claim
+from aptool.formats.location import store_of
 from aptool.formats.pools import list_units
 from aptool.formats.store import ReplacedError
-from aptool.formats.stores import store_of
-from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.parts import digest_of, parts_folder, plan
+from aptool.scoring.systems import RandomSystem
 
 NOBODY = 65534
 
 
-def opened(device):
+def load(device):
     return RandomSystem()
 
 
 @pytest.fixture
-def place():
+def shared_folder():
     """A folder that every user can read."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
@@ -37,7 +38,7 @@ def place():
 
 @pytest.fixture
 def as_nobody():
-    """Runs a function without the rights of root, which can write anywhere."""
+    """A function that runs another function without the rights of root."""
 
     def run(function):
         if os.geteuid():
@@ -52,13 +53,11 @@ def as_nobody():
 
 
 @pytest.fixture
-def job(place):
-    pools = labelled_pools("test", 12)
-    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
-    write_pools(place / "test.pools.parquet", rows)
-    parts_folder(place / "x.run").mkdir()
-    claim = claimed_by(place / "x.run")
-    return ScoringJob(opened, "cpu", RandomSystem().fingerprint, claim.path.parent, claim.token, None)
+def job(shared_folder):
+    write_row_groups(shared_folder / "test.pools.parquet", "test", 12, 12)
+    parts_folder(shared_folder / "x.run").mkdir()
+    claim = claimed_by(shared_folder / "x.run")
+    return ScoringJob(load, "cpu", RandomSystem().fingerprint, claim.path.parent, claim.token, None)
 
 
 def claimed_by(output):
@@ -67,12 +66,14 @@ def claimed_by(output):
     return claim
 
 
-def first_part(place):
-    return plan(list_units([place / "test.pools.parquet"]), RandomSystem(), place / "x.run", "tag")[0]
+def first_part(shared_folder):
+    return plan(
+        list_units([shared_folder / "test.pools.parquet"]), RandomSystem(), shared_folder / "x.run", "tag"
+    )[0]
 
 
-def test_a_unit_is_scored(place, job):
-    part = first_part(place)
+def test_a_unit_is_scored(shared_folder, job):
+    part = first_part(shared_folder)
 
     outcome = Worker(job).score(0, part)
 
@@ -80,11 +81,11 @@ def test_a_unit_is_scored(place, job):
     assert part.path.exists()
 
 
-def test_a_limit_of_memory_is_one_line_and_the_unit_can_be_scored_again(place, job, monkeypatch):
-    """PyTorch raises a plain RuntimeError where the processor's memory ends."""
-    part = first_part(place)
-    with monkeypatch.context() as short:
-        short.setattr(RandomSystem, "score", lambda self, prepared: run_out_of_memory())
+def test_out_of_memory_is_one_line_and_the_unit_can_be_scored_again(shared_folder, job, monkeypatch):
+    """PyTorch raises a plain RuntimeError if the CPU's memory is exhausted."""
+    part = first_part(shared_folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(RandomSystem, "score", lambda self, prepared: run_out_of_memory())
         outcome = Worker(job).score(0, part)
         assert Worker(job).score_again(0, part) is None
 
@@ -95,14 +96,14 @@ def test_a_limit_of_memory_is_one_line_and_the_unit_can_be_scored_again(place, j
     assert part.path.exists()
 
 
-def test_what_ray_is_told_of_a_worker(place, job, monkeypatch):
+def test_metrics_of_a_worker(shared_folder, job, monkeypatch):
     from aptool.cluster import ray_data
 
-    told = {}
+    values_by_name = {}
 
     class Recorded:
         def __init__(self, name, description):
-            self.values = told.setdefault(name.removeprefix("aptool_"), [])
+            self.values = values_by_name.setdefault(name.removeprefix("aptool_"), [])
 
         def inc(self, value=1.0):
             self.values.append(value)
@@ -111,19 +112,19 @@ def test_what_ray_is_told_of_a_worker(place, job, monkeypatch):
 
     monkeypatch.setattr(ray_data.metrics, "Counter", Recorded)
     monkeypatch.setattr(ray_data.metrics, "Gauge", Recorded)
-    part = first_part(place)
+    part = first_part(shared_folder)
     batch = {"number": [0], "part": [pickle.dumps(part)]}
 
-    begin(part, "score")  # by a worker that was lost
+    start_attempt(part, "score")  # by a lost worker
     ray_data.ScoreUnits(job, [part])(batch)
 
-    (rate,) = told.pop("pairs_per_second")
-    assert told == {"pairs": [part.pairs], "units": [1.0], "retries": [1.0]}
+    (rate,) = values_by_name.pop("pairs_per_second")
+    assert values_by_name == {"pairs": [part.pairs], "units": [1.0], "retries": [1.0]}
     assert rate > 0
 
 
-def test_output_that_cannot_be_written_is_reported_with_the_node(place, job, as_nobody):
-    part = first_part(place)
+def test_output_that_cannot_be_written_is_reported_with_the_node(shared_folder, job, as_nobody):
+    part = first_part(shared_folder)
     job.folder.chmod(0o555)
 
     outcome = as_nobody(lambda: Worker(job).score(0, part))
@@ -134,8 +135,8 @@ def test_output_that_cannot_be_written_is_reported_with_the_node(place, job, as_
     assert not part.path.exists()
 
 
-def test_another_model_than_the_drivers_scores_nothing(place, job):
-    part = first_part(place)
+def test_model_that_differs_from_the_drivers_is_refused(shared_folder, job):
+    part = first_part(shared_folder)
 
     outcome = Worker(job._replace(fingerprint="other")).score(0, part)
 
@@ -146,19 +147,19 @@ def test_another_model_than_the_drivers_scores_nothing(place, job):
     assert not part.path.exists()
 
 
-def test_another_owner_of_the_folder_is_not_an_error_of_the_unit(place, job):
+def test_lost_claim_is_not_an_error_of_the_unit(shared_folder, job):
     worker = Worker(job)
     (job.folder / DRIVER).unlink()
-    claimed_by(place / "x.run")  # a second driver
+    claimed_by(shared_folder / "x.run")  # a second driver
 
-    outcome = worker.score(0, first_part(place))
+    outcome = worker.score(0, first_part(shared_folder))
 
     assert outcome.fatal
     assert "has taken over" in outcome.error
-    assert not first_part(place).path.exists()
+    assert not first_part(shared_folder).path.exists()
 
 
-def test_a_model_on_an_object_store_is_seen_by_its_url(bucket, job):
+def test_model_on_an_object_store_is_checked_by_its_url(bucket, job):
     check_node(job._replace(paths=()))
     with pytest.raises(InputError, match=r"none: file not found; expected a path that every node sees"):
         check_node(job._replace(paths=(f"{bucket}/none",)))
@@ -168,38 +169,39 @@ def test_a_model_on_an_object_store_is_seen_by_its_url(bucket, job):
     check_node(job._replace(paths=(f"{bucket}/m",)))
 
 
-def test_a_node_with_other_versions_scores_nothing(place, job):
-    wanted = dict(versions())
-    other = job._replace(versions=(("aptool", "0.1.0"), ("torch", wanted["torch"])))
+def test_node_with_other_versions_is_refused(shared_folder, job):
+    current = dict(versions())
+    other = job._replace(versions=(("aptool", "0.1.0"), ("torch", current["torch"])))
 
-    outcome = Worker(other).score(0, first_part(place))
+    outcome = Worker(other).score(0, first_part(shared_folder))
 
     assert outcome.fatal
     assert outcome.error == (
-        f"node {host()}: aptool {wanted['aptool']} there, 0.1.0 here: expected the same versions"
+        f"node {host()}: aptool {current['aptool']} there, 0.1.0 here: expected the same versions"
     )
-    assert Worker(job._replace(versions=versions())).score(0, first_part(place)).error == ""
+    assert Worker(job._replace(versions=versions())).score(0, first_part(shared_folder)).error == ""
 
 
-def test_a_file_that_is_not_the_drivers_is_not_scored(place, job):
-    path = str(place / "test.pools.parquet")
-    planned, part = job._replace(contents=((path, digest_of(path)),)), first_part(place)
-    part = part._replace(unit=part.unit._replace(version=None))  # times are a node's own
+def test_file_that_differs_from_the_drivers_is_not_scored(shared_folder, job):
+    path = str(shared_folder / "test.pools.parquet")
+    planned, part = job._replace(contents=((path, digest_of(path)),)), first_part(shared_folder)
+    part = part._replace(unit=part.unit._replace(version=None))  # times differ between nodes
     before = Path(path).read_bytes()
     write_pools(path, [row("q1", "who?", [("a1", "someone else"), ("a2", "nobody")])])
 
     assert "replaced while it was read" in Worker(planned).score(0, part).error
     assert not part.path.exists()
 
-    Path(path).write_bytes(before)  # with another time
+    Path(path).write_bytes(before)  # with a new time
     assert Worker(planned).score(0, part).error == ""
 
 
 @pytest.mark.parametrize(
-    "error", [InputError("a.run", place="line 3", value=1, expected="2"), ReplacedError("a"), UsageError("b")]
+    "error",
+    [InputError("a.run", position="line 3", value=1, expected="2"), ReplacedError("a"), UsageError("b")],
 )
-def test_an_error_of_another_process_is_the_same_line(error):
-    found = pickle.loads(pickle.dumps(error))
+def test_pickled_errors_keep_their_message_and_exit_code(error):
+    copy = pickle.loads(pickle.dumps(error))
 
-    assert isinstance(found, AptoolError)
-    assert (str(found), found.exit_code) == (str(error), error.exit_code)
+    assert isinstance(copy, AptoolError)
+    assert (str(copy), copy.exit_code) == (str(error), error.exit_code)

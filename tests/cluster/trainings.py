@@ -8,24 +8,24 @@ from tiny import recipe
 from aptool.formats.collection import CollectionFiles
 
 # Negatives are sampled, mined and the other answers of the minibatch; word vectors are trained.
-ASKED = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
-# Five minibatches an epoch, four epochs.
+OPTIONS = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
+# Five minibatches per epoch, four epochs.
 SEED = 3
 
 
 def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda entry: None, **more):
-    from aptool.cluster.train import fit_on_cluster  # imports Ray, which reads the environment then
+    from aptool.cluster.train import fit_on_cluster  # imports Ray, which reads the environment
 
-    asked = recipe("ap-cnn", *ASKED, *overrides)
-    if rate is not None:  # a learning rate that a recipe file could not have
-        asked = replace(asked, training=replace(asked.training, learning_rate=rate))
-    with recorded(on_epoch) as told:
+    settings = recipe("ap-cnn", *OPTIONS, *overrides)
+    if rate is not None:  # a learning rate that a recipe file cannot have
+        settings = replace(settings, training=replace(settings.training, learning_rate=rate))
+    with recorded(on_epoch) as records:
         result = fit_on_cluster(
             CollectionFiles(collection),
-            asked,
+            settings,
             output,
             cluster=cluster,
             seed=SEED,
             **more,
         )
-    return result, told
+    return result, records

@@ -1,4 +1,4 @@
-"""A corpus of a million passages is streamed: what an import holds does not grow with it."""
+"""A corpus of a million passages is streamed: the memory of an import does not grow with it."""
 
 import json
 import subprocess
@@ -29,13 +29,11 @@ def test_passages_take_less_than_two_gigabytes(tmp_path, passages, first_stage):
     with (tmp_path / "collection.tsv").open("w") as file:
         file.writelines(f"{number}\tpassage {number} {text}\n" for number in range(passages))
     step = passages // 1000
-    ranked = [(q, step * place + q) for q in range(QUESTIONS) for place in range(1000)]
+    ranked = [(q, step * rank + q) for q in range(QUESTIONS) for rank in range(1000)]
     (tmp_path / "queries.tsv").write_text("".join(f"q{q}\twhat is {q}\n" for q in range(QUESTIONS)))
     (tmp_path / "qrels.tsv").write_text("".join(f"q{q}\t0\t{q}\t1\n" for q in range(QUESTIONS)))
     with (tmp_path / "top.tsv").open("w") as file:
-        file.writelines(
-            f"q{q}\t{document}\t{place % 1000 + 1}\n" for place, (q, document) in enumerate(ranked)
-        )
+        file.writelines(f"q{q}\t{document}\t{row % 1000 + 1}\n" for row, (q, document) in enumerate(ranked))
     command = ["data", "import", "msmarco", "collection.tsv", "--output", "out"]
     command += ["--queries", "dev=queries.tsv", "--qrels", "dev=qrels.tsv"]
     if first_stage == "run":

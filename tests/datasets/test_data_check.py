@@ -1,4 +1,4 @@
-"""``aptool data check``: good files pass, and each kind of damage is said with its file."""
+"""``aptool data check``: valid files pass, and the error of each kind of damage names the file."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def check(*paths):
     return result.exit_code, result.stdout.splitlines()
 
 
-def test_what_is_whole(collection):
+def test_valid_files_are_described(collection):
     folder = collection.path
     shutil.copy(folder / "dev.run", folder / "without-suffix")
     shutil.copy(folder / "dev.qrels", folder / "judgements.txt")
@@ -84,14 +84,14 @@ def write_pools(path, *rows):
         ([("#1", "a")], "row group 0: row 0: column 'question_id': '#1'"),
     ],
 )
-def test_pools(tmp_path, rows, message):
+def test_wrong_pools_are_refused(tmp_path, rows, message):
     write_pools(tmp_path / "dev.pools.parquet", *rows)
     code, (line,) = check(tmp_path / "dev.pools.parquet")
     assert code == 1
     assert message in line
 
 
-def test_pools_whose_answers_are_elsewhere(collection, tmp_path):
+def test_pools_without_their_shared_answers_are_refused(collection, tmp_path):
     shutil.copy(collection.pools("dev"), tmp_path / "alone.pools.parquet")
     code, (line,) = check(tmp_path / "alone.pools.parquet")
     assert code == 1
@@ -127,14 +127,14 @@ def damage_qrels(collection):
         (lambda c: (c.path / "collection.json").unlink(), "expected the folder of a collection"),
     ],
 )
-def test_collections(collection, damage, message):
+def test_damaged_collections_are_refused(collection, damage, message):
     damage(collection)
     code, (line,) = check(collection.path)
     assert code == 1
     assert message in line
 
 
-def test_qrels_of_another_collection(collection):
+def test_qrels_of_unknown_questions_are_refused(collection):
     damage_qrels(collection)
 
     def accept(manifest):
@@ -150,7 +150,7 @@ def test_qrels_of_another_collection(collection):
     assert line.endswith("dev.qrels: column 'question_id': 'q9': expected a question of dev.pools.parquet")
 
 
-def test_neither_qrels_nor_run(tmp_path):
+def test_files_of_no_known_format_are_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("these are words\n", encoding="utf-8")
     (tmp_path / "empty").write_text("", encoding="utf-8")
     (tmp_path / "table.parquet").write_bytes(b"not parquet")

@@ -1,4 +1,4 @@
-"""Every importer stores a text that two questions have once."""
+"""Every importer stores the text of several questions once."""
 
 import json
 
@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import aptool
-from aptool.datasets.column_names import ColumnNames
 from aptool.datasets.huggingface import import_huggingface
+from aptool.datasets.import_options import ColumnNames
 from aptool.datasets.mteb import import_mteb
 
 ROWS = [("who?", "me", 1), ("who?", "you", 0), ("why?", "so", 1), ("why?", "you", 0)]
@@ -50,11 +50,11 @@ def from_mteb(folder):
 
 
 @pytest.mark.parametrize("importer", [from_table, from_json_lines, from_frame, from_hub_layout, from_mteb])
-def test_a_text_of_two_questions_stands_once(tmp_path, importer):
+def test_a_text_of_two_questions_is_stored_once(tmp_path, importer):
     importer(tmp_path)
 
     assert pq.read_table(tmp_path / "out" / "answers.parquet")["text"].to_pylist() == ["you"]
     frame = aptool.Collection(tmp_path / "out").pools("test").frame
     by_question = frame.group_by("question").agg(pl.col("answer"))
-    assert {question: set(found) for question, found in by_question.iter_rows()} == EXPECTED
+    assert {question: set(texts) for question, texts in by_question.iter_rows()} == EXPECTED
     assert frame.select("question_id", "answer_id").is_unique().all()

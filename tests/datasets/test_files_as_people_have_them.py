@@ -1,49 +1,28 @@
-"""Files of real shapes import at the first try, or with the option that the error names.
+"""Files as spreadsheets and forums export them: imported at once, or with the option that the error names.
 
-`imported` runs the command, takes the option out of the error, and tries again with it once.
+The fixture `imported` runs the command, and runs it again with the option that the error names.
 """
 
 import json
 import re
 
 import pytest
-
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import list_units, read_answers, read_pools
-from aptool.formats.trec import read_qrels
+from imported import labels_of
 
 OPTION = re.compile(r"--[a-z]+(?: [^\s;)]+)?")
-
-
-def contents(folder, split):
-    """``{question: {answer: label}}`` of a split; the label is None where there are no qrels."""
-    collection = CollectionFiles(folder)
-    labels = {}
-    if collection.is_labelled(split):
-        labels = {(q, a): label for q, a, label in read_qrels(collection.qrels(split)).rows()}
-    shared = read_answers(collection.answers) if collection.answers else None
-    found = {}
-    for unit in list_units([collection.pools(split)]):
-        pools = read_pools(unit, shared)
-        texts = pools.answers.to_pylist()
-        for pair, (owner, answer) in enumerate(zip(pools.pair_question, pools.pair_answer, strict=True)):
-            key = (pools.question_ids[int(owner)].as_py(), pools.answer_ids[pair].as_py())
-            question = pools.questions[int(owner)].as_py()
-            found.setdefault(question, {})[texts[answer]] = labels.get(key)
-    return found
 
 
 @pytest.fixture
 def imported(aptool, tmp_path):
     def run(kind, data, *, split="train", option=None, values=None):
-        """The contents of a split.
+        """The questions of a split with their candidates and labels.
 
         Args:
             kind: the format.
             data: bytes of the file.
             split: its split.
-            option: what the error of the first try names; None: it has to succeed.
-            values: what a person puts in for the placeholder of the option.
+            option: option that the error of the first run names; None: the first run succeeds.
+            values: value of the option; None: the value in the error.
         """
         path = tmp_path / f"data.{kind}"
         path.write_bytes(data)
@@ -57,7 +36,7 @@ def imported(aptool, tmp_path):
             chosen = next(words for words in named if words[0] == option)
             finished = aptool(*command, *(chosen if values is None else [option, values]))
         assert finished.code == 0, finished.err
-        return contents(tmp_path / "out", split)
+        return labels_of(tmp_path / "out", split)
 
     return run
 
@@ -85,8 +64,8 @@ def test_labels_in_words(imported):
         "Visa?\tLol.\tBad",
     )
     data = "\n".join(rows).replace("q\t", "question\t", 1).encode()
-    found = imported("tsv", data, option="--relevant", values="Good,PotentiallyUseful")
-    assert found == {"Visa?": {"Yes.": 1, "Ask them.": 1, "Lol.": 0}}
+    labels = imported("tsv", data, option="--relevant", values="Good,PotentiallyUseful")
+    assert labels == {"Visa?": {"Yes.": 1, "Ask them.": 1, "Lol.": 0}}
 
 
 def test_indented_json_with_an_object_at_the_top(imported):
@@ -130,7 +109,7 @@ def test_empty_candidates_are_left_out(imported):
     assert imported("jsonl", data) == {"Who?": {"Me": 1}, "Where?": {"Here": 0}}
 
 
-def test_contradictory_duplicates(imported):
+def test_the_error_of_contradictory_labels_names_the_option(imported):
     data = b"question,answer,label\nWho?,Me,1\nWho?,You,0\nWho?,Me,0\n"
     assert imported("csv", data, option="--conflicts") == {"Who?": {"Me": 1, "You": 0}}
 
@@ -139,8 +118,8 @@ def test_contradictory_duplicates(imported):
 def test_a_split_without_labels(imported, header):
     end = "," * (header.count(",") - 1)  # an empty label
     data = f"{header}\nWho?,Me{end}\nWho?,You{end}\n".encode()
-    found = imported("csv", data, split="test", option="--unlabelled")
-    assert found == {"Who?": {"Me": None, "You": None}}
+    labels = imported("csv", data, split="test", option="--unlabelled")
+    assert labels == {"Who?": {"Me": None, "You": None}}
 
 
 SEMEVAL = """<?xml version="1.0" encoding="UTF-8"?>
@@ -174,4 +153,13 @@ def test_the_command_for_xml_of_trecqa_is_named(aptool, tmp_path, kind):
     named = re.search("`aptool (data import [a-z]+)`", refused.err[0])[1]
     finished = aptool(*named.split(), f"test={path}", "--output", tmp_path / "out")
     assert finished.code == 0, finished.err
-    assert contents(tmp_path / "out", "test") == {"who ?": {"me": 1, "you": 0}}
+    assert labels_of(tmp_path / "out", "test") == {"who ?": {"me": 1, "you": 0}}
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl", "wikiqa", "trecqa"])
+def test_device_is_refused_before_it_is_read(aptool, tmp_path, kind):
+    finished = aptool("data", "import", kind, "train=/dev/zero", "--output", tmp_path / "out")
+
+    assert finished.code == 1
+    assert finished.err == ["aptool: /dev/zero: a device; expected a file"]
+    assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""The built-in collection: what becomes a question, what an answer, and what may stand in which split."""
+"""The built-in collection: its questions, answers and pools, and the separation of its splits."""
 
 import hashlib
 import itertools
@@ -67,11 +67,11 @@ def test_the_question_is_the_first_sentence_as_plain_text(docstring, question):
         ("In place version of abs", "pointing_elsewhere"),
     ],
 )
-def test_what_is_no_question_is_said_why(question, reason):
+def test_unsuitable_questions_have_a_reason(question, reason):
     assert unfit_question(question) == (reason and f"questions_{reason}_dropped")
 
 
-def test_answers_are_words_of_identifiers_without_the_own_name():
+def test_answers_are_words_of_identifiers_without_the_name_of_the_function():
     source = "(self, maxHTTPRetries=3):  # try again\n    return _get_page(self.get_page, 'no_such Page')"
     expected = "self max http retries 3 try again return self no such page"
     assert " ".join(answer_words(source, "get_page")) == expected
@@ -96,7 +96,7 @@ class Thing:
 
     if os.name:
         async def fetch(self, url):
-            """Fetch what stands at the address."""
+            """Fetch the document at the address."""
             return await self.client.get(url, timeout=self.timeout or 10)
 
     def fetch(self, url):
@@ -123,17 +123,17 @@ def test_functions_of_a_file(tmp_path):
     outer, fetch, again = read_functions(source_file(tmp_path / "m.py", SOURCE), dropped)
     assert outer.name == "m.py:outer"
     assert outer.question == "Count every alpha in the beta list"
-    # No decorator, no name, no docstring, and none of an inner function.
-    wanted = "alpha beta 2 def inner gamma return gamma alpha"
-    wanted += " return inner gamma ray for gamma ray in beta if alpha"
-    assert outer.answer == wanted
+    # Without the decorator, the name, and the docstrings of the function and of its inner function.
+    expected = "alpha beta 2 def inner gamma return gamma alpha"
+    expected += " return inner gamma ray for gamma ray in beta if alpha"
+    assert outer.answer == expected
     assert fetch.name == "m.py:Thing.fetch"
     assert fetch.answer == "self url return await self client get url timeout self timeout or 10"
     assert again.name == "m.py:Thing.fetch~2"
     assert dropped == {"functions_without_body_dropped": 1, "answers_too_short_dropped": 1}
 
 
-def test_files_in_other_encodings_and_files_that_are_none(tmp_path):
+def test_files_in_other_encodings_are_read_and_broken_files_skipped(tmp_path):
     body = '\tx = "é"; return one, two, three, four, five, six, seven, eight, nine, ten\n'
     text = f'# -*- coding: latin-1 -*-\r\ndef f(self):\r\n\t"""Give back the letter é."""; y = 1\r\n{body}'
     plain = text.replace("letter é", "letter e")
@@ -181,7 +181,7 @@ def test_the_join_finds_exactly_the_near_pairs(texts, threshold, width):
 
 
 def runs_of(words, width):
-    """The set of runs of words, worked out without the code under test."""
+    """The set of runs of words, computed without the code under test."""
     return {tuple(words[i : i + width]) for i in range(max(len(words) - width + 1, min(len(words), 1)))}
 
 
@@ -192,8 +192,8 @@ def similarity(a, b):
 def plain_words(question):
     """Lower-cased words without articles and final s."""
     text = "".join(letter if letter.isalnum() else " " for letter in question.lower())
-    kept = [word for word in text.split() if word not in {"a", "an", "the", "this", "that", "its"}]
-    return {word[:-1] if word.endswith("s") and len(word) > 3 else word for word in kept}
+    words = [word for word in text.split() if word not in {"a", "an", "the", "this", "that", "its"}]
+    return {word[:-1] if word.endswith("s") and len(word) > 3 else word for word in words}
 
 
 def module_of(split: str, number: int) -> str:
@@ -208,16 +208,16 @@ def definition(name, question, words, prefix=""):
 
 @pytest.fixture
 def tree(tmp_path):
-    """Files of all splits with random functions, and planted copies across and inside them."""
+    """Files of all splits with random functions, and planted copies within and across splits."""
     draw = random.Random(5)
     vocabulary = ["".join(draw.choices("bcdfgklmnprt", k=6)) for _ in range(600)]
     files = {
         module_of(split, n): "" for split, many in zip(SPLITS, (60, 8, 8), strict=True) for n in range(many)
     }
     for number, name in enumerate(files):
-        for one in range(5):
+        for index in range(5):
             question = " ".join(draw.sample(vocabulary, 7))
-            files[name] += definition(f"f{number}_{one}", question, draw.sample(vocabulary, 25))
+            files[name] += definition(f"f{number}_{index}", question, draw.sample(vocabulary, 25))
     first = {split: module_of(split, 0) for split in SPLITS}
     body = draw.sample(vocabulary, 25)
     twin = [*body[:24], "other"]
@@ -244,38 +244,41 @@ def tree(tmp_path):
 
 
 def contents(folder):
-    """Split -> [(question id, question, answer id of its gold, its answer)], and the pools."""
+    """Rows and pools per split, and all answers.
+
+    A row is (question id, question, relevant answer id, relevant answer).
+    """
     table = pq.read_table(folder / "answers.parquet")
     texts = dict(zip(table["answer_id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    found, pools = {}, {}
+    rows, pools = {}, {}
     for split in SPLITS:
         lines = (folder / f"{split}.qrels").read_text().splitlines()
         gold = {question_id: answer for question_id, _, answer, _ in map(str.split, lines)}
-        rows = pq.read_table(folder / f"{split}.pools.parquet").to_pylist()
-        found[split] = [(r["question_id"], r["question"], gold[r["question_id"]]) for r in rows]
-        found[split] = [(*row, texts[row[2]]) for row in found[split]]
-        pools[split] = {r["question_id"]: [c["answer_id"] for c in r["candidates"]] for r in rows}
-    return found, pools, texts
+        records = pq.read_table(folder / f"{split}.pools.parquet").to_pylist()
+        names = [(record["question_id"], record["question"]) for record in records]
+        rows[split] = [(name, question, gold[name], texts[gold[name]]) for name, question in names]
+        pools[split] = {r["question_id"]: [c["answer_id"] for c in r["candidates"]] for r in records}
+    return rows, pools, texts
 
 
-def assert_splits_apart(found):
-    """No text and no near-copy of one stands in two splits; by brute force."""
-    for one, other in itertools.combinations(SPLITS, 2):
+def assert_splits_apart(rows):
+    """Check by brute force that no two splits have the same text or near copies."""
+    for pair in itertools.combinations(SPLITS, 2):
         sides = [
-            [(row[0], plain_words(row[1]), runs_of(row[3].split(), 3)) for row in found[split]]
-            for split in (one, other)
+            [(row[0], plain_words(row[1]), runs_of(row[3].split(), 3)) for row in rows[split]]
+            for split in pair
         ]
         for a, b in itertools.product(*sides):
             assert similarity(a[1], b[1]) < 0.6, (a[0], b[0])
             assert similarity(a[2], b[2]) < 0.4, (a[0], b[0])
 
 
-def test_no_text_and_no_near_copy_stands_in_two_splits(tree, tmp_path):
+def test_no_two_splits_share_a_text_or_near_copies(tree, tmp_path):
     import_functions(tmp_path / "out", sources=tree)
-    found, _, _ = contents(tmp_path / "out")
-    assert_splits_apart(found)
-    names = {row[0].split(":")[1]: split for split in SPLITS for row in found[split]}
-    # Of each planted pair the later split's stays; where one question has two answers, neither does.
+    rows_by_split, _, _ = contents(tmp_path / "out")
+    assert_splits_apart(rows_by_split)
+    names = {row[0].split(":")[1]: split for split in SPLITS for row in rows_by_split[split]}
+    # Of each planted pair, the function of the later split stays; of a question with two answers, neither.
     assert names["same"] == "test"
     assert "twin" not in names
     assert "near" not in names
@@ -285,28 +288,32 @@ def test_no_text_and_no_near_copy_stands_in_two_splits(tree, tmp_path):
     assert policies["answers_repeated_dropped"] == {"train": 1}
     assert policies["near_copies_of_later_split_dropped"] == {"train": 1, "dev": 1}
     assert policies["questions_repeated_dropped"] == {"train": 1, "test": 1}
-    # 76 files of 5 functions, and of the 7 planted ones the two in test.
-    assert sum(map(len, found.values())) == 76 * 5 + 2
-    assert {split: len(rows) for split, rows in found.items()} == {"train": 300, "dev": 40, "test": 42}
+    # 76 files of 5 functions, and two of the 7 planted functions, both in test.
+    assert sum(map(len, rows_by_split.values())) == 76 * 5 + 2
+    assert {split: len(rows) for split, rows in rows_by_split.items()} == {
+        "train": 300,
+        "dev": 40,
+        "test": 42,
+    }
 
 
-def test_versions_of_one_function_are_one(tmp_path, tree):
+def test_one_version_of_a_function_stays(tmp_path, tree):
     words = [f"value{letter}" for letter in "abcdefghijkl"]
     twins = definition("get", "Ask the server for its time", words)
     twins += definition("get_later", "Asks the server for the time", [*words[:11], "more"], "async ")
     extra = source_file(tree[0].path.with_name(module_of("train", 1000)), twins)
     import_functions(tmp_path / "out", sources=[*tree, extra])
-    found, _, _ = contents(tmp_path / "out")
-    kept = [row[0].split(":")[1] for row in found["train"] if "server" in row[1]]
-    assert len(kept) == 1
+    rows_by_split, _, _ = contents(tmp_path / "out")
+    names = [row[0].split(":")[1] for row in rows_by_split["train"] if "server" in row[1]]
+    assert len(names) == 1
     policies = json.loads((tmp_path / "out" / "collection.json").read_text())["policies"]
     assert policies["near_copies_of_same_question_dropped"] == {"train": 1}
 
 
-def test_a_pool_is_the_gold_and_the_best_others_of_its_split(tree, tmp_path):
+def test_a_pool_has_the_relevant_answer_and_the_best_of_its_split(tree, tmp_path):
     import_functions(tmp_path / "out", sources=tree)
-    found, pools, _ = contents(tmp_path / "out")
-    for split, rows in found.items():
+    rows_by_split, pools, _ = contents(tmp_path / "out")
+    for split, rows in rows_by_split.items():
         answers = {gold: answer for _, _, gold, answer in rows}
         ids = list(answers)
         index = BM25([answers[answer_id].split() for answer_id in ids])
@@ -314,7 +321,7 @@ def test_a_pool_is_the_gold_and_the_best_others_of_its_split(tree, tmp_path):
             pool = pools[split][question_id]
             assert gold in pool
             assert len(pool) == len(set(pool)) == min(100, len(ids))
-            # In the order of their ids, which follow from the answers' texts alone.
+            # The ids, and so the order, depend only on the texts of the answers.
             assert pool == sorted(pool)
             scores = dict(zip(ids, index.scores(question).tolist(), strict=True))
             outside = max((scores[a] for a in set(ids) - set(pool)), default=0)
@@ -325,27 +332,27 @@ def digests(folder):
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.iterdir())}
 
 
-def test_the_same_files_elsewhere_give_the_same_bytes(tree, tmp_path):
+def test_the_same_files_in_another_folder_give_the_same_bytes(tree, tmp_path):
     import_functions(tmp_path / "one", sources=tree)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    moved = [source_file(elsewhere / source.name, source.path.read_bytes()) for source in reversed(tree)]
+    folder = tmp_path / "other"
+    folder.mkdir()
+    moved = [source_file(folder / source.name, source.path.read_bytes()) for source in reversed(tree)]
     import_functions(tmp_path / "two", sources=moved)
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
-def test_limits(tree, tmp_path):
+def test_a_limit_samples_the_splits_in_proportion(tree, tmp_path):
     with pytest.raises(UsageError, match="limit 99: expected at least 100"):
         import_functions(tmp_path / "out", 99, sources=tree)
     assert not (tmp_path / "out").exists()
     import_functions(tmp_path / "out", 100, sources=tree)
     sizes = json.loads((tmp_path / "out" / "collection.json").read_text())["splits"]
-    # 91, 3 and 6 in a hundred.
+    # 91, 3 and 6 percent.
     assert {split: size["questions"] for split, size in sizes.items()} == {"train": 91, "dev": 3, "test": 6}
 
 
 def test_installed_packages_in_small(tmp_path):
-    """Real text: in two processes with different hash seeds, the same bytes, and splits that stand apart."""
+    """Real text gives the same bytes in processes with different hash seeds, and separate splits."""
     code = "import sys; from pathlib import Path; from aptool.datasets.functions import import_functions; "
     code += "import_functions(Path(sys.argv[1]), 200)"
     for seed in ("1", "2"):
@@ -355,9 +362,9 @@ def test_installed_packages_in_small(tmp_path):
             check=True,
         )
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
-    found, pools, texts = contents(tmp_path / "1")
-    assert_splits_apart(found)
-    rows = [row for split in SPLITS for row in found[split]]
+    rows_by_split, pools, texts = contents(tmp_path / "1")
+    assert_splits_apart(rows_by_split)
+    rows = [row for split in SPLITS for row in rows_by_split[split]]
     assert 150 <= len(rows) <= 200
     for column in range(4):
         assert len({row[column] for row in rows}) == len(rows)

@@ -1,4 +1,4 @@
-"""Data sets in the layout of the Hugging Face hub: local folders, and the hub through a stand-in."""
+"""Data sets in the layout of the Hugging Face hub, in local folders and behind a fake hub."""
 
 import json
 
@@ -7,10 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aptool.datasets.column_names import ColumnNames
 from aptool.datasets.huggingface import data_files, import_huggingface
+from aptool.datasets.import_options import ColumnNames
 from aptool.errors import InputError
-from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_qrels
 
 PAIRS = [
@@ -27,10 +26,7 @@ def parquet(path, rows):
 
 
 def sizes(collection):
-    return {
-        split: sum(len(read_pools(unit).answer_ids) for unit in list_units([collection.pools(split)]))
-        for split in collection.splits
-    }
+    return {split: counts["candidates"] for split, counts in collection.manifest["splits"].items()}
 
 
 def test_parquet_shards_by_split(tmp_path):
@@ -67,7 +63,7 @@ def test_csv_and_json_lines(aptool, tmp_path):
     assert [line.split()[2] for line in finished.out[1:]] == ["2", "3"]
 
 
-def test_the_card_says_which_files(tmp_path):
+def test_the_card_declares_the_files_of_a_split(tmp_path):
     root = tmp_path / "mine"
     parquet(root / "en" / "a.parquet", PAIRS)
     parquet(root / "en" / "b.parquet", PAIRS[:1])
@@ -91,7 +87,7 @@ def test_the_card_says_which_files(tmp_path):
         import_huggingface(tmp_path / "x", str(root), NAMES, name="mine", splits={"test": "test"})
 
 
-def test_a_question_a_row_with_lists(tmp_path):
+def test_rows_with_lists_of_candidates(tmp_path):
     root = tmp_path / "mine"
     rows = [
         {"question": "who?", "candidates": ["me", "yes"], "relevant": [0], "n": 1},
@@ -109,7 +105,7 @@ def test_a_question_a_row_with_lists(tmp_path):
 
 
 @pytest.mark.parametrize("value", [None, 7.5, True])
-def test_an_id_is_a_text_or_a_whole_number(tmp_path, value):
+def test_ids_of_other_types_are_refused(tmp_path, value):
     root = tmp_path / "mine"
     root.mkdir()
     row = {"question": "who?", "answer": "me", "label": 1, "qid": value}
@@ -119,7 +115,7 @@ def test_an_id_is_a_text_or_a_whole_number(tmp_path, value):
         import_huggingface(tmp_path / "out", str(root), ColumnNames(question_id="qid"), name="mine")
 
 
-def test_positions_and_labels_agree(tmp_path):
+def test_contradictory_positions_and_labels_are_refused(tmp_path):
     root = tmp_path / "mine"
     rows = [{"question": "who?", "candidates": ["me", "yes"], "relevant": [0], "label": [0, 1]}]
     parquet(root / "test" / "0.parquet", rows)
@@ -129,7 +125,7 @@ def test_positions_and_labels_agree(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "csv"])
-def test_columns_that_are_not_there_are_answered_with_those_that_are(tmp_path, kind):
+def test_the_error_of_a_missing_column_lists_the_columns(tmp_path, kind):
     root = tmp_path / "mine"
     root.mkdir()
     if kind == "parquet":
@@ -148,7 +144,7 @@ def test_columns_that_are_not_there_are_answered_with_those_that_are(tmp_path, k
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_without_data_says_what_is_there(tmp_path):
+def test_the_error_of_a_folder_without_data_lists_its_files(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
 
     with pytest.raises(InputError, match=r"no data file: notes\.txt; expected files that end in \.parquet"):
@@ -156,7 +152,7 @@ def test_a_folder_without_data_says_what_is_there(tmp_path):
     with pytest.raises(InputError, match="no data file: nothing"):
         data_files(str(tmp_path / "nowhere"))
     (tmp_path / "train.csv").write_text("a\n1\n")
-    with pytest.raises(InputError, match="no config 'x'; expected another one, or none"):
+    with pytest.raises(InputError, match="no config 'x'; expected another configuration, or none"):
         data_files(str(tmp_path), "x")
 
 

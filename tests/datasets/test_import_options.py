@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_files_as_people_have_them import contents
+from imported import labels_of
 
 from aptool.formats.collection import CollectionFiles
 
@@ -33,7 +33,7 @@ def test_dropped_empty_candidates_are_counted_and_so_are_their_questions(run, tm
     finished = run("csv", EMPTY)
 
     assert finished.code == 0, finished.err
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
     assert "train: empty candidates dropped: 2" in finished.err
     manifest = CollectionFiles(tmp_path / "out").manifest
     assert manifest["policies"]["empty_candidates_dropped"] == {"train": 2}
@@ -43,20 +43,20 @@ def test_dropped_empty_candidates_are_counted_and_so_are_their_questions(run, tm
 
 def test_empty_candidates_are_kept_on_request(run, tmp_path):
     assert run("csv", EMPTY, "--empty", "keep").code == 0
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1, " ": 0}, "Why?": {"": 1}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1, " ": 0}, "Why?": {"": 1}}
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "place"),
+    ("kind", "text", "location"),
     [
         ("csv", EMPTY, "line 3: column 'answer': ' '"),
         ("jsonl", '{"question": "q", "candidates": []}', "line 1: column 'candidates': []"),
         ("jsonl", '{"question": "q", "candidates": ["a", ""], "relevant": [0]}', "line 1, candidate 2"),
     ],
 )
-def test_refused_empty_candidates_name_the_options(run, kind, text, place):
+def test_refused_empty_candidates_name_the_options(run, kind, text, location):
     message = refusal(run(kind, text, "--empty", "refuse"))
-    assert place in message
+    assert location in message
     assert "--empty drop" in message
     assert "--empty keep" in message
 
@@ -74,7 +74,7 @@ def test_labels_in_words_are_listed_in_the_error(run):
 def test_numbers_may_be_named_as_relevant_labels(run, tmp_path):
     text = "question,answer,label\nWho?,Me,3\nWho?,You,1\nWho?,They,2\n"
     assert run("csv", text, "--relevant", "2,3").code == 0
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0, "They": 1}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0, "They": 1}}
 
 
 def test_a_relevant_label_that_does_not_occur_is_an_error(run, tmp_path):
@@ -98,14 +98,14 @@ def test_labels_in_words_in_json(run, tmp_path):
     text = "\n".join(map(json.dumps, pools))
     assert "'Bad', 'Fair', 'Good'" in refusal(run("jsonl", text))
     assert run("jsonl", text, "--relevant", "Good").code == 0
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0}, "Why?": {"No": 0}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0}, "Why?": {"No": 0}}
 
 
 def test_positions_are_in_a_column_of_another_name(run, tmp_path):
     text = '{"question": "Who?", "candidates": ["Me", "You"], "gold": [1]}'
     assert "--positions" in refusal(run("jsonl", text))
     assert run("jsonl", text, "--positions", "gold").code == 0
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 0, "You": 1}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 0, "You": 1}}
 
 
 PAIR = {"question": "Who?", "answer": "Me", "label": 1}
@@ -124,13 +124,13 @@ PAIR = {"question": "Who?", "answer": "Me", "label": 1}
 def test_layouts_of_json_give_the_same_pools(run, tmp_path, text, options):
     finished = run("json", text, *options)
     assert finished.code == 0, finished.err
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
 
 
 def test_indented_objects_one_after_the_other(run, tmp_path):
     objects = (PAIR, {"question": "Who?", "answer": "You", "label": 0})
     assert run("jsonl", "\n".join(json.dumps(item, indent=2) for item in objects)).code == 0
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0}}
 
 
 def test_a_fault_in_the_second_indented_object_names_its_line(run):
@@ -138,7 +138,7 @@ def test_a_fault_in_the_second_indented_object_names_its_line(run):
     assert "at line 9" in refusal(run("jsonl", text))
 
 
-def test_a_wrong_field_is_answered_with_the_lists_of_the_document(run):
+def test_the_error_of_a_wrong_field_lists_the_lists_of_the_document(run):
     text = json.dumps({"faq": {"entries": [PAIR], "authors": [{"name": "A"}]}})
     message = refusal(run("json", text, "--field", "faq.items"))
     assert "no key 'items'" in message
@@ -165,17 +165,17 @@ def test_the_importer_of_another_format_is_named(run, kind, other):
 def test_csv_and_tsv_are_one_importer(run, tmp_path, kind, suffix, mark, options):
     text = "question,answer,label\nWho?,Me,1\n".replace(",", mark)
     assert run(kind, text, *options, suffix=suffix).code == 0
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
 
 
-def test_quotation_marks_enclose_fields_whatever_the_mark_between_columns(run, tmp_path):
+def test_quotation_marks_enclose_fields_with_any_delimiter(run, tmp_path):
     text = 'question;answer;label\nWho?;"Me; you";1\n'
     assert "--delimiter ';'" in refusal(run("csv", text))
     assert run("csv", text, "--delimiter", ";").code == 0
-    assert contents(tmp_path / "out", "train") == {"Who?": {"Me; you": 1}}
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me; you": 1}}
 
 
-def test_a_header_of_other_names_is_not_taken_for_a_row(run):
+def test_a_header_with_other_names_is_not_a_row(run):
     message = refusal(run("csv", "query,passage,rel\nWho?,Me,1\nWho?,You,0\n"))
     assert "column 'question': not found among 'query', 'passage', 'rel'; expected" in message
     assert "--columns" not in message

@@ -1,7 +1,7 @@
-"""Damaged files of every format: an import accounts for every row, or ends in one line that names the file.
+"""Damaged files of every format: an import reads every row, or fails with an error that names it.
 
-The truth about how many rows a damaged text file has is counted here, from its bytes and independently of
-the importers: lines between LFs, tags at the start of a line, labels in a field, entries of a list.
+The tests count the rows of a damaged text file independently of the importers, in its bytes: lines between
+LFs, tags at the start of a line, labels in a field, entries of a list.
 """
 
 import gzip
@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from imported import jacana_block
 
-from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.import_options import ColumnNames, ImportPolicies
 from aptool.datasets.insuranceqa import import_insuranceqa
-from aptool.datasets.policies import ImportPolicies
 from aptool.datasets.rows import import_rows
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
@@ -31,10 +31,10 @@ REFUSE = ImportPolicies(empty="refuse")
 
 
 class Format(NamedTuple):
-    """A small valid input: its files, how it is imported, and how many candidates a split has."""
+    """A small valid input: its files, its importer, and its number of candidates per split."""
 
     files: dict[str, bytes]
-    build: Callable
+    run: Callable
     candidates: Callable[[dict[str, bytes]], dict[str, int]]
 
 
@@ -71,24 +71,17 @@ TREC_LINES = Format(
 )
 
 
-def block(kind, *words):
-    lines = [words, ["NN"] * len(words), ["SUB"] * len(words), ["0"] * len(words), ["-"] * len(words)]
-    if kind == "positive":
-        lines += [["x"], ["1"]]
-    return [f"<{kind}>", *("\t".join(line) for line in lines), f"</{kind}>"]
-
-
 JACANA = Format(
     {
         "a.xml": text(
             "<QApairs id='1'>",
-            *block("question", "who", "&", "why", "?"),
-            *block("positive", "café", "<me", "."),
-            *block("negative", "you", "."),
+            *jacana_block("question", "who & why ?"),
+            *jacana_block("positive", "café <me ."),
+            *jacana_block("negative", "you ."),
             "</QApairs>",
             "<QApairs id='2'>",
-            *block("question", "when", "?"),
-            *block("negative", "never"),
+            *jacana_block("question", "when ?"),
+            *jacana_block("negative", "never"),
             "</QApairs>",
         )
     },
@@ -154,14 +147,14 @@ every_format = pytest.mark.parametrize("form", TEXT_FORMATS.values(), ids=TEXT_F
 
 
 def run(form, files):
-    """Imports the files from a folder of their own; the collection's manifest, and the folder."""
+    """Import the files in a temporary folder; return the manifest, or the message of the error."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "in"
         folder.mkdir()
         for file, data in files.items():
             (folder / file).write_bytes(data)
         try:
-            return form.build(str(folder), Path(name) / "out").manifest
+            return form.run(str(folder), Path(name) / "out").manifest
         except AptoolError as error:
             message = str(error)
             assert str(folder) in message
@@ -193,30 +186,19 @@ def cut_end(data, draw):
 
 
 def swap_columns(data, draw):
-    """Exchanges two columns, in all lines or in one."""
+    """Exchange two columns, in all lines or in one line."""
     lines = [line.split(b"\t") for line in data.split(b"\n")]
-    one, other = draw(st.integers(0, 6)), draw(st.integers(0, 6))
+    first, second = draw(st.integers(0, 6)), draw(st.integers(0, 6))
     only = draw(st.none() | st.integers(0, len(lines) - 1))
     for index, fields in enumerate(lines):
-        if max(one, other) < len(fields) and only in (None, index):
-            fields[one], fields[other] = fields[other], fields[one]
+        if max(first, second) < len(fields) and only in (None, index):
+            fields[first], fields[second] = fields[second], fields[first]
     return b"\n".join(b"\t".join(fields) for fields in lines)
 
 
 def insert(data, draw):
-    pieces = [
-        b"\0",
-        b"\xff",
-        b"\r",
-        b"\n",
-        b"\t",
-        b'"',
-        b" ",
-        b"\xef\xbb\xbf",
-        b"\xe2\x80\xa8",
-        b"\x85",
-        b"<",
-    ]
+    pieces = [b"\0", b"\xff", b"\r", b"\n", b"\t", b'"', b" ", b"<", b"\x85"]
+    pieces += [b"\xef\xbb\xbf", b"\xe2\x80\xa8"]
     position = draw(st.integers(0, len(data)))
     return data[:position] + draw(st.sampled_from(pieces) | st.binary(max_size=4)) + data[position:]
 
@@ -238,7 +220,7 @@ MUTATIONS = [cut_lines, repeat_line, cut_bytes, cut_end, swap_columns, insert, g
 @every_format
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(draws=st.data())
-def test_damage_ends_in_an_error_or_with_every_row_accounted_for(form, draws):
+def test_a_damaged_file_is_refused_or_read_in_full(form, draws):
     files = dict(form.files)
     for _ in range(draws.draw(st.integers(1, 3))):
         name = draws.draw(st.sampled_from(sorted(files)))
@@ -257,10 +239,10 @@ def test_damage_ends_in_an_error_or_with_every_row_accounted_for(form, draws):
 @every_format
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(draws=st.data(), bad=st.sampled_from([b"\0", b"\xff", b"\xc3\n"]))
-def test_a_nul_or_a_byte_that_is_no_utf8_is_an_error_that_names_the_line(form, draws, bad):
+def test_the_error_of_an_invalid_byte_names_the_line(form, draws, bad):
     name = draws.draw(st.sampled_from(sorted(form.files)))
     data = form.files[name]
-    # At the start of a line: inside it, the second half of a broken character might be another's first.
+    # At the start of a line, as inside a line the byte could complete another character.
     starts = [0, *(index + 1 for index, byte in enumerate(data[:-1]) if byte == ord("\n"))]
     position = draws.draw(st.sampled_from(starts))
     result = run(form, {**form.files, name: data[:position] + bad + data[position:]})
@@ -282,7 +264,7 @@ def test_a_nul_or_a_byte_that_is_no_utf8_is_an_error_that_names_the_line(form, d
     ],
     ids=["CRLF", "BOM", "BOM and CRLF", "no newline at the end", "blank lines at the end", "gzip"],
 )
-def test_forms_of_the_same_text_give_the_same_collection(form, change):
+def test_line_ends_and_compression_do_not_change_the_collection(form, change):
     plain = run(form, form.files)
     assert run(form, {name: change(data) for name, data in form.files.items()})["files"] == plain["files"]
 
@@ -305,7 +287,7 @@ VALUES = {
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(draws=st.data())
-def test_parquet_with_other_values(draws):
+def test_changed_parquet_files_are_refused_or_read_in_full(draws):
     columns = {name: list(values) for name, values in PARQUET_ROWS.items()}
     for _ in range(draws.draw(st.integers(1, 3))):
         name = draws.draw(st.sampled_from(sorted(columns)))
@@ -313,8 +295,8 @@ def test_parquet_with_other_values(draws):
         if change == "value":
             columns[name][0:1] = [draws.draw(VALUES[name])]
         elif change == "rows":
-            kept = draws.draw(st.integers(0, 3))
-            columns = {key: values[:kept] or [None] for key, values in columns.items()}
+            size = draws.draw(st.integers(0, 3))
+            columns = {key: values[:size] or [None] for key, values in columns.items()}
         elif change == "column" and len(columns) > 1:
             del columns[name]
     as_text = draws.draw(st.none() | st.sampled_from(sorted(columns)))
@@ -324,7 +306,7 @@ def test_parquet_with_other_values(draws):
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     form = WIKIQA._replace(
-        build=lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.parquet"}),
+        run=lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.parquet"}),
     )
     result = run(form, {"a.parquet": buffer.getvalue()})
     if not isinstance(result, str):
@@ -338,5 +320,5 @@ def test_parquet_cut_short_is_an_error(share):
     buffer = io.BytesIO()
     pq.write_table(pa.table(PARQUET_ROWS), buffer)
     data = buffer.getvalue()
-    form = WIKIQA._replace(build=lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.parquet"}))
+    form = WIKIQA._replace(run=lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.parquet"}))
     assert isinstance(run(form, {"a.parquet": data[: int(share * len(data))]}), str)

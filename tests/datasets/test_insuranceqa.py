@@ -1,25 +1,22 @@
 """InsuranceQA: the published question and pool files of V1, and small folders of both versions."""
 
 import gzip
-import os
 import random
 
 import pytest
+from imported import DATA, counts_of, needs_data, pools_of
 
 from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.errors import InputError, UsageError
-from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels
-
-DATA = os.environ.get("APTOOL_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
 
 V1 = {
     "vocabulary": "idx_1\twhat\nidx_2\tcovers\nidx_3\tfire\nidx_4\t40%\n",
     "answers.label.token_idx": "1\tidx_3\n2\tidx_4 idx_3\n3\tidx_2\n",
     # The second question has the right answer 2 twice.
     "question.train.token_idx.label": "idx_1 idx_2 idx_3\t1 2\nidx_1\t2 2\n",
-    # Candidate 3 stands in the pool twice.
+    # The pool has candidate 3 twice.
     "question.dev.label.token_idx.pool": "1\tidx_1 idx_3\t3 1 3 2\n",
 }
 V2 = {
@@ -43,17 +40,13 @@ def write_folder(path, files, packed=False):
     return str(path)
 
 
-def counts_of(collection):
-    return {split: tuple(counts.values()) for split, counts in collection.manifest["splits"].items()}
-
-
 def dropped(collection):
     return collection.manifest["policies"]["duplicate_candidates_dropped"]
 
 
 @needs_data
 def test_published_counts_of_v1(tmp_path):
-    # The answers file was not published with the rest; its labels are 1 to 24981. This one is made up.
+    # The answers file, with labels 1 to 24981, was not published; this one is random.
     chance = random.Random(0)
     folder = tmp_path / "V1"
     folder.mkdir()
@@ -84,18 +77,16 @@ def test_published_v1_without_its_answers_file(tmp_path):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_v1(tmp_path, packed):
+def test_small_v1(tmp_path, packed):
     collection = import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", V1, packed))
     assert collection.name == "insuranceqa-v1"
     assert counts_of(collection) == {"train": (2, 3, 3), "dev": (1, 3, 1)}
     assert dropped(collection) == {"train": 1, "dev": 1}
-    answers = read_answers(collection.answers)
-    assert answers.texts.to_pylist() == ["fire", "40% fire", "covers"]
-    (unit,) = list_units([collection.pools("dev")])
-    pools = read_pools(unit, answers)
-    assert pools.questions.to_pylist() == ["what fire"]
-    assert pools.answer_ids.to_pylist() == ["3", "1", "2"]
-    # Training questions have no pool: their right answers stand in for one.
+    assert read_answers(collection.answers).texts.to_pylist() == ["fire", "40% fire", "covers"]
+    assert pools_of(collection, "dev") == [
+        ("dev-1", "what fire", [("3", "covers"), ("1", "fire"), ("2", "40% fire")])
+    ]
+    # Training questions have no pool; their pools are the relevant answers.
     assert read_qrels(collection.qrels("train")).rows() == [
         ("train-1", "1", 1),
         ("train-1", "2", 1),
@@ -105,12 +96,12 @@ def test_v1(tmp_path, packed):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_v2(tmp_path, packed):
+def test_small_v2(tmp_path, packed):
     folder = write_folder(tmp_path / "V2", V2, packed)
     collection = import_insuranceqa(tmp_path / "out", folder, pool_size=100)
     assert collection.name == "insuranceqa-v2"
     assert counts_of(collection) == {"train": (2, 4, 2), "dev": (1, 2, 2), "test": (1, 2, 1)}
-    # Kept, as trec_eval has it, and counted: answer 1 of train-1, answer 2 of dev-1.
+    # Kept, as in trec_eval, and counted: answer 1 of train-1 and answer 2 of dev-1.
     missing = collection.manifest["policies"]["relevant_missing_from_pool_kept"]
     assert missing == {"train": 1, "dev": 1, "test": 0}
     assert collection.manifest["details"]["pool_size"] == 100
@@ -118,12 +109,12 @@ def test_v2(tmp_path, packed):
     assert counts_of(both)["train"] == (1, 2, 1)
 
 
-def test_pool_size_that_is_not_there(tmp_path):
+def test_a_missing_pool_size_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"label2answer.*|none of the files"):
         import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V2", {"vocabulary": "idx_1\ta\n"}))
 
 
-def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
+def test_v1_cannot_keep_questions_with_both_labels(tmp_path):
     with pytest.raises(UsageError, match="no non-relevant candidates"):
         import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", V1), questions="both-labels")
 
@@ -147,14 +138,14 @@ def test_v1_training_questions_have_no_wrong_candidate(tmp_path):
         ("question.dev.label.token_idx.pool", "", "question.dev.label.token_idx.pool: no line; "),
     ],
 )
-def test_what_is_wrong_is_said_with_file_and_line(tmp_path, name, text, message):
+def test_errors_name_file_and_line(tmp_path, name, text, message):
     files = {key: value for key, value in {**V1, name: text}.items() if value is not None}
     with pytest.raises(InputError) as error:
         import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", files))
     assert message in str(error.value)
 
 
-def test_the_folder_above(tmp_path):
+def test_folders_of_no_version_or_of_two_are_refused(tmp_path):
     write_folder(tmp_path / "V1", V1)
     with pytest.raises(InputError, match="none of the files of InsuranceQA"):
         import_insuranceqa(tmp_path / "out", str(tmp_path))

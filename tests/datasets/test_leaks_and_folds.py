@@ -1,16 +1,15 @@
-"""What of one split stands in another, and folds that keep near copies together."""
+"""Questions and answers that two splits share, and folds that keep near copies together."""
 
-import os
+import errno
 from pathlib import Path
 
 import pytest
+from imported import DATA, needs_data
 
 from aptool.datasets.folds import assign, write_folds
 from aptool.datasets.leaks import find_leaks, labelled_pools
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-
-DATA = os.environ.get("APTOOL_DATA")
 
 
 def pool(name, question, relevant="it is so", other="it is not"):
@@ -19,7 +18,7 @@ def pool(name, question, relevant="it is so", other="it is not"):
 
 @pytest.fixture
 def leaky(tmp_path):
-    """Of three test questions one stands in train, one but for a word in ten, one does not."""
+    """Three test questions: one is in train, one is in train with another tenth word, one is new."""
     long = "one two three four five six seven eight nine"
     with CollectionWriter(tmp_path / "leaky", name="leaky", source="by hand") as writer:
         writer.add_split("train", [pool("a", "Who is it?"), pool("b", f"{long} ten", "another answer")])
@@ -27,7 +26,7 @@ def leaky(tmp_path):
             "test",
             [
                 pool("x", "who is it", "It is so."),
-                pool("y", f"{long} eleven", "wholly new words"),
+                pool("y", f"{long} eleven", "entirely new words"),
                 pool("z", "unheard of"),
             ],
         )
@@ -44,7 +43,7 @@ def test_same_and_near_questions_are_counted(leaky):
     assert leak.examples == (("x", "a"), ("y", "b"))
 
 
-def test_the_command_says_what_leaks(aptool, leaky):
+def test_the_command_counts_the_leaks(aptool, leaky):
     finished = aptool("data", "check", leaky.path, "--leaks")
 
     assert finished.code == 0, finished.err
@@ -74,11 +73,11 @@ def test_folds_are_collections_that_hold_every_question_once(collection, tmp_pat
         assert not dev & set(train)
         assert len(train) + len(dev) == len(every)
     first = {p.question_id: p for p in labelled_pools(collection, "train")}
-    own = next(labelled_pools(folds[0], "train"))
-    assert own == first[own.question_id]
+    copied = next(labelled_pools(folds[0], "train"))
+    assert copied == first[copied.question_id]
 
 
-def test_folds_that_cannot_be(collection, tmp_path):
+def test_impossible_folds_are_refused(collection, tmp_path):
     with pytest.raises(UsageError, match="--folds 1: expected at least 2"):
         write_folds(collection, tmp_path / "folds", folds=1)
     with pytest.raises(AptoolError, match="too few questions for 999 folds"):
@@ -87,11 +86,28 @@ def test_folds_that_cannot_be(collection, tmp_path):
     twice = write_folds(collection, tmp_path / "twice", 3, ["train", "train"])
     assert [fold.fingerprint for fold in twice] == [fold.fingerprint for fold in once]
     write_folds(collection, tmp_path / "fewer", 3)
-    with pytest.raises(InputError, match=r"fewer/fold3: a fold beyond 2; expected all folds"):
+    with pytest.raises(InputError, match=r"fewer/fold3: a fold of an earlier call with more than 2 folds"):
         write_folds(collection, tmp_path / "fewer", 2)
     with pytest.raises(InputError, match=r"a collection of the splits train, .*; expected one of test9"):
         write_folds(collection, tmp_path / "folds", splits=("test9",))
     assert not (tmp_path / "folds").exists()
+
+
+def test_failed_fold_leaves_no_new_fold_behind(collection, tmp_path, monkeypatch):
+    add_split = CollectionWriter.add_split
+    left = [5]
+
+    def fail_in_the_third_fold(self, split, pools, **more):
+        left[0] -= 1
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        add_split(self, split, pools, **more)
+
+    monkeypatch.setattr(CollectionWriter, "add_split", fail_in_the_third_fold)
+    with pytest.raises((OSError, AptoolError), match="No space left on device"):
+        write_folds(collection, tmp_path / "folds", folds=3)
+
+    assert [path for path in (tmp_path / "folds").rglob("*") if path.is_file()] == []
 
 
 def test_the_folds_command(aptool, collection_folder, tmp_path):
@@ -101,8 +117,8 @@ def test_the_folds_command(aptool, collection_folder, tmp_path):
     assert aptool("data", "check", tmp_path / "folds" / "fold1", tmp_path / "folds" / "fold2").code == 0
 
 
-@pytest.mark.skipif(DATA is None, reason="APTOOL_DATA is not set: the real WikiQA is needed")
-def test_wikiqa_has_999_questions_to_deal_out(aptool, tmp_path):
+@needs_data
+def test_folds_of_wikiqa_have_999_questions(aptool, tmp_path):
     folder = Path(DATA) / "wikiqa"
     done = aptool(
         *("data", "import", "wikiqa", f"train={folder}/WikiQA-train.tsv", f"dev={folder}/WikiQA-dev.tsv"),

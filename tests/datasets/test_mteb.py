@@ -1,12 +1,12 @@
-"""Reranking tasks of MTEB whose parts are files of several splits or several files of one."""
+"""Reranking tasks of MTEB in several files: one file per split and shard."""
 
 import json
 
 import pytest
+from imported import candidates_of
 
 from aptool.datasets.mteb import import_mteb
 from aptool.errors import InputError
-from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 
 
@@ -35,22 +35,16 @@ def task(tmp_path):
     return root
 
 
-def questions(collection, split):
-    answers = read_answers(collection.answers)
-    units = list_units([collection.pools(split)])
-    return [name for unit in units for name in read_pools(unit, answers).question_ids.to_pylist()]
-
-
-@pytest.mark.parametrize(("split", "wanted"), [("test", ["q1", "q2"]), ("train", ["q3"])])
-def test_every_file_of_a_split_is_read_and_no_other(task, tmp_path, split, wanted):
+@pytest.mark.parametrize(("split", "queries"), [("test", ["q1", "q2"]), ("train", ["q3"])])
+def test_all_files_of_a_split_and_no_others_are_read(task, tmp_path, split, queries):
     collection = import_mteb(tmp_path / "out", task, split=split)
 
-    assert questions(collection, split) == wanted
+    assert list(candidates_of(collection, split)) == queries
     rows = read_qrels(collection.qrels(split)).rows()
-    assert sorted(rows) == [(query, f"d{query[1]}", 1) for query in wanted]
+    assert sorted(rows) == [(query, f"d{query[1]}", 1) for query in queries]
 
 
-def test_a_split_that_is_not_there_is_not_made_of_another(task, tmp_path):
+def test_a_missing_split_is_refused(task, tmp_path):
     with pytest.raises(InputError, match=r"top_ranked: no file of split 'validation'; .* train, test"):
         import_mteb(tmp_path / "out", task, split="validation")
 
@@ -80,7 +74,7 @@ def test_judged_queries_without_a_text_are_refused(task, tmp_path):
 
 
 @pytest.mark.parametrize("score", [0.9, float("nan"), 1e400, 1e30, None, [1]])
-def test_a_label_that_is_no_whole_number_is_refused(task, tmp_path, score):
+def test_a_label_that_is_not_an_integer_is_refused(task, tmp_path, score):
     lines(task / "qrels" / "test-00000-of-00002.jsonl", judged("q1", "d1", score))
 
     with pytest.raises(InputError, match=r"test-00000-of-00002\.jsonl: line 1: column 'score'"):

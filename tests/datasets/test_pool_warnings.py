@@ -1,4 +1,4 @@
-"""Warnings on pools that make figures hard to read: at import, by `data check` and by `eval`."""
+"""Warnings about pools on which scores mean little: of an import, `data check` and `eval`."""
 
 import pytest
 
@@ -21,15 +21,15 @@ SMALL = "mean pool size 1.5 candidates: a random order already scores high"
         ([(1, 0), (2, 1)], [ONE_CANDIDATE, NONE_RELEVANT, SMALL]),
     ],
 )
-def test_each_finding_has_one_line(pools, expected):
-    """Each pool is given as its candidates and its relevant ones."""
+def test_each_warning_is_one_line(pools, expected):
+    """A pool is its number of candidates and of relevant candidates."""
     counts = PoolCounts()
     for candidates, relevant in pools:
         counts.add(candidates, relevant)
     assert counts.warnings == expected
 
 
-def test_relevance_is_not_judged_without_labels():
+def test_pools_without_labels_have_no_warning_about_relevance():
     counts = PoolCounts(labelled=False)
     counts.add(9, 0)
     assert counts.warnings == []
@@ -55,7 +55,7 @@ def test_import_check_and_eval_warn_of_the_same_pools(aptool, tmp_path):
     evaluated = aptool("eval", tmp_path / "a.run", "--qrels", out / "test.qrels")
 
     assert warnings(imported) == warnings(checked) == warnings(evaluated) == expected
-    # Without the qrels, the sizes are known.
+    # Without qrels, only the sizes of the pools are known.
     assert warnings(aptool("data", "check", out / "test.pools.parquet")) == [ONE_CANDIDATE, SMALL]
 
 
@@ -71,7 +71,7 @@ def test_a_questions_policy_is_applied_before_pools_are_counted(aptool, tmp_path
     assert warnings(aptool(*command, "--questions", "both-labels")) == []
 
 
-def test_runs_of_the_same_pools_are_warned_of_once(aptool, tmp_path):
+def test_the_warning_of_several_runs_is_logged_once(aptool, tmp_path):
     (tmp_path / "a.qrels").write_text("q 0 a 1\n")
     for name in ("a", "b"):
         (tmp_path / f"{name}.run").write_text("q Q0 a 1 1 x\n")

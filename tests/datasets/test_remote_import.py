@@ -9,8 +9,9 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from imported import counts_of
 
-from aptool.datasets.column_names import ColumnNames
+from aptool.datasets.import_options import ColumnNames
 from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.datasets.rows import import_rows
 from aptool.datasets.trecqa import import_trecqa
@@ -27,8 +28,8 @@ FILES = {
     "V1/vocabulary": b"idx_1\twhat\n",
     "V1/answers.label.token_idx": b"1\tidx_1\n2\tidx_1\n",
     "V1/question.dev.label.token_idx.pool": b"1\tidx_1\t1 2\n",
-    "own/a.csv": b"question,answer,label\nwho?,me,1\nwho?,you,0\n",
-    "own/a.jsonl": b'{"question": "who?", "candidates": [{"text": "me", "label": 1}, '
+    "mine/a.csv": b"question,answer,label\nwho?,me,1\nwho?,you,0\n",
+    "mine/a.jsonl": b'{"question": "who?", "candidates": [{"text": "me", "label": 1}, '
     b'{"text": "you", "label": 0}]}\n',
 }
 
@@ -57,7 +58,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def copyfile(self, source, outputfile):
         try:
             super().copyfile(source, outputfile)
-        except ConnectionError:  # the reader has seen enough
+        except ConnectionError:  # the reader closed the connection early
             self.close_connection = True
 
     def refused(self):
@@ -96,10 +97,6 @@ def root(request):
     return request.getfixturevalue(request.param)
 
 
-def counts_of(collection):
-    return {split: tuple(counts.values()) for split, counts in collection.manifest["splits"].items()}
-
-
 ONE_QUESTION = (1, 2, 1)
 
 
@@ -109,14 +106,14 @@ def test_every_format(root, tmp_path):
     assert counts_of(import_wikiqa(out, {"train": f"{root}/w/train.parquet"})) == {"train": ONE_QUESTION}
     assert counts_of(import_trecqa(out, {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
     assert counts_of(import_insuranceqa(out, f"{root}/V1")) == {"dev": ONE_QUESTION}
-    table = import_rows(out, {"test": f"{root}/own/a.csv"}, ColumnNames(), name="mine")
+    table = import_rows(out, {"test": f"{root}/mine/a.csv"}, ColumnNames(), name="mine")
     assert counts_of(table) == {"test": ONE_QUESTION}
     layout = ColumnNames(answer="text")
-    lines = import_rows(out, {"test": f"{root}/own/a.jsonl"}, layout, name="mine", kind="jsonl")
+    lines = import_rows(out, {"test": f"{root}/mine/a.jsonl"}, layout, name="mine", kind="jsonl")
     assert counts_of(lines) == {"test": ONE_QUESTION}
 
 
-def test_what_is_not_there_is_named(root, tmp_path):
+def test_missing_files_are_named(root, tmp_path):
     with pytest.raises(InputError) as error:
         import_wikiqa(tmp_path / "out", {"train": f"{root}/w/none.tsv"})
     assert str(error.value).startswith(f"{root}/w/none.tsv: ")
@@ -125,7 +122,7 @@ def test_what_is_not_there_is_named(root, tmp_path):
     assert str(error.value).startswith(f"{root}/w: none of the files of InsuranceQA; ")
 
 
-def test_a_server_that_refuses_is_one_line(http_root, tmp_path):
+def test_the_error_of_a_server_is_one_line(http_root, tmp_path):
     for build, path in (
         (import_wikiqa, f"{http_root}/refused.tsv"),
         (import_trecqa, f"{http_root}/refused.xml"),
@@ -136,12 +133,12 @@ def test_a_server_that_refuses_is_one_line(http_root, tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_nobody_listens(http_root, tmp_path):
+def test_an_unreachable_server_is_named(http_root, tmp_path):
     layout, splits = ColumnNames(), {"dev": "http://127.0.0.1:1/a.tsv"}
     with pytest.raises(InputError, match=r"127\.0\.0\.1:1/a\.tsv"):
         import_rows(tmp_path / "out", splits, layout, name="mine", kind="tsv")
 
 
-def test_a_protocol_that_nobody_knows(tmp_path):
+def test_an_unknown_protocol_is_refused(tmp_path):
     with pytest.raises(InputError, match="Protocol not known: ftpx"):
         import_rows(tmp_path / "out", {"dev": "ftpx://a.tsv"}, ColumnNames(), name="mine", kind="tsv")

@@ -1,4 +1,4 @@
-"""Retrieval collections in their published layouts, written small by hand, imported as pools to rerank."""
+"""Import of small retrieval collections in their published layouts as pools for re-ranking."""
 
 import json
 import re
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+from imported import candidates_of
 
 from aptool.datasets.mteb import import_mteb
 from aptool.datasets.retrieval import PoolOptions, cut_pools
@@ -17,7 +18,6 @@ from aptool.datasets.retrieval_sources import (
     load_ir_dataset,
 )
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.version import install_command
 
@@ -56,24 +56,15 @@ def folder(tmp_path):
     return root
 
 
-def pools_in(collection, split="test"):
-    """question id -> candidates with their texts."""
-    answers = read_answers(collection.answers) if collection.answers else None
-    found = {}
-    for unit in list_units([collection.pools(split)]):
-        pools = read_pools(unit, answers)
-        questions = pools.question_ids.to_pylist()
-        for pair, answer_id in enumerate(pools.answer_ids.to_pylist()):
-            text = pools.answers[int(pools.pair_answer[pair])].as_py()
-            found.setdefault(questions[pools.pair_question[pair]], {})[answer_id] = text
-    return found
+def ids_of(collection):
+    return {query: list(pool) for query, pool in candidates_of(collection).items()}
 
 
 def test_beir_with_bm25_as_first_stage(folder, tmp_path):
     collection = import_beir(tmp_path / "out", folder)
 
-    # Worked out by hand: a document is retrieved if it shares a word with the query.
-    assert pools_in(collection) == {
+    # Computed by hand: a document is retrieved if it shares a word with the query.
+    assert candidates_of(collection) == {
         "q1": {"d1": "Aspirin reduces fever in adults", "d3": "fever is a symptom"},
         "q2": {"d1": "Aspirin reduces fever in adults", "d2": "Ibuprofen reduces pain"},
     }
@@ -89,12 +80,15 @@ def test_beir_with_a_run(folder, tmp_path):
 
     collection = import_beir(tmp_path / "out", folder, runs={"test": str(run)}, options=PoolOptions(depth=2))
 
-    assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d4", "d2"], "q2": ["d2"]}
+    assert ids_of(collection) == {
+        "q1": ["d4", "d2"],
+        "q2": ["d2"],
+    }
     stage = collection.manifest["details"]["first_stage"]["test"]
     assert (stage["system"], stage["relevant_missed"]) == ("run", 1)
 
 
-def test_the_command_counts_what_the_first_stage_missed(aptool, folder, tmp_path):
+def test_the_command_counts_the_relevant_documents_that_bm25_missed(aptool, folder, tmp_path):
     finished = aptool("data", "import", "beir", folder, "--output", tmp_path / "out")
 
     assert finished.code == 0, finished.err
@@ -110,16 +104,16 @@ def test_relevant_documents_can_be_added_and_negatives_sampled():
     )
     qrels = pl.DataFrame({"question_id": ["q", "q"], "answer_id": ["b", "z"], "relevance": [1, 1]})
 
-    found, counts = cut_pools(run, qrels, PoolOptions(depth=5, negatives=2, add_relevant=True))
+    pools, counts = cut_pools(run, qrels, PoolOptions(depth=5, negatives=2, add_relevant=True))
     again, _ = cut_pools(run, qrels, PoolOptions(depth=5, negatives=2, add_relevant=True))
 
-    kept = found["answer_id"].to_list()
-    assert len(kept) == 4
-    assert "b" in kept
-    assert kept[-1] == "z"
-    assert set(kept) - {"b", "z"} < set("acde")
+    ids = pools["answer_id"].to_list()
+    assert len(ids) == 4
+    assert "b" in ids
+    assert ids[-1] == "z"
+    assert set(ids) - {"b", "z"} < set("acde")
     assert counts == {"relevant": 2, "relevant_missed": 1, "relevant_added": 1}
-    assert found.equals(again)
+    assert pools.equals(again)
 
 
 def test_msmarco_files(tmp_path):
@@ -136,7 +130,7 @@ def test_msmarco_files(tmp_path):
         files = {"dev": SplitFiles(str(queries), str(qrels), str(first))}
         collection = import_msmarco(tmp_path / "out", collection_file, files)
 
-        assert pools_in(collection, "dev") == {
+        assert candidates_of(collection, "dev") == {
             "11": {"3": "passage 3", "4": "passage 4"},
             "12": {"1": "passage 1"},
         }
@@ -151,7 +145,7 @@ def test_mteb_top_ranked_keeps_the_order_of_its_candidates(folder, tmp_path):
 
     collection = import_mteb(tmp_path / "out", folder)
 
-    assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d4", "d1", "d3"]}
+    assert ids_of(collection) == {"q1": ["d4", "d1", "d3"]}
 
 
 def test_mteb_rows_of_texts(tmp_path):
@@ -160,7 +154,7 @@ def test_mteb_rows_of_texts(tmp_path):
 
     collection = import_mteb(tmp_path / "out", root)
 
-    assert list(pools_in(collection)["q0"].values()) == ["so", "no", "never"]
+    assert list(candidates_of(collection)["q0"].values()) == ["so", "no", "never"]
     assert read_qrels(collection.qrels("test"))["relevance"].sum() == 1
 
 
@@ -201,11 +195,14 @@ def test_ir_datasets_objects(tmp_path):
     collection = import_ir_datasets(tmp_path / "out", {"test": Catalogued(scored)}, name="x")
     retrieved = import_ir_datasets(tmp_path / "bm25", {"test": Catalogued([])}, name="x")
 
-    assert {q: list(pool) for q, pool in pools_in(collection).items()} == {"q1": ["d1", "d3"], "q2": ["d1"]}
-    assert set(pools_in(retrieved)["q2"]) == {"d1", "d2"}
+    assert ids_of(collection) == {
+        "q1": ["d1", "d3"],
+        "q2": ["d1"],
+    }
+    assert set(candidates_of(retrieved)["q2"]) == {"d1", "d2"}
 
 
-def test_a_data_set_of_the_library_itself(tmp_path):
+def test_a_data_set_of_the_real_library(tmp_path):
     library = pytest.importorskip("ir_datasets", reason="ir_datasets is not installed")
     texts = {name: " ".join(parts).strip() for name, parts in DOCUMENTS.items()}
     files = {
@@ -218,7 +215,7 @@ def test_a_data_set_of_the_library_itself(tmp_path):
 
     collection = import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x")
 
-    assert pools_in(collection)["q2"] == {"d1": texts["d1"], "d2": texts["d2"]}
+    assert candidates_of(collection)["q2"] == {"d1": texts["d1"], "d2": texts["d2"]}
     assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
 
 
@@ -230,14 +227,8 @@ def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
 
     finished = aptool(
         *("data", "pools", tmp_path / "x.run", "--corpus", tmp_path / "docs.jsonl"),
-        *(
-            "--queries",
-            tmp_path / "topics.tsv",
-            "--qrels",
-            tmp_path / "x.qrels",
-            "--output",
-            tmp_path / "out",
-        ),
+        *("--queries", tmp_path / "topics.tsv", "--qrels", tmp_path / "x.qrels"),
+        *("--output", tmp_path / "out"),
     )
 
     assert finished.code == 0, finished.err
@@ -245,7 +236,7 @@ def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("damage", "message"),
     [
         (lambda root: (root / "corpus.jsonl").unlink(), r"corpus\.jsonl: file not found; expected"),
         (lambda root: (root / "qrels" / "test.tsv").unlink(), r"qrels: no judgements; expected SPLIT\.tsv"),
@@ -272,8 +263,8 @@ def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
         ),
     ],
 )
-def test_mistakes_name_file_and_place(folder, tmp_path, spoil, message):
-    spoil(folder)
+def test_errors_name_file_and_position(folder, tmp_path, damage, message):
+    damage(folder)
 
     with pytest.raises(InputError, match=message):
         import_beir(tmp_path / "out", folder)
@@ -281,17 +272,17 @@ def test_mistakes_name_file_and_place(folder, tmp_path, spoil, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_over_other_ids_shows_the_first_of_both(folder, tmp_path):
+def test_the_error_of_a_run_over_other_queries_has_ids_of_both(folder, tmp_path):
     run = tmp_path / "other.run"
     run.write_text("PLAIN-1 Q0 d4 1 9 x\n")
 
-    with pytest.raises(InputError, match=r"'PLAIN-1' here and 'q1' there"):
+    with pytest.raises(InputError, match=r"the first id is 'PLAIN-1', but 'q1' in that file"):
         import_beir(tmp_path / "out", folder, runs={"test": str(run)})
     with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
         import_beir(tmp_path / "out", folder, runs={"dev": str(run)})
 
 
-def test_a_candidate_that_the_corpus_lacks_is_counted_and_named(folder, tmp_path):
+def test_candidates_that_are_not_in_the_corpus_are_refused(folder, tmp_path):
     run = tmp_path / "first.run"
     run.write_text("q1 Q0 d1 1 9 x\nq1 Q0 d77 2 8 x\nq2 Q0 d78 1 8 x\n")
 
@@ -299,7 +290,7 @@ def test_a_candidate_that_the_corpus_lacks_is_counted_and_named(folder, tmp_path
         import_beir(tmp_path / "out", folder, runs={"test": str(run)})
 
 
-def test_what_a_catalogue_lacks_is_one_line(tmp_path, monkeypatch):
+def test_a_catalogue_without_qrels_is_refused(tmp_path, monkeypatch):
     without = Catalogued([])
     without.has_qrels = lambda: False
     with pytest.raises(AptoolError, match="no qrels; expected documents, queries and qrels"):
@@ -347,17 +338,17 @@ def test_contradictory_judgements_are_resolved_and_counted(aptool, folder, tmp_p
 
         assert finished.code == 0, finished.err
         assert f"test: contradictory labels {resolution} kept: 1" in finished.err
-        found = read_qrels(tmp_path / name / "test.qrels")
-        assert found.filter(pl.col("answer_id") == "d1")["relevance"].to_list() == [label]
+        qrels_written = read_qrels(tmp_path / name / "test.qrels")
+        assert qrels_written.filter(pl.col("answer_id") == "d1")["relevance"].to_list() == [label]
 
 
 def test_contradictory_judgements_of_a_catalogue(tmp_path):
     dataset = Catalogued([])
-    judged = [SimpleNamespace(query_id="q1", doc_id="d1", relevance=one) for one in (1, 0)]
+    judged = [SimpleNamespace(query_id="q1", doc_id="d1", relevance=relevance) for relevance in (1, 0)]
     dataset.qrels_iter = lambda: iter(judged)
 
     with pytest.raises(InputError, match=r"x: test: judgement 2: column 'score': 0: expected the score 1"):
         import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x")
-    kept = import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x", conflicts="max")
+    collection = import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x", conflicts="max")
 
-    assert kept.manifest["policies"]["contradictory_labels_max_kept"] == {"test": 1}
+    assert collection.manifest["policies"]["contradictory_labels_max_kept"] == {"test": 1}

@@ -1,19 +1,16 @@
-"""Statistics: a collection counted by hand, and table 1 of the paper on the published files."""
+"""Statistics: of a collection counted by hand, and of the published files as in table 1 of the paper."""
 
 import json
-import os
 
 import pytest
 from click.testing import CliRunner
+from imported import DATA, needs_data
 
 from aptool.cli.data import data
 from aptool.datasets.stats import describe
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
-from aptool.formats.collection import CollectionWriter, LabelledPool
-
-DATA = os.environ.get("APTOOL_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 
 
 @pytest.fixture
@@ -21,8 +18,8 @@ def small(tmp_path):
     """Three questions.
 
     q1 "who is it ?" (4 words): relevant "it is me ." (4), non-relevant "no" (1), "no" again under another id
-    q2 "why ?" (2 words): relevant "so that it's me" (6 for the tokenizer, which parts it ' s; 4 whitespace
-       tokens), and an answer "x" that its pool lacks
+    q2 "why ?" (2 words): relevant "so that it's me" (6 tokens of the tokenizer, which splits it ' s; 4 for
+       whitespace), and a relevant answer "x" that is not in its pool
     q3 "when ?" (2 words): wrong "no" (1)
     """
     pools = [
@@ -34,14 +31,12 @@ def small(tmp_path):
     ]
     with CollectionWriter(tmp_path / "small", name="small", source="this file") as writer:
         writer.add_split("dev", pools)
-    from aptool.formats.collection import CollectionFiles
-
     return CollectionFiles(tmp_path / "small")
 
 
 def test_counted_by_hand(small):
-    found = describe(small)
-    dev = found.splits["dev"]
+    statistics = describe(small)
+    dev = statistics.splits["dev"]
     assert (dev.questions, dev.candidates) == (3, 5)
     assert (dev.pool_mean, dev.pool_least, dev.pool_most) == (pytest.approx(5 / 3), 1, 3)
     lengths = [dev.M, dev.L]
@@ -52,47 +47,43 @@ def test_counted_by_hand(small):
     assert (dev.without_relevant, dev.without_nonrelevant) == (1, 1)
     assert (dev.relevant_not_in_pool, dev.questions_without_relevant_in_pool) == (1, 1)
     assert (dev.distinct_answers, dev.repeated_texts) == (3, 1)
-    assert found.policies["duplicate_candidates_dropped"] == {"dev": 1}
+    assert statistics.policies["duplicate_candidates_dropped"] == {"dev": 1}
     # Words: who is it ? why when me . no so that ' s; running: 8 in questions, 4 + 1 + 6 in answers.
-    assert (found.types, found.tokens) == (13, 19)
+    assert (statistics.types, statistics.tokens) == (13, 19)
 
 
 def test_whitespace_tokens(small):
-    found = describe(small, words="whitespace")
-    assert round(found.splits["dev"].L, 6) == (4 + 4) / 2
+    statistics = describe(small, words="whitespace")
+    assert round(statistics.splits["dev"].L, 6) == (4 + 4) / 2
     # it's is one word now.
-    assert (found.types, found.tokens) == (12, 17)
+    assert (statistics.types, statistics.tokens) == (12, 17)
 
 
-def test_shared_answers_are_counted_like_own_ones(tmp_path):
-    from aptool.formats.collection import CollectionFiles
-
+def test_shared_answers_are_counted_as_texts_of_pools(tmp_path):
     answers = {"1": "a b c", "2": "d", "3": "d"}
     pools = [LabelledPool("q", "a ?", ["1", "2", "3"], None, {"1": 1})]
     with CollectionWriter(tmp_path / "shared", name="shared", source="this file") as writer:
         writer.add_answers(answers.items())
         writer.add_split("test", pools)
-    found = describe(CollectionFiles(tmp_path / "shared"))
-    test = found.splits["test"]
+    statistics = describe(CollectionFiles(tmp_path / "shared"))
+    test = statistics.splits["test"]
     assert (test.L, test.L_all, test.L_over_M) == (3, pytest.approx(5 / 3), 1.5)
     assert (test.distinct_answers, test.repeated_texts) == (2, 1)
-    assert (found.types, found.tokens) == (5, 6)  # a ? b c d; "d" is one distinct answer
+    assert (statistics.types, statistics.tokens) == (5, 6)  # a ? b c d; "d" is one distinct answer
 
 
 def test_words_without_a_vector(small, tmp_path):
-    pytest.importorskip("aptool.text.vectors")
-    # "Who" is there in another case only, and ? twice in q2 and q3 besides q1.
     (tmp_path / "vectors.txt").write_text("3 2\nno 0.5 0.5\nme 1 0\n? 0 1\n", encoding="utf-8")
-    found = describe(small, vectors=str(tmp_path / "vectors.txt")).coverage
-    # Known: no (once), me (twice), ? (three times); 13 types and 19 running words in all.
-    assert (found.unknown_types, found.unknown_tokens) == (10, 13)
+    coverage = describe(small, vectors=str(tmp_path / "vectors.txt")).coverage
+    # With a vector: no (once), me (twice), ? (three times), of 13 types and 19 running words.
+    assert (coverage.unknown_types, coverage.unknown_tokens) == (10, 13)
 
 
-def test_json_holds_what_the_table_shows(small):
+def test_json_and_table_have_the_same_statistics(small):
     result = CliRunner().invoke(data, ["stats", str(small.path), "--json"], catch_exceptions=False)
-    found = json.loads(result.stdout)
-    assert found["splits"]["dev"]["questions"] == 3
-    assert found["splits"]["dev"]["M"] == pytest.approx(8 / 3)
+    statistics = json.loads(result.stdout)
+    assert statistics["splits"]["dev"]["questions"] == 3
+    assert statistics["splits"]["dev"]["M"] == pytest.approx(8 / 3)
     table = CliRunner().invoke(data, ["stats", str(small.path)], catch_exceptions=False).stdout
     assert table.splitlines()[0] == "small (words are tokenizer tokens)"
     lines = {line[:40].strip(): line.split()[-1] for line in table.splitlines()}
@@ -102,19 +93,20 @@ def test_json_holds_what_the_table_shows(small):
 
 @needs_data
 def test_table_1_of_the_paper(tmp_path):
-    """Questions exactly; M and L as near as whitespace tokens come to the paper's rounded means."""
+    """The numbers of questions are exact; M and L are close to the rounded means of the paper."""
     files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
-    found = describe(import_wikiqa(tmp_path / "w", files, questions="answerable"), words="whitespace").splits
-    assert (found["train"].questions, found["dev"].questions) == (873, 126)
-    assert (round(found["train"].M), round(found["dev"].M)) == (6, 6)
-    assert round(found["dev"].pool_mean) == 9
-    assert 23 < found["train"].L < 27  # the paper has 25
-    assert found["train"].without_relevant == found["dev"].without_relevant == 0
+    statistics = describe(
+        import_wikiqa(tmp_path / "w", files, questions="answerable"), words="whitespace"
+    ).splits
+    assert (statistics["train"].questions, statistics["dev"].questions) == (873, 126)
+    assert (round(statistics["train"].M), round(statistics["dev"].M)) == (6, 6)
+    assert round(statistics["dev"].pool_mean) == 9
+    assert 23 < statistics["train"].L < 27  # the paper has 25
+    assert statistics["train"].without_relevant == statistics["dev"].without_relevant == 0
 
     folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/clean-dev"}
-    found = describe(
-        import_trecqa(tmp_path / "t", folders, questions="both-labels"), words="whitespace"
-    ).splits
-    assert (found["train"].questions, found["dev"].questions) == (1162, 65)
-    assert (round(found["dev"].M), round(found["dev"].L)) == (8, 28)
-    assert found["train"].without_nonrelevant == found["dev"].without_relevant == 0
+    trecqa = import_trecqa(tmp_path / "t", folders, questions="both-labels")
+    statistics = describe(trecqa, words="whitespace").splits
+    assert (statistics["train"].questions, statistics["dev"].questions) == (1162, 65)
+    assert (round(statistics["dev"].M), round(statistics["dev"].L)) == (8, 28)
+    assert statistics["train"].without_nonrelevant == statistics["dev"].without_relevant == 0

@@ -1,15 +1,14 @@
-"""A user's own data: what is read from it, and what is said of its mistakes."""
+"""Import of a user's own tables and JSON: the collection, and the errors of wrong files."""
 
 import json
 
 import pytest
+from imported import pools_of
 
-from aptool.datasets.column_names import ColumnNames
-from aptool.datasets.policies import ImportPolicies
+from aptool.datasets.import_options import ColumnNames, ImportPolicies
 from aptool.datasets.rows import import_rows
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_qrels
 
 
@@ -18,31 +17,18 @@ def write(path, *lines):
     return str(path)
 
 
-def pools_of(collection, split="train"):
-    (unit,) = list_units([collection.pools(split)])
-    pools = read_pools(unit)
-    ids, texts = pools.answer_ids.to_pylist(), [pools.answers[i].as_py() for i in pools.pair_answer]
-    bounds = zip(pools.offsets[:-1], pools.offsets[1:], strict=True)
-    return [
-        (question_id, question, list(zip(ids[start:end], texts[start:end], strict=True)))
-        for question_id, question, (start, end) in zip(
-            pools.question_ids.to_pylist(), pools.questions.to_pylist(), bounds, strict=True
-        )
-    ]
-
-
 def import_tsv(tmp_path, path, **layout):
     names, policies = ColumnNames(**layout), ImportPolicies(empty="refuse")
     return import_rows(tmp_path / "out", {"train": path}, names, policies, name="mine", kind="tsv")
 
 
 def import_jsonl(tmp_path, path, **layout):
-    given = ColumnNames(**{"answer": "text", **layout})
+    names = ColumnNames(**{"answer": "text", **layout})
     policies = ImportPolicies(empty="refuse")
-    return import_rows(tmp_path / "out", {"train": path}, given, policies, name="mine", kind="jsonl")
+    return import_rows(tmp_path / "out", {"train": path}, names, policies, name="mine", kind="jsonl")
 
 
-def test_a_question_without_id_is_its_text(tmp_path):
+def test_questions_without_ids_are_identified_by_their_text(tmp_path):
     path = write(tmp_path / "a.tsv", "label\tquestion\tanswer", "1\twho?\tme", "0\twhy?\tyes", "0\twho?\tyes")
     collection = import_tsv(tmp_path, path)
     assert pools_of(collection) == [
@@ -56,7 +42,7 @@ def test_a_question_without_id_is_its_text(tmp_path):
     ]
 
 
-def test_no_two_splits_share_an_id_that_was_made(tmp_path):
+def test_derived_ids_of_two_splits_differ(tmp_path):
     rows = ("question\tanswer\tlabel", "who?\tme\t1", "who?\tyou\t0")
     paths = {split: write(tmp_path / f"{split}.tsv", *rows) for split in ("dev", "test")}
     collection = import_rows(tmp_path / "out", paths, ColumnNames(), name="mine", kind="tsv")
@@ -87,7 +73,7 @@ def test_csv_by_its_name(tmp_path):
     ]
 
 
-def test_quotation_marks_with_tabs_are_text_unless_said(tmp_path):
+def test_quotation_marks_in_a_table_with_tabs_are_text_by_default(tmp_path):
     path = write(tmp_path / "a.tsv", "question\tanswer\tlabel", '"who?"\t"me\t1')
     assert pools_of(import_tsv(tmp_path, path)) == [("train-Q0", '"who?"', [("train-Q0-0", '"me')])]
     quoted = write(tmp_path / "b.tsv", "question\tanswer\tlabel", '"who?"\t"me"\t1')
@@ -97,7 +83,7 @@ def test_quotation_marks_with_tabs_are_text_unless_said(tmp_path):
 
 
 def test_a_text_in_quotation_marks_may_be_long(tmp_path):
-    long = "words, " * 50_000  # as much as two novels' chapters; the csv module's own limit is 128 KiB
+    long = "words, " * 50_000  # the default limit of the csv module is 128 KiB
     path = write(tmp_path / "a.csv", "question,answer,label", f'who?,"{long}",1')
     assert pools_of(import_tsv(tmp_path, path)) == [("train-Q0", "who?", [("train-Q0-0", long)])]
 
@@ -162,7 +148,7 @@ def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_with_a_table(tmp_path, lines, layout, message):
+def test_wrong_tables_are_refused(tmp_path, lines, layout, message):
     path = write(tmp_path / "a.tsv", *lines)
     with pytest.raises(InputError) as error:
         import_tsv(tmp_path, path, **layout)
@@ -174,21 +160,21 @@ def test_what_is_wrong_with_a_table(tmp_path, lines, layout, message):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        # Never closed: all that follows would be one field.
+        # The unclosed quotation mark would make one field of all following lines.
         (["question,answer,label", 'who?,"me,1', "why?,no,0"], "line 2: unexpected end of data; "),
         (["question,answer,label", 'who?,"me"s,1'], "line 2: ',' expected after"),
         (["question,answer,label", "who?,me,1", "", "why?,no,0"], "line 3: '': expected a row"),
         (["question,answer,label", '"a\nb",me,1', "why?,no,x"], "line 4: column 'label': 'x'"),
     ],
 )
-def test_what_is_wrong_with_a_csv(tmp_path, lines, message):
+def test_wrong_csv_files_are_refused(tmp_path, lines, message):
     path = write(tmp_path / "a.csv", *lines)
     with pytest.raises(InputError) as error:
         import_tsv(tmp_path, path)
     assert message in str(error.value)
 
 
-def test_jsonl(tmp_path):
+def test_json_lines_with_lists_of_candidates(tmp_path):
     path = write(
         tmp_path / "a.jsonl",
         '{"question": "who?", "candidates": [{"text": "me", "label": 1}, {"text": "you", "label": false}]}',
@@ -244,7 +230,7 @@ GOOD = '{"question": "who?", "candidates": [{"text": "me", "label": 1}]}'
         ('{"question": ' + "9" * 5000 + "}", "line 2: "),
     ],
 )
-def test_what_is_wrong_with_json_lines(tmp_path, line, message):
+def test_wrong_json_lines_are_refused(tmp_path, line, message):
     path = write(tmp_path / "a.jsonl", GOOD, line)
     with pytest.raises(InputError) as error:
         import_jsonl(tmp_path, path)
@@ -318,7 +304,7 @@ def test_a_json_array_is_read_as_lines_are(tmp_path):
         ('[{"question": "q", "candidates": ["a"], "label": [NaN]}]', "NaN is not JSON"),
     ],
 )
-def test_mistakes_in_an_array_name_the_item(tmp_path, text, message):
+def test_errors_in_an_array_name_the_item(tmp_path, text, message):
     with pytest.raises(InputError, match=message):
         import_jsonl(tmp_path, write(tmp_path / "a.json", text))
 
@@ -335,8 +321,8 @@ def test_candidates_as_plain_texts(tmp_path):
         assert read_qrels(collection.qrels("train"))["relevance"].to_list() == [1, 0, 1]
 
 
-@pytest.mark.parametrize(("resolution", "kept"), [("max", [2, 0]), ("min", [0, 0])])
-def test_contradictory_labels_are_resolved_and_counted(aptool, tmp_path, resolution, kept):
+@pytest.mark.parametrize(("resolution", "labels"), [("max", [2, 0]), ("min", [0, 0])])
+def test_contradictory_labels_are_resolved_and_counted(aptool, tmp_path, resolution, labels):
     rows = ("who?\tme\t0", "who?\tyes\t0", "who?\tme\t2", "who?\tme\t1", "who?\tyes\t0")
     path = write(tmp_path / "a.tsv", "question\tanswer\tlabel", *rows)
     command = ("data", "import", "tsv", f"train={path}", "--output", tmp_path / "out")
@@ -349,5 +335,5 @@ def test_contradictory_labels_are_resolved_and_counted(aptool, tmp_path, resolut
     assert resolved.code == 0
     assert f"train: contradictory labels {resolution} kept: 1" in resolved.err
     collection = CollectionFiles(tmp_path / "out")
-    assert read_qrels(collection.qrels("train"))["relevance"].to_list() == kept
+    assert read_qrels(collection.qrels("train"))["relevance"].to_list() == labels
     assert collection.manifest["policies"][f"contradictory_labels_{resolution}_kept"] == {"train": 1}

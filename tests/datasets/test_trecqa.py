@@ -1,29 +1,17 @@
 """TREC-QA: counts of the published files, and small files of both layouts."""
 
-import os
-
 import pytest
+from imported import DATA, counts_of, jacana_block, needs_data
 
 from aptool.datasets.trecqa import import_trecqa, read_pools
 from aptool.errors import InputError, UsageError
 from aptool.formats.trec import read_qrels
 
-DATA = os.environ.get("APTOOL_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
-
-
-def block(kind, tokens):
-    words = tokens.split()
-    lines = [words, ["NN"] * len(words), ["SUB"] * len(words), ["0"] * len(words), ["-"] * len(words)]
-    if kind == "positive":
-        lines += [["x"], ["1"]]
-    return [f"<{kind}>", *("\t".join(line) for line in lines), f"</{kind}>"]
-
 
 def question(question_id, text, *candidates):
-    lines = [f"<QApairs id='{question_id}'>", *block("question", text)]
+    lines = [f"<QApairs id='{question_id}'>", *jacana_block("question", text)]
     for kind, answer in candidates:
-        lines += block(kind, answer)
+        lines += jacana_block(kind, answer)
     return [*lines, "</QApairs>"]
 
 
@@ -55,10 +43,6 @@ PAIRS = [
 ]
 
 
-def counts_of(collection):
-    return {split: tuple(counts.values()) for split, counts in collection.manifest["splits"].items()}
-
-
 @needs_data
 @pytest.mark.parametrize(
     ("dev", "questions", "expected", "variant"),
@@ -81,7 +65,7 @@ def test_published_counts(tmp_path, dev, questions, expected, variant):
 @needs_data
 def test_published_counts_of_jacana(tmp_path):
     files = {split: f"{DATA}/trecqa/{split}.xml" for split in ("train", "dev")}
-    # 94 and 82 questions, of which one each comes without any candidate.
+    # 94 and 82 questions; one question per split has no candidate.
     collection = import_trecqa(tmp_path / "all", files)
     assert counts_of(collection) == {"train": (93, 4718, 348), "dev": (81, 1148, 222)}
     read = {split: counts["questions"] for split, counts in collection.manifest["details"]["read"].items()}
@@ -101,7 +85,7 @@ def test_jacana_is_read_by_lines(tmp_path):
     assert pool.texts == ["Roger Straus <did", "AT&T"]
 
 
-def test_questions_are_told_apart_by_id_not_text(tmp_path):
+def test_questions_with_one_text_and_two_ids_are_two(tmp_path):
     collection = import_trecqa(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS)})
     assert counts_of(collection) == {"train": (2, 4, 2)}
 
@@ -136,7 +120,7 @@ def test_variant(tmp_path, stated, rows, variant, decided):
     assert (details["variant"], details["variant_decided"]) == (variant, decided)
 
 
-def test_train_alone_is_no_variant(tmp_path):
+def test_a_train_split_alone_has_no_variant(tmp_path):
     # Question 8 has a wrong answer only, but training questions are the same in raw and clean TREC-QA.
     collection = import_trecqa(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS[:3])})
     assert collection.manifest["details"]["variant"] is None
@@ -160,18 +144,18 @@ def without(*indices):
     [
         (without(0), "line 1: '<question>': expected <QApairs"),
         (without(1), "line 2: 'Who\\tfounded"),
-        # The tokens of the first answer are gone: the parts of speech must not become the answer.
+        # Without the tokens of the first answer, its parts of speech must not become the answer.
         (without(9), "line 14: 'x': expected 3 fields between tabs, as line 10 has"),
         (without(18), "line 18: 4 lines; expected lines of tokens"),
-        # Without its end, the question would swallow everything up to the end of the next one.
-        (without(7), "expected </question> for what begins in line 2"),
-        (JACANA[:-1], "expected </QApairs> for what begins in line"),
+        # Without its closing tag, the question would contain the following element.
+        (without(7), "expected </question> for the element that begins in line 2"),
+        (JACANA[:-1], "expected </QApairs> for the element that begins in line"),
         ([*JACANA, *question("1", "Again ?")], "'1': expected each question once; line 1"),
         (["<QApairs id='1'>", "</QApairs>"], "line 1"),
         ([], "no question; expected <QApairs"),
     ],
 )
-def test_what_is_wrong_with_a_jacana_file(tmp_path, lines, message):
+def test_wrong_jacana_files_are_refused(tmp_path, lines, message):
     path = write_lines(tmp_path / "dev.xml", lines)
     with pytest.raises(InputError) as error:
         import_trecqa(tmp_path / "out", {"dev": path})

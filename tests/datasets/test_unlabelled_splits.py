@@ -1,4 +1,4 @@
-"""A split without labels has pools and no qrels, and every command that needs qrels says so in one line."""
+"""A split without labels has pools and no qrels; commands that need qrels fail with a one-line error."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def folder(aptool, tmp_path):
     return tmp_path / "out"
 
 
-def test_it_has_pools_and_no_qrels(folder):
+def test_an_unlabelled_split_has_pools_and_no_qrels(folder):
     assert not (folder / "test.qrels").exists()
     collection = CollectionFiles(folder)
     assert not collection.is_labelled("test")
@@ -25,14 +25,14 @@ def test_it_has_pools_and_no_qrels(folder):
     assert library.Collection(folder).pools("test").to_dict()["test-Q1"] == ("why?", {"test-Q1-0": "so"})
 
 
-def test_the_library_says_that_there_are_no_qrels(folder):
+def test_reading_its_qrels_is_an_error(folder):
     with pytest.raises(
         library.AptoolError, match=r"split 'test' has no labels; expected a split with labels"
     ):
         library.Collection(folder).qrels("test")
 
 
-def test_check_and_statistics_read_it(aptool, folder):
+def test_check_and_statistics_accept_it(aptool, folder):
     checked = aptool("data", "check", folder, "--leaks")
     assert checked.code == 0
     assert "test: no labels: pools without qrels" in checked.err
@@ -43,7 +43,7 @@ def test_check_and_statistics_read_it(aptool, folder):
 
 
 @pytest.mark.parametrize("command", [("train",), ("data", "folds")])
-def test_a_command_that_learns_from_it_ends_in_one_line(aptool, folder, tmp_path, command):
+def test_training_on_it_is_an_error(aptool, folder, tmp_path, command):
     # A dev split without labels.
     source = tmp_path / "test.csv"
     splits = (f"train={tmp_path / 'train.csv'}", f"dev={source}")
@@ -61,7 +61,7 @@ def test_eval_names_the_split_without_labels(aptool, folder):
     assert "the split 'test' has no labels; pass --qrels FILE" in finished.err[-1]
 
 
-def test_a_changed_count_of_an_unlabelled_split_is_still_noticed(aptool, folder):
+def test_check_finds_a_wrong_count_of_an_unlabelled_split(aptool, folder):
     manifest = folder / "collection.json"
     manifest.write_text(manifest.read_text().replace('"candidates": 3\n', '"candidates": 4\n', 1))
     checked = aptool("data", "check", folder)

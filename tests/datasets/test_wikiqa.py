@@ -1,18 +1,13 @@
-"""WikiQA: counts published by Microsoft and in the paper, and rows made up here."""
-
-import os
+"""WikiQA: the published counts, and small files in both layouts."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from imported import DATA, candidates_of, counts_of, needs_data
 
 from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import InputError
-from aptool.formats.pools import list_units, read_pools
 from aptool.formats.trec import read_qrels
-
-DATA = os.environ.get("APTOOL_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
 ROWS = [
@@ -29,9 +24,7 @@ def write_tsv(path, rows, header=HEADER):
 
 
 def texts_of(collection, split):
-    (unit,) = list_units([collection.pools(split)])
-    pools = read_pools(unit)
-    return [pools.answers[index].as_py() for index in pools.pair_answer]
+    return [text for pool in candidates_of(collection, split).values() for text in pool.values()]
 
 
 @needs_data
@@ -46,14 +39,14 @@ def texts_of(collection, split):
 def test_published_counts(tmp_path, questions, train, dev):
     files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
     collection = import_wikiqa(tmp_path / "wikiqa", files, questions=questions)
-    counted = {split: tuple(counts.values()) for split, counts in collection.manifest["splits"].items()}
+    counted = counts_of(collection)
     assert counted == {"train": train, "dev": dev}
     dropped = collection.manifest["policies"].get("questions_dropped_not_answerable", {"train": 0, "dev": 0})
     assert {split: counted[split][0] + dropped[split] for split in counted} == {"train": 2118, "dev": 296}
 
 
 def test_quotation_marks_are_text(tmp_path):
-    # A CSV reader would take rows 3 and 4 for one row, whose quotation marks are gone.
+    # A CSV reader would join rows 3 and 4, and remove their quotation marks.
     collection = import_wikiqa(tmp_path / "out", {"train": write_tsv(tmp_path / "a.tsv", ROWS)})
     assert texts_of(collection, "train") == [
         "A cave .",
@@ -88,7 +81,7 @@ def test_parquet_parts_of_a_split(tmp_path):
         assert texts_of(collection, "train") == ["no", "yes"]
 
 
-def test_a_row_twice_is_one_candidate_and_counted(tmp_path):
+def test_a_repeated_row_is_dropped_and_counted(tmp_path):
     path = write_tsv(tmp_path / "a.tsv", [ROWS[0], ROWS[1], ROWS[0]])
     collection = import_wikiqa(tmp_path / "out", {"dev": path})
     assert collection.manifest["splits"]["dev"]["candidates"] == 2
@@ -96,7 +89,7 @@ def test_a_row_twice_is_one_candidate_and_counted(tmp_path):
     assert collection.manifest["details"]["read"]["dev"] == {"questions": 1, "candidates": 3}
 
 
-def test_pairs_of_a_question_need_not_stand_together(tmp_path):
+def test_pairs_of_a_question_need_not_be_adjacent(tmp_path):
     path = write_tsv(tmp_path / "a.tsv", [ROWS[0], ROWS[2], ROWS[1]])
     collection = import_wikiqa(tmp_path / "out", {"dev": path})
     assert texts_of(collection, "dev") == ["A cave .", '"Water" forms them .', '"Lime is an old word']
@@ -116,7 +109,7 @@ def test_pairs_of_a_question_need_not_stand_together(tmp_path):
         (HEADER, [], "no row; expected at least one question"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path, header, rows, message):
+def test_errors_name_the_line(tmp_path, header, rows, message):
     path = write_tsv(tmp_path / "a.tsv", rows, header)
     with pytest.raises(InputError) as error:
         import_wikiqa(tmp_path / "out", {"train": path})
@@ -134,7 +127,7 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path, header, rows, message):
         ({"answer": ["yes", "a\0b"]}, "row 1: column 'answer': 'a\\x00b': expected a text without NUL"),
     ],
 )
-def test_parquet_that_is_not_wikiqa(tmp_path, changes, message):
+def test_wrong_parquet_files_are_refused(tmp_path, changes, message):
     columns = {"question_id": ["Q1", "Q1"], "question": ["why?"] * 2, "answer": ["a", "b"], "label": [0, 1]}
     columns = {name: values for name, values in {**columns, **changes}.items() if values is not None}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")

@@ -1,4 +1,4 @@
-# What the pages have from earlier pages: collections, models, runs, networks.
+# Create the collections, models and runs that pages use from earlier pages.
 for name in WikiQA functions; do
     aptool data import wikiqa train=$name-train.tsv dev=$name-dev.tsv test=$name-test.tsv --output data/${name,,}
 done

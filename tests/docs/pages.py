@@ -1,4 +1,4 @@
-"""The pages of the docs, cut into their blocks of code."""
+"""Code blocks of the docs."""
 
 import re
 import subprocess
@@ -11,7 +11,7 @@ FENCE = re.compile(r"^```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^```$", re.MUL
 
 
 class Block(NamedTuple):
-    """A block of code: its language, its text, and the line of the page that it begins on."""
+    """A code block: its language, its text, and the number of its first line in the page."""
 
     language: str
     text: str
@@ -19,24 +19,24 @@ class Block(NamedTuple):
 
 
 def pages() -> list[str]:
-    """README and every page of the docs, as paths from the root."""
+    """Paths of README and of every page of the docs, relative to the root."""
     docs = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
     return ["README.md", *docs]
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page, in their order."""
+    """The code blocks of a page, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return [
-        Block(found["language"], found["text"], text.count("\n", 0, found.start()) + 1)
-        for found in FENCE.finditer(text)
+        Block(match["language"], match["text"], text.count("\n", 0, match.start()) + 1)
+        for match in FENCE.finditer(text)
     ]
 
 
 def run_script(
     script: str, folder: Path, environment: Mapping[str, str], timeout: int
 ) -> subprocess.CompletedProcess[str]:
-    """Runs commands with bash in ``folder``; the first one that fails ends them."""
+    """Run commands with bash in ``folder``; stop at the first failure."""
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,

@@ -1,6 +1,6 @@
-"""Programs that pages name and that tests cannot run: they are checked, and do nothing.
+"""Stand-in for programs that tests of the docs cannot run: check the arguments and do nothing.
 
-Started under the name of the program, with its arguments: ``python programs.py make eval``.
+Usage: ``python programs.py PROGRAM ARGUMENT...``, such as ``python programs.py make eval``.
 """
 
 import os
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def main(program: str, *arguments: str) -> str | None:
-    """Checks a command; returns what is wrong with it."""
+    """Check a command; return an error message, or None if it is correct."""
     if program == "make":
         return check_make(arguments)
     if program in ("python", "python3"):
@@ -26,14 +26,14 @@ def main(program: str, *arguments: str) -> str | None:
 
 
 def check_make(arguments: tuple[str, ...]) -> str | None:
-    """The targets exist."""
+    """Check that the targets exist."""
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     unknown = [name for name in arguments if "=" not in name and name not in targets]
     return f"make has no target {unknown}" if unknown else None
 
 
 def check_python(arguments: tuple[str, ...]) -> str | None:
-    """Run a program of ``examples``; of modules, check pip's arguments and that a benchmark exists."""
+    """Run a script of ``examples``; check the arguments of pip, and that another module exists."""
     if arguments[0].startswith("examples/"):
         os.execv(sys.executable, [sys.executable, str(ROOT / arguments[0]), *arguments[1:]])
     flag, name = arguments[:2]
@@ -45,7 +45,7 @@ def check_python(arguments: tuple[str, ...]) -> str | None:
 
 
 def check_pip(arguments: tuple[str, ...]) -> str | None:
-    """The extras of aptool that are installed exist."""
+    """Check that the extras of aptool exist."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for argument in arguments:
         for extra in re.findall(r"(?:aptool|\.)\[([\w,-]+)\]", argument):
@@ -56,7 +56,7 @@ def check_pip(arguments: tuple[str, ...]) -> str | None:
 
 
 def check_paths(arguments: tuple[str, ...]) -> str | None:
-    """The files of the repository that are named exist."""
+    """Check that the files of ``jobs`` exist."""
     lost = [name for name in arguments if name.startswith("jobs/") and not (ROOT / name).exists()]
     return f"no such file in the repository: {lost}" if lost else None
 

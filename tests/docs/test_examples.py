@@ -47,7 +47,7 @@ def import_wikiqa() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_a_table_of_ones_own():
+def test_a_table_is_imported_and_ranked():
     shown = output_of(
         sys.executable, str(EXAMPLES / "own_table.py"), "faq.csv", "faq.csv", "where is the bridge ?"
     )
@@ -79,9 +79,9 @@ def test_a_first_stage_is_reranked():
         *(sys.executable, str(EXAMPLES / "rerank_a_run.py")), *("data/scifact", "test", "models/qa-cnn")
     )
 
-    figures = {line[:10].strip(): float(line.split()[-1]) for line in shown.splitlines()}
-    assert set(figures) == {"bm25", "model", "best order"}
-    assert figures["best order"] >= max(figures.values())
+    metrics = {line[:10].strip(): float(line.split()[-1]) for line in shown.splitlines()}
+    assert set(metrics) == {"bm25", "model", "best order"}
+    assert metrics["best order"] >= max(metrics.values())
     assert Path("reranked.run").is_file()
 
 
@@ -90,7 +90,7 @@ def test_answers_are_served(workspace, monkeypatch):
     pytest.importorskip("httpx", reason="the group docs is not installed")
     from fastapi.testclient import TestClient
 
-    folder = "sentence-transformers/all-MiniLM-L6-v2"  # a tiny network, in the workspace
+    folder = "sentence-transformers/all-MiniLM-L6-v2"  # a tiny network in the workspace
     answers = ["the bridge is near the river", "the tower", "a market", "the bridge"]
     Path("answers.txt").write_text("\n".join(answers) + "\n", encoding="utf-8")
     monkeypatch.setenv("MODEL", folder)
@@ -117,9 +117,11 @@ def test_a_notebook_runs(path, workspace, monkeypatch):
     nbclient = pytest.importorskip("nbclient", reason="the group docs is not installed")
     if path.stem != "own_table_to_report":
         import_wikiqa()
-    monkeypatch.setenv("NETWORK", "sentence-transformers/all-MiniLM-L6-v2")  # a tiny one, in the workspace
+    monkeypatch.setenv("NETWORK", "sentence-transformers/all-MiniLM-L6-v2")  # a tiny network in the workspace
 
     notebook = nbformat.read(path, as_version=4)
 
-    assert not [cell for cell in notebook.cells if cell.get("outputs")]  # they are kept without output
+    assert not [
+        cell for cell in notebook.cells if cell.get("outputs")
+    ]  # notebooks are committed without output
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": workspace}}).execute()

@@ -1,7 +1,7 @@
-"""A newcomer's path: the start page, line by line, in an empty environment.
+"""The commands of docs/start.md run in an empty environment.
 
 aptool is installed from a copy of this checkout, with the tested versions of its dependencies. A tiny encoder
-has the name of the encoder on the hub.
+replaces the encoder of the hub.
 """
 
 import os
@@ -19,7 +19,7 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 def start_page() -> str:
-    """The commands and the Python of the page as one script of bash."""
+    """The shell and Python blocks of the page as one bash script."""
     texts = {"sh": "{}", "python": "python - <<'PYTHON'\n{}PYTHON\n"}
     page = blocks("docs/start.md")
     script = "\n".join(texts[block.language].format(block.text) for block in page if block.language in texts)
@@ -28,7 +28,7 @@ def start_page() -> str:
 
 
 def _is_reachable(url: str) -> bool:
-    """Whether PyTorch's own index answers; without it pip takes PyTorch from the index that it is set to."""
+    """Whether the package index of PyTorch answers; else pip uses its configured index."""
     try:
         with urllib.request.urlopen(f"{url}/", timeout=10):
             return True

@@ -1,4 +1,4 @@
-"""Every module that the docs name exists."""
+"""Modules that the docs mention exist."""
 
 import re
 

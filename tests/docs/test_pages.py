@@ -1,7 +1,7 @@
-"""Every block of commands in the docs runs, page by page, on small data: ``make test-docs``.
+"""Commands of the docs run on small data: ``make test-docs``.
 
-Blocks of ``sh`` run as they stand, and so do the lines after ``$`` of a block of ``console``. Commands that
-need an image, a package index or minutes are checked by ``programs.py``. Output is in blocks of ``text``.
+All lines of ``sh`` blocks run; of ``console`` blocks, the lines after ``$``. ``programs.py`` checks commands
+that need an image, a package index or several minutes. Output is in blocks of ``text``.
 """
 
 import os
@@ -18,7 +18,7 @@ LANGUAGES = {"sh", "console", "text", "python", "pycon", "json", "toml", "yaml",
 
 
 def script_of(block: Block) -> str:
-    """The commands of a block; none for output and for other languages."""
+    """The commands of a block; empty for other languages."""
     if block.language == "sh":
         return block.text
     if block.language == "console":
@@ -42,13 +42,13 @@ def workspace(data, tmp_path) -> Path:
 
 
 def run(script: str, folder: Path) -> None:
-    """Runs a script in ``folder``; a command that fails ends it."""
+    """Run a script in ``folder``; raise if a command fails."""
     environment = {
         **os.environ,
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "HF_HUB_OFFLINE": "1",
-        "RAY_ADDRESS": "local",  # --cluster starts one on this machine
+        "RAY_ADDRESS": "local",  # --cluster starts a local cluster
     }
     finished = run_script(script, folder, environment, timeout=1200)
     assert finished.returncode == 0, f"{script}\n{finished.stdout}\n{finished.stderr}"
@@ -60,7 +60,7 @@ def test_every_block_has_a_language(page):
 
 
 def test_a_long_page_begins_with_a_summary():
-    """Two screens are about a hundred lines."""
+    """A page is long if it has more than 100 lines, about two screens."""
     texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in pages() if page != "README.md"}
     long = {page: text for page, text in texts.items() if text.count("\n") > 100}
 
@@ -70,7 +70,7 @@ def test_a_long_page_begins_with_a_summary():
 
 
 def with_commands() -> list[str]:
-    """The pages that have commands, but for the first steps, which ``test_first_minutes.py`` takes."""
+    """Pages with commands, except docs/start.md, which ``test_first_minutes.py`` runs."""
     return [page for page in pages() if page != "docs/start.md" and any(map(script_of, blocks(page)))]
 
 

@@ -1,4 +1,4 @@
-"""The site: it builds strictly, has a page for every command and public name, and needs no network."""
+"""The documentation site: strict build, complete reference, no network access, responsive layout."""
 
 import html
 import re
@@ -29,7 +29,7 @@ def text_of(path):
     return html.unescape(re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")))
 
 
-def test_every_command_and_public_name_has_its_place(site):
+def test_every_command_and_public_name_is_in_the_reference(site):
     commands = text_of(site / "reference" / "commands.html")
     library = (site / "reference" / "library.html").read_text(encoding="utf-8")
 
@@ -47,7 +47,7 @@ def test_every_option_of_training_is_described_with_its_default(site):
     assert "Number of passes over the training questions" in described
 
 
-def test_every_equation_of_the_paper_is_beside_its_code(site):
+def test_every_equation_of_the_paper_has_its_code(site):
     shown = text_of(site / "equations.html")
 
     assert re.findall(r"^\((\d+)\) ", shown, re.MULTILINE) == [str(number) for number in range(1, 19)]

@@ -1,4 +1,4 @@
-"""A folder with small files under the names that the pages use, in which their commands run."""
+"""A folder with small data under the file names of the docs, in which their commands run."""
 
 import gzip
 import json
@@ -11,18 +11,16 @@ from pathlib import Path
 from other_tools import write_files
 from pages import ROOT
 
-# Checked by programs.py in place of being run.
+# Programs that programs.py checks instead of running them.
 PROGRAMS = ("python", "python3", "pip", "make", "docker", "kind", "helm", "kubectl", "ray")
 THINGS = ("bridge", "tower", "garden", "market", "harbor", "temple", "castle", "museum", "library", "square")
 PLACES = ("river", "hill", "forest", "lake", "coast", "valley", "island", "road", "station", "gate")
-
-
-# A question and an answer of the built-in collection that a page explains.
+# Ids of a question and an answer of the built-in collection that the docs explain.
 EXPLAINED = ("pdb.py:Pdb.user_exception", "a0bc0ca9408fb")
 
 
 def build(folder: Path) -> None:
-    """Fills ``folder`` with data of the published layouts, a collection, models and runs."""
+    """Fill ``folder`` with data sets in their published layouts, models and scripts."""
     wikiqa_files(folder, "WikiQA")
     wikiqa_files(folder, "functions")
     trecqa_files(folder)
@@ -36,7 +34,7 @@ def build(folder: Path) -> None:
     shutil.copytree(ROOT / "jobs", folder / "jobs")
     shutil.copytree(ROOT / "examples" / "faq", folder / "examples" / "faq")
     tables = [*(folder / "jobs").glob("*.toml"), *(folder / "examples").glob("*/*.toml")]
-    for table in tables:  # with one seed: all are hundreds of trainings
+    for table in tables:  # one seed per row, to save time
         text = table.read_text(encoding="utf-8")
         table.write_text(re.sub(r"seeds = \[0, [\d, ]+\]", "seeds = [0]", text), encoding="utf-8")
     write_programs(folder / "bin")
@@ -45,27 +43,27 @@ def build(folder: Path) -> None:
 
 
 def questions(split: str, count: int) -> list[tuple[str, list[tuple[str, int]]]]:
-    """Made-up questions, each with its labelled answers; the relevant one shares a word with it."""
+    """Synthetic questions with labelled answers; the relevant answer shares a word with its question."""
     rng = random.Random(split)
-    made = []
+    examples = []
     for number in range(count):
-        thing, place = rng.choice(THINGS), rng.choice(PLACES)
-        others = rng.sample([name for name in THINGS if name != thing], 4)
-        answers = [(f"The {thing} {number} is near the {place} .", 1)]
-        answers += [(f"The {other} stands by the {rng.choice(PLACES)} .", 0) for other in others]
+        thing, location = rng.choice(THINGS), rng.choice(PLACES)
+        distractors = rng.sample([name for name in THINGS if name != thing], 4)
+        answers = [(f"The {thing} {number} is near the {location} .", 1)]
+        answers += [(f"The {other} stands by the {rng.choice(PLACES)} .", 0) for other in distractors]
         rng.shuffle(answers)
-        made.append((f"where is the {thing} {number} ?", answers))
-    return made
+        examples.append((f"where is the {thing} {number} ?", answers))
+    return examples
 
 
 def wikiqa_files(folder: Path, name: str) -> None:
-    """NAME-train.tsv and so on, with the header of WikiQA's published files."""
+    """NAME-train.tsv, NAME-dev.tsv and NAME-test.tsv in the layout of WikiQA."""
     header = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
     for split, count in (("train", 40), ("dev", 20), ("test", 20)):
         rows = [header]
         for number, (question, answers) in enumerate(questions(f"{name} {split}", count)):
-            for place, (text, label) in enumerate(answers):
-                question_id, answer_id = f"Q{split}{number}", f"D{split}{number}-{place}"
+            for index, (text, label) in enumerate(answers):
+                question_id, answer_id = f"Q{split}{number}", f"D{split}{number}-{index}"
                 if (name, answer_id) == ("functions", "Dtest0-0"):
                     answer_id = EXPLAINED[1]
                 if (name, question_id) == ("functions", "Qtest0"):
@@ -75,7 +73,7 @@ def wikiqa_files(folder: Path, name: str) -> None:
 
 
 def trecqa_files(folder: Path) -> None:
-    """train-all and so on, each with a.toks, b.toks, id.txt and sim.txt."""
+    """Folders train-all, clean-dev and clean-test with a.toks, b.toks, id.txt and sim.txt."""
     for name, count in (("train-all", 40), ("clean-dev", 20), ("clean-test", 20)):
         (folder / name).mkdir()
         columns: dict[str, list[str]] = {"id.txt": [], "a.toks": [], "b.toks": [], "sim.txt": []}
@@ -88,7 +86,7 @@ def trecqa_files(folder: Path) -> None:
 
 
 def jacana_files(folder: Path) -> None:
-    """train.xml and dev.xml, as Jacana has TREC-QA: six lines of tab-separated words a text."""
+    """train.xml and dev.xml in the TREC-QA layout of Jacana: tab-separated columns per text."""
     for name in ("train", "dev"):
         lines = []
         for number, (question, answers) in enumerate(questions(f"jacana {name}", 20)):
@@ -107,10 +105,10 @@ def _jacana(kind: str, text: str) -> list[str]:
 
 
 def insuranceqa_files(folder: Path) -> None:
-    """The files of InsuranceQA V1, in which words and answers are numbers."""
+    """The files of InsuranceQA V1, with indices instead of words and answers."""
     folder.mkdir(parents=True)
     words = {word: f"idx_{number}" for number, word in enumerate((*THINGS, *PLACES, "the"), 1)}
-    answers = [(thing, place) for thing in THINGS for place in PLACES]
+    answers = [(thing, location) for thing in THINGS for location in PLACES]
     lines = [f"{number}\t{words[a]} {words[b]}" for number, (a, b) in enumerate(answers, 1)]
     train, dev = [], []
     for number, (thing, _) in enumerate(answers, 1):
@@ -133,8 +131,8 @@ def beir_files(folder: Path) -> None:
     corpus, queries, qrels = [], [], ["query-id\tcorpus-id\tscore"]
     for number, (question, answers) in enumerate(questions("beir", 20)):
         queries.append(f'{{"_id": "q{number}", "text": "{question}"}}')
-        for place, (text, label) in enumerate(answers):
-            name = f"d{number}-{place}"
+        for index, (text, label) in enumerate(answers):
+            name = f"d{number}-{index}"
             corpus.append(f'{{"_id": "{name}", "title": "", "text": "{text}"}}')
             if label:
                 qrels.append(f"q{number}\t{name}\t{label}")
@@ -154,7 +152,7 @@ def table_files(folder: Path) -> None:
 
 
 def hub_models(folder: Path) -> None:
-    """Tiny models under the names that the pages have from the hub: a folder is not looked up there."""
+    """Tiny models in local folders with the hub names of the docs."""
     import model2vec
     import numpy as np
     from networks import colbert, cross_encoder, piece_tokenizer, write_network
@@ -181,7 +179,7 @@ def vector_files(folder: Path) -> None:
 
 
 def write_programs(folder: Path) -> None:
-    """Commands for the search path: aptool and Python themselves, and those that are only checked."""
+    """Scripts for PATH: aptool, and the programs that are only checked."""
     folder.mkdir()
     checks = Path(__file__).with_name("programs.py")
     commands = {

@@ -19,7 +19,7 @@ def table(**measures):
 
 def run_of(rankings):
     """A run from question id -> answer ids, the best first."""
-    rows = [(q, a, -float(place)) for q, answers in rankings.items() for place, a in enumerate(answers)]
+    rows = [(q, a, -float(rank)) for q, answers in rankings.items() for rank, a in enumerate(answers)]
     return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
 
 
@@ -44,7 +44,7 @@ def test_interval_of_a_geometric_mean_is_that_of_logarithms():
     )
 
 
-def test_intervals_hold_the_averages_of_an_evaluation():
+def test_intervals_contain_the_means_of_an_evaluation():
     relevant = {f"q{number}": ["a"] for number in range(30)}
     order = {f"q{number}": ["a", "b", "c"] if number % 3 else ["b", "c", "a"] for number in range(30)}
     evaluation = evaluate(qrels_of(relevant), run_of(order), ["map", "gm_map", "num_rel_ret", "P_1"])
@@ -75,7 +75,7 @@ def test_holm_is_over_all_systems_and_measures():
     assert result["P_1", "c"].permutation_holm == result["map", "b"].permutation_holm == 1
 
 
-def test_questions_are_paired_by_id_and_not_by_place():
+def test_questions_are_paired_by_id():
     before = table(P_1=[1.0, 0.0, 0.0])
     shuffled = before[[2, 0, 1]]
 

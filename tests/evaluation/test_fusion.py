@@ -35,13 +35,13 @@ def test_small_k_by_hand():
     assert fused.rows() == [("q", "b", 1.5), ("q", "a", 1.5)]
 
 
-def test_ties_in_a_run_go_by_id():
+def test_ties_are_broken_by_id():
     tied = run_of({"q": {"a": 1, "b": 1}})  # b, a
 
     assert reciprocal_rank_fusion([tied, tied], k=0).rows() == [("q", "b", 2.0), ("q", "a", 1.0)]
 
 
-def test_a_run_adds_nothing_to_candidates_it_does_not_rank():
+def test_candidates_get_nothing_from_runs_that_lack_them():
     first = run_of({"q1": {"a": 2, "b": 1}, "q2": {"x": 1}})
     second = run_of({"q1": {"b": 5}, "q3": {"y": 1}})
 
@@ -56,7 +56,7 @@ def test_a_run_adds_nothing_to_candidates_it_does_not_rank():
     ]
 
 
-def test_order_of_runs_does_not_matter_to_the_last_bit():
+def test_fusion_does_not_depend_on_the_order_of_the_runs():
     # Candidates take every order of the ranks 1, 2, 3 in turn, so three tie exactly in any order of runs.
     runs = [
         run_of({"q": dict(zip("abc", scores, strict=True))}) for scores in ((3, 2, 1), (1, 3, 2), (2, 1, 3))

@@ -1,4 +1,4 @@
-"""Figures of groups of questions, by hand; and the files and frames that say the groups."""
+"""Measures of groups of questions, by hand, and groups from files and frames."""
 
 import polars as pl
 import pytest
@@ -10,9 +10,9 @@ from aptool.evaluation.measures import evaluate
 # The rank of the relevant answer of q1 to q6: 1, 2, 4, 1, 2, none.
 RANKS = {"q1": 1, "q2": 2, "q3": 4, "q4": 1, "q5": 2, "q6": None}
 ROWS = [
-    (question, "r" if rank == place else f"n{place}", -float(place))
+    (question, "r" if rank == position else f"n{position}", -float(position))
     for question, rank in RANKS.items()
-    for place in range(1, 5)
+    for position in range(1, 5)
 ]
 RUN = pl.DataFrame(ROWS, schema=["question_id", "answer_id", "score"], orient="row")
 QRELS = pl.DataFrame({"question_id": list(RANKS), "answer_id": "r", "relevance": 1})
@@ -33,7 +33,7 @@ def test_means_of_groups_by_hand(evaluation):
     assert health.means == pytest.approx({"MRR": (1 / 4 + 1 + 1 / 2) / 3, "P@1": 1 / 3, "NumRelRet": 3})
     assert law.means == pytest.approx({"MRR": 3 / 4, "P@1": 1 / 2, "NumRelRet": 2})
     assert law.means["recip_rank"] == 3 / 4
-    # The figures over all questions stay.
+    # The means over all questions do not change.
     assert result.means["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 4 + 1 + 1 / 2 + 0) / 6)
 
 
@@ -67,14 +67,14 @@ def test_groups_under_ten_questions_are_marked():
     assert "(few)" in evaluate(qrels, run).grouped(groups_of_mapping("by", groups))._repr_html_()
 
 
-def test_groups_that_are_numbers_are_in_the_order_of_numbers(evaluation):
+def test_numeric_groups_are_sorted_by_number(evaluation):
     years = {"q1": 2010, "q2": 999, "q3": 2010, "q4": 1e4}
 
     assert list(evaluation.grouped(groups_of_mapping("by", years)).groups) == ["999", "2010", "10000.0"]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
-def test_a_column_of_a_file(tmp_path, evaluation, suffix):
+def test_groups_are_read_from_a_column_of_a_file(tmp_path, evaluation, suffix):
     path = tmp_path / f"groups.{suffix}"
     frame = pl.DataFrame({"qid": [*DOMAINS, "q6"], "note": 'it\'s "5"', "domain": [*DOMAINS.values(), None]})
     if suffix == "parquet":
@@ -114,14 +114,14 @@ def test_pools_parquet_is_a_file_of_groups(tmp_path, evaluation):
         ),
     ],
 )
-def test_a_column_that_is_no_grouping_is_refused(columns, message):
+def test_invalid_group_column_is_refused(columns, message):
     with pytest.raises(InputError) as error:
         groups_of_column("x.csv", pl.DataFrame(columns), "domain")
 
     assert message in str(error.value).replace("'id, domain'", "id, domain")
 
 
-def test_files_that_are_no_tables_are_refused(tmp_path):
+def test_unreadable_group_files_are_refused(tmp_path):
     (tmp_path / "x.parquet").write_text("no table")
     (tmp_path / "x.xlsx").write_text("")
     for name, expected in (("x.parquet", "expected a table"), ("x.xlsx", "a name ending in .tsv, .csv")):

@@ -51,7 +51,7 @@ def test_columns_by_hand():
     ]
 
 
-def test_weights_are_those_of_a_logistic_regression_fitted_otherwise():
+def test_weights_equal_those_of_another_logistic_regression_solver():
     good, bad, qrels = simulated(40)
     fused = learn_fusion([good, bad], qrels, [good, bad])
     joined = fusion._judged(fusion._columns([good, bad]), qrels)
@@ -66,7 +66,7 @@ def test_weights_are_those_of_a_logistic_regression_fitted_otherwise():
     assert fused.questions == 40
 
 
-def test_other_questions_are_ranked_by_the_run_that_was_right():
+def test_new_questions_follow_the_run_that_was_right_in_training():
     good, bad, qrels = simulated(300)
     new_good, new_bad, new_qrels = simulated(40, seed=5, prefix="new")
 
@@ -102,7 +102,7 @@ def test_no_question_is_fused_by_its_own_labels():
     assert before.weights.shape == (4, 2)
 
 
-def test_questions_that_are_not_judged_are_fused_by_all_that_are():
+def test_unjudged_questions_are_fused_by_a_model_of_all_judged_questions():
     good, bad, qrels = simulated(20)
     judged = qrels.filter(pl.col("question_id") != "q3")
 
@@ -116,7 +116,7 @@ def test_questions_that_are_not_judged_are_fused_by_all_that_are():
     assert folds.frame.height == good.height
 
 
-def test_what_cannot_be_fitted_ends_in_one_line():
+def test_runs_that_cannot_be_fitted_are_refused():
     good, bad, qrels = simulated(5)
 
     with pytest.raises(AptoolError, match="no candidate is judged relevant in 5 questions"):

@@ -94,7 +94,7 @@ def small(tmp_path_factory):
     return read_qrels(folder / "small.qrels"), read_run(folder / "small.run").frame
 
 
-def test_every_question_is_as_trec_eval_prints_it(small):
+def test_per_question_values_equal_trec_eval(small):
     result = evaluate(*small, MEASURES)
 
     assert result.per_question["question_id"].to_list() == list(PER_QUESTION)
@@ -102,7 +102,7 @@ def test_every_question_is_as_trec_eval_prints_it(small):
         assert row[1:] == pytest.approx(PER_QUESTION[row[0]], abs=5.1e-5)
 
 
-def test_means_are_those_of_trec_eval_complete(small):
+def test_means_equal_trec_eval_complete(small):
     result = evaluate(*small, ("num_q", *MEASURES))
 
     means = result.named("trec_eval").means
@@ -111,7 +111,7 @@ def test_means_are_those_of_trec_eval_complete(small):
     assert tuple(result.means) == ("NumQ", "NumRel", "NumRelRet", "MAP", "MRR", "P@1", "nDCG")
 
 
-def test_questions_that_both_have_are_as_trec_eval_plain_prints_them(small):
+def test_common_questions_equal_plain_trec_eval(small):
     qrels, run = small
     both = qrels.filter(pl.col("question_id").is_in(PLAIN))
     result = evaluate(both, run, MEASURES)
@@ -121,12 +121,12 @@ def test_questions_that_both_have_are_as_trec_eval_plain_prints_them(small):
     # (5/6 + 1/3 + 1/2 + 0) / 4
     assert result.means["map"] == pytest.approx(5 / 12)
     # The same questions out of all: without -c, trec_eval averages over the questions that both have.
-    found = evaluate(qrels, run, MEASURES).per_question.filter(pl.col("candidates") > 0).drop("candidates")
+    measured = evaluate(qrels, run, MEASURES).per_question.filter(pl.col("candidates") > 0).drop("candidates")
     # (5/6 + 1/3 + 1/2 + 0 + 7/12) / 5
-    assert averages(found)["map"] == pytest.approx(0.45)
+    assert averages(measured)["map"] == pytest.approx(0.45)
 
 
-def test_gaps_are_counted_and_named(small):
+def test_missing_and_extra_questions_are_listed(small):
     result = evaluate(*small)
 
     assert result.missing == ("q4", "q9")
@@ -179,7 +179,7 @@ def test_geometric_mean_has_trec_evals_floor(small):
     assert evaluate(*small, ["gm_map"]).means["gm_map"] == pytest.approx(expected)
 
 
-def test_negative_judgements_are_unjudged_whatever_their_size():
+def test_negative_judgements_count_as_unjudged():
     # q1 comes first, so that anything kept from it would show in q2.
     judgements = {"q1": {"a": 3, "b": 2}, "q2": {"a": -7, "b": -1}}
     run = run_of({"q1": {"a": 1, "b": 2}, "q2": {"a": 2, "b": 1, "c": 0}})
@@ -207,23 +207,23 @@ def test_a_first_question_with_negative_judgements_alone():
     judgements = {"q1": {"a": -7, "b": -1}, "q2": {"a": 1}}
     run = run_of({"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"a": 1}})
 
-    found = evaluate(qrels_of(judgements), run, ["map", "num_ret"]).per_question
+    measured = evaluate(qrels_of(judgements), run, ["map", "num_ret"]).per_question
 
-    assert found.select("MAP", "NumRet").rows() == [(0, 3), (1, 1)]
+    assert measured.select("MAP", "NumRet").rows() == [(0, 3), (1, 1)]
 
 
-def test_relevant_answers_are_counted_without_those_judged_zero_or_less():
+def test_only_judgements_above_zero_count_as_relevant():
     judgements = {"q1": {"a": 1}, "q2": {"b": 1, "c": 0, "d": -1}}
 
     assert evaluate(qrels_of(judgements), run_of({"q1": {"a": 1}}), ["num_rel"]).means["num_rel"] == 2
 
 
-def test_repeated_calls_give_the_same_numbers(small):
-    wanted = ["P_1", "ndcg_cut.3", "success", "map_cut_2", "recall_2", "set_F", "bpref", "num_ret", "P.5,10"]
-    first = evaluate(*small, wanted)
+def test_repeated_calls_give_equal_values(small):
+    names = ["P_1", "ndcg_cut.3", "success", "map_cut_2", "recall_2", "set_F", "bpref", "num_ret", "P.5,10"]
+    first = evaluate(*small, names)
     for _ in range(5):
         evaluate(*small, ["P_2", "ndcg_cut_7"])
-        again = evaluate(*small, wanted)
+        again = evaluate(*small, names)
         assert again.per_question.equals(first.per_question)
         assert again.means == first.means
     alone = {name: evaluate(*small, [name]).means[name] for name in first.means}
@@ -315,7 +315,7 @@ def test_measures_follow_their_definitions(pools, labels):
     assert result.extra == tuple(sorted(pools.keys() - labels.keys()))
 
 
-def test_real_run_is_as_trec_eval_prints_it():
+def test_real_run_equals_trec_eval():
     data = os.environ.get("APTOOL_DATA")
     if not data:
         pytest.skip("APTOOL_DATA does not name the folder of real data")
@@ -330,8 +330,8 @@ def test_real_run_is_as_trec_eval_prints_it():
     # Half of the questions left out of the run: the same sum over as many questions.
     kept = random.Random(1).sample(sorted(set(qrels["question_id"])), 148)
     half = evaluate(qrels, run.filter(pl.col("question_id").is_in(kept)))
-    found = result.per_question.filter(pl.col("question_id").is_in(kept))
-    assert half.means["map"] == pytest.approx(found["MAP"].sum() / 296)
+    measured = result.per_question.filter(pl.col("question_id").is_in(kept))
+    assert half.means["map"] == pytest.approx(measured["MAP"].sum() / 296)
     assert len(half.missing) == 148
 
 
@@ -350,19 +350,24 @@ GRADED_RUN = {
 }
 
 
+def is_unchanged_since_9(name):
+    """Whether trec_eval 10 computes a measure as trec_eval 9 and pytrec_eval do."""
+    return name != "11pt_avg" and not name.startswith("iprec_at_recall_")
+
+
 @pytest.mark.parametrize("level", [1, 2])
-def test_every_measure_at_a_level_is_pytrec_evals(level):
+def test_measures_at_a_level_equal_pytrec_eval(level):
     """Of questions that the run ranks and whose scores are far apart, or equal, in float32."""
     names = printed_names("all_trec")
     evaluator = pytrec_eval.RelevanceEvaluator(GRADED, set(names), relevance_level=level)
     theirs = evaluator.evaluate(GRADED_RUN)
 
-    found = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), names, level=level)
+    measured = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), names, level=level)
 
     assert set(names) > {"map", "ndcg_cut_10", "P_5", "set_F", "infAP", "Rprec_mult_1.00", "gm_bpref"}
-    for row in found.named("trec_eval").per_question.iter_rows(named=True):
+    for row in measured.named("trec_eval").per_question.iter_rows(named=True):
         expected = theirs[row["question_id"]]
-        for name in names:
+        for name in filter(is_unchanged_since_9, names):
             # pytrec_eval has the logarithm of what a geometric mean is made of.
             value = math.exp(expected[name]) if name.startswith("gm_") else expected[name]
             assert row[name] == pytest.approx(value, abs=1e-12), (row["question_id"], name)
@@ -377,14 +382,47 @@ PRINTED = [
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_every_measure_at_a_level_is_as_trec_eval_prints_it(level):
+def test_measures_at_a_level_equal_trec_eval(level):
     printed = {name: float(row[level - 1]) for name, *row in PRINTED}
     if level == 2:
         # With -c this version adds up the labels from 1 on whatever the level; without, it prints 6 here.
         assert printed["num_rel"] == 9
         printed["num_rel"] = 6
 
-    found = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), list(printed), level=level)
+    printed = {name: value for name, value in printed.items() if is_unchanged_since_9(name)}
+    measured = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), list(printed), level=level)
 
-    assert found.named("trec_eval").means == pytest.approx(printed, abs=5.1e-5)
-    assert len(printed) > 90
+    assert measured.named("trec_eval").means == pytest.approx(printed, abs=5.1e-5)
+    assert len(printed) > 80
+
+
+# By hand: relevances by rank, number of relevant answers without a rank, precision at recall 0, 0.1, ..., 1.
+# trec_eval 10 rounds the recall to a number of relevant answers, halves up.
+INTERPOLATED = {
+    # One of three is ranked. 0.4 * 3 = 1.2 gives 1 answer, 0.5 * 3 = 1.5 gives 2.
+    "first of three": ([1], 2, [1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]),
+    # Precisions 1/2, 2/3, 3/6, 4/7, 5/8; 0.1 * 5 = 0.5 gives 1, 0.3 * 5 = 1.5 gives 2.
+    "five": ([0, 1, 1, 0, 0, 1, 1, 1], 0, [2 / 3] * 5 + [5 / 8] * 6),
+    # Precisions 1, 2/4: 0.2 * 2 = 0.4 gives 0 and 0.7 * 2 = 1.4 gives 1.
+    "two": ([1, 0, 0, 1], 0, [1] * 8 + [1 / 2] * 3),
+    "none ranked": ([0, 0], 1, [0] * 11),
+    "none relevant": ([0, 0], 0, [0] * 11),
+}
+
+
+@pytest.mark.parametrize("case", INTERPOLATED)
+@pytest.mark.parametrize("level", [1, 3])
+def test_interpolated_precision_is_that_of_trec_eval_10(case, level):
+    relevances, unranked, expected = INTERPOLATED[case]
+    ranked = {f"a{rank}": level * value for rank, value in enumerate(relevances)}
+    # At level 3, the answers of relevance 2 are not relevant.
+    judged = ranked | {f"b{number}": level for number in range(unranked)} | {"unranked": level - 1}
+    run = run_of({"q": {answer: -rank for rank, answer in enumerate(ranked)}, "r": {"x": 1}})
+    names = [f"iprec_at_recall_{point / 10:.2f}" for point in range(11)]
+    qrels = qrels_of({"q": judged, "r": {"x": level}})
+
+    result = evaluate(qrels, run, ["11pt_avg", *names], level=level).named("trec_eval")
+
+    row = result.per_question.row(0, named=True)
+    assert [row[name] for name in names] == pytest.approx(expected)
+    assert row["11pt_avg"] == pytest.approx(sum(expected) / 11)

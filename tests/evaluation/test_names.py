@@ -7,7 +7,7 @@ from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.names import Measure, common_name, measure_names, name_in, parse_measures
 
 
-def test_trec_evals_names_are_read_and_papers_names_are_given():
+def test_trec_eval_names_give_common_names():
     assert measure_names(["map", "P_1", "ndcg_cut.10", "map"]) == ("MAP", "P@1", "nDCG@10")
     assert measure_names(["P.5,10", "iprec_at_recall.0.1,0.2"]) == ("P@5", "P@10", "IPrec@0.1", "IPrec@0.2")
     assert parse_measures(["recall_0100"]) == (Measure("R@100", "recall_100", "recall_100"),)
@@ -20,7 +20,7 @@ def test_trec_evals_names_are_read_and_papers_names_are_given():
     assert "runid" not in measure_names(["official"])
 
 
-def test_a_measure_given_by_two_names_is_there_once():
+def test_measure_with_two_names_appears_once():
     assert measure_names(["map", "AP", "Map", "MAP", "P_1", "precision@1"]) == ("MAP", "P@1")
 
 
@@ -48,7 +48,7 @@ THREE_NAMES = [
 
 
 @pytest.mark.parametrize("names", THREE_NAMES)
-def test_each_name_stands_for_the_measure_in_any_case(names):
+def test_names_ignore_case(names):
     common, trec_eval, ir_measures = names
     for name in names:
         for written in (name, name.lower(), name.upper()):
@@ -58,7 +58,7 @@ def test_each_name_stands_for_the_measure_in_any_case(names):
             assert name_in("ir_measures", written) == ir_measures
 
 
-def test_ir_measures_reads_the_names_that_are_called_its_own():
+def test_ir_measures_parses_names_of_its_naming():
     ir_measures = pytest.importorskip("ir_measures")
     of_trec_eval_alone = ("11pt_avg", "GMAP")
     for common, _, name in THREE_NAMES:
@@ -68,7 +68,7 @@ def test_ir_measures_reads_the_names_that_are_called_its_own():
             assert str(ir_measures.parse_measure(name)) == printed
 
 
-def test_every_measure_of_trec_eval_comes_back_from_each_of_its_names():
+def test_every_name_of_a_trec_eval_measure_is_parsed():
     measures = parse_measures(["all_trec"])
     assert len({measure.trec_eval for measure in measures}) == len(measures) > 90
     for measure in measures:
@@ -77,7 +77,7 @@ def test_every_measure_of_trec_eval_comes_back_from_each_of_its_names():
         assert name_in("trec_eval", measure.name) == measure.trec_eval
 
 
-def test_values_are_found_by_any_name_and_listed_once():
+def test_values_are_accessed_by_any_name_and_listed_once():
     means = MeasureValues({"MAP": 0.5, "P@1": 0.25})
     assert means["map"] == means["AP"] == means["MAP"] == 0.5
     assert means["p_1"] == means.get("P_1") == 0.25
@@ -90,7 +90,7 @@ def test_values_are_found_by_any_name_and_listed_once():
     assert MeasureValues({"map": 0.5})["MAP"] == 0.5
 
 
-def test_old_values_come_back_under_papers_names():
+def test_old_values_are_read_under_common_names():
     old = {"map": 0.5, "recip_rank": 0.75, "P_1": 1.0, "loss of something": 2.0}
     new = {"MAP": 0.5, "MRR": 0.75, "P@1": 1.0, "loss of something": 2.0}
     assert dict(MeasureValues.from_any_names(old)) == new
@@ -206,7 +206,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("name", "near"), UNKNOWN.items())
-def test_an_unknown_name_is_answered_with_what_is_near(name, near):
+def test_unknown_name_suggests_near_names(name, near):
     with pytest.raises(UsageError) as error:
         parse_measures(["map", name])
 

@@ -25,15 +25,15 @@ def run_of(rankings):
     return pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
 
 
-def figures(judged, scores, names, **options):
+def measured(judged, scores, names, **options):
     """The measures of one question."""
     return dict(evaluate(qrels_of({"q": judged}), run_of({"q": scores}), names, **options).means)
 
 
-def test_rr_ends_at_its_cutoff():
+def test_rr_ignores_ranks_after_the_cutoff():
     scores = {"a": 4, "b": 3, "c": 2, "d": 1}
 
-    result = figures({"c": 1, "d": 1}, scores, ["RR@1", "RR@2", "RR@3", "MRR@10", "RR"])
+    result = measured({"c": 1, "d": 1}, scores, ["RR@1", "RR@2", "RR@3", "MRR@10", "RR"])
 
     assert result == {"MRR@1": 0, "MRR@2": 0, "MRR@3": 1 / 3, "MRR@10": 1 / 3, "MRR": 1 / 3}
 
@@ -42,16 +42,16 @@ def test_ties_at_the_cutoff_go_to_the_higher_id_in_bytes():
     # In order: é, a9, a10, as trec_eval has them; not the order of the lines, nor of numbers.
     scores = {"a10": 1, "é": 1, "a9": 1}
 
-    assert figures({"a9": 1}, scores, ["RR@1", "RR@2"]) == {"MRR@1": 0, "MRR@2": 1 / 2}
-    assert figures({"a10": 1}, scores, ["RR@2", "RR@3"]) == {"MRR@2": 0, "MRR@3": 1 / 3}
-    assert figures({"a": 1, "z": 0}, {"a": 0.0, "z": -0.0}, ["RR@1"]) == {"MRR@1": 0}
+    assert measured({"a9": 1}, scores, ["RR@1", "RR@2"]) == {"MRR@1": 0, "MRR@2": 1 / 2}
+    assert measured({"a10": 1}, scores, ["RR@2", "RR@3"]) == {"MRR@2": 0, "MRR@3": 1 / 3}
+    assert measured({"a": 1, "z": 0}, {"a": 0.0, "z": -0.0}, ["RR@1"]) == {"MRR@1": 0}
 
 
 def test_scores_are_compared_as_float64():
-    assert figures({"a": 1}, {"a": 1.0, "z": 1 - 2**-53}, ["RR@1"]) == {"MRR@1": 1}
+    assert measured({"a": 1}, {"a": 1.0, "z": 1 - 2**-53}, ["RR@1"]) == {"MRR@1": 1}
 
 
-def test_a_missing_question_counts_0_and_an_extra_one_is_left_out():
+def test_missing_question_counts_0_and_extra_question_is_ignored():
     judgements = {"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 0}, "q4": {"d": 1}}
     rankings = {"q1": {"x": 2, "a": 1}, "q3": {"c": 1}, "q4": {"d": 1}, "q9": {"a": 1}}
 
@@ -72,7 +72,7 @@ def test_rbp_by_hand():
     scores = {"a": 5, "b": 4, "c": 3, "d": 2, "e": 1}
     judged = {"a": 1, "c": 2, "d": 1, "e": -1}
 
-    result = figures(judged, scores, ["RBP", "RBP(p=.8)", "RBP(p=.8)@3", "RBP(p=.8,rel=2)", "RBP(p=.5)"])
+    result = measured(judged, scores, ["RBP", "RBP(p=.8)", "RBP(p=.8)@3", "RBP(p=.8,rel=2)", "RBP(p=.5)"])
 
     assert result == pytest.approx(
         {
@@ -84,11 +84,11 @@ def test_rbp_by_hand():
     )
 
 
-def test_judged_is_over_the_candidates_there_are():
+def test_judged_is_a_share_of_the_existing_candidates():
     # A negative judgement is none, as everywhere; c is not in the qrels.
     judged = {"a": 1, "b": 0, "d": -1, "z": 1}
 
-    result = figures(
+    result = measured(
         judged, {"a": 4, "b": 3, "c": 2, "d": 1}, ["Judged@2", "Judged@3", "Judged@10", "Judged"]
     )
 
@@ -121,14 +121,14 @@ AT_LEVEL_2 = {
 
 
 def test_level_2_by_hand():
-    assert figures(GRADED, GRADED_RUN, AT_LEVEL_2, level=2) == pytest.approx(AT_LEVEL_2)
+    assert measured(GRADED, GRADED_RUN, AT_LEVEL_2, level=2) == pytest.approx(AT_LEVEL_2)
 
 
-def test_a_level_of_its_own_is_that_of_a_measure():
+def test_level_of_a_measure_overrides_the_level_of_the_evaluation():
     names = ["AP", "AP(rel=2)", "RR(rel=2)", "P(rel=3)@5", "RR(rel=3)@5", "NumRel(rel=3)"]
 
-    result = figures(GRADED, GRADED_RUN, names)
-    raised = figures(GRADED, GRADED_RUN, names, level=3)
+    result = measured(GRADED, GRADED_RUN, names)
+    raised = measured(GRADED, GRADED_RUN, names, level=3)
 
     assert result == pytest.approx(
         {
@@ -143,10 +143,10 @@ def test_a_level_of_its_own_is_that_of_a_measure():
     assert raised == pytest.approx({**result, "MAP": 1 / 5})
 
 
-def test_ndcg_takes_every_relevance_as_a_gain_at_any_level():
+def test_ndcg_does_not_depend_on_the_level():
     names = ["nDCG", "nDCG@3"]
 
-    assert figures(GRADED, GRADED_RUN, names, level=3) == figures(GRADED, GRADED_RUN, names)
+    assert measured(GRADED, GRADED_RUN, names, level=3) == measured(GRADED, GRADED_RUN, names)
 
 
 def test_relevant_answers_of_a_missing_question_are_counted_at_the_level():
@@ -158,7 +158,7 @@ def test_relevant_answers_of_a_missing_question_are_counted_at_the_level():
 @pytest.mark.parametrize(("names", "level"), [(["AP"], 4), (["AP(rel=4)"], 1), (["RR(rel=4)@10", "map"], 2)])
 def test_a_level_above_every_relevance_is_refused(names, level):
     with pytest.raises(InputError) as error:
-        figures(GRADED, GRADED_RUN, names, level=level, qrels_name="x.qrels")
+        measured(GRADED, GRADED_RUN, names, level=level, qrels_name="x.qrels")
 
     assert str(error.value) == (
         "x.qrels: column 'relevance': none from 4 on; "
@@ -181,7 +181,7 @@ PAIRS = {
 
 @settings(deadline=None, max_examples=150)
 @given(st.dictionaries(QUESTIONS, POOLS, min_size=1), st.dictionaries(QUESTIONS, LABELS, min_size=1))
-def test_what_is_the_same_measure_has_the_same_figures(pools, labels):
+def test_equivalent_measures_have_equal_values(pools, labels):
     if have_other_ids(labels, pools) or max(max(judged.values()) for judged in labels.values()) < 1:
         return
     qrels, run = qrels_of(labels), run_of(pools)
@@ -216,7 +216,7 @@ def test_level_2_is_level_1_of_labels_from_2_on(pools, labels):
     assert result.per_question.equals(evaluate(qrels_of(binary), run_of(pools), names).per_question)
 
 
-def test_measures_of_a_real_run_are_those_of_ir_measures():
+def test_measures_of_a_real_run_equal_ir_measures():
     ir_measures = pytest.importorskip("ir_measures")
     data = os.environ.get("APTOOL_DATA")
     if not data:

@@ -1,4 +1,4 @@
-"""Intervals and paired tests against enumeration, published values and arithmetic by hand."""
+"""Intervals, paired tests and their power, against enumeration, published values and arithmetic by hand."""
 
 import itertools
 import math
@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from aptool.evaluation.significance import (
     bootstrap_interval,
     cohens_d,
     compare_paired,
+    detectable_effect,
     holm,
     is_significant,
+    mean_and_sd,
     permutation_test,
+    power,
     t_test,
 )
 
@@ -30,13 +34,13 @@ measures = st.integers(0, 60).map(lambda number: number / 60)
 
 
 def enumerated(differences):
-    """The share of all assignments of signs whose sum is at least as far from 0, in exact arithmetic."""
-    seen = abs(sum(differences))
+    """The exact share of the sign assignments whose sum is at least as far from 0."""
+    observed = abs(sum(differences))
     sums = [
         abs(sum(sign * difference for sign, difference in zip(signs, differences, strict=True)))
         for signs in itertools.product((1, -1), repeat=len(differences))
     ]
-    return Fraction(sum(total >= seen for total in sums), len(sums))
+    return Fraction(sum(total >= observed for total in sums), len(sums))
 
 
 @given(st.lists(sixtieths, min_size=1, max_size=9))
@@ -48,9 +52,9 @@ def test_permutation_test_is_enumeration(differences):
 
 
 def test_permutation_test_by_hand():
-    # Five of one sign: only all plus and all minus are as far, 2 of 32.
+    # Five equal signs: only all plus and all minus are as far from 0, 2 of 32.
     assert permutation_test([0.5] * 5) == (pytest.approx(2 / 32), True)
-    # 3 - 1 = 2: at least 2 of 4 ones away from 0, 2 (C(4,0) + C(4,1)) = 10 of 16.
+    # |3 - 1| = 2: sums of four signs that are at least 2 from 0, 2 (C(4,0) + C(4,1)) = 10 of 16.
     assert permutation_test([1, 1, 1, -1]) == (pytest.approx(10 / 16), True)
     # Student's patients: nine gained, one did not change.
     assert permutation_test(SLEEP) == (pytest.approx(2 / 2**9), True)
@@ -64,7 +68,7 @@ def test_permutation_test_of_hundreds_of_zeros_and_ones_is_mcnemars_exact_test()
     assert permutation_test(differences) == (pytest.approx(float(heads), rel=1e-12), True)
 
 
-def test_drawn_permutations_come_near_enumeration():
+def test_drawn_permutations_approximate_enumeration():
     differences = [(-1) ** (number % 3) * math.sqrt(number + 1) for number in range(12)]
     signs = np.array(list(itertools.product((1, -1), repeat=12)))
     truth = np.mean(np.abs(signs @ np.abs(differences)) >= abs(sum(differences)) - 1e-9)
@@ -77,8 +81,8 @@ def test_drawn_permutations_come_near_enumeration():
     assert drawn.p == pytest.approx(truth, abs=4 * math.sqrt(truth * (1 - truth) / 4000))
 
 
-def test_drawn_permutations_count_the_one_seen():
-    # Forty different gains: a draw as far from 0 has a chance of 2/2^40.
+def test_drawn_permutations_include_the_observed_signs():
+    # With forty different gains, a random draw is as far from 0 with probability 2/2^40.
     gains = [1 + number / 100 for number in range(40)]
 
     assert permutation_test(gains, permutations=999) == (1 / 1000, False)
@@ -120,11 +124,11 @@ def test_t_test_against_printed_tables(t, degrees, p):
         assert result[:2] == (pytest.approx(t), degrees)
         return result.p
 
-    # A table's three decimals leave its p that uncertain.
+    # The tables print t with three decimals.
     assert p_of(t + 0.0005) <= p <= p_of(t - 0.0005)
 
 
-def test_t_test_of_students_own_data():
+def test_t_test_of_students_data():
     # As printed with the data in R: t = 4.0621, df = 9, p-value = 0.002833.
     t, degrees, p = t_test(SLEEP)
 
@@ -166,7 +170,7 @@ def test_effect_by_hand():
     assert cohens_d(SLEEP) == pytest.approx(1.58 / 1.229995, rel=1e-6)
 
 
-def test_differences_that_say_nothing_or_everything():
+def test_all_zero_and_all_equal_differences():
     assert cohens_d([0.0, 0.0]) == 0
     assert t_test([0.0, 0.0]) == (0.0, 1, 1.0)
     assert permutation_test([0.0, 0.0]) == (1.0, True)
@@ -174,12 +178,12 @@ def test_differences_that_say_nothing_or_everything():
     assert t_test([0.5, 0.5, 0.5]) == (math.inf, 2, 0.0)
     assert math.isnan(cohens_d([0.5]))
     assert t_test([0.5]).p == permutation_test([0.5]).p == 1
-    # Far more agreement than a float can count.
+    # 2 / 2**2000 is below the smallest float.
     assert 0 < permutation_test([1.0] * 2000).p < 1e-300
 
 
 def test_holm_by_hand():
-    # In order: 4 · 0.005, 3 · 0.01, 2 · 0.03, 1 · 0.04 raised to what came before.
+    # In order: 4 · 0.005, 3 · 0.01, 2 · 0.03, 1 · 0.04 raised to 0.06.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9, 0.4]) == [1.0, 1.0, 1.0]
     assert holm([0.02]) == [0.02]
@@ -187,7 +191,7 @@ def test_holm_by_hand():
 
 
 @given(st.lists(st.floats(1e-9, 1), min_size=1, max_size=8))
-def test_holm_lies_between_no_correction_and_bonferronis_and_keeps_order(p_values):
+def test_holm_is_between_no_correction_and_bonferroni_and_keeps_the_order(p_values):
     corrected = holm(p_values)
 
     for p, holm_p in zip(p_values, corrected, strict=True):
@@ -196,7 +200,7 @@ def test_holm_lies_between_no_correction_and_bonferronis_and_keeps_order(p_value
     assert [p for _, p in pairs] == sorted(corrected)
 
 
-def test_significance_is_a_p_of_at_most_one_less_the_confidence():
+def test_significance_is_a_p_of_at_most_one_minus_the_confidence():
     assert is_significant(0.05)
     assert not is_significant(0.0501)
     assert is_significant(0.01, confidence=0.99)
@@ -210,7 +214,7 @@ def test_interval_of_equal_values_has_no_width():
     assert bootstrap_interval([1 / 2 - 1 / 3, 1 - 5 / 6]) == pytest.approx((1 / 6, 1 / 6))
 
 
-def test_interval_holds_the_mean_and_widens_with_confidence():
+def test_interval_contains_the_mean_and_widens_with_confidence():
     sample = np.random.default_rng(1).beta(0.4, 0.4, 150)
 
     narrow, usual, wide = (bootstrap_interval(sample, confidence=share) for share in (0.5, 0.95, 0.999))
@@ -219,7 +223,7 @@ def test_interval_holds_the_mean_and_widens_with_confidence():
     assert sample.mean() < narrow.high < usual.high < wide.high < sample.max()
 
 
-def test_interval_of_many_zeros_and_ones_is_the_normal_one():
+def test_interval_of_many_zeros_and_ones_is_the_normal_interval():
     sample = [1.0] * 600 + [0.0] * 400
 
     # 0.6 ± 1.96 sqrt(0.6 · 0.4 / 1000)
@@ -234,7 +238,7 @@ def test_interval_reaches_further_to_the_long_tail():
     assert high - sample.mean() > 1.1 * (sample.mean() - low)
 
 
-def test_interval_covers_the_truth_as_often_as_it_says():
+def test_interval_covers_the_true_mean_at_its_confidence():
     generator = np.random.default_rng(11)
     covered = 0
     for trial in range(400):
@@ -242,24 +246,24 @@ def test_interval_covers_the_truth_as_often_as_it_says():
         low, high = bootstrap_interval(sample, confidence=0.9, resamples=600, seed=trial)
         covered += low <= 0.3 <= high
 
-    # 0.9 less what 60 questions and 600 resamples cost; the standard error of the share is 0.015.
+    # Slightly below 0.9 with 60 questions and 600 resamples; the standard error of the share is 0.015.
     assert 0.85 < covered / 400 < 0.95
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 0.9999, math.nan])
-def test_confidence_beyond_what_resamples_can_tell(confidence):
+def test_confidence_out_of_range_is_refused(confidence):
     with pytest.raises(ValueError, match="not above 0 and at most"):
         bootstrap_interval([0.0, 1.0], confidence=confidence)
 
 
 @pytest.mark.parametrize("values", [[], [math.nan, 1], [[0.1], [0.2]]])
-def test_what_is_not_one_value_per_question(values):
+def test_values_that_are_not_one_per_question_are_refused(values):
     for function in (bootstrap_interval, permutation_test, t_test, cohens_d):
         with pytest.raises(ValueError, match="one finite value per question"):
             function(values)
 
 
-def test_unpaired_values():
+def test_unpaired_values_are_refused():
     with pytest.raises(ValueError, match="2 and 3 values cannot be paired"):
         compare_paired([0, 1], [0, 1, 1])
 
@@ -296,3 +300,39 @@ def test_values_equal_but_for_rounding_tie():
     paired = compare_paired([0.1 + 0.2, 0.5, 1.0], [0.3, 0.5, 0.25])
 
     assert (paired.wins, paired.ties, paired.losses) == (0, 2, 1)
+
+
+@pytest.mark.parametrize(("effect", "questions"), [(0.2, 199), (0.5, 34), (0.8, 15)])
+def test_power_at_the_sample_sizes_of_textbooks(effect, questions):
+    # G*Power, difference of two dependent means, two-sided, alpha .05, power .8: 199, 34 and 15 pairs.
+    assert power(effect, questions - 1) < 0.8 <= power(effect, questions)
+
+
+@pytest.mark.parametrize("questions", [5, 34, 243])
+def test_detectable_effect_has_power_80_percent(questions):
+    assert power(detectable_effect(questions), questions) == pytest.approx(0.8, abs=1e-6)
+
+
+def test_power_without_an_effect_is_alpha():
+    assert power(0.0, 50, alpha=0.01) == pytest.approx(0.01, abs=1e-9)
+    assert power(-0.4, 40) == power(0.4, 40)
+
+
+def test_power_is_the_share_of_significant_simulations():
+    draws = np.random.default_rng(0).normal(0.3, 1, size=(20_000, 60))
+    share = (stats.ttest_1samp(draws, 0, axis=1).pvalue <= 0.05).mean()
+
+    assert power(0.3, 60) == pytest.approx(share, abs=0.012)  # four standard errors of the simulation
+
+
+def test_mean_and_standard_deviation_by_hand():
+    # 0.1, 0.2, 0.6: mean 0.3; squares of the deviations 0.04 + 0.01 + 0.09 = 0.14, halved 0.07.
+    spread = mean_and_sd([0.1, 0.6, 0.2])
+
+    assert spread == pytest.approx((0.3, 0.07**0.5))
+    assert spread.text(seeds=3) == "0.3000 ± 0.2646"
+
+
+def test_single_seed_has_no_deviation():
+    assert mean_and_sd([0.4]) == (0.4, 0.0)
+    assert mean_and_sd([0.4]).text(seeds=1) == "0.4000"

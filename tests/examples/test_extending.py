@@ -1,4 +1,4 @@
-"""Each worked example of CONTRIBUTING.md adds its thing: an encoder, a pooling, a data set, a measure."""
+"""The examples of CONTRIBUTING.md: a new encoder, pooling, data set and measure."""
 
 import importlib.util
 import math
@@ -29,7 +29,7 @@ SMALL = {
 
 @pytest.fixture
 def example():
-    """Imports an example; what it registers is gone after the test."""
+    """Import an example; restore the registries after the test."""
     registries = (ENCODERS, POOLINGS, FAMILIES, RANKING_MEASURES)
     before = [dict(registry) for registry in registries]
 
@@ -54,7 +54,7 @@ def example():
         ("code_poolings", "polyencoder.toml", {"encoder.features": 16, "pooling.type": "multi-vector"}),
     ],
 )
-def test_a_system_with_a_new_part_trains_saves_and_scores(
+def test_system_with_a_new_component_trains_saves_and_scores(
     example, module, recipe, size, collection_folder, tmp_path
 ):
     example(module)
@@ -64,16 +64,16 @@ def test_a_system_with_a_new_part_trains_saves_and_scores(
     model.save(tmp_path / "model")
     run = library.load(tmp_path / "model", device="cpu").run(data.pools("dev"))
 
-    # Six candidates, one relevant: the reciprocal rank of a random order is 0.41 in the mean.
+    # Six candidates, one relevant: a random order has an MRR of 0.41.
     assert library.evaluate(data.qrels("dev"), run, ["RR"]).means["RR"] > 0.6
     question, answers = "where is the bridge ?", ["the bridge is near the river", "a garden"]
     pairs = [(question, answer) for answer in answers]
     alone = [float(model.score([pair])[0]) for pair in pairs]
-    np.testing.assert_allclose(model.score(pairs), alone, atol=1e-6)  # whatever else is scored
+    np.testing.assert_allclose(model.score(pairs), alone, atol=1e-6)  # scores do not depend on the batch
 
 
 def test_codes_by_hand(example):
-    """One code (0, ln 3) gives the states (0, 2) and (1, 1) of a text the weights 3/4 and 1/4."""
+    """With the code (0, ln 3), the states (0, 2) and (1, 1) have weights 3/4 and 1/4."""
     poolings = example("code_poolings")
     options = poolings.CodePooling.Options(codes=1)
     two = Ragged.join([torch.tensor([[0.0, 2], [1, 1]])])
@@ -102,7 +102,7 @@ def test_parallel_lines_become_a_collection(example, tmp_path):
     ]
 
 
-def test_parallel_lines_that_are_not_parallel_end_in_one_line(example, tmp_path):
+def test_files_of_different_length_are_refused(example, tmp_path):
     questions, answers = tmp_path / "questions.txt", tmp_path / "answers.txt"
     questions.write_text("one?\ntwo?\n", encoding="utf-8")
     answers.write_text("first\n", encoding="utf-8")
@@ -119,6 +119,6 @@ def test_err_by_hand(example):
 
     means = evaluate(qrels, run, ["ERR", "ERR@2"]).means
 
-    # Grade 0 at rank 1; grade 2 at rank 2 satisfies with 3/16; grade 4 at rank 3 with 15/16.
+    # Probability of satisfaction: 0 at rank 1 (grade 0), 3/16 at rank 2 (grade 2), 15/16 at rank 3 (grade 4).
     assert means["ERR@2"] == pytest.approx(3 / 16 / 2)
     assert means["ERR"] == pytest.approx(3 / 16 / 2 + 13 / 16 * 15 / 16 / 3)

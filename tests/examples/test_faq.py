@@ -1,4 +1,4 @@
-"""The FAQ of examples/faq: consistent, without leaks between splits, and as its README describes it."""
+"""The data of examples/faq: counts as in its README, no leaks between splits."""
 
 import csv
 import importlib.util
@@ -24,7 +24,7 @@ def faq() -> dict[str, list[dict[str, str]]]:
 
 @pytest.fixture
 def candidates():
-    """The script that makes every answer a candidate."""
+    """``main`` of candidates.py."""
     spec = importlib.util.spec_from_file_location("candidates", FAQ / "candidates.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -50,15 +50,15 @@ def test_no_question_occurs_twice(faq):
     assert len(set(questions)) == len(questions)
 
 
-def test_an_answer_has_two_or_three_questions_in_one_split(faq):
+def test_each_answer_has_two_or_three_questions_in_a_single_split(faq):
     for rows in faq.values():
         answers = [row["answer"] for row in rows]
         assert {answers.count(text) for text in answers} == {2, 3}
-    for one, other in combinations(faq.values(), 2):
-        assert not {words_of(row["answer"]) for row in one} & {words_of(row["answer"]) for row in other}
+    for first, second in combinations(faq.values(), 2):
+        assert not {words_of(row["answer"]) for row in first} & {words_of(row["answer"]) for row in second}
 
 
-def test_a_question_is_no_part_of_its_answer(faq):
+def test_no_answer_contains_its_question(faq):
     for rows in faq.values():
         assert not [row for row in rows if words_of(row["question"]) in words_of(row["answer"])]
 

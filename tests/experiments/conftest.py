@@ -1,11 +1,11 @@
-"""A matrix written as a file and run by its command."""
+"""A fixture that runs `aptool matrix`."""
 
 import pytest
 
 
 @pytest.fixture
 def run_matrix(aptool, tmp_path, monkeypatch):
-    """Runs `aptool matrix` on a file of this text, in the folder of the test."""
+    """A function that writes a table of experiments and runs `aptool matrix` on it."""
     monkeypatch.chdir(tmp_path)
 
     def run(text):

@@ -1,4 +1,4 @@
-"""`folds = N` in a matrix: every question scored by a system that did not train on it."""
+"""`folds = N` in a matrix: each question is scored by a system that was not trained on it."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ seeds = [1, 2]
 def finished(tmp_path_factory):
     """The folder in which the table was run, with its output in ``out``."""
     from aptool.experiments.matrix import read_matrix
-    from aptool.experiments.runner import Runner
+    from aptool.experiments.runner import run_matrix
     from aptool.experiments.table import paired_tests, summarize, write_table
 
     folder = tmp_path_factory.mktemp("folds")
@@ -46,7 +46,7 @@ def finished(tmp_path_factory):
             writer.add_split(split, labelled_pools(split, questions))
     (folder / "eval.toml").write_text(TABLE.replace('"c"', json.dumps(str(folder / "c"))))
     plan = read_matrix(folder / "eval.toml")
-    results = Runner(plan, folder / "out").run()
+    results = run_matrix(plan, folder / "out")
     tests = paired_tests(results, "MAP")
     write_table(folder / "out", summarize(results), results, tests, plan.measures, "aptool matrix eval.toml")
     return folder
@@ -58,11 +58,11 @@ def document(folder):
 
 def test_every_question_of_train_and_dev_is_scored_once(finished):
     run = read_run(finished / "out/tiny-folds/ap-cnn/seed1/folds.run").frame
-    wanted = {f"train-q{n}" for n in range(30)} | {f"dev-q{n}" for n in range(15)}
+    questions = {f"train-q{n}" for n in range(30)} | {f"dev-q{n}" for n in range(15)}
 
-    assert set(run["question_id"]) == wanted
+    assert set(run["question_id"]) == questions
     assert run.height == 45 * 6
-    # By the system of its own fold, which trained on the others: the fold's run is a part of the pooled one.
+    # The run of each fold is part of the pooled run.
     for fold in write_folds(CollectionFiles(finished / "c"), finished / "again", 3):
         number = fold.manifest["details"]["fold"]
         part = read_run(finished / f"out/tiny-fold{number}/ap-cnn/seed1/dev.run").frame
@@ -70,7 +70,7 @@ def test_every_question_of_train_and_dev_is_scored_once(finished):
         assert part.join(run, on=["question_id", "answer_id", "score"], how="anti").is_empty()
 
 
-def test_figures_are_means_over_all_questions_and_deviations_over_seeds_and_folds(finished):
+def test_lines_have_means_over_questions_and_deviations_over_seeds_and_folds(finished):
     lines = {(line["collection"], line["system"]): line for line in document(finished)["lines"]}
     line = lines["tiny-folds", "ap-cnn"]
     qrels = pl.concat([read_qrels(finished / f"c/{split}.qrels") for split in ("train", "dev")])
@@ -79,7 +79,7 @@ def test_figures_are_means_over_all_questions_and_deviations_over_seeds_and_fold
         for seed in (1, 2)
     ]
 
-    first, second = (one.means["MAP"] for one in per_question)
+    first, second = (evaluation.means["MAP"] for evaluation in per_question)
     assert (line["questions"], line["seeds"]) == (45, 2)
     assert line["means"]["MAP"] == pytest.approx((first + second) / 2)
     assert line["deviations"]["MAP"] == pytest.approx(abs(first - second) / 2**0.5)
@@ -90,7 +90,7 @@ def test_figures_are_means_over_all_questions_and_deviations_over_seeds_and_fold
         runs = [finished / f"out/tiny-fold{number}/ap-cnn/seed{seed}/dev.run" for seed in (1, 2)]
         means.append(sum(evaluate(qrels, read_run(run).frame, ["MAP"]).means["MAP"] for run in runs) / 2)
     assert line["fold_deviations"]["MAP"] == pytest.approx(pl.Series(means).std())
-    # The dev split beside it has no folds; the collection has no test split.
+    # The dev split has no folds; the collection has no test split.
     assert lines["tiny-dev", "ap-cnn"]["fold_deviations"] == {}
     assert {collection for collection, _ in lines} == {"tiny-folds", "tiny-dev"}
     head, _, *rows = (finished / "out/table.md").read_text().splitlines()
@@ -98,7 +98,7 @@ def test_figures_are_means_over_all_questions_and_deviations_over_seeds_and_fold
     assert len(rows) == 6
 
 
-def test_systems_are_compared_over_all_questions_by_their_means_over_seeds(finished):
+def test_paired_tests_use_means_over_seeds_of_all_questions(finished):
     tests = document(finished)["paired"]
     values = {}
     qrels = read_qrels(finished / "out/collections/tiny-folds/pooled/folds.qrels")
@@ -111,32 +111,32 @@ def test_systems_are_compared_over_all_questions_by_their_means_over_seeds(finis
         ]
         values[system] = sum(frame.per_question["MAP"].to_numpy() for frame in frames) / 2
 
-    assert [(one["system"], one["other"]) for one in tests] == [
+    assert [(test["system"], test["other"]) for test in tests] == [
         ("ap-cnn", "both"),
         ("ap-cnn", "random"),
         ("both", "random"),
     ]
-    for one in tests:
-        expected = compare_paired(values[one["other"]], values[one["system"]], permutations=10_000)
-        assert one["paired"]["difference"] == pytest.approx(expected.difference)
-        assert one["paired"]["questions"] == 45
-        assert one["paired"]["permutation"]["p"] == expected.permutation.p
-        assert one["holm"] >= one["paired"]["permutation"]["p"]
+    for test in tests:
+        expected = compare_paired(values[test["other"]], values[test["system"]], permutations=10_000)
+        assert test["paired"]["difference"] == pytest.approx(expected.difference)
+        assert test["paired"]["questions"] == 45
+        assert test["paired"]["permutation"]["p"] == expected.permutation.p
+        assert test["holm"] >= test["paired"]["permutation"]["p"]
     assert len((finished / "out/paired.md").read_text().splitlines()) == 2 + 3
 
 
-def test_the_report_of_a_folder_with_folds_has_all_questions(finished, aptool):
+def test_report_on_folds_has_all_questions(finished, aptool):
     report = aptool("report", finished / "out", "--output", finished / "report.html")
 
     assert report.code == 0, report.err
     page = (finished / "report.html").read_text()
     assert "tiny-folds" in page
-    # Dev may stand in what was trained on; all questions together have nothing beside them.
+    # Dev may leak from train; the collection of all questions has no earlier split.
     assert "Does dev leak" in page
     assert "Does folds leak" not in page
 
 
-def test_a_folder_that_was_moved_knows_its_folds(finished, aptool, tmp_path, monkeypatch):
+def test_moved_folder_still_has_its_folds(finished, aptool, tmp_path, monkeypatch):
     shutil.copytree(finished / "out", tmp_path / "moved")
     (tmp_path / "moved" / "report.html").unlink(missing_ok=True)
     monkeypatch.chdir(tmp_path / "moved")
@@ -145,7 +145,7 @@ def test_a_folder_that_was_moved_knows_its_folds(finished, aptool, tmp_path, mon
     assert aptool("report", ".").code == 0
 
 
-def test_again_nothing_is_run_and_a_changed_collection_has_new_folds(finished, aptool, monkeypatch):
+def test_second_run_changes_nothing_and_a_changed_collection_gets_new_folds(finished, aptool, monkeypatch):
     monkeypatch.chdir(finished)
 
     def state():
@@ -156,7 +156,7 @@ def test_again_nothing_is_run_and_a_changed_collection_has_new_folds(finished, a
     assert (again.code, state()) == (0, before)
     assert not [line for line in again.err if "seed" in line]
     assert "Paired permutation tests over all questions of the folds" in "\n".join(again.out)
-    # The models of folds are not kept, those that the split beside them is scored by are.
+    # The models of folds are deleted; the model that scores the dev split is not.
     assert not list((finished / "out").glob("tiny-fold?/*/*/model"))
     assert (finished / "out/tiny/ap-cnn/seed1/model/model.safetensors").is_file()
 

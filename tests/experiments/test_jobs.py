@@ -1,4 +1,4 @@
-"""The files of jobs/: what KubeRay, Docker and Ray's launcher are given, and the commands in them."""
+"""The files of jobs/ for KubeRay, Docker and Ray's launcher, and the commands in them."""
 
 import copy
 import json
@@ -33,39 +33,39 @@ each_on_a_volume = each([path for path in OVERLAYS if not path.name.startswith("
 
 
 def kustomized(folder, resources=()):
-    """What `kubectl kustomize` prints for the features that these files use.
+    """The output of `kubectl kustomize`, for the features that these files use.
 
     Raises:
-        KeyError, IndexError: a patch names a field that is not there.
+        KeyError, IndexError: a patch names a missing field.
     """
     file = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    found = [*resources]
+    rendered = [*resources]
     for name in file.pop("resources", ()):
         path = (folder / name).resolve()
-        found += kustomized(path) if path.is_dir() else yaml.safe_load_all(path.read_text())
+        rendered += kustomized(path) if path.is_dir() else yaml.safe_load_all(path.read_text())
     for name in file.pop("components", ()):
-        found = kustomized((folder / name).resolve(), found)
+        rendered = kustomized((folder / name).resolve(), rendered)
     for patch in file.pop("patches", ()):
-        targets = [one for one in found if one["kind"] == patch["target"]["kind"]]
+        targets = [resource for resource in rendered if resource["kind"] == patch["target"]["kind"]]
         assert targets, patch["target"]
         change = yaml.safe_load(patch["patch"])
         if isinstance(change, dict):
             assert change.pop("$patch") == "delete"
-            found = [one for one in found if one not in targets]
+            rendered = [resource for resource in rendered if resource not in targets]
             continue
         for target in targets:
             for operation in change:
                 apply(operation, target)
     for image in file.pop("images", ()):
-        for container in (container for job in rayjobs(found) for container in containers(job)):
+        for container in (container for job in rayjobs(rendered) for container in containers(job)):
             if container["image"].partition(":")[0] == image["name"]:
                 container["image"] = f"{image['newName']}:{image['newTag']}"
     assert file.keys() == {"apiVersion", "kind"}
-    return found
+    return rendered
 
 
 def apply(operation, target):
-    """One operation of a JSON patch (RFC 6902), on ``target`` itself."""
+    """Apply an operation of a JSON patch (RFC 6902) to ``target`` in place."""
     *parents, last = (part.replace("~1", "/") for part in operation["path"].split("/")[1:])
     for part in parents:
         target = target[int(part) if isinstance(target, list) else part]
@@ -81,7 +81,7 @@ def apply(operation, target):
 
 
 def rayjobs(resources):
-    return [one for one in resources if one["kind"] == "RayJob"]
+    return [resource for resource in resources if resource["kind"] == "RayJob"]
 
 
 def rayjob(name):
@@ -105,15 +105,15 @@ def containers(job):
 
 
 def gpus(job):
-    """GPUs of the head and of one worker."""
-    return [int(one["resources"]["limits"].get("nvidia.com/gpu", 0)) for one in containers(job)]
+    """Number of GPUs of the head and of a worker."""
+    return [int(container["resources"]["limits"].get("nvidia.com/gpu", 0)) for container in containers(job)]
 
 
 def valid(job):
     return jsonschema.Draft202012Validator(SCHEMA).is_valid(job)
 
 
-def test_there_is_an_overlay_for_each_way_to_run():
+def test_every_way_to_run_has_an_overlay():
     assert [path.name for path in OVERLAYS] == [
         *("cpu", "eval", "score-gpu", "store-cpu", "store-score-gpu", "store-train-gpu"),
         *("train-8gpu", "train-gpu"),
@@ -121,18 +121,18 @@ def test_there_is_an_overlay_for_each_way_to_run():
 
 
 @each_on_a_store
-def test_overlay_of_a_store_has_no_disk_and_one_bucket(overlay):
-    """Nothing is on a volume, every path is in the bucket that is named once, and all pods get the secret."""
+def test_overlay_of_a_store_has_one_bucket_and_no_disk(overlay):
+    """No pod has a volume, every path is in the same bucket, and all pods get the secret."""
     (job,) = kustomized(overlay)
 
     jsonschema.Draft202012Validator(SCHEMA).validate(job)
     assert not any("volumes" in pod for pod in pods(job))
-    for one in containers(job):
-        assert not {"volumeMounts", "workingDir"} & one.keys()
-        assert one["envFrom"] == [{"secretRef": {"name": "aptool-store", "optional": True}}]
+    for container in containers(job):
+        assert not {"volumeMounts", "workingDir"} & container.keys()
+        assert container["envFrom"] == [{"secretRef": {"name": "aptool-store", "optional": True}}]
     entrypoint = job["spec"]["entrypoint"]
     assert set(re.findall(r"\w+://[^/]+", entrypoint)) == {"s3://BUCKET"}
-    assert all(one.startswith("s3://BUCKET/") for one in re.findall(r"[^ ]*/[^ ]*", entrypoint))
+    assert all(path.startswith("s3://BUCKET/") for path in re.findall(r"[^ ]*/[^ ]*", entrypoint))
     assert job["spec"]["backoffLimit"] > 0
 
 
@@ -140,36 +140,36 @@ def test_overlay_of_a_store_has_no_disk_and_one_bucket(overlay):
 def test_overlay_is_a_rayjob_and_its_volume(overlay):
     resources = kustomized(overlay)
 
-    assert [one["kind"] for one in resources] == ["RayJob", "PersistentVolumeClaim"]
+    assert [resource["kind"] for resource in resources] == ["RayJob", "PersistentVolumeClaim"]
     job, volume = resources
     jsonschema.Draft202012Validator(SCHEMA).validate(job)
-    assert {one["persistentVolumeClaim"]["claimName"] for pod in pods(job) for one in pod["volumes"]} == {
-        volume["metadata"]["name"]
-    }
+    assert {
+        volume["persistentVolumeClaim"]["claimName"] for pod in pods(job) for volume in pod["volumes"]
+    } == {volume["metadata"]["name"]}
 
 
 @each_overlay
-def test_kubectl_prints_the_same(overlay):
+def test_rendering_equals_kubectl(overlay):
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     printed = subprocess.run(["kubectl", "kustomize", overlay], capture_output=True, check=True, timeout=60)
 
     def by_kind(resources):
-        return sorted(resources, key=lambda one: one["kind"])
+        return sorted(resources, key=lambda resource: resource["kind"])
 
     assert by_kind(yaml.safe_load_all(printed.stdout)) == by_kind(kustomized(overlay))
 
 
-def test_schema_finds_what_is_wrong():
+def test_schema_refuses_wrong_entries():
     job = rayjob("score-gpu")
 
     def changed(*keys, value):
-        one = copy.deepcopy(job)
-        place = one
+        document = copy.deepcopy(job)
+        entry = document
         for key in keys[:-1]:
-            place = place[key]
-        place[keys[-1]] = value
-        return one
+            entry = entry[key]
+        entry[keys[-1]] = value
+        return document
 
     assert valid(job)
     assert not valid(changed("apiVersion", value="ray.io/v1alpha1"))
@@ -188,13 +188,13 @@ def test_schema_finds_what_is_wrong():
 
 @each_on_a_volume
 def test_retries_resume_from_the_volume(overlay):
-    """A retry is a new cluster: what is complete has to be on a volume that all pods of both mount."""
+    """A retry is a new cluster: all pods write to a volume that the next cluster mounts too."""
     job = rayjob(overlay.name)
 
     assert job["spec"]["backoffLimit"] > 0
     for pod in pods(job):
         claims = {volume["name"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume}
-        mounts = [mount for one in pod["containers"] for mount in one["volumeMounts"]]
+        mounts = [mount for container in pod["containers"] for mount in container["volumeMounts"]]
         assert {mount["name"] for mount in mounts} <= claims
         assert {mount["mountPath"] for mount in mounts} == {"/aptool"}
         # The image's user may write to a volume that is new.
@@ -211,20 +211,20 @@ def test_entrypoint_survives_kuberays_script(overlay):
 
 
 @each_overlay
-def test_commands_of_a_job_are_commands(overlay):
+def test_commands_of_jobs_are_valid(overlay):
     _, _, script = shlex.split(rayjob(overlay.name)["spec"]["entrypoint"])
     parts = re.split(r" && | \|\| ", script.replace("{ ", "").replace("; }", ""))
     commands = [part for part in parts if not part.startswith(("cd /aptool", "test -f "))]
     assert commands
-    for command in commands:
-        program, *arguments = shlex.split(command)
+    for line in commands:
+        program, *arguments = shlex.split(line)
         assert program == "aptool"
-        context, found = click.Context(cli), cli
-        while isinstance(found, click.Group):
+        context, command = click.Context(cli), cli
+        while isinstance(command, click.Group):
             verb = arguments.pop(0)
-            found = found.get_command(context, verb)
-            assert found is not None, verb
-        found.make_context(verb, arguments, parent=context)  # raises UsageError for an option there is not
+            command = command.get_command(context, verb)
+            assert command is not None, verb
+        command.make_context(verb, arguments, parent=context)  # raises UsageError for an unknown option
 
 
 @each_overlay
@@ -234,14 +234,14 @@ def test_image_is_named_once_and_is_of_the_tested_version(overlay):
     tested = next(line for line in constraints if line.startswith("ray=="))
     device = "gpu" if any(gpus(job)) else "cpu"
 
-    assert {one["image"] for one in containers(job)} == {f"aptool:{device}"}
+    assert {container["image"] for container in containers(job)} == {f"aptool:{device}"}
     version = job["spec"]["rayClusterSpec"]["rayVersion"]
     assert version == tested.removeprefix("ray==")
     assert f"FROM rayproject/ray:{version}-py311-${{DEVICE}}\n" in (JOBS / "Dockerfile").read_text()
 
 
 def test_training_on_gpus_of_several_nodes_and_of_one():
-    several, one = rayjob("train-gpu"), rayjob("train-8gpu")
+    several, single = rayjob("train-gpu"), rayjob("train-8gpu")
 
     assert (gpus(several), workers(several)["replicas"]) == ([0, 1], 4)
     (spread,) = workers(several)["template"]["spec"]["topologySpreadConstraints"]
@@ -249,9 +249,9 @@ def test_training_on_gpus_of_several_nodes_and_of_one():
     assert spread["labelSelector"]["matchLabels"] == {"ray.io/group": workers(several)["groupName"]}
     assert "--workers 4" in several["spec"]["entrypoint"]
 
-    assert (gpus(one), workers(one)["replicas"]) == ([0, 8], 1)
-    assert "--workers 8" in one["spec"]["entrypoint"]
-    for job in (several, one):
+    assert (gpus(single), workers(single)["replicas"]) == ([0, 8], 1)
+    assert "--workers 8" in single["spec"]["entrypoint"]
+    for job in (several, single):
         (toleration,) = workers(job)["template"]["spec"]["tolerations"]
         assert toleration["key"] == "nvidia.com/gpu"
 
@@ -263,7 +263,7 @@ def test_scoring_grows_on_spot_nodes_with_gpus():
     assert job["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"]
     assert (group["minReplicas"], group["maxReplicas"]) == (1, 16)
     pod = group["template"]["spec"]
-    assert [one["key"] for one in pod["tolerations"]] == [
+    assert [toleration["key"] for toleration in pod["tolerations"]] == [
         "nvidia.com/gpu",
         "cloud.google.com/gke-spot",
         "kubernetes.azure.com/scalesetpriority",
@@ -274,24 +274,24 @@ def test_scoring_grows_on_spot_nodes_with_gpus():
 
 
 def in_image(path):
-    """Whether .dockerignore lets a path into the image: the last matching pattern decides."""
+    """Whether a path is in the image; the last matching pattern of .dockerignore decides."""
     parts = Path(path).parts
     prefixes = ["/".join(parts[: end + 1]) for end in range(len(parts))]
-    kept = True
+    included = True
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         if line and not line.startswith("#"):
             pattern = line.removeprefix("!")
-            if any(fnmatchcase(one, pattern) for one in prefixes):
-                kept = line.startswith("!")
-    return kept
+            if any(fnmatchcase(prefix, pattern) for prefix in prefixes):
+                included = line.startswith("!")
+    return included
 
 
 @pytest.mark.parametrize("name", [".venv", ".git", "data", "models", "runs", "tests", "docs", "bench"])
-def test_folders_that_stay_out_of_the_image(name):
+def test_folder_is_not_in_the_image(name):
     assert not in_image(f"{name}/file")
 
 
-def test_image_has_what_the_installation_reads():
+def test_image_has_all_files_of_the_installation():
     for path in ("pyproject.toml", "README.md", "LICENSE", "constraints.txt"):
         assert in_image(path)
         assert (ROOT / path).is_file()
@@ -303,7 +303,7 @@ def test_image_has_what_the_installation_reads():
     assert "/tmp/aptool/jobs /opt/aptool/jobs" in (JOBS / "Dockerfile").read_text()
 
 
-def test_launcher_file_names_what_the_launcher_needs():
+def test_launcher_file_has_all_required_entries():
     """Ray's own schema of such files, where Ray is installed."""
     schema = pytest.importorskip("ray.autoscaler")
     file = Path(schema.__file__).parent / "ray-schema.json"
@@ -312,7 +312,7 @@ def test_launcher_file_names_what_the_launcher_needs():
     jsonschema.validate(launcher, json.loads(file.read_text()))
 
 
-def test_late_interaction_has_every_pooling_and_recipes_that_can_be_trained(tmp_path):
+def test_late_interaction_matrix_has_every_pooling_and_valid_recipes(tmp_path):
     from networks import write_network
     from tiny import OVER_STATES
 
@@ -326,13 +326,16 @@ def test_late_interaction_has_every_pooling_and_recipes_that_can_be_trained(tmp_
     matrix = read_matrix(JOBS / "late.toml", values)
 
     recipes = {}
-    for one in matrix.experiments:
-        if one.system.preset is None:  # scores of other systems
+    for experiment in matrix.experiments:
+        system = experiment.system
+        if system.preset is None:  # a fusion
             continue
-        recipe = recipes[one.system.name] = load_recipe(one.system.preset, one.system.overrides)
+        recipe = recipes[system.name] = load_recipe(system.preset, system.overrides)
         check_recipe(recipe)
-        # What is judged over folds is not picked by them.
+        # No epoch is chosen on the held-out fold.
         assert recipe.training.epochs == 0 or recipe.training.average_epochs == 1
     for epochs in (True, False):
-        found = {one.pooling["type"] for one in recipes.values() if bool(one.training.epochs) is epochs}
-        assert found - {"cross"} == {*OVER_STATES} - {"first", "max"}
+        poolings = {
+            recipe.pooling["type"] for recipe in recipes.values() if bool(recipe.training.epochs) is epochs
+        }
+        assert poolings - {"cross"} == {*OVER_STATES} - {"first", "max"}

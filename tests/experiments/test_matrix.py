@@ -1,4 +1,4 @@
-"""`aptool matrix`: only what is new or has changed is run."""
+"""`aptool matrix`: only new and changed trials are run."""
 
 import hashlib
 import json
@@ -60,7 +60,7 @@ seeds = {seeds}
 
 @pytest.fixture
 def matrix(run_matrix, collection_folder):
-    """Runs `aptool matrix` on a file of this text, beside the collection."""
+    """A function that runs `aptool matrix` on a table of experiments."""
     return run_matrix
 
 
@@ -73,38 +73,78 @@ def states(folder, pattern):
     return {path: path.stat().st_mtime_ns for path in folder.rglob(pattern) if path.is_file()}
 
 
-def test_a_table_is_run_once_and_then_only_what_has_changed(matrix, tmp_path, collection_folder):
+WRONG_SPENDING = {
+    "seconds that are a text": ('"train": 0.0', '"train": "long"'),
+    "no seconds of training": ('"train": 0.0,', ""),
+    "infinite seconds": ('"train": 0.0', '"train": Infinity'),
+    "seconds that are no number": ('"train": 0.0', '"train": NaN'),
+    "seconds whose sum is infinite": ('"train": 0.0', '"train": 1e308'),
+    "pairs that are a text": ('"costs": {}', '"costs": {"pairs": "many"}'),
+    "unknown costs": ('"costs": {}', '"costs": {"euros": 1}'),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SPENDING)
+def test_trial_with_invalid_seconds_or_costs_is_run_again(matrix, tmp_path, collection_folder, case):
+    text = table(collection_folder, systems=["bm25"])
+    first = matrix(text)
+    record = tmp_path / "out/tiny/bm25/seed1/test.json"
+    valid = record.read_text()
+    record.write_text(valid.replace(*WRONG_SPENDING[case]))
+    assert record.read_text() != valid
+
+    again = matrix(text)
+
+    assert (again.code, made(again)) == (0, ["bm25, seed 1"])
+    assert json.loads(record.read_text()).keys() == json.loads(valid).keys()
+    assert [line.split()[:3] for line in again.out] == [line.split()[:3] for line in first.out]
+
+
+def test_rate_without_seconds_is_unknown(matrix, tmp_path, collection_folder):
+    text = table(collection_folder, systems=["bm25"], seeds="[1]")
+    matrix(text)
+    record = tmp_path / "out/tiny/bm25/seed1/test.json"
+    saved = json.loads(record.read_text())
+    saved |= {"seconds": {"train": 0.0, "score": 0}, "costs": {"pairs": 1}}
+    record.write_text(json.dumps(saved))
+
+    assert matrix(text).code == 0
+    document = json.loads((tmp_path / "out/table.json").read_text())
+    assert document["lines"][0]["pairs_per_second"] is None
+
+
+def test_only_new_and_changed_trials_are_run(matrix, tmp_path, collection_folder):
     first = matrix(table(collection_folder))
 
     assert first.code == 0
     assert made(first) == [f"{name}, seed {seed}" for name in NAMES for seed in (1, 2)]
     rows = [line.split(": ") for line in first.err if line.startswith("tiny: ") and "MAP" in line]
-    assert [system for _, system, _ in rows] == made(first)  # each with its figures, as soon as it is done
+    assert [system for _, system, _ in rows] == made(first)  # with its measures, as soon as it finishes
     lines = [line.split() for line in first.out]
     assert first.out[0].split()[:7] == ["collection", "system", "MAP", "MRR", "P@1", "questions", "seeds"]
     assert [line[1] for line in lines[1:7]] == NAMES
     assert first.out[-1] == "out/table.md, out/table.json; run files beside them"
 
-    # Again: nothing is run, nothing is touched, the same is shown.
+    # A second run runs nothing, changes no file and prints the same table.
     before = states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*")
-    assert len(before) == 6 * 2 + 2 * 2 * 4
+    assert len(before) == 6 * 2 + 5 * 4  # with the record of outputs
     again = matrix(table(collection_folder))
     assert (again.code, made(again), again.out) == (0, [], first.out)
     assert states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*") == before
 
-    # Another recipe for one system: it, and what is fused from it, are run again; the others are not.
+    # After a change of a recipe, only the system and its fusions are run again.
     changed = matrix(table(collection_folder, qa_cnn=["training.epochs=2"]))
     assert made(changed) == [f"{name}, seed {seed}" for name in ("qa-cnn", "qa-cnn+bm25") for seed in (1, 2)]
     after = states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*")
     touched = {path.relative_to(tmp_path / "out").parts[1] for path in before if after[path] != before[path]}
     assert touched == {"qa-cnn", "qa-cnn+bm25"}
 
-    # A further seed, and a run file that has been lost.
+    # A new seed and a lost run file are run.
     (tmp_path / "out/tiny/bm25/seed1/test.run").unlink()
     more = matrix(table(collection_folder, qa_cnn=["training.epochs=2"], seeds="[1, 2, 3]"))
     assert made(more) == ["random, seed 3", "bm25, seed 1"] + [f"{name}, seed 3" for name in NAMES[1:]]
 
-    # Another collection at the same place changes everything.
+    # After a change of the collection, everything is run again.
     shutil.copytree(collection_folder, "other")
     manifest = json.loads((tmp_path / "other/collection.json").read_text())
     with (tmp_path / "other/test.qrels").open("a") as qrels:
@@ -118,7 +158,7 @@ def test_a_table_is_run_once_and_then_only_what_has_changed(matrix, tmp_path, co
     ]
 
 
-def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder):
+def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder):
     finished = matrix(table(collection_folder, more='measures = ["MRR", "P.1"]'))
 
     assert finished.code == 0
@@ -146,8 +186,8 @@ def test_figures_are_those_of_the_run_files(matrix, tmp_path, collection_folder)
     markdown = (tmp_path / "out/table.md").read_text().splitlines()
     assert [[cell.strip() for cell in line.strip("|").split("|")][1] for line in markdown[2:]] == NAMES
     # Learned systems read; random order does not.
-    figures = {line["system"]: line["means"]["MRR"] for line in document["lines"]}
-    assert all(figures[name] > figures["random"] for name in TRAINED)
+    means = {line["system"]: line["means"]["MRR"] for line in document["lines"]}
+    assert all(means[name] > means["random"] for name in TRAINED)
 
 
 class Perfect(System):
@@ -165,9 +205,9 @@ class Perfect(System):
         return np.array(relevant, dtype=np.float32)
 
 
-def test_a_system_that_is_not_above_random_makes_the_command_fail(matrix, collection_folder, monkeypatch):
+def test_system_not_above_random_fails_the_command(matrix, collection_folder, monkeypatch):
     # Nothing is above an order that happens to be perfect.
-    monkeypatch.setattr("aptool.scoring.baselines.RandomSystem", Perfect)
+    monkeypatch.setattr("aptool.scoring.systems.RandomSystem", Perfect)
 
     finished = matrix(table(collection_folder, systems=["random", "bm25", "qa-cnn"], seeds="[1]"))
 
@@ -183,7 +223,7 @@ def result(system, seed, value, seconds=1.0, collection="c"):
     return Result(collection, system, seed, None, {"MAP": value}, 10, times, "c", None, "test", None)
 
 
-def test_a_summary_is_the_mean_over_seeds_with_the_deviation_of_the_sample():
+def test_summary_has_mean_and_sample_deviation_over_seeds():
     # .2, .4, .6: mean .4, deviation of the sample √((.04 + 0 + .04) / 2) = .2.
     summaries = summarize(
         [*(result("x", n, v, n) for n, v in ((1, 0.2), (2, 0.4), (3, 0.6))), result("y", 1, 0.5)]
@@ -196,7 +236,7 @@ def test_a_summary_is_the_mean_over_seeds_with_the_deviation_of_the_sample():
     ]
 
 
-def test_only_trained_systems_are_compared_with_random_order_on_their_own_collection():
+def test_trained_systems_are_compared_with_random_order_per_collection():
     summaries = summarize(
         [
             *(
@@ -232,14 +272,14 @@ def test_a_combination_is_fitted_on_dev(matrix, tmp_path, collection_folder):
         for split in ("test", "dev")
     )
     expected = learn_fusion(dev, read_qrels(collection_folder / "dev.qrels"), test)
-    found = read_run(folder / "combined/seed1/test.run")
-    assert (found.frame.rows(), found.tag) == (expected.frame.rows(), "combined")
+    fused = read_run(folder / "combined/seed1/test.run")
+    assert (fused.frame.rows(), fused.tag) == (expected.frame.rows(), "combined")
     weights = dict(zip(("bm25", "qa-cnn"), expected.weights[0], strict=True))
     assert f"combined: bm25 {weights['bm25']:.3f}, qa-cnn {weights['qa-cnn']:.3f}" in finished.err
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_the_tables_of_the_project_name_systems_that_can_be_trained(path):
+def test_tables_of_jobs_name_valid_systems(path):
     if path.stem == "transformers":
         pytest.importorskip("transformers")
     values = dict.fromkeys(re.findall(r"\$\{(\w+)\}", path.read_text()), "given")
@@ -248,7 +288,7 @@ def test_the_tables_of_the_project_name_systems_that_can_be_trained(path):
 
     matrix = read_matrix(path, values)
 
-    assert {one.system.name for one in matrix.experiments} == set(matrix.systems)
+    assert {experiment.system.name for experiment in matrix.experiments} == set(matrix.systems)
     for system in matrix.systems.values():
         if system.preset is not None:
             check_recipe(load_recipe(system.preset, system.overrides))

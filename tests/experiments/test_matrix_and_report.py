@@ -30,12 +30,14 @@ def copied(run_matrix, collection_folder, tmp_path):
     return run_matrix
 
 
-def test_folds_are_tested_by_a_measure_that_is_a_mean(copied, tmp_path):
+def test_paired_tests_use_the_first_mean_measure(copied, tmp_path):
     finished = copied(TABLE.format(more='measures = ["gm_map", "num_rel", "P@1"]'))
 
     assert finished.code == 0, finished.err
     (test,) = json.loads((tmp_path / "out/table.json").read_text())["paired"]
-    lines = {one["system"]: one for one in json.loads((tmp_path / "out/table.json").read_text())["lines"][:2]}
+    lines = {
+        line["system"]: line for line in json.loads((tmp_path / "out/table.json").read_text())["lines"][:2]
+    }
     difference = lines[test["system"]]["means"]["P@1"] - lines[test["other"]]["means"]["P@1"]
     assert (test["measure"], test["paired"]["difference"]) == ("P@1", pytest.approx(difference))
 
@@ -43,9 +45,9 @@ def test_folds_are_tested_by_a_measure_that_is_a_mean(copied, tmp_path):
     assert json.loads((tmp_path / "out/table.json").read_text())["paired"] == []
 
 
-def test_a_report_is_of_the_collections_that_were_scored(copied, aptool, tmp_path):
+def test_report_refuses_a_changed_collection(copied, aptool, tmp_path):
     assert copied(TABLE.format(more="")).code == 0
-    with CollectionWriter(tmp_path / "c", name="tiny", source="made anew") as writer:
+    with CollectionWriter(tmp_path / "c", name="tiny", source="changed") as writer:
         for split in ("train", "dev"):
             pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
             writer.add_split(split, pools)
@@ -55,7 +57,7 @@ def test_a_report_is_of_the_collections_that_were_scored(copied, aptool, tmp_pat
     now = CollectionFiles(tmp_path / "c").fingerprint
     assert refused.code == 1
     assert f"c: fingerprint: '{now}': expected " in refused.err[0]
-    assert refused.err[0].endswith(", which was scored; `aptool matrix` again scores what has changed")
+    assert refused.err[0].endswith(", which was scored; run `aptool matrix` again")
 
 
 def test_a_report_does_not_replace_a_file_of_a_collection(copied, aptool, tmp_path):
@@ -69,7 +71,7 @@ def test_a_report_does_not_replace_a_file_of_a_collection(copied, aptool, tmp_pa
     assert (tmp_path / "c/collection.json").read_bytes() == before
 
 
-def test_a_combination_that_cannot_be_fitted_is_named(copied, tmp_path):
+def test_combination_that_cannot_be_fitted_is_named(copied, tmp_path):
     with CollectionWriter(tmp_path / "c", name="tiny", source="too small") as writer:
         for split in ("train", "dev"):
             pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
@@ -82,7 +84,7 @@ def test_a_combination_that_cannot_be_fitted_is_named(copied, tmp_path):
     assert refused.err[-1] == "aptool: both on tiny-dev: 4 judged questions are too few for 5 folds"
 
 
-def test_another_limit_is_another_collection(aptool, tmp_path, monkeypatch):
+def test_changed_limit_of_a_built_collection_is_refused(aptool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = TABLE.replace("folds = 2\n", "").format(more="")
     for limit in (100, 200):

@@ -1,11 +1,10 @@
-"""A matrix whose table, collection and results are on an object store: the figures and bytes of a disk."""
+"""A matrix with table, collection and results on an object store: values and bytes equal those on disk."""
 
 import pytest
 from small_matrix import TABLE
 from tiny import options
 
-from aptool.formats.location import ObjectPath
-from aptool.formats.stores import store_of
+from aptool.formats.location import ObjectPath, store_of
 
 SETS = {"qa_cnn": str([*options("qa-cnn", "training.epochs=1")]), "ap_cnn": "[]", "ap_bilstm": "[]"}
 
@@ -23,13 +22,13 @@ def names(url):
 
 
 @pytest.fixture
-def there(bucket, collection_folder):
+def store(bucket, collection_folder):
     upload(collection_folder, f"{bucket}/c")
     return bucket
 
 
 def write_table(bucket, local, collection, systems, more="", folds=""):
-    """The same table on a disk and on the store, for a collection in either place; returns both paths."""
+    """Write the same table on disk and on the store, with its collection; return both paths."""
     text = TABLE.replace('"random", "bm25", "qa-cnn", "ap-cnn", "ap-bilstm", "fused"', systems)
     text = text.replace('fuse = ["bm25", "ap-cnn"]', 'fuse = ["random", "qa-cnn"]') + more
     text = text.replace('splits = ["dev", "test"]', folds) if folds else text
@@ -44,52 +43,52 @@ def ok(finished):
     return finished
 
 
-def figures(finished):
+def table_rows(finished):
     """The table as printed, without the seconds."""
     return [line.split()[:-2] for line in finished.out if line.startswith(("collection", "tiny"))]
 
 
-def test_the_results_of_a_disk_and_their_report(aptool, there, collection_folder, tmp_path):
-    here, table = write_table(there, tmp_path, collection_folder, '"random", "qa-cnn", "fused"')
+def test_results_and_report_equal_those_on_disk(aptool, store, collection_folder, tmp_path):
+    here, table = write_table(store, tmp_path, collection_folder, '"random", "qa-cnn", "fused"')
     local = ok(aptool("matrix", here, "--output", tmp_path / "out"))
-    remote = ok(aptool("matrix", table, "--output", f"{there}/out"))
+    remote = ok(aptool("matrix", table, "--output", f"{store}/out"))
 
-    assert figures(remote) == figures(local)
-    assert len(figures(local)) == 1 + 2 * 3
+    assert table_rows(remote) == table_rows(local)
+    assert len(table_rows(local)) == 1 + 2 * 3
     runs = sorted(str(run.relative_to(tmp_path / "out")) for run in (tmp_path / "out").rglob("*.run"))
-    assert [name for name in names(f"{there}/out") if name.endswith(".run")] == runs
+    assert [name for name in names(f"{store}/out") if name.endswith(".run")] == runs
     for name in runs:
-        assert ObjectPath(f"{there}/out/{name}").read_bytes() == (tmp_path / "out" / name).read_bytes()
-    assert not [name for name in names(f"{there}/out") if ".parts/" in name or ".training/" in name]
+        assert ObjectPath(f"{store}/out/{name}").read_bytes() == (tmp_path / "out" / name).read_bytes()
+    assert not [name for name in names(f"{store}/out") if ".parts/" in name or ".training/" in name]
 
     # Nothing is run again, and what is missing alone is.
-    before = ObjectPath(f"{there}/out/{runs[0]}").ranged().version
-    assert not any("seed 1" in line for line in ok(aptool("matrix", table, "--output", f"{there}/out")).err)
-    assert ObjectPath(f"{there}/out/{runs[0]}").ranged().version == before
-    ObjectPath(f"{there}/out/{runs[1]}").unlink()
-    again = ok(aptool("matrix", table, "--output", f"{there}/out"))
+    before = ObjectPath(f"{store}/out/{runs[0]}").ranged().version
+    assert not any("seed 1" in line for line in ok(aptool("matrix", table, "--output", f"{store}/out")).err)
+    assert ObjectPath(f"{store}/out/{runs[0]}").ranged().version == before
+    ObjectPath(f"{store}/out/{runs[1]}").unlink()
+    again = ok(aptool("matrix", table, "--output", f"{store}/out"))
     assert sum("seed 1" in line and "map" not in line.lower() for line in again.err) == 1
 
-    page = ok(aptool("report", f"{there}/out"))
-    assert page.out[0].startswith(f"{there}/out/report.html: ")
-    text = ObjectPath(f"{there}/out/report.html").read_text()
+    page = ok(aptool("report", f"{store}/out"))
+    assert page.out[0].startswith(f"{store}/out/report.html: ")
+    text = ObjectPath(f"{store}/out/report.html").read_text()
     assert "qa-cnn" in text
-    assert f"{there}/out/tiny/qa-cnn/seed1/test.run" in text
+    assert f"{store}/out/tiny/qa-cnn/seed1/test.run" in text
 
 
-def test_folds(aptool, there, collection_folder, tmp_path):
+def test_folds(aptool, store, collection_folder, tmp_path):
     """Folds are written below the output, their models are removed, and their runs pooled once."""
-    here, table = write_table(there, tmp_path, collection_folder, '"random", "qa-cnn"', folds="folds = 2")
+    here, table = write_table(store, tmp_path, collection_folder, '"random", "qa-cnn"', folds="folds = 2")
     local = ok(aptool("matrix", here, "--output", tmp_path / "out"))
-    remote = ok(aptool("matrix", table, "--output", f"{there}/out"))
+    remote = ok(aptool("matrix", table, "--output", f"{store}/out"))
 
-    assert figures(remote) == figures(local)
+    assert table_rows(remote) == table_rows(local)
     run = "tiny-folds/qa-cnn/seed1/folds.run"
-    assert ObjectPath(f"{there}/out/{run}").read_bytes() == (tmp_path / "out" / run).read_bytes()
-    assert not [name for name in names(f"{there}/out") if "/model/" in name]
-    version = ObjectPath(f"{there}/out/{run}").ranged().version
-    ok(aptool("matrix", table, "--output", f"{there}/out"))
-    assert ObjectPath(f"{there}/out/{run}").ranged().version == version
+    assert ObjectPath(f"{store}/out/{run}").read_bytes() == (tmp_path / "out" / run).read_bytes()
+    assert not [name for name in names(f"{store}/out") if "/model/" in name]
+    version = ObjectPath(f"{store}/out/{run}").ranged().version
+    ok(aptool("matrix", table, "--output", f"{store}/out"))
+    assert ObjectPath(f"{store}/out/{run}").ranged().version == version
 
 
 @pytest.mark.parametrize(
@@ -100,11 +99,11 @@ def test_folds(aptool, there, collection_folder, tmp_path):
         (["report", "{}/c"], "no table.json in it"),
     ],
 )
-def test_mistakes_are_one_line(aptool, there, collection_folder, tmp_path, arguments, expected):
-    write_table(there, tmp_path, collection_folder, '"random"')
+def test_mistakes_are_one_line(aptool, store, collection_folder, tmp_path, arguments, expected):
+    write_table(store, tmp_path, collection_folder, '"random"')
 
-    finished = aptool(*(one.replace("{}", there) for one in arguments))
+    finished = aptool(*(argument.replace("{}", store) for argument in arguments))
 
     assert finished.code == 1
     assert expected in finished.err[-1]
-    assert names(f"{there}/out") == []
+    assert names(f"{store}/out") == []

@@ -1,4 +1,4 @@
-"""`jobs/paper_tables.py`: the paper's tables 3 to 5 beside our results."""
+"""`jobs/paper_tables.py`: our results compared with the paper's tables 3 to 5."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def result(value, *, seed=0, split="test", published="wikiqa", preset="ap-cnn", 
     ("values", "verdict"),
     [([0.6886, 0.6886], "OK"), ([0.67, 0.70], "close"), ([0.6785, 0.6785], "below")],
 )
-def test_the_mean_over_seeds_is_compared_with_the_papers_value(values, verdict):
+def test_mean_over_seeds_is_compared_with_the_papers_value(values, verdict):
     # AP-CNN has MAP .6886 on WikiQA's test (table 5 of the paper); .685 is .0036 short of it, .6785 is .0101.
     _, row = comparisons([result(value, seed=seed) for seed, value in enumerate(values)])
 
@@ -41,10 +41,10 @@ def test_systems_and_collections_outside_the_paper_are_not_compared():
     ]
 
     assert [row[3] for row in comparisons([letter])[1:]] == ["0.7530"]
-    assert [row for one in without for row in comparisons([one])[1:]] == []
+    assert [row for entry in without for row in comparisons([entry])[1:]] == []
 
 
-def test_whole_tables_have_our_values_on_every_split():
+def test_full_tables_have_our_values_on_every_split():
     results = [
         result(0.70, split="folds"),
         result(0.72, split="folds", seed=1),
@@ -86,7 +86,7 @@ def test_the_paper_has_eleven_systems():
     assert TABLES[1].systems["severyn-2015"] == (0.746, 0.808)
 
 
-def test_systems_have_the_name_of_their_preset_and_fusions_their_own():
+def test_fusions_keep_their_name_and_systems_have_that_of_their_preset():
     trained = [("ap-cnn", "mine"), ("ap-cnn-paper", "letter"), ("own.toml", "qa-cnn"), (None, "bm25")]
     assert paper_names(trained) == {"mine": "ap-cnn", "letter": "ap-cnn"}
 

@@ -18,7 +18,7 @@ DATA = os.environ.get("APTOOL_DATA")
 
 
 def tsv(pools):
-    """WikiQA's own layout of pools."""
+    """Pools in the layout of WikiQA."""
     lines = ["QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"]
     for pool in pools:
         for answer, text in zip(pool.answer_ids, pool.texts, strict=True):
@@ -53,7 +53,7 @@ def trained(finished):
     return [line for line in finished.err if line.startswith("training ")]
 
 
-def test_published_files_are_imported_and_each_system_trained_once_for_all_splits(table, tmp_path, capsys):
+def test_published_files_are_imported_and_one_training_serves_all_splits(table, tmp_path, capsys):
     from tiny import labelled_pools
 
     first = table()
@@ -70,7 +70,7 @@ def test_published_files_are_imported_and_each_system_trained_once_for_all_split
     again = table()
     assert (trained(again), again.out) == ([], first.out)
 
-    # With the test file there, the collection is another one; one training serves both of its splits.
+    # With the test file, the fingerprint of the collection changes; one training serves both splits.
     (tmp_path / "data/wikiqa/WikiQA-test.tsv").write_text(tsv(labelled_pools("test", 20)))
     both = table()
     assert both.code == 0
@@ -86,7 +86,7 @@ def test_published_files_are_imported_and_each_system_trained_once_for_all_split
     assert "Table 5: WikiQA" in capsys.readouterr().out
 
 
-def test_a_collection_is_taken_as_it_stands(table, tmp_path, collection_folder):
+def test_existing_collection_is_not_imported_again(table, tmp_path, collection_folder):
     shutil.rmtree("data/wikiqa")
     shutil.copytree(collection_folder, "data/wikiqa")
 
@@ -109,10 +109,12 @@ def test_a_quick_run_has_the_first_seed_and_an_optional_collection_may_be_missin
     assert quick.code == 0, quick.err
     assert "nowhere: not found, so x is left out" in quick.err
     results = json.loads((tmp_path / "out/table.json").read_text())["results"]
-    assert [(one["collection"], one["system"], one["seed"]) for one in results] == [("w-dev", "ap-cnn", 0)]
+    assert [(entry["collection"], entry["system"], entry["seed"]) for entry in results] == [
+        ("w-dev", "ap-cnn", 0)
+    ]
 
 
-def test_files_that_are_not_there_end_in_one_line(table):
+def test_missing_published_file_is_one_error_line(table):
     Path("data/wikiqa/WikiQA-dev.tsv").unlink()
 
     finished = table()
@@ -124,7 +126,7 @@ def test_files_that_are_not_there_end_in_one_line(table):
     )
 
 
-def test_the_table_of_the_project_has_every_system_of_the_papers_tables_with_five_seeds():
+def test_reproduce_toml_has_every_system_of_the_papers_tables_with_five_seeds():
     job = Path(__file__).parents[2] / "jobs/reproduce.toml"
 
     matrix = read_matrix(job, {"data": "D", "vectors": "V.bin"})
@@ -133,33 +135,37 @@ def test_the_table_of_the_project_has_every_system_of_the_papers_tables_with_fiv
         splits = ("dev", "test1", "test2") if collection == "insuranceqa" else ("dev", "test")
         folds = () if collection == "insuranceqa" else tuple(f"fold{number}" for number in range(1, 6))
         for split in (*folds, *splits):
-            own = [one for one in matrix.experiments if one.evaluated.name == f"{collection}-{split}"]
-            names = paper_names((one.system.preset, one.system.name) for one in own)
+            on_split = [
+                entry for entry in matrix.experiments if entry.evaluated.name == f"{collection}-{split}"
+            ]
+            names = paper_names((entry.system.preset, entry.system.name) for entry in on_split)
             # The paper has Feng's and Tan's on InsuranceQA only.
             assert set(names.values()) == {*table.systems, "feng-2015", "tan-2015"}
-            assert {one.seeds for one in own} == {(0, 1, 2, 3, 4)}
-    trained = [one for one in matrix.experiments if one.system.preset is not None]
-    assert {one.system.overrides[0] for one in trained} == {"vectors.source=V.bin"}
-    # What is judged over folds is not picked by them.
-    options = [one.system.overrides for one in trained if one.evaluated.fold is not None]
-    assert all("training.average_epochs=1" in one for one in options)
+            assert {entry.seeds for entry in on_split} == {(0, 1, 2, 3, 4)}
+    trained = [entry for entry in matrix.experiments if entry.system.preset is not None]
+    assert {entry.system.overrides[0] for entry in trained} == {"vectors.source=V.bin"}
+    # No epoch is chosen on the held-out fold.
+    options = [entry.system.overrides for entry in trained if entry.evaluated.fold is not None]
+    assert all("training.average_epochs=1" in overrides for overrides in options)
 
 
-def test_what_helps_beyond_the_paper_is_compared_with_the_recipes_of_its_tables():
+def test_beyond_toml_extends_the_recipes_of_reproduce_toml():
     jobs = Path(__file__).parents[2] / "jobs"
     values = {"data": "D", "vectors": "V.bin"}
     reproduced = read_matrix(jobs / "reproduce.toml", values).systems
 
     beyond = read_matrix(jobs / "beyond.toml", values | {"models": "M"})
 
-    # A training that starts from a model of other texts does not start from alignment.
+    # Systems that start from another model do not start from alignment.
     alignment = {"encoder.init=orthogonal", "pooling.init=identity", "pooling.scale=0.12"}
     aligned = set(reproduced["ap-cnn-aligned"].overrides)
     assert alignment < aligned
-    own = {"wikiqa": reproduced["ap-cnn-drop"].overrides, "trecqa": aligned - alignment}
-    trained = [one for one in beyond.experiments if one.system.preset is not None]
-    added = {(one.evaluated.fold.source, one.system.name): set(one.system.overrides) for one in trained}
-    added = {key: options - set(own[key[0]]) for key, options in added.items()}
+    bases = {"wikiqa": reproduced["ap-cnn-drop"].overrides, "trecqa": aligned - alignment}
+    trained = [entry for entry in beyond.experiments if entry.system.preset is not None]
+    added = {
+        (entry.evaluated.fold.source, entry.system.name): set(entry.system.overrides) for entry in trained
+    }
+    added = {key: options - set(bases[key[0]]) for key, options in added.items()}
     assert added == {
         ("wikiqa", "wikiqa-alone"): set(),
         ("wikiqa", "from-trecqa"): {"start.model=M/trecqa"},
@@ -169,7 +175,7 @@ def test_what_helps_beyond_the_paper_is_compared_with_the_recipes_of_its_tables(
         ("trecqa", "from-wikiqa"): {"start.model=M/wikiqa"},
     }
 
-    # What training starts from, which `make beyond` trains.
+    # `make beyond` trains the models that training starts from.
     target = subprocess.run(
         ["make", "--dry-run", "beyond", "DATA=D", "VECTORS=V.bin"],
         cwd=jobs.parent,
@@ -180,7 +186,7 @@ def test_what_helps_beyond_the_paper_is_compared_with_the_recipes_of_its_tables(
     trainings = [line.split() for line in target.splitlines() if "aptool train" in line]
     for training, collection in zip(trainings, ("trecqa", "trecqa", "wikiqa"), strict=True):
         options = {option for flag, option in itertools.pairwise(training) if flag == "--set"}
-        assert options == set(own[collection]) - {"vectors.source=V.bin"}
+        assert options == set(bases[collection]) - {"vectors.source=V.bin"}
 
 
 @pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
@@ -191,8 +197,11 @@ def test_the_published_subsets_are_imported(tmp_path):
 
     # Questions that the paper's table 1 counts: 873 and 126; 1,162 and 65.
     counts = {
-        kind: [CollectionFiles(one.path).manifest["splits"][split]["questions"] for split in ("train", "dev")]
-        for kind, one in made.items()
+        kind: [
+            CollectionFiles(imported.path).manifest["splits"][split]["questions"]
+            for split in ("train", "dev")
+        ]
+        for kind, imported in made.items()
     }
     assert counts == {"wikiqa": [873, 126], "trecqa": [1162, 65]}
     assert made["trecqa"].name == "trecqa-clean"

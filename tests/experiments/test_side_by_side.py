@@ -1,4 +1,4 @@
-"""`aptool matrix --jobs N`: trials side by side end as they do one after the other."""
+"""`aptool matrix --jobs N`: parallel trials give the results of serial trials."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def matrix(aptool, tmp_path, collection_folder, monkeypatch):
     return run
 
 
-def test_six_rows_side_by_side_are_those_one_after_the_other(matrix, tmp_path):
+def test_parallel_trials_give_the_results_of_serial_trials(matrix, tmp_path):
     serial = matrix("serial")
     threads = torch.get_num_threads()
     both = matrix("both", "--jobs", 2)
@@ -32,14 +32,14 @@ def test_six_rows_side_by_side_are_those_one_after_the_other(matrix, tmp_path):
     assert contents(tmp_path / "both") == contents(tmp_path / "serial")
     assert len(list((tmp_path / "both").rglob("*.run"))) == 2 * TRIALS
 
-    def figures(finished):
+    def table_rows(finished):
         return [line.split()[:7] for line in finished.out[:13]]
 
-    assert figures(both) == figures(serial)
+    assert table_rows(both) == table_rows(serial)
     assert torch.get_num_threads() == threads
     # Epochs are reported with the trial that they belong to.
     assert any(line.startswith("tiny: ap-cnn, seed 1: epoch 2: loss ") for line in both.err)
-    # What is done is not run again, whoever ran it.
+    # Finished trials are not run again, whether they ran in parallel or not.
     assert not any("seed" in line for line in matrix("serial", "--jobs", 2).err)
 
 
@@ -72,7 +72,7 @@ def test_jobs_are_a_positive_number_or_automatic(matrix):
 
 
 class Troubled(TrialRunner):
-    """One trial fails, another one kills its process."""
+    """One trial fails; another kills its process."""
 
     def run(self, trial):
         if trial.system.name == "ap-cnn":
@@ -82,7 +82,7 @@ class Troubled(TrialRunner):
         return super().run(trial)
 
 
-def test_trials_that_fail_are_named_and_all_others_are_done(matrix, tmp_path, monkeypatch):
+def test_failed_trials_are_named_and_other_trials_finish(matrix, tmp_path, monkeypatch):
     monkeypatch.setattr("aptool.experiments.runner.TrialRunner", Troubled)
 
     finished = matrix("out", "--jobs", 2)
@@ -90,13 +90,13 @@ def test_trials_that_fail_are_named_and_all_others_are_done(matrix, tmp_path, mo
     line = "tiny: qa-cnn, seed 1: its process ended early (SIGKILL); expected enough memory for --jobs"
     assert {f"failed: {line}", "failed: tiny: ap-cnn, seed 1: diverged"} < set(finished.err)
     # Fusions of ap-cnn are left out.
-    more = "(and 2 more without results); all other trials are done and kept"
+    more = "(and 2 more without results); all other trials finished"
     assert (finished.code, finished.err[-1]) == (1, f"aptool: {line} {more}")
     runs = {path.parts[-3] for path in (tmp_path / "out").rglob("test.run")}
     assert runs == {"random", "bm25", "ap-bilstm"}
 
 
-def test_a_number_of_workers_needs_one_trial_at_a_time(matrix):
+def test_workers_option_requires_one_job(matrix):
     finished = matrix("out", "--workers", 2, "--cluster", "127.0.0.1:1")
 
     assert (finished.code, len(finished.err)) == (2, 1)

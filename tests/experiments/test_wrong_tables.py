@@ -1,4 +1,4 @@
-"""A wrong table of `aptool matrix` ends in one line that names the place."""
+"""A wrong table of `aptool matrix` is a one-line error with the position."""
 
 import pytest
 
@@ -44,7 +44,7 @@ BAD = {
         '[collections.tiny]\npath = "C"\nfolds = 2\n[collections.tiny-fold1]\npath = "D"',
         1,
         "eval.toml: collections/tiny-fold1: 'tiny-fold1'",
-        "expected another name, as 'tiny-fold1' would be both that of 'tiny' and of 'tiny-fold1'",
+        "expected another name, as both 'tiny' and 'tiny-fold1' have results named 'tiny-fold1'",
     ),
     "a name that splits have": (
         '[collections.tiny]\npath = "C"',
@@ -81,7 +81,7 @@ BAD = {
         "eval.toml: systems/ap-cnn/teacher: 'random'",
         "aptool 0.2.0 was the last version with it",
     ),
-    "set of what is not trained": (
+    "set of a system that is not trained": (
         'baseline = "random"',
         'baseline = "random"\nset = ["k1=0.9"]',
         1,
@@ -89,7 +89,7 @@ BAD = {
         "",
     ),
     "name of two words": ("[systems.both]", '[systems."b oth"]', 1, "eval.toml: systems: 'b oth'", ""),
-    "name that leads out of the folder": (
+    "name outside the folder": (
         "[systems.both]",
         '[systems.".."]',
         1,
@@ -103,7 +103,7 @@ BAD = {
         "eval.toml: measures: ['mmr']",
         "did you mean 'MRR'?",
     ),
-    "a name that nothing was given for": (
+    "a name without a value": (
         'path = "C"',
         'path = "${place}/C"',
         1,
@@ -150,19 +150,19 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("old", "new", "code", "place", "expected"), BAD.values(), ids=BAD.keys())
-def test_a_wrong_table_ends_in_one_line(run_matrix, collection_folder, old, new, code, place, expected):
+@pytest.mark.parametrize(("old", "new", "code", "start", "expected"), BAD.values(), ids=BAD.keys())
+def test_wrong_table_is_one_error_line(run_matrix, collection_folder, old, new, code, start, expected):
     text = GOOD.replace('["random"]', '["random", "ap-cnn"]') if "preset" in old else GOOD
     assert old in text
 
     finished = run_matrix(text.replace(old, new).replace('"C"', f'"{collection_folder}"'))
 
     assert (finished.code, finished.out, len(finished.err)) == (code, [], 1)
-    assert place in finished.err[0]
+    assert start in finished.err[0]
     assert expected in finished.err[0]
 
 
-def test_a_missing_table_and_an_unwritable_output_end_in_one_line(
+def test_missing_table_and_unwritable_output_are_one_error_line(
     aptool, tmp_path, collection_folder, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -179,7 +179,7 @@ def test_a_missing_table_and_an_unwritable_output_end_in_one_line(
     assert "eval.toml/table.md: " in unwritable.err[0]
 
 
-def test_values_without_a_place_and_given_twice_end_in_one_line(aptool, tmp_path, monkeypatch):
+def test_unused_and_repeated_values_are_one_error_line(aptool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "eval.toml").write_text(GOOD.replace('"C"', '"${place}"'))
 

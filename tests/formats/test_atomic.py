@@ -1,4 +1,4 @@
-"""Files and folders appear whole or not at all, and nothing is left beside them."""
+"""Files and folders are written completely or not at all, and no temporary files remain."""
 
 import os
 import stat
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_file, atomic_folder, check_folder, check_writable
+from aptool.formats.atomic import atomic_file, check_output_folder, check_writable, output_folder
+from aptool.formats.outputs import Kind
 
 
 def names(folder):
@@ -20,14 +21,14 @@ def test_file_appears_when_the_block_ends(tmp_path):
     with atomic_file(final) as temporary:
         temporary.write_text("whole")
         assert not final.exists()
-        # In the same folder: a rename from elsewhere would be a copy, which can stop half-way.
+        # In the same folder, because a rename between file systems is a copy, which is not atomic.
         assert temporary.parent == final.parent
 
     assert final.read_text() == "whole"
     assert names(final.parent) == ["x.run"]
 
 
-def test_what_a_link_leads_to_is_replaced_and_not_the_link(tmp_path):
+def test_target_of_a_symbolic_link_is_replaced(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x.run").write_text("old")
     (tmp_path / "x.run").symlink_to(tmp_path / "elsewhere" / "x.run")
@@ -39,7 +40,7 @@ def test_what_a_link_leads_to_is_replaced_and_not_the_link(tmp_path):
     assert (tmp_path / "elsewhere" / "x.run").read_text() == "new"
 
 
-def test_file_has_the_mode_of_an_ordinary_one(tmp_path):
+def test_file_has_the_default_mode(tmp_path):
     with atomic_file(tmp_path / "x") as temporary:
         temporary.write_text("x")
     (tmp_path / "ordinary").write_text("x")
@@ -49,7 +50,7 @@ def test_file_has_the_mode_of_an_ordinary_one(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, error):
+def test_failure_leaves_only_the_old_file(tmp_path, error):
     final = tmp_path / "x.run"
     final.write_text("old")
 
@@ -65,10 +66,10 @@ def test_failure_leaves_the_old_file_and_nothing_else(tmp_path, error):
     assert names(tmp_path) == ["x.run"]
 
 
-def test_folder_appears_when_the_block_ends_and_replaces_the_old_one(tmp_path):
+def test_folder_is_replaced_when_the_block_ends(tmp_path):
     final = tmp_path / "model"
     for content in ("old", "new"):
-        with atomic_folder(final, "mark", lambda folder: ["deep/old"]) as temporary:
+        with output_folder(final, Kind.MODEL, "mark") as temporary:
             (temporary / "mark").write_text(content)
             (temporary / "deep").mkdir()
             (temporary / "deep" / content).write_text(content)
@@ -81,13 +82,13 @@ def test_folder_appears_when_the_block_ends_and_replaces_the_old_one(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_failure_leaves_the_old_folder_and_nothing_else(tmp_path, error):
+def test_failure_leaves_only_the_old_folder(tmp_path, error):
     final = tmp_path / "model"
-    final.mkdir()
-    (final / "mark").write_text("old")
+    with output_folder(final, Kind.MODEL, "mark") as temporary:
+        (temporary / "mark").write_text("old")
 
     def write():
-        with atomic_folder(final, "mark") as temporary:
+        with output_folder(final, Kind.MODEL, "mark") as temporary:
             (temporary / "mark").write_text("half")
             raise error
 
@@ -98,51 +99,51 @@ def test_failure_leaves_the_old_folder_and_nothing_else(tmp_path, error):
     assert names(tmp_path) == ["model"]
 
 
-def test_old_folder_comes_back_if_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+def test_old_folder_is_restored_if_the_rename_fails(tmp_path, monkeypatch):
     final = tmp_path / "model"
-    final.mkdir()
-    (final / "mark").write_text("old")
+    with output_folder(final, Kind.MODEL, "mark") as temporary:
+        (temporary / "mark").write_text("old")
     rename = os.replace
 
     def stopped_after_the_first(source, target):
-        # The old folder has been moved away, the new one is about to come.
+        # Between the two renames.
         if str(source).endswith(".part"):
             raise KeyboardInterrupt
         rename(source, target)
 
     monkeypatch.setattr(os, "replace", stopped_after_the_first)
-    with pytest.raises(KeyboardInterrupt), atomic_folder(final, "mark") as temporary:
+    with pytest.raises(KeyboardInterrupt), output_folder(final, Kind.MODEL, "mark") as temporary:
         (temporary / "mark").write_text("new")
 
     assert (final / "mark").read_text() == "old"
     assert names(tmp_path) == ["model"]
 
 
-def test_folder_of_other_things_is_not_replaced(tmp_path):
+def test_folder_of_another_kind_is_not_replaced(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letters.txt").write_text("dear")
 
     with (
-        pytest.raises(InputError, match=r"home: no model\.safetensors in it; expected a folder to replace"),
-        atomic_folder(tmp_path / "home", "model.safetensors"),
+        pytest.raises(InputError, match=r"home: no record that aptool wrote it; expected another path"),
+        output_folder(tmp_path / "home", Kind.MODEL, "model.safetensors"),
     ):
         pytest.fail("the block must not begin")
 
     assert names(tmp_path / "home") == ["letters.txt"]
 
 
-def test_empty_folder_and_the_current_one_can_be_replaced(tmp_path, monkeypatch):
+def test_empty_folder_and_current_folder_can_be_replaced(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
 
-    with atomic_folder(".", "mark") as temporary:
+    with output_folder(".", Kind.MODEL, "mark") as temporary:
         (temporary / "mark").write_text("new")
 
     assert (tmp_path / "empty" / "mark").read_text() == "new"
     assert names(tmp_path) == ["empty"]
 
 
-def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
+def test_check_writable_names_unwritable_paths(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "folder").mkdir()
 
@@ -154,12 +155,12 @@ def test_places_that_cannot_be_written_to_are_said_before_any_work(tmp_path):
     with pytest.raises(InputError, match="pipe: a device or a pipe; expected a file, or a new path"):
         check_writable(tmp_path / "pipe")
     with pytest.raises(InputError, match="file: a file; expected a folder, or a new path"):
-        check_folder(tmp_path / "file", "mark")
+        check_output_folder(tmp_path / "file", Kind.MODEL)
     with pytest.raises(InputError, match=r"file/model: .*; expected a writable folder"):
-        check_folder(tmp_path / "file" / "model", "mark")
+        check_output_folder(tmp_path / "file" / "model", Kind.MODEL)
 
 
-def test_a_name_that_is_too_long_leaves_no_folder(tmp_path):
+def test_too_long_name_leaves_no_folder(tmp_path):
     for path in (tmp_path / "a" / "b" / ("x" * 250), tmp_path / "a" / ("x" * 300) / "x.run"):
         with pytest.raises(InputError, match="File name too long; expected a writable folder"):
             check_writable(path)
@@ -168,17 +169,17 @@ def test_a_name_that_is_too_long_leaves_no_folder(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["https://host/x.run", Path("hf://host/x.run")])
-def test_a_url_is_not_taken_for_a_folder(tmp_path, monkeypatch, url):
+def test_read_only_url_is_refused(tmp_path, monkeypatch, url):
     monkeypatch.chdir(tmp_path)
 
-    for check in (check_writable, lambda path: check_folder(path, "mark")):
+    for check in (check_writable, lambda path: check_output_folder(path, Kind.MODEL)):
         with pytest.raises(InputError, match=r"host/x\.run: expected a path, or a URL of S3"):
             check(url)
 
     assert names(tmp_path) == []
 
 
-def test_nothing_is_left_of_a_place_that_is_only_looked_at(tmp_path):
+def test_check_leaves_no_file(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "folder").mkdir()
     for path in ("x.run", "folder/x.run"):
@@ -187,7 +188,7 @@ def test_nothing_is_left_of_a_place_that_is_only_looked_at(tmp_path):
     assert names(tmp_path) == ["file", "folder"]
 
 
-def test_disk_that_fails_while_writing_is_one_line(tmp_path):
+def test_disk_error_during_writing_is_one_line(tmp_path):
     def write():
         with atomic_file(tmp_path / "x.run"):
             raise OSError(28, "No space left on device")
@@ -198,23 +199,26 @@ def test_disk_that_fails_while_writing_is_one_line(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_files_in_a_folder_can_be_read_by_whoever_may_read_ordinary_files(tmp_path):
+def test_files_of_a_folder_have_the_default_mode(tmp_path):
     (tmp_path / "ordinary").touch()
 
-    with atomic_folder(tmp_path / "model", "weights") as into:
+    with output_folder(tmp_path / "model", Kind.MODEL, "weights") as into:
         (into / "weights").touch(mode=0o600)
 
     ordinary = (tmp_path / "ordinary").stat().st_mode
     assert (tmp_path / "model" / "weights").stat().st_mode == ordinary
 
 
-def test_what_a_killed_process_left_is_removed_and_a_running_one_keeps_its_own(tmp_path):
+def test_leftovers_of_killed_processes_are_removed_but_not_of_running_ones(tmp_path):
     (tmp_path / ".x.abcd1234.part").write_text("half")
     (tmp_path / ".c.abcd1234.part").mkdir()
 
-    with atomic_file(tmp_path / "x") as file, atomic_folder(tmp_path / "c", "mark") as folder:
+    with atomic_file(tmp_path / "x") as file, output_folder(tmp_path / "c", Kind.MODEL, "mark") as folder:
         assert {path.name for path in tmp_path.iterdir()} == {file.name, folder.name}
-        with atomic_file(tmp_path / "x") as other, atomic_folder(tmp_path / "c", "mark") as another:
+        with (
+            atomic_file(tmp_path / "x") as other,
+            output_folder(tmp_path / "c", Kind.MODEL, "mark") as another,
+        ):
             assert file.exists()
             assert folder.exists()
             other.write_text("second")
@@ -226,18 +230,18 @@ def test_what_a_killed_process_left_is_removed_and_a_running_one_keeps_its_own(t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "x"]
 
 
-def test_a_folder_that_another_process_puts_there_meanwhile_is_replaced(tmp_path, monkeypatch):
+def test_folder_of_a_concurrent_process_is_replaced(tmp_path, monkeypatch):
     replace, final, times = os.replace, tmp_path / "c", iter([1])
 
     def late(source, target):
         if target == final and next(times, None):
-            final.mkdir()
-            (final / "mark").write_text("another's")
+            with output_folder(final, Kind.MODEL, "mark") as other:
+                (other / "mark").write_text("another's")
             (final / "notes").write_text("mine")
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", late)
-    with atomic_folder(final, "mark", lambda folder: ["mark"]) as folder:
+    with output_folder(final, Kind.MODEL, "mark") as folder:
         (folder / "mark").write_text("own")
 
     assert (final / "mark").read_text() == "own"

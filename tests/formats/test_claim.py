@@ -1,4 +1,4 @@
-"""Claims of an output: one process at a time, taken over from one that has ended."""
+"""Claims of an output: one process at a time, and takeover from an ended process."""
 
 import json
 import logging
@@ -14,7 +14,7 @@ from aptool.formats import claim as claims
 from aptool.formats.claim import Claim, SupersededError, claimed, holds
 from aptool.formats.location import ObjectPath, location
 
-# Claims, tells so, and waits to be killed.
+# Claims an output, prints a line and waits to be killed.
 OWNER = """
 import sys
 from aptool.formats.claim import Claim
@@ -33,7 +33,7 @@ def path(request, tmp_path):
 
 @pytest.fixture
 def owner(path):
-    """Another process that has claimed the output."""
+    """A running process that has claimed the output."""
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -42,7 +42,7 @@ def owner(path):
         process.kill()
 
 
-def test_claimed_while_the_block_runs(path):
+def test_claim_exists_while_the_block_runs(path):
     with claimed(path, "x.run") as mine:
         mine.check()
         assert holds(path, mine.token)
@@ -52,7 +52,7 @@ def test_claimed_while_the_block_runs(path):
     assert not holds(path, mine.token)
 
 
-def test_a_running_process_keeps_its_claim(path, owner):
+def test_running_process_keeps_its_claim(path, owner):
     expected = (
         f"x.run: being written by process {owner.pid} on .*, since 20.*; expected one command at a time"
     )
@@ -60,7 +60,7 @@ def test_a_running_process_keeps_its_claim(path, owner):
         pytest.fail("claimed twice")
 
 
-def test_the_claim_of_a_killed_process_is_taken_over_and_said(path, owner, caplog):
+def test_claim_of_a_killed_process_is_taken_over_with_a_log_line(path, owner, caplog):
     owner.kill()
     owner.wait()
 
@@ -74,9 +74,16 @@ def test_the_claim_of_a_killed_process_is_taken_over_and_said(path, owner, caplo
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xff", b"[1]", b"{" * 5000, b'{"process": {}}', b'{"process": "../x\\n", "since": "\\ud800"}'],
+    [
+        b"",
+        b'{"tok',
+        b'{"token": \xff',
+        b'{"token": ' * 5000,
+        b'{"token": 1, "process": {}}',
+        b'{"token": 1, "process": "../x\\n", "since": "\\ud800"}',
+    ],
 )
-def test_a_damaged_claim_is_taken_over(path, data, monkeypatch):
+def test_damaged_claim_is_taken_over(path, data, monkeypatch):
     monkeypatch.setattr(claims, "PATIENCE_SECONDS", 0.1)
     for machine in (b"", b', "machine": "' + claims._machine().encode() + b'"}'):
         store, key = claims.store_of(path)
@@ -85,7 +92,7 @@ def test_a_damaged_claim_is_taken_over(path, data, monkeypatch):
             mine.check()
 
 
-def test_a_process_id_given_to_another_process_is_not_its_owner(path):
+def test_reused_process_id_is_not_the_owner(path):
     first = Claim(path, "x.run")
     first.take()
     record = json.loads(path.read_bytes())
@@ -98,7 +105,7 @@ def test_a_process_id_given_to_another_process_is_not_its_owner(path):
         mine.check()
         with pytest.raises(SupersededError, match=r"x\.run: another run .* has taken over"):
             first.check()
-        first.release()  # not its own any more
+        first.release()  # another process owns it
         mine.check()
 
 
@@ -109,12 +116,12 @@ def impatient(monkeypatch):
 
 
 def on_another_machine(path, monkeypatch):
-    """What a process of another machine would find here."""
+    """Simulate that this process is on another machine."""
     monkeypatch.setattr(claims, "_machine", lambda: "another machine")
     return claimed(path, "x.run")
 
 
-def test_a_renewed_claim_of_another_machine_is_kept(path, monkeypatch, impatient):
+def test_renewed_claim_of_another_machine_is_kept(path, monkeypatch, impatient):
     with claimed(path, "x.run") as first:
         with (
             pytest.raises(InputError, match="being written by"),
@@ -124,7 +131,7 @@ def test_a_renewed_claim_of_another_machine_is_kept(path, monkeypatch, impatient
         first.check()
 
 
-def test_a_claim_of_another_machine_that_is_not_renewed_is_taken_over(path, monkeypatch, impatient):
+def test_expired_claim_of_another_machine_is_taken_over(path, monkeypatch, impatient):
     first = Claim(path, "x.run")
     first.take()  # without the thread that renews it
 
@@ -134,7 +141,7 @@ def test_a_claim_of_another_machine_that_is_not_renewed_is_taken_over(path, monk
         mine.check()
 
 
-def test_of_many_that_take_over_one_succeeds(path, owner):
+def test_only_one_of_many_takeovers_succeeds(path, owner):
     owner.kill()
     owner.wait()
     taken, refused = [], []
@@ -157,9 +164,13 @@ def test_of_many_that_take_over_one_succeeds(path, owner):
     taken[0].check()
 
 
-def test_a_file_that_is_no_claim_is_taken_over(path, impatient):
+@pytest.mark.parametrize("content", [b"my notes\n", b"\xff not JSON", b"[1]", b'{"name": "a driver"}\n'])
+def test_file_that_is_not_a_claim_is_refused_and_unchanged(path, content):
     store, key = claims.store_of(path)
-    store.create(key, b"\xff not JSON")
+    store.create(key, content)
 
-    with claimed(path, "x.run") as mine:
-        mine.check()
+    expected = r"claim: not a claim that aptool wrote; expected the file elsewhere, or another output"
+    with pytest.raises(InputError, match=expected), claimed(path, "x.run"):
+        pytest.fail("claimed")
+
+    assert path.read_bytes() == content

@@ -1,4 +1,4 @@
-"""Collections: the way in, with every policy applied and counted, and the way out."""
+"""Collections: writing with all policies, and reading."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ import pytest
 
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.formats.outputs import MANIFEST as OUTPUTS
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 
@@ -28,7 +29,7 @@ def write(path, splits, answers=None, **arguments):
     return CollectionFiles(path)
 
 
-def test_a_collection_is_the_files_of_its_manifest(tmp_path):
+def test_collection_has_the_files_of_its_manifest(tmp_path):
     collection = write(
         tmp_path / "c",
         {"train": [pool("q1"), pool("q2", ["a3", "a1"], None, {"a1": 2})], "test": [pool("q9")]},
@@ -36,7 +37,7 @@ def test_a_collection_is_the_files_of_its_manifest(tmp_path):
     )
 
     files = ["answers.parquet", "test.pools.parquet", "test.qrels", "train.pools.parquet", "train.qrels"]
-    assert {path.name for path in (tmp_path / "c").iterdir()} == {*files, "collection.json"}
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {*files, "collection.json", OUTPUTS}
     assert collection.manifest["files"] == {
         name: hashlib.sha256((tmp_path / "c" / name).read_bytes()).hexdigest() for name in files
     }
@@ -49,16 +50,16 @@ def test_a_collection_is_the_files_of_its_manifest(tmp_path):
     assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["x", "y", "z", "x"]
 
 
-def test_the_same_contents_have_the_same_bytes_and_fingerprint(tmp_path):
-    one, two = (write(tmp_path / name, {"train": [pool("q1"), pool("q2")]}) for name in ("one", "two"))
+def test_equal_contents_have_equal_bytes_and_fingerprints(tmp_path):
+    first, second = (write(tmp_path / name, {"train": [pool("q1"), pool("q2")]}) for name in ("one", "two"))
     other = write(tmp_path / "other", {"train": [pool("q1"), pool("q3")]})
 
-    for file in one.path.iterdir():
-        assert file.read_bytes() == (two.path / file.name).read_bytes()
-    assert one.fingerprint == two.fingerprint != other.fingerprint
+    for file in first.path.iterdir():
+        assert file.read_bytes() == (second.path / file.name).read_bytes()
+    assert first.fingerprint == second.fingerprint != other.fingerprint
 
 
-def test_a_candidate_that_comes_twice_is_dropped_and_counted(tmp_path):
+def test_duplicate_candidate_is_dropped_and_counted(tmp_path):
     repeated = pool("q1", ["a2", "a1", "a2", "a2"], ["first", "x", "again", "again"])
 
     collection = write(tmp_path / "c", {"train": [repeated, pool("q2")], "test": [pool("q3")]})
@@ -69,7 +70,7 @@ def test_a_candidate_that_comes_twice_is_dropped_and_counted(tmp_path):
     assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"train": 2, "test": 0}
 
 
-def test_a_gold_answer_missing_from_its_pool_is_kept_and_counted(tmp_path):
+def test_relevant_answer_missing_from_its_pool_is_kept_and_counted(tmp_path):
     collection = write(tmp_path / "c", {"train": [pool("q1", relevance={"a1": 1, "a7": 1, "a8": 0})]})
 
     assert read_qrels(collection.qrels("train"))["answer_id"].to_list() == ["a1", "a7", "a8"]
@@ -86,23 +87,23 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(
-    ("policy", "kept"),
+    ("policy", "expected"),
     [
         ("all", ["both", "right-only", "wrong-only", "not-judged", "right-elsewhere"]),
-        # WikiQA's published subset asks for a right answer, the clean TREC-QA for a wrong one too.
+        # The published subset of WikiQA requires a relevant answer, clean TREC-QA also another answer.
         ("answerable", ["both", "right-only", "right-elsewhere"]),
         ("both-labels", ["both"]),
     ],
 )
-def test_questions_policies(tmp_path, policy, kept):
+def test_questions_policies(tmp_path, policy, expected):
     collection = write(tmp_path / "c", {"dev": QUESTIONS}, questions=policy)
 
-    assert read_pools(list_units([collection.pools("dev")])[0]).question_ids.to_pylist() == kept
+    assert read_pools(list_units([collection.pools("dev")])[0]).question_ids.to_pylist() == expected
     dropped = collection.manifest["policies"].get(f"questions_dropped_not_{policy}", {"dev": 0})
-    assert dropped == {"dev": 5 - len(kept)}
+    assert dropped == {"dev": 5 - len(expected)}
 
 
-def test_details_and_an_importers_own_counts_are_kept(tmp_path):
+def test_details_and_counts_of_an_importer_are_in_the_manifest(tmp_path):
     with CollectionWriter(
         tmp_path / "c", name="mine", source="made by hand", details={"torch": "2.13"}
     ) as writer:
@@ -130,7 +131,7 @@ def test_details_and_an_importers_own_counts_are_kept(tmp_path):
         (pool(relevance={"a 9": 1}), ", question 'q1': column 'answer_id': 'a 9': expected an id"),
     ],
 )
-def test_a_wrong_pool_leaves_nothing_behind(tmp_path, wrong, message):
+def test_invalid_pool_leaves_no_folder(tmp_path, wrong, message):
     with pytest.raises(InputError) as error:
         write(tmp_path / "c", {"train": [pool("q0"), wrong]})
 
@@ -155,14 +156,14 @@ def test_failure_leaves_the_old_collection(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
-def test_a_split_without_questions_is_not_written(tmp_path):
+def test_split_without_questions_is_not_written(tmp_path):
     with pytest.raises(AptoolError, match="split 'dev': no question left, expected at least one"):
         write(tmp_path / "c", {"dev": [pool(relevance={})]}, questions="answerable")
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_questions_policy_is_wrong_usage(tmp_path):
+def test_unknown_questions_policy_is_a_usage_error(tmp_path):
     with pytest.raises(
         UsageError, match="questions policy 'some': expected one of all, answerable, both-labels"
     ):
@@ -170,7 +171,7 @@ def test_an_unknown_questions_policy_is_wrong_usage(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "two words"])
-def test_a_name_is_one_word(tmp_path, name):
+def test_name_must_be_one_word(tmp_path, name):
     with (
         pytest.raises(InputError, match=r"collection\.json: name: "),
         CollectionWriter(tmp_path / "c", name=name, source="") as writer,
@@ -180,7 +181,7 @@ def test_a_name_is_one_word(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_split_names_those_that_there_are(tmp_path):
+def test_error_for_an_unknown_split_lists_the_splits(tmp_path):
     collection = write(tmp_path / "c", {"train": [pool()], "test1": [pool()]})
 
     for open_split in (collection.pools, collection.qrels):
@@ -188,7 +189,7 @@ def test_an_unknown_split_names_those_that_there_are(tmp_path):
             open_split("test")
 
 
-def test_a_folder_that_is_no_collection_is_named(tmp_path):
+def test_folder_that_is_not_a_collection_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"no collection\.json in it; expected the folder of a collection"):
         CollectionFiles(tmp_path / "none")
     manifest = tmp_path / "collection.json"
@@ -205,8 +206,8 @@ def test_a_folder_that_is_no_collection_is_named(tmp_path):
         assert str(error.value).endswith(message)
 
 
-def test_a_file_of_a_split_that_is_not_counted_is_refused(tmp_path):
-    """Without its entry among the splits, nobody would miss its questions."""
+def test_file_of_an_unlisted_split_is_refused(tmp_path):
+    """Otherwise its questions would be missing silently."""
     path = write(tmp_path / "c", {"train": [pool()], "dev": [pool()]}).path / "collection.json"
     manifest = json.loads(path.read_text())
     del manifest["splits"]["dev"]
@@ -219,7 +220,7 @@ def test_a_file_of_a_split_that_is_not_counted_is_refused(tmp_path):
     assert str(error.value).endswith("expected a file of one of the splits train")
 
 
-def test_a_manifest_of_a_later_layout_is_refused(tmp_path):
+def test_manifest_of_a_later_format_is_refused(tmp_path):
     collection = write(tmp_path / "c", {"train": [pool()]})
     (collection.path / "collection.json").write_text(json.dumps({**collection.manifest, "format": 2}))
 

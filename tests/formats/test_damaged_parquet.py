@@ -1,4 +1,4 @@
-"""Damaged Parquet files end in one line."""
+"""Damaged Parquet files fail with a one-line error."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from aptool.formats.pools import list_units
 
 
 @pytest.mark.parametrize("name", [b"question_id", b"candidates", b"answer_id"])
-def test_a_column_name_that_is_not_utf_8_is_one_line(tmp_path, name):
+def test_column_name_that_is_not_utf_8_is_one_line(tmp_path, name):
     pool = labelled_pools("test", 12)[0]
     path = tmp_path / "x.pools.parquet"
     write_pools(path, [row(pool.question_id, pool.question, [("a1", "x"), ("a2", "y")])])
@@ -30,12 +30,12 @@ import random, sys
 from pathlib import Path
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_pools
-from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.systems import RandomSystem
 from aptool.scoring.parts import plan
-path = Path(sys.argv[1]); whole = path.read_bytes(); random.seed(1)
-begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+path = Path(sys.argv[1]); original = path.read_bytes(); random.seed(1)
+begin = len(original) - 8 - int.from_bytes(original[-8:-4], "little")
 for _ in range(400):
-    data = bytearray(whole)
+    data = bytearray(original)
     data[random.randrange(begin, len(data))] ^= 1 << random.randrange(8)
     path.write_bytes(data)
     try:
@@ -54,6 +54,6 @@ def test_flipped_bits_of_a_footer_never_abort(tmp_path):
     write_pools(tmp_path / "x.pools.parquet", pools[:2], pools[2:])
 
     command = [sys.executable, "-c", FUZZ, str(tmp_path / "x.pools.parquet")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
 
-    assert (found.returncode, found.stdout) == (0, "done\n"), found.stderr[-2000:]
+    assert (finished.returncode, finished.stdout) == (0, "done\n"), finished.stderr[-2000:]

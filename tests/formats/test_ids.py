@@ -1,4 +1,4 @@
-"""Legal ids: one rule behind every door through which an id comes in or goes out."""
+"""Legal ids: the same rule for all readers and writers."""
 
 import contextlib
 
@@ -18,16 +18,18 @@ from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.schemas import arrow_schema, load_schema
 from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
 
-# Every character that some tool takes for white space or for a control character, and a few that none does.
+# All characters that a tool treats as white space or as control characters, and a few others.
 SEPARATORS = [chr(code) for code in (*range(0x21), *range(0x7F, 0xA1), 0x1680, *range(0x2000, 0x200B))]
 SEPARATORS += ["\u2028", "\u2029", "\u202f", "\u205f", "\u3000"]
 HARMLESS = ["a", "#", "é", "中", "\u200b", "\u180e", "\ufeff", "\U0001f600", '"', "\\", ",", "\u0301"]
 characters = st.sampled_from(SEPARATORS + HARMLESS) | st.characters()
 words = st.text(characters, max_size=4)
-doors = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+with_random_ids = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
-def test_patterns_are_those_of_the_schemas():
+def test_patterns_equal_those_of_the_schemas():
     pools, answers = load_schema("pools")["properties"], load_schema("answers")["properties"]
 
     assert pools["question_id"]["pattern"] == ids.QUESTION_ID
@@ -36,18 +38,18 @@ def test_patterns_are_those_of_the_schemas():
 
 
 @pytest.mark.parametrize("character", SEPARATORS)
-def test_no_white_space_and_no_control_character(character):
+def test_white_space_and_control_characters_are_illegal(character):
     for value in (character, f"a{character}", f"{character}a", f"a{character}a"):
         assert not ids.is_answer_id(value)
         assert not ids.is_question_id(value)
 
 
-def test_all_that_unicode_calls_white_space_is_a_separator():
+def test_all_white_space_of_unicode_is_illegal():
     spaces = {chr(code) for code in range(0x110000) if chr(code).isspace()}
     assert spaces <= set(SEPARATORS)
 
 
-def test_the_first_character_of_a_question():
+def test_first_character_of_a_question_id():
     for value, legal in {"#1": False, "\ufeffq": False, "q#1": True, "q\ufeff": True, "": False}.items():
         assert ids.is_question_id(value) is legal
         assert ids.is_answer_id(value) is (value != "")
@@ -57,7 +59,7 @@ def test_the_first_character_of_a_question():
 
 
 def passes(action) -> bool:
-    """Whether a door lets an id through; it may refuse it with nothing but an InputError of one line."""
+    """Whether a reader or writer accepts an id; it may raise only a one-line InputError."""
     refused = None
     try:
         action()
@@ -67,7 +69,7 @@ def passes(action) -> bool:
     return refused is None
 
 
-@doors
+@with_random_ids
 @given(question=words, answer=words)
 @example(question="q\x01", answer="a")
 @example(question="\ufeffq", answer="a")
@@ -75,8 +77,8 @@ def passes(action) -> bool:
 @example(question="q", answer="a\x85")
 @example(question="q", answer="a\n")
 @example(question="\ud800", answer="a")
-def test_all_doors_agree(tmp_path, question, answer):
-    """What one writer writes, every reader reads, and what one refuses, all refuse."""
+def test_all_readers_and_writers_agree(tmp_path, question, answer):
+    """All readers and writers accept the same ids."""
     legal = ids.is_question_id(question) and ids.is_answer_id(answer)
     folder = tmp_path / "c"
 
@@ -87,7 +89,7 @@ def test_all_doors_agree(tmp_path, question, answer):
 
     pair = Pair("line 1", question, "?", answer, "text", 1)
     frame = None
-    with contextlib.suppress(UnicodeError):  # of a lone surrogate, which no frame can hold
+    with contextlib.suppress(UnicodeError):  # frames cannot contain lone surrogates
         frame = pl.DataFrame({"question_id": [question], "answer_id": [answer]})
 
     assert passes(write_collection) is legal
@@ -121,13 +123,13 @@ def read_by_hand(path, question, answer):
     read_pools(list_units([path])[0])
 
 
-@doors
+@with_random_ids
 @given(question=words, answer=words)
 @example(question="q\xa0", answer="a")
 @example(question="\ufeffq", answer="a")
 @example(question="q", answer="a\x7f")
-def test_what_a_reader_of_lines_accepts_can_be_written(tmp_path, question, answer):
-    """Lines by other hands: their fields end at the blanks of ASCII, so an id may hold other white space."""
+def test_ids_that_line_readers_accept_can_be_written(tmp_path, question, answer):
+    """Fields end at ASCII white space, so an id of another program may contain other white space."""
     with contextlib.suppress(UnicodeError):
         (tmp_path / "x.run").write_bytes(f"q0 Q0 a 1 2 t\n{question} Q0 {answer} 1 1 t\n".encode())
         (tmp_path / "x.qrels").write_bytes(f"q0 0 a 1\n{question} 0 {answer} 1\n".encode())
@@ -139,11 +141,12 @@ def test_what_a_reader_of_lines_accepts_can_be_written(tmp_path, question, answe
                 assert not (ids.is_question_id(question) and ids.is_answer_id(answer))
                 continue
             frame = read(tmp_path / name)
-            write(tmp_path / name, frame)
-            assert read(tmp_path / name).sort(frame.columns).equals(frame.sort(frame.columns))
+            written = tmp_path / f"written-{name}"
+            write(written, frame)
+            assert read(written).sort(frame.columns).equals(frame.sort(frame.columns))
 
 
-def test_an_illegal_id_is_named_with_its_line(tmp_path):
+def test_illegal_id_is_named_with_its_line(tmp_path):
     path = tmp_path / "x.run"
     path.write_bytes("q1 Q0 a 1 2 t\nq1 Q0 b\u3000c 2 1 t\n".encode())
     with pytest.raises(InputError) as error:
@@ -152,7 +155,7 @@ def test_an_illegal_id_is_named_with_its_line(tmp_path):
     assert str(error.value) == f"{path}: line 2: column 'answer_id': {expected}"
 
 
-def test_a_tag_is_one_word(tmp_path):
+def test_tag_must_be_one_word(tmp_path):
     frame = pl.DataFrame({"question_id": ["q"], "answer_id": ["a"], "score": [1.0]})
     for tag in ("", "a b", "a\x01", "\ud800"):
         with pytest.raises(InputError, match=r"column 'tag'.*expected one word without white space"):

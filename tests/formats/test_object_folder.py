@@ -1,14 +1,14 @@
-"""Folders on an object store: whole at every moment, also while they are replaced."""
+"""Folders on an object store are complete at all times, also during a replacement."""
 
 import json
 
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_folder, check_folder
-from aptool.formats.location import ObjectPath
+from aptool.formats.atomic import check_output_folder, output_folder
+from aptool.formats.location import ObjectPath, store_of
 from aptool.formats.object_folder import fetched
-from aptool.formats.stores import store_of
+from aptool.formats.outputs import MANIFEST, Kind
 
 
 @pytest.fixture
@@ -18,11 +18,11 @@ def folder(bucket):
 
 def names(folder):
     store, key = store_of(folder)
-    return store.names(key)
+    return [name for name in store.names(key) if name != MANIFEST]
 
 
 def write(folder, weights, by_content=True, fail=False):
-    with atomic_folder(folder, "config.json", by_content=by_content) as into:
+    with output_folder(folder, Kind.MODEL, "config.json", by_content=by_content) as into:
         (into / "config.json").write_text(json.dumps({"weights": len(weights)}, indent=2) + "\n")
         (into / "sub").mkdir()
         (into / "sub" / "x.bin").write_bytes(weights)
@@ -36,7 +36,7 @@ def read(folder):
         return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def test_what_was_written_is_read(folder):
+def test_written_folder_is_read_back(folder):
     write(folder, b"one")
 
     assert read(folder) == {
@@ -46,7 +46,7 @@ def test_what_was_written_is_read(folder):
     }
 
 
-def test_a_failure_leaves_what_was_there(folder):
+def test_failure_leaves_the_old_folder(folder):
     with pytest.raises(RuntimeError):
         write(folder, b"one", fail=True)
     assert names(folder) == []
@@ -58,8 +58,8 @@ def test_a_failure_leaves_what_was_there(folder):
     assert read(folder) == before
 
 
-def test_one_put_changes_from_the_old_to_the_new(folder, s3_proxy):
-    """Before each request that changes anything the folder reads as the old or the new one, never a mix."""
+def test_one_put_switches_to_the_new_folder(folder, s3_proxy):
+    """Before each changing request, the folder has either its old or its new content."""
     write(folder, b"old")
     seen = []
 
@@ -72,38 +72,39 @@ def test_one_put_changes_from_the_old_to_the_new(folder, s3_proxy):
     s3_proxy.before = look
     write(folder, b"new")
 
-    assert seen == [b"old", b"old", b"new"]  # the file, the configuration, the removal of the old file
+    # The file, the record of outputs, the configuration, the removal of the old file.
+    assert seen == [b"old", b"old", b"old", b"new"]
     assert len(names(folder)) == 3
 
 
-def test_a_collection_keeps_its_names_and_is_none_while_it_is_replaced(folder, s3_proxy):
+def test_collection_keeps_its_names_and_has_no_manifest_while_it_is_replaced(folder, s3_proxy):
     write(folder, b"old", by_content=False)
     assert names(folder) == ["config.json", "same.txt", "sub/x.bin"]
-    there = []
+    has_marker = []
 
     def look(method, path):
         if method == "PUT":
             s3_proxy.before = lambda method, path: None
-            there.append((folder / "config.json").is_file())
+            has_marker.append((folder / "config.json").is_file())
             s3_proxy.before = look
 
     s3_proxy.before = look
     write(folder, b"new", by_content=False)
 
-    assert there == [False, False, False]
+    assert has_marker == [True, False, False, False]  # first the record of outputs
     assert read(folder)["sub/x.bin"] == b"new"
 
 
-def test_another_folder_is_not_replaced(folder):
+def test_folder_of_another_kind_is_not_replaced(folder):
     store, key = store_of(folder / "mine.txt")
     store.create(key, b"mine")
 
-    with pytest.raises(InputError, match=r"model: no config\.json in it; expected a folder to replace"):
-        check_folder(folder, "config.json")
+    with pytest.raises(InputError, match="model: no record that aptool wrote it; expected another path"):
+        check_output_folder(folder, Kind.MODEL)
 
 
 @pytest.mark.parametrize("name", ["../other", "/etc/passwd"])
-def test_names_that_lead_elsewhere(tmp_path, name):
+def test_names_outside_the_folder_are_refused(tmp_path, name):
     (tmp_path / "config.json").write_text(json.dumps({"objects": {"x": name}}))
 
     with (

@@ -1,4 +1,4 @@
-"""Pools in Parquet: what is read is what was written, and nothing malformed gets through."""
+"""Pools in Parquet: round trips and errors for malformed files."""
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,7 @@ from aptool.formats.schemas import arrow_schema
 
 def read(path, answers=None):
     """All pools of a file as (question id, question, [(answer id, text)])."""
-    found = []
+    rows = []
     for unit in list_units([path]):
         pools = read_pools(unit, answers)
         pairs = [
@@ -35,8 +35,8 @@ def read(path, answers=None):
         for i, question_id in enumerate(pools.question_ids.to_pylist()):
             begin, end = pools.offsets[i : i + 2]
             assert (pools.pair_question[begin:end] == i).all()
-            found.append((question_id, pools.questions[i].as_py(), pairs[begin:end]))
-    return found
+            rows.append((question_id, pools.questions[i].as_py(), pairs[begin:end]))
+    return rows
 
 
 def error_of(path, answers=None):
@@ -46,7 +46,7 @@ def error_of(path, answers=None):
     return str(error.value).removeprefix(str(path.parent) + "/")
 
 
-def test_pools_as_another_program_wrote_them(tmp_path):
+def test_pools_of_another_writer_are_read(tmp_path):
     path = write_pools(
         tmp_path / "x.parquet",
         [row("q1", "where?", [("a1", "here"), ("a2", "there")]), row("q2", "", [("a1", "here")])],
@@ -61,8 +61,8 @@ def test_pools_as_another_program_wrote_them(tmp_path):
     ]
 
 
-def test_each_distinct_text_is_kept_once(tmp_path):
-    # Four pairs, two texts: a1 and a3 say the same.
+def test_distinct_texts_are_stored_once(tmp_path):
+    # Four pairs and two texts: a1 and a3 have the same text.
     path = write_pools(
         tmp_path / "x.parquet",
         [
@@ -92,7 +92,7 @@ records = st.lists(
 
 @settings(max_examples=50)
 @given(records)
-def test_what_is_written_is_read(tmp_path_factory, records):
+def test_written_pools_are_read_back(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("pools") / "x.pools.parquet"
 
     with PoolsWriter(path) as writer:
@@ -107,8 +107,8 @@ def test_what_is_written_is_read(tmp_path_factory, records):
 @pytest.mark.parametrize(
     ("limit", "value", "groups"),
     [
-        ("ROW_GROUP_CANDIDATES", 5, [3, 3, 1]),  # pools of two: a group ends with the pool that reaches five
-        ("ROW_GROUP_BYTES", 16 * 2 + 4 * 2, [1] * 7),  # two candidates of four bytes and 16 for each
+        ("ROW_GROUP_CANDIDATES", 5, [3, 3, 1]),  # a row group ends with the pool that reaches 5
+        ("ROW_GROUP_BYTES", 16 * 2 + 4 * 2, [1] * 7),  # two candidates of 4 + 16 bytes each
         ("ROW_GROUP_CANDIDATES", 1000, [7]),
     ],
 )
@@ -122,10 +122,10 @@ def test_row_groups_are_bounded(tmp_path, monkeypatch, limit, value, groups):
 
     footer = pq.read_metadata(path)
     assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == groups
-    assert [found[0] for found in read(path)] == [f"q{number}" for number in range(7)]
+    assert [pool[0] for pool in read(path)] == [f"q{number}" for number in range(7)]
 
 
-def test_shared_answers_are_looked_up(tmp_path):
+def test_texts_of_shared_answers_are_read(tmp_path):
     write_answers(tmp_path / "answers.parquet", [("a1", "here"), ("a2", "there"), ("a3", "here")])
     path = write_pools(
         tmp_path / "x.parquet",
@@ -149,7 +149,7 @@ def polars_frame(rows):
     )
 
 
-def test_the_string_types_of_other_writers_are_read(tmp_path):
+def test_string_types_of_other_writers_are_read(tmp_path):
     rows = [row("q1"), row("q2")]
     expected = [("q1", "where is it", [("a1", "here"), ("a2", "there")])]
     expected.append(("q2", *expected[0][1:]))
@@ -171,7 +171,7 @@ def test_the_string_types_of_other_writers_are_read(tmp_path):
     assert read(tmp_path / "large.parquet") == expected
 
 
-def test_columns_beyond_those_of_the_format_are_let_be(tmp_path):
+def test_additional_columns_are_ignored(tmp_path):
     fields = list(arrow_schema("pools"))
     extra = [
         pa.field("seen", pa.list_(pa.struct([("answer_id", pa.string())]))),
@@ -237,14 +237,14 @@ WRONG_ROWS = {
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG_ROWS.values(), ids=WRONG_ROWS.keys())
-def test_a_wrong_row_is_named(tmp_path, wrong, message):
+def test_invalid_row_is_named(tmp_path, wrong, message):
     path = write_pools(tmp_path / "x.parquet", [row("first")], [GOOD, wrong], schema=NULLABLE)
 
     assert error_of(path).startswith(f"x.parquet: row group 1: {message}")
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path):
-    # Parquet holds bytes; that they are text is the writer's word.
+    # Parquet does not guarantee that strings are UTF-8.
     def written(question, answer):
         texts = pa.array([b"fine", question]), pa.array([b"here", answer, b"there"])
         question, answer = (pa.Array.from_buffers(pa.string(), len(a), a.buffers()) for a in texts)
@@ -263,13 +263,13 @@ def test_text_that_is_not_utf8_is_named(tmp_path):
     )
 
 
-def test_an_answer_may_stand_in_several_pools(tmp_path):
+def test_answer_may_be_in_several_pools(tmp_path):
     path = write_pools(tmp_path / "x.parquet", [row("q1"), row("q2")])
 
     assert len(read(path)) == 2
 
 
-def test_an_answer_without_a_text_anywhere_is_named(tmp_path):
+def test_answer_without_a_text_is_named(tmp_path):
     write_answers(tmp_path / "answers.parquet", [("a1", "here")])
     path = write_pools(tmp_path / "x.parquet", [GOOD, row("q1", candidates=[("a1", None), ("a9", None)])])
 
@@ -282,7 +282,7 @@ def test_an_answer_without_a_text_anywhere_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["question_id", "question", "candidates"])
-def test_a_missing_column_is_named(tmp_path, name):
+def test_missing_column_is_named(tmp_path, name):
     schema = pa.schema([field for field in arrow_schema("pools") if field.name != name])
     path = write_pools(tmp_path / "x.parquet", [{key: row()[key] for key in schema.names}], schema=schema)
 
@@ -306,7 +306,7 @@ def test_a_missing_column_is_named(tmp_path, name):
         ),
     ],
 )
-def test_a_column_of_another_type_is_named(tmp_path, name, kind, value, said):
+def test_column_of_another_type_is_named(tmp_path, name, kind, value, said):
     schema = pa.schema(
         [pa.field(field.name, kind) if field.name == name else field for field in arrow_schema("pools")]
     )
@@ -319,8 +319,8 @@ def test_a_column_of_another_type_is_named(tmp_path, name, kind, value, said):
 def test_files_that_are_not_parquet_are_named(tmp_path):
     (tmp_path / "text.parquet").write_text("q1 Q0 a1 1 0.5 tag\n")
     (tmp_path / "empty.parquet").write_text("")
-    whole = write_pools(tmp_path / "whole.parquet", [row("q1")]).read_bytes()
-    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    complete = write_pools(tmp_path / "complete.parquet", [row("q1")]).read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(complete[: len(complete) // 2])
 
     for name in ("text", "empty", "cut"):
         message = error_of(tmp_path / f"{name}.parquet")
@@ -359,7 +359,7 @@ ANSWERS = pa.schema([("answer_id", pa.string()), ("text", pa.string())])
         ),
     ],
 )
-def test_wrong_shared_answers_are_named(tmp_path, answers, message):
+def test_invalid_shared_answers_are_named(tmp_path, answers, message):
     path = tmp_path / "answers.parquet"
     rows = [dict(zip(("answer_id", "text"), answer, strict=True)) for answer in answers]
     pq.write_table(pa.Table.from_pylist(rows, schema=ANSWERS), path)
@@ -370,13 +370,13 @@ def test_wrong_shared_answers_are_named(tmp_path, answers, message):
     assert str(error.value) == f"{path}: {message}"
 
 
-def test_no_answers_at_all_can_be_written_and_read(tmp_path):
+def test_empty_answers_file_can_be_written_and_read(tmp_path):
     write_answers(tmp_path / "answers.parquet", [])
 
     assert len(read_answers(tmp_path / "answers.parquet").answer_ids) == 0
 
 
-def test_offsets_are_those_of_the_pools(tmp_path):
+def test_offsets_delimit_the_pools(tmp_path):
     path = write_pools(tmp_path / "x.parquet", [row("q1"), row("q2", candidates=[("a5", "x")]), row("q3")])
 
     pools = read_pools(Unit(str(path), 0))

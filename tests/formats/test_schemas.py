@@ -1,4 +1,4 @@
-"""The JSON Schemas are the one description of each format; what is read and written follows from them."""
+"""The JSON Schemas describe the files that are read and written."""
 
 import json
 
@@ -16,11 +16,11 @@ NAMES = ("pools", "answers", "collection", "model", "matrix", "encoded")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_schemas_are_schemas(name):
+def test_schemas_are_valid(name):
     jsonschema.Draft202012Validator.check_schema(load_schema(name))
 
 
-def test_arrow_types_are_those_that_the_formats_promise():
+def test_arrow_types_follow_the_documented_formats():
     text, name = pa.field("text", pa.string()), pa.field("answer_id", pa.string(), nullable=False)
     candidate = pa.field("element", pa.struct([name, text]), nullable=False)
 
@@ -35,7 +35,7 @@ def test_arrow_types_are_those_that_the_formats_promise():
 
 
 def check_described(schema, kind):
-    """A JSON Schema and an Arrow type have the same names for the same things, all the way down."""
+    """Assert that a JSON Schema and an Arrow type have the same fields, recursively."""
     if schema["type"] == "array":
         check_described(schema["items"], kind.value_type)
     if schema["type"] == "object":
@@ -46,11 +46,11 @@ def check_described(schema, kind):
 
 
 @pytest.mark.parametrize("name", ["pools", "answers"])
-def test_properties_are_columns(name):
+def test_properties_equal_the_columns(name):
     check_described(load_schema(name), pa.struct(arrow_schema(name, optional=True)))
 
 
-def test_a_pools_file_may_lack_the_references_to_shared_texts_and_nothing_else():
+def test_text_id_is_the_only_optional_column_of_pools():
     needed = arrow_schema("pools").field("candidates").type.value_type
     everything = arrow_schema("pools", optional=True).field("candidates").type.value_type
 
@@ -58,7 +58,7 @@ def test_a_pools_file_may_lack_the_references_to_shared_texts_and_nothing_else()
     assert [field.name for field in everything] == ["answer_id", "text", "text_id"]
 
 
-def test_files_that_are_written_are_as_their_schemas_say(tmp_path):
+def test_written_files_conform_to_their_schemas(tmp_path):
     pools = labelled_pools("train", 10)
     with CollectionWriter(tmp_path / "c", name="c", source="here") as writer:
         writer.add_answers([("a1", "here"), ("a2", "")])
@@ -92,7 +92,7 @@ GOOD = {
         ({"systems": {"x": {"baseline": "bm25", "preset": "ap-cnn"}}}, "systems/x: "),
     ],
 )
-def test_wrong_documents_are_told_by_place_and_expectation(change, message):
+def test_errors_name_position_and_expected_value(change, message):
     check_document("matrix", GOOD, "eval.toml")
 
     with pytest.raises(InputError) as error:

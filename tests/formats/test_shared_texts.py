@@ -1,4 +1,4 @@
-"""Texts that several pools have are stored once, and pools refer to them without a change of ids."""
+"""Texts of several pools are stored once, and ids do not change."""
 
 import pyarrow.parquet as pq
 import pytest
@@ -25,24 +25,24 @@ def answers(collection):
 
 
 def stored(collection, split="test"):
-    """The candidates of a file as they stand there: (answer id, text, text id)."""
+    """The candidates of a file as stored: (answer id, text, text id)."""
     rows = pq.read_table(collection.pools(split))["candidates"].to_pylist()
     return [[(c["answer_id"], c[TEXT], c.get(ID)) for c in pool] for pool in rows]
 
 
 def texts(collection, split="test"):
     """``{question id: {answer id: text}}``, as read for scoring."""
-    found = {}
+    texts = {}
     for unit in list_units([collection.pools(split)]):
         pools = read_pools(unit)
         pairs = zip(pools.pair_question, pools.answer_ids.to_pylist(), pools.pair_answer, strict=True)
         for question, answer_id, text in pairs:
-            pool = found.setdefault(pools.question_ids[int(question)].as_py(), {})
+            pool = texts.setdefault(pools.question_ids[int(question)].as_py(), {})
             pool[answer_id] = pools.answers[int(text)].as_py()
-    return found
+    return texts
 
 
-def test_a_text_of_two_pools_stands_once_under_the_id_of_its_first_candidate(tmp_path):
+def test_text_of_two_pools_is_stored_once_with_the_id_of_its_first_candidate(tmp_path):
     pools = {"q1": {"q1-0": "by day", "q1-1": "never"}, "q2": {"q2-0": "always", "q2-1": "by day"}}
 
     collection = write(tmp_path / "c", test=pools)
@@ -63,7 +63,7 @@ def test_splits_share_texts(tmp_path):
     assert stored(collection, "test") == [[("q1-0", None, "t1-0")]]
 
 
-def test_ids_of_the_source_stay_and_equal_texts_of_two_ids_stand_once(tmp_path):
+def test_ids_are_preserved_and_equal_texts_of_two_ids_are_stored_once(tmp_path):
     pools = {"q1": {"d1": "see above", "d2": "by day"}, "q2": {"d2": "by day", "d3": "see above"}}
 
     collection = write(tmp_path / "c", test=pools)
@@ -73,8 +73,8 @@ def test_ids_of_the_source_stay_and_equal_texts_of_two_ids_stand_once(tmp_path):
     assert texts(collection) == pools
 
 
-def test_ids_that_each_question_uses_for_other_texts_are_not_mixed_up(tmp_path):
-    # "b" is first met under the id c1, which stands for "a" by then, and "c" under c2.
+def test_equal_ids_of_different_texts_are_distinguished(tmp_path):
+    # The first id of "b" is c1, which is already the id of "a"; the first id of "c" is c2.
     pools = {
         "q1": {"c1": "a", "c2": "only here"},
         "q2": {"c1": "b", "c2": "a"},
@@ -88,7 +88,7 @@ def test_ids_that_each_question_uses_for_other_texts_are_not_mixed_up(tmp_path):
     assert texts(collection) == pools
 
 
-def test_a_text_that_only_one_pool_has_stays_there(tmp_path):
+def test_text_of_one_pool_is_not_moved(tmp_path):
     pools = {"q1": {"a1": "twice", "a2": "twice"}, "q2": {"a3": "once"}}
 
     collection = write(tmp_path / "c", test=pools)
@@ -97,8 +97,8 @@ def test_a_text_that_only_one_pool_has_stays_there(tmp_path):
     assert stored(collection) == [[("a1", "twice", None), ("a2", "twice", None)], [("a3", "once", None)]]
 
 
-def test_one_row_group_holds_what_the_shared_texts_leave_of_many(tmp_path):
-    # 40 pools of the same 20 texts of 10,000 characters: 8 MB, and 200 kB without repetition.
+def test_small_row_groups_are_joined_after_moving_texts(tmp_path):
+    # 40 pools of the same 20 texts of 10,000 characters: 8 MB, or 200 kB without duplicates.
     shared = [f"{number} " * 5000 for number in range(20)]
     pools = {f"q{q}": {f"q{q}-{n}": text for n, text in enumerate(shared)} for q in range(40)}
 
@@ -109,8 +109,8 @@ def test_one_row_group_holds_what_the_shared_texts_leave_of_many(tmp_path):
     assert texts(collection) == pools
 
 
-def test_several_collections_are_read_each_with_its_own_answers(tmp_path):
-    first, second = ({"q1": {"d1": one}, "q2": {"d1": one}} for one in ("by day", "by night"))
+def test_each_collection_is_read_with_its_own_answers(tmp_path):
+    first, second = ({"q1": {"d1": text}, "q2": {"d1": text}} for text in ("by day", "by night"))
     collections = [write(tmp_path / "one", test=first), write(tmp_path / "two", test=second)]
 
     units = list_units([collection.pools("test") for collection in collections])
@@ -118,7 +118,7 @@ def test_several_collections_are_read_each_with_its_own_answers(tmp_path):
     assert [read_pools(unit).answers.to_pylist() for unit in units] == [["by day"], ["by night"]]
 
 
-def test_a_reference_to_no_text_is_named(tmp_path):
+def test_reference_to_a_missing_text_is_named(tmp_path):
     collection = write(tmp_path / "c", test={"q1": {"q1-0": "x", "q1-1": "y"}, "q2": {"q2-0": "x"}})
     (unit,) = list_units([collection.pools("test")])
     write_answers(tmp_path / "other.parquet", [("q2-0", "x")])

@@ -1,4 +1,4 @@
-"""What a disk and an object store can both do: create, swap, publish whole, read one version."""
+"""Operations of disks and object stores: create, swap, atomic writes, reads of one version."""
 
 import os
 import re
@@ -10,11 +10,11 @@ import pytest
 import s3
 
 from aptool.errors import InputError
-from aptool.formats import storage, stores
-from aptool.formats.atomic import atomic_file, atomic_folder, check_writable
-from aptool.formats.location import ObjectPath, location
+from aptool.formats.atomic import atomic_file, check_writable, output_folder
+from aptool.formats.inputs import expand, open_binary
+from aptool.formats.location import ObjectPath, bucket_store, location, store_of
+from aptool.formats.outputs import MANIFEST, Kind
 from aptool.formats.store import ReplacedError
-from aptool.formats.stores import store_of
 from aptool.version import install_command
 
 
@@ -25,7 +25,7 @@ def folder(request, tmp_path):
     return ObjectPath(request.getfixturevalue("bucket_on")(request.param))
 
 
-def test_of_many_writers_of_one_name_one_creates_it(folder):
+def test_only_one_of_many_writers_creates_a_file(folder):
     store, key = store_of(folder / "one")
     made = []
 
@@ -43,7 +43,7 @@ def test_of_many_writers_of_one_name_one_creates_it(folder):
     assert store.names(store_of(folder)[1]) == ["one"]
 
 
-def test_of_many_that_swap_what_they_saw_one_succeeds(folder):
+def test_only_one_of_many_swaps_succeeds(folder):
     store, key = store_of(folder / "one")
     store.create(key, b"first")
     data, version = store.read_versioned(key)
@@ -62,7 +62,7 @@ def test_of_many_that_swap_what_they_saw_one_succeeds(folder):
     assert store.read(key) != b"first"
 
 
-def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
+def test_full_disk_is_one_line_that_names_the_file(tmp_path):
     store, key = store_of(tmp_path / "one")
     store.create(key, b"first")
     _, version = store.read_versioned(key)
@@ -81,7 +81,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(tmp_path):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("one", b"first")]
 
 
-def test_nothing_is_swapped_where_nothing_is(folder):
+def test_missing_file_is_not_swapped(folder):
     store, key = store_of(folder / "one")
     store.create(key, b"first")
     _, version = store.read_versioned(key)
@@ -92,7 +92,7 @@ def test_nothing_is_swapped_where_nothing_is(folder):
 
 
 @pytest.mark.parametrize("size", [10, 20_000_000])
-def test_a_stream_that_fails_leaves_what_was_there(folder, size):
+def test_failed_stream_leaves_the_old_file(folder, size):
     store, key = store_of(folder / "one")
 
     def write(data, fail):
@@ -112,7 +112,7 @@ def test_a_stream_that_fails_leaves_what_was_there(folder, size):
     assert store.names(store_of(folder)[1]) == ["one"]
 
 
-def test_a_file_written_through_a_temporary_one(folder):
+def test_file_is_written_through_a_temporary_file(folder):
     with atomic_file(folder / "sub" / "one") as temporary:
         temporary.write_bytes(b"whole")
         assert not (folder / "sub" / "one").exists()
@@ -129,7 +129,7 @@ def test_a_file_written_through_a_temporary_one(folder):
     assert (folder / "sub" / "one").read_bytes() == b"whole"
 
 
-def test_ranges_of_one_version(folder):
+def test_ranges_are_read_from_one_version(folder):
     store, key = store_of(folder / "one")
     store.create(key, bytes(range(100)))
     version = store.stat(key).version
@@ -143,7 +143,7 @@ def test_ranges_of_one_version(folder):
         store.read(key, 3, 7, version)
 
 
-def test_a_file_that_is_not_there(folder):
+def test_missing_file_raises_file_not_found(folder):
     store, key = store_of(folder / "none")
 
     with pytest.raises(FileNotFoundError):
@@ -151,10 +151,10 @@ def test_a_file_that_is_not_there(folder):
     with pytest.raises(FileNotFoundError):
         store.read(key)
     with pytest.raises(InputError, match="none: file not found"):
-        storage.open_binary(folder / "none")
+        open_binary(folder / "none")
 
 
-def test_what_is_not_there_keeps_nothing_from_being_removed(folder):
+def test_missing_files_do_not_stop_a_deletion(folder):
     store, _ = store_of(folder)
     keys = [store_of(folder / str(number))[1] for number in range(6)]
     for key in keys[1::2]:
@@ -165,61 +165,61 @@ def test_what_is_not_there_keeps_nothing_from_being_removed(folder):
     assert store.names(store_of(folder)[1]) == []
 
 
-def test_paths_of_objects_are_like_those_of_a_disk(bucket):
-    here = ObjectPath(f"{bucket}/a/b.c.txt")
+def test_object_paths_behave_like_local_paths(bucket):
+    path = ObjectPath(f"{bucket}/a/b.c.txt")
 
-    assert (here.name, here.stem, here.suffix) == ("b.c.txt", "b.c", ".txt")
-    assert str(here.parent) == f"{bucket}/a"
-    assert str(here.parent.parent) == bucket == str(here.parent.parent.parent)
-    assert str(here.with_name("d") / "e") == f"{bucket}/a/d/e"
-    assert location(Path(str(here))) == here  # pathlib removes a slash
-    assert not here.is_file()
-    assert not here.parent.is_dir()
-    with atomic_file(here) as temporary:
+    assert (path.name, path.stem, path.suffix) == ("b.c.txt", "b.c", ".txt")
+    assert str(path.parent) == f"{bucket}/a"
+    assert str(path.parent.parent) == bucket == str(path.parent.parent.parent)
+    assert str(path.with_name("d") / "e") == f"{bucket}/a/d/e"
+    assert location(Path(str(path))) == path  # pathlib removes a slash
+    assert not path.is_file()
+    assert not path.parent.is_dir()
+    with atomic_file(path) as temporary:
         temporary.write_text("ä", encoding="utf-8")
-    assert here.is_file()
-    assert not here.is_dir()
-    assert here.parent.is_dir()
-    assert list(here.parent.parent.iterdir()) == [here.parent]
-    assert here.read_text() == "ä"
-    with here.open() as file:
+    assert path.is_file()
+    assert not path.is_dir()
+    assert path.parent.is_dir()
+    assert list(path.parent.parent.iterdir()) == [path.parent]
+    assert path.read_text() == "ä"
+    with path.open() as file:
         assert (file.read(1), file.seek(-1, 2), file.read()) == ("ä".encode()[:1], 1, "ä".encode()[1:])
-    here.unlink()
-    assert not here.exists()
+    path.unlink()
+    assert not path.exists()
 
 
-def test_a_folder_that_another_tool_marked_is_empty(bucket, s3_server):
-    """The S3 console, for one, makes an empty object ``folder/``: a folder without files all the same."""
+def test_folder_marker_of_another_tool_is_not_a_file(bucket, s3_server):
+    """The S3 console, for example, creates an empty object ``folder/``."""
     s3.put_empty(f"{s3_server}/{bucket.removeprefix('s3://')}/new/")
 
     store, key = store_of(f"{bucket}/new")
     assert store.names(key) == []
-    with atomic_folder(f"{bucket}/new", "mark") as folder:
+    with output_folder(f"{bucket}/new", Kind.MODEL, "mark") as folder:
         (folder / "mark").write_text("x")
-    assert store.names(key) == ["mark"]
+    assert store.names(key) == [MANIFEST, "mark"]
 
 
-def test_folders_and_globs(bucket):
+def test_folders_and_globs_are_expanded(bucket):
     for name in ("x/a.parquet", "x/b.parquet", "x/c.txt", "x/y/d.parquet", "z/a.parquet"):
         store, key = store_of(f"{bucket}/{name}")
         store.create(key, b"1")
 
-    assert storage.expand([f"{bucket}/x"], ".parquet") == [f"{bucket}/x/a.parquet", f"{bucket}/x/b.parquet"]
-    assert storage.expand([f"{bucket}/?/a.par*"], "") == [f"{bucket}/x/a.parquet", f"{bucket}/z/a.parquet"]
-    assert storage.expand([f"{bucket}/z/a.parquet"], "") == [f"{bucket}/z/a.parquet"]
+    assert expand([f"{bucket}/x"], ".parquet") == [f"{bucket}/x/a.parquet", f"{bucket}/x/b.parquet"]
+    assert expand([f"{bucket}/?/a.par*"], "") == [f"{bucket}/x/a.parquet", f"{bucket}/z/a.parquet"]
+    assert expand([f"{bucket}/z/a.parquet"], "") == [f"{bucket}/z/a.parquet"]
     with pytest.raises(InputError, match=r"x\*\.no: expected a file, a glob"):
-        storage.expand([f"{bucket}/x*.no"], "")
+        expand([f"{bucket}/x*.no"], "")
 
 
 @pytest.mark.parametrize("write", [check_writable, lambda path: store_of(path)[0].create("x", b"1")])
-def test_a_bucket_that_does_not_exist(bucket, write):
+def test_writing_to_a_missing_bucket_is_one_line(bucket, write):
     with pytest.raises(InputError, match="s3://no-such-bucket/x: no such bucket; expected a bucket"):
         write("s3://no-such-bucket/x")
 
 
-def test_reading_from_a_bucket_that_does_not_exist(bucket):
+def test_reading_from_a_missing_bucket_is_one_line(bucket):
     with pytest.raises(InputError, match="s3://no-such-bucket/x: no such bucket"):
-        storage.open_binary("s3://no-such-bucket/x")
+        open_binary("s3://no-such-bucket/x")
 
 
 @pytest.mark.parametrize(
@@ -229,22 +229,22 @@ def test_reading_from_a_bucket_that_does_not_exist(bucket):
         (301, "the bucket is in another region; expected its"),
     ],
 )
-def test_what_a_store_refuses_is_one_line_at_once(s3_proxy, bucket, status, problem):
+def test_refused_request_is_one_line_without_retries(s3_proxy, bucket, status, problem):
     s3_proxy.before = lambda method, path: status
 
     with pytest.raises(InputError, match=f"{bucket}/x: {problem}") as error:
         check_writable(f"{bucket}/x")
 
     assert "\n" not in str(error.value)
-    assert len(s3_proxy.requests) == 1  # nothing that repeating could change
+    assert len(s3_proxy.requests) == 1  # without retries
 
 
-def test_no_keys_and_no_role(bucket, monkeypatch):
+def test_missing_credentials_are_one_line(bucket, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    stores.bucket_store.cache_clear()
+    bucket_store.cache_clear()
 
     with pytest.raises(InputError, match=r"no credentials; expected .* AWS_ACCESS_KEY_ID"):
-        storage.open_binary(f"{bucket}/x")
+        open_binary(f"{bucket}/x")
 
 
 @pytest.mark.parametrize(
@@ -254,21 +254,21 @@ def test_no_keys_and_no_role(bucket, monkeypatch):
         ("short", "credentials refused"),
     ],
 )
-def test_no_account_of_azure_or_a_key_that_is_none(key, problem, monkeypatch):
+def test_missing_azure_account_and_invalid_key_are_one_line(key, problem, monkeypatch):
     pytest.importorskip("obstore")
     for variable in [name for name in os.environ if name.startswith("AZURE_")]:
         monkeypatch.delenv(variable)
     if key is not None:
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lab")
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", key)
-    stores.bucket_store.cache_clear()
+    bucket_store.cache_clear()
 
     with pytest.raises(InputError, match=problem):
-        storage.open_binary("az://container/x")
+        open_binary("az://container/x")
 
 
-def test_a_store_that_fails_now_and_then(s3_proxy, bucket):
-    """One request in three, before or after it was carried out: the library repeats it."""
+def test_occasional_failures_of_a_store_are_retried(s3_proxy, bucket):
+    """One request in three fails, before or after its execution; obstore retries it."""
     count = iter(range(10**6))
     s3_proxy.before = lambda method, path: 503 if next(count) % 6 == 1 else None
     s3_proxy.after = lambda method, path: 500 if next(count) % 6 == 3 else None
@@ -278,8 +278,8 @@ def test_a_store_that_fails_now_and_then(s3_proxy, bucket):
         data = b"%d" % number
         assert store.create(f"{number}", data)
         assert not store.create(f"{number}", b"other")
-        found, version = store.read_versioned(f"{number}")
-        assert found == data
+        stored, version = store.read_versioned(f"{number}")
+        assert stored == data
         assert store.swap(f"{number}", data * 2, version)
         assert not store.swap(f"{number}", b"third", version)
         assert store.read(f"{number}", 0, 2) == (data * 2)[:2]
@@ -290,14 +290,14 @@ def test_other_protocols_are_read_only():
         check_writable("http://host/x")
 
 
-def test_without_the_library(monkeypatch):
+def test_missing_obstore_is_one_line(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    stores.bucket_store.cache_clear()
+    bucket_store.cache_clear()
 
     with pytest.raises(
         InputError, match=re.escape(f"obstore is not installed; expected {install_command('cloud')}")
     ):
-        storage.open_binary("s3://bucket/x")
+        open_binary("s3://bucket/x")
 
 
 @pytest.mark.parametrize(
@@ -310,8 +310,18 @@ def test_without_the_library(monkeypatch):
         ("s3://", "expected s3://BUCKET/NAME"),
     ],
 )
-def test_a_url_that_names_no_object_is_one_line(url, problem, s3_at):
+def test_url_without_an_object_is_one_line(url, problem, s3_at):
     s3.require()
-    s3_at("http://127.0.0.1:1")  # never asked
+    s3_at("http://127.0.0.1:1")  # receives no request
     with pytest.raises(InputError, match=problem):
-        storage.expand([url], ".parquet")
+        expand([url], ".parquet")
+
+
+def test_object_whose_name_is_too_long_for_a_disk_is_written(bucket):
+    path = ObjectPath(bucket) / ("x" * 900 + ".yml")
+
+    with atomic_file(path) as temporary:
+        assert temporary.suffix == ".yml"
+        temporary.write_bytes(b"written")
+
+    assert path.read_bytes() == b"written"

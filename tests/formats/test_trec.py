@@ -1,4 +1,4 @@
-"""Qrels and runs against literal TREC text; what trec_eval would misread is refused with its line."""
+"""Qrels and runs in the TREC format; lines that trec_eval would misread are refused."""
 
 import gzip
 import struct
@@ -40,7 +40,7 @@ def run_file(tmp_path):
 
 @pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_run_is_read_from_literal_text(run_file, prefix, end):
+def test_run_is_read(run_file, prefix, end):
     frame, tag = read_run(run_file(prefix + RUN.replace("\n", end).encode()))
 
     assert frame.rows() == RUN_ROWS
@@ -48,18 +48,29 @@ def test_run_is_read_from_literal_text(run_file, prefix, end):
     assert frame.schema == {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
 
 
-def test_qrels_are_read_from_literal_text(run_file):
+def test_qrels_are_read(run_file):
     qrels = read_qrels(run_file("q1 0 a1 1\n\n#q1 0 a1 2\nq1\t0\ta2\t-1\nq10 Q0 a1 +03 \n"))
 
     assert qrels.rows() == [("q1", "a1", 1), ("q1", "a2", -1), ("q10", "a1", 3)]
     assert qrels.schema == {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
 
 
-def test_run_is_written_in_trec_evals_order(tmp_path):
+@pytest.mark.parametrize("zeros", [40, 5_000])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_leading_zeros_of_a_relevance_are_read_in_every_file(run_file, monkeypatch, zeros, at_once):
+    if not at_once:
+        monkeypatch.setattr(trec, "_parse_at_once", lambda data, line_format: None)
+
+    qrels = read_qrels(run_file(f"q1 0 a1 {'0' * zeros}2\nq1 0 a2 -{'0' * zeros}1\n"))
+
+    assert qrels["relevance"].to_list() == [2, -1]
+
+
+def test_run_is_written_in_the_order_of_trec_eval(tmp_path):
     rows = [
         ("q2", "a1", 1.0),
         ("q1", "a10", 0.25),
-        ("q1", "a9", 0.25),  # a tie: the higher id in bytes is first, so a9 before a10
+        ("q1", "a9", 0.25),  # a tie: the higher id in bytes is first, so a9 precedes a10
         ("q1", "é", 0.25),  # é is 0xC3 0xA9 in UTF-8, above all of ASCII
         ("q1", "Z", 1e-30),
         ("q10", "x", -3.5),  # "q10" < "q2" in bytes
@@ -76,7 +87,7 @@ def test_run_is_written_in_trec_evals_order(tmp_path):
     )
 
 
-def test_qrels_are_written_in_order(tmp_path):
+def test_qrels_are_written_in_order_of_their_ids(tmp_path):
     write_qrels(tmp_path / "x.qrels", frame([("q2", "a", 0), ("q10", "b", -1), ("q10", "a", 2)], "relevance"))
 
     assert (tmp_path / "x.qrels").read_text() == "q10 0 a 2\nq10 0 b -1\nq2 0 a 0\n"
@@ -105,6 +116,14 @@ RUN_FAULTS = {
     "NUL": ("q1 Q0 a1 1 1 t\nq\0 Q0 a1 1 1 t\n", "2: a NUL byte; expected text, not a binary file"),
     "not UTF-8": (b"q1 Q0 a1 1 1 t\nq2 Q0 \xe9 1 1 t\n", "2: b'\\xe9': expected text in UTF-8"),
     "qrels": ("q1 0 a1 1\n", "1: 'q1 0 a1 1': expected 6 fields"),
+    "blank in an answer id": (
+        "q1 Q0 a1 1 1 two words\nq1 Q0 a 2 2 0.9 t\n",
+        "2: 'q1 Q0 a 2 2 0.9 t': expected 6 fields, found 7: no blank in an id",
+    ),
+    "blanks in an answer id": (
+        "q1 Q0 a 2 3 1 0.9 t\n",
+        "1: 'q1 Q0 a 2 3 1 0.9 t': expected 6 fields, found 8",
+    ),
 }
 QRELS_FAULTS = {
     "float": ("q1 0 a1 1\nq1 0 a2 0.9\n", "2: column 'relevance': '0.9': expected a whole number"),
@@ -117,7 +136,7 @@ QRELS_FAULTS = {
 
 
 @pytest.mark.parametrize(("content", "message"), RUN_FAULTS.values(), ids=RUN_FAULTS.keys())
-def test_fault_in_a_run_is_named_with_its_line(run_file, content, message):
+def test_invalid_line_of_a_run_is_named(run_file, content, message):
     path = run_file(content)
 
     with pytest.raises(InputError) as error:
@@ -128,7 +147,7 @@ def test_fault_in_a_run_is_named_with_its_line(run_file, content, message):
 
 
 @pytest.mark.parametrize(("content", "message"), QRELS_FAULTS.values(), ids=QRELS_FAULTS.keys())
-def test_fault_in_qrels_is_named_with_its_line(run_file, content, message):
+def test_invalid_line_of_qrels_is_named(run_file, content, message):
     path = run_file(content)
 
     with pytest.raises(InputError) as error:
@@ -137,7 +156,7 @@ def test_fault_in_qrels_is_named_with_its_line(run_file, content, message):
     assert str(error.value).startswith(f"{path}: line {message}")
 
 
-def test_line_number_holds_in_a_long_file(run_file):
+def test_line_number_is_right_in_a_long_file(run_file):
     lines = [f"q{i} Q0 a 1 {i} t" for i in range(1, 20_001)]
     lines[17_000 - 1] = "q Q0 a 1 one t"
 
@@ -159,7 +178,7 @@ FILES = {
 
 
 @pytest.mark.parametrize(("content", "name", "message"), FILES.values(), ids=FILES.keys())
-def test_file_that_is_no_run_is_refused(run_file, content, name, message):
+def test_file_that_is_not_a_run_is_refused(run_file, content, name, message):
     path = run_file(content, name)
 
     with pytest.raises(InputError) as error:
@@ -196,23 +215,23 @@ LINES = st.one_of(
 @settings(deadline=None, max_examples=200)
 @given(lines=st.lists(LINES, max_size=6))
 def test_any_blanks_separate_fields(tmp_path_factory, lines):
-    # The oracle is the definition: fields are what stands between blanks of ASCII.
+    # By definition, fields are separated by ASCII white space.
     split = [line.encode().split() for line in lines]
     split = [[field.decode() for field in fields] for fields in split]
-    kept = [fields for fields in split if fields and not fields[0].startswith(("#", "\ufeff"))]
-    pairs = {(fields[0], fields[2]) for fields in kept}
+    read_lines = [fields for fields in split if fields and not fields[0].startswith(("#", "\ufeff"))]
+    pairs = {(fields[0], fields[2]) for fields in read_lines}
     path = tmp_path_factory.mktemp("blanks") / "dev.run"
     path.write_bytes("\n".join(lines).encode())
 
-    if len(kept) < sum(1 for fields in split if fields and not fields[0].startswith("#")):
-        return  # a byte order mark may be the file's or the id's
-    if not kept or len(pairs) < len(kept):
+    if len(read_lines) < sum(1 for fields in split if fields and not fields[0].startswith("#")):
+        return  # a byte order mark could belong to the file or to the id
+    if not read_lines or len(pairs) < len(read_lines):
         with pytest.raises(InputError):
             read_run(path)
     else:
-        rows = [(f[0], f[2], float(f[4]), f[5]) for f in kept]
+        rows = [(f[0], f[2], float(f[4]), f[5]) for f in read_lines]
         assert read_run(path).frame.rows() == [row[:3] for row in rows]
-        # The reader that finds faults takes what the fast one takes.
+        # The line-by-line parser accepts the same files as the fast parser.
         assert trec._parse_line_by_line(path, path.read_bytes(), trec._RUN).rows() == rows
 
 
@@ -226,21 +245,21 @@ FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
     ),
     kind=st.sampled_from([pl.Float32, pl.Float64]),
 )
-def test_float32_scores_survive_with_their_order_and_ties(tmp_path_factory, scores, kind):
+def test_float32_scores_keep_their_order_and_ties(tmp_path_factory, scores, kind):
     scores = [struct.unpack("f", struct.pack("f", score))[0] for score in scores]
     rows = [(f"q{i % 2}", f"a{i}", score) for i, score in enumerate(scores)]
     path = tmp_path_factory.mktemp("float32") / "dev.run"
     write_run(path, frame(rows).cast({"score": kind}), "t")
 
-    back = read_run(path).frame
+    read = read_run(path).frame
 
-    # Order worked out by Python's own sort; ids are ASCII, whose characters compare as their bytes.
+    # Expected order from Python's sort; ASCII ids compare as their bytes.
     by_id = sorted(rows, key=lambda row: row[1], reverse=True)
     by_score = sorted(by_id, key=lambda row: row[2], reverse=True)
     expected = sorted(by_score, key=lambda row: row[0])
-    assert back.cast({"score": pl.Float32}).rows() == expected
-    assert back["score"].n_unique() == len({score + 0.0 for score in scores})
-    # As %.9g would: nine digits, and any C program's float is the score.
+    assert read.cast({"score": pl.Float32}).rows() == expected
+    assert read["score"].n_unique() == len({score + 0.0 for score in scores})
+    # Nine digits, as with %.9g, so that a float of any C program equals the score.
     for line, (_, _, score) in zip(path.read_text().splitlines(), expected, strict=True):
         mantissa = line.split()[4].lower().partition("e")[0]
         assert len(mantissa.replace(".", "").lstrip("-0").rstrip("0")) <= 9
@@ -267,8 +286,8 @@ def test_minus_zero_ties_with_zero(tmp_path):
 
 @settings(deadline=None, max_examples=100)
 @given(scores=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=10))
-def test_float64_scores_survive_with_one_that_is_not_float32(tmp_path_factory, scores):
-    scores = [*scores, 0.1, 0.1 + 2**-55]  # neighbours in float64, equal in float32
+def test_float64_scores_are_read_back(tmp_path_factory, scores):
+    scores = [*scores, 0.1, 0.1 + 2**-55]  # different in float64, equal in float32
     rows = [("q", f"a{i}", score) for i, score in enumerate(scores)]
     path = tmp_path_factory.mktemp("float64") / "dev.run"
     write_run(path, frame(rows), "t")
@@ -276,7 +295,7 @@ def test_float64_scores_survive_with_one_that_is_not_float32(tmp_path_factory, s
     assert sorted(read_run(path).frame.rows()) == sorted(rows)
 
 
-def test_gzip_holds_the_same_text_and_no_time(tmp_path):
+def test_gzip_has_the_same_text_and_no_time(tmp_path):
     rows = [(f"q{i % 7}", f"a{i}", i / 3) for i in range(1000)]
     for name in ("dev.run", "dev.run.gz", "again.run.gz"):
         write_run(tmp_path / name, frame(rows), "t")
@@ -311,7 +330,7 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize(("rows", "message"), UNWRITABLE.values(), ids=UNWRITABLE.keys())
-def test_what_could_not_be_read_back_is_not_written(tmp_path, rows, message):
+def test_rows_that_cannot_be_read_back_are_not_written(tmp_path, rows, message):
     path = tmp_path / "dev.run"
     schema = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
 
@@ -323,17 +342,17 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path, rows, message):
 
 
 @pytest.mark.parametrize("tag", ["", "two words", "a\ttab"])
-def test_tag_is_one_word(tmp_path, tag):
+def test_tag_must_be_one_word(tmp_path, tag):
     with pytest.raises(InputError, match="expected one word"):
         write_run(tmp_path / "dev.run", frame([("q", "a", 1.0)]), tag)
 
 
-def test_relevance_that_is_no_integer_is_not_cut_to_one(tmp_path):
+def test_fractional_relevance_is_not_truncated(tmp_path):
     with pytest.raises(TypeError, match="not an integer"):
         write_qrels(tmp_path / "x.qrels", frame([("q", "a", 0.9)], "relevance"))
 
 
-def test_ranks_count_in_each_question():
+def test_ranks_start_at_one_per_question():
     ranked = rank_candidates(frame([("b", "x", 1), ("a", "x", 1), ("a", "y", 2)]))
 
     assert ranked.rows() == [("a", "y", 2, 1), ("a", "x", 1, 2), ("b", "x", 1, 1)]

@@ -1,4 +1,4 @@
-"""The tiny collection and a tiny model as the library opens them, in a folder that is the current one."""
+"""The tiny collection and a tiny model, in the current folder."""
 
 import shutil
 
@@ -9,7 +9,7 @@ import aptool as library
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, collection_folder, model_folder):
-    """``data/wikiqa`` is the tiny collection and ``models/tiny`` a model of it."""
+    """The current folder, with the tiny collection in ``data/wikiqa`` and its model in ``models/tiny``."""
     shutil.copytree(collection_folder, tmp_path / "data" / "wikiqa")
     shutil.copytree(model_folder, tmp_path / "models" / "tiny")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The Python examples of docs/library.md and of the public docstrings run as they are."""
+"""The Python examples of docs/library.md and of the public docstrings."""
 
 import doctest
 import inspect
@@ -31,7 +31,7 @@ def public():
 
 @pytest.fixture
 def tiny_presets(monkeypatch):
-    """Presets train the tiny systems of the other tests."""
+    """Replace the presets by tiny systems."""
 
     def tiny(preset, overrides=()):
         return load_recipe(preset, [*options(preset), *overrides])
@@ -41,7 +41,7 @@ def tiny_presets(monkeypatch):
 
 @pytest.fixture
 def loggers():
-    """The state of logging, put back."""
+    """Restore the state of logging after the test."""
     root, logger = logging.getLogger(), logging.getLogger("aptool")
     before, level = list(root.handlers), logger.level
     yield
@@ -51,7 +51,7 @@ def loggers():
 
 @pytest.mark.usefixtures("folder", "tiny_presets", "loggers")
 @pytest.mark.parametrize(("page", "examples"), [("docs/library.md", 16)])
-def test_the_examples_run(page, examples, tmp_path):
+def test_examples_of_the_docs_run(page, examples, tmp_path):
     file = ROOT / page
     if not file.is_file():
         pytest.skip("the package is installed without its docs")
@@ -61,10 +61,10 @@ def test_the_examples_run(page, examples, tmp_path):
     for number, block in enumerate(BLOCK.findall(file.read_text(encoding="utf-8"))):
         if ">>>" in block:
             test = doctest.DocTestParser().get_doctest(block, namespace, f"block {number}", page, 0)
-            told = []
-            runner.run(test, out=told.append, clear_globs=False)
+            failures = []
+            runner.run(test, out=failures.append, clear_globs=False)
             namespace.update(test.globs)
-            assert not told, "".join(told)
+            assert not failures, "".join(failures)
         else:
             exec(compile(block, f"{page}, block {number}", "exec"), namespace)
 
@@ -75,7 +75,7 @@ def test_the_examples_run(page, examples, tmp_path):
 
 
 @pytest.mark.usefixtures("folder", "tiny_presets")
-def test_the_examples_of_the_docstrings_run(tmp_path):
+def test_examples_of_the_docstrings_run(tmp_path):
     shutil.copytree(tmp_path / "models" / "tiny", tmp_path / "models" / "wikiqa")
     names = {"aptool": aptool}
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)

@@ -1,4 +1,4 @@
-"""Runs are evaluated, compared and fused as the commands do it, by the names that were asked for."""
+"""The public functions that evaluate, compare and fuse runs."""
 
 import json
 import subprocess
@@ -10,13 +10,13 @@ import pytest
 import aptool as library
 from aptool import AptoolError, Qrels, Run
 
-# trec_eval by hand: q1 has its relevant answer second of two, q2 first of one, q3 is missing.
+# The relevant answer of q1 has rank 2, that of q2 rank 1, and q3 is missing.
 QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 2}, "q3": {"d": 1}}
 RUN = {"q1": {"b": 2.0, "a": 1.0}, "q2": {"c": 1.0}, "q9": {"x": 1.0}}
 BETTER = {"q1": {"a": 2.0, "b": 1.0}, "q2": {"c": 1.0}}
 
 
-def test_figures_by_hand():
+def test_measures_equal_values_computed_by_hand():
     result = library.evaluate(QRELS, RUN, ["AP", "RR", "P@1"])
 
     assert result.means == pytest.approx({"MAP": 0.5, "MRR": 0.5, "P@1": 1 / 3})
@@ -47,7 +47,7 @@ NAMES = {
 }
 
 
-def test_names_of_ir_measures_and_of_trec_eval_are_one_measure():
+def test_names_of_other_tools_are_aliases():
     result = library.evaluate(QRELS, RUN, [*NAMES, *NAMES.values()]).means
 
     assert len(result) == len(set(NAMES.values()))
@@ -55,7 +55,7 @@ def test_names_of_ir_measures_and_of_trec_eval_are_one_measure():
         assert result[alias] == result[name]
 
 
-def test_one_measure_and_names_for_several():
+def test_measures_can_be_one_name_or_the_name_of_a_set():
     assert list(library.evaluate(QRELS, RUN, "map").means) == ["MAP"]
     assert set(library.evaluate(QRELS, RUN, "official").means) > {"MAP", "P@5", "NumRel"}
     assert list(library.evaluate(QRELS, RUN).means) == ["MAP", "MRR", "P@1"]
@@ -71,7 +71,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize(("name", "near"), UNKNOWN)
-def test_of_an_unknown_measure_the_nearest_is_named(name, near):
+def test_error_for_an_unknown_measure_names_the_nearest(name, near):
     with pytest.raises(AptoolError) as error:
         library.evaluate(QRELS, RUN, ["AP", name])
 
@@ -82,14 +82,14 @@ def test_of_an_unknown_measure_the_nearest_is_named(name, near):
 @pytest.mark.parametrize(
     "measures", [[], None, [None], ["AP", 7], 7, [""], "", {"AP": 1}, "AP(rel=x)", "xyzzy"]
 )
-def test_what_is_no_measure_is_refused(measures):
+def test_invalid_measures_are_refused(measures):
     for use in (library.evaluate, lambda qrels, run, names: library.compare(run, run, qrels, names)):
         with pytest.raises(AptoolError):
             use(QRELS, RUN, measures)
 
 
 @pytest.mark.parametrize("wrong", [None, 7, [], {}, {"q": 1}, {7: {"a": 1}}, "nowhere", {"q1": {"a": None}}])
-def test_what_is_no_run_or_no_qrels_is_refused(wrong):
+def test_invalid_runs_and_qrels_are_refused(wrong):
     for use in (
         lambda: library.evaluate(wrong, RUN),
         lambda: library.evaluate(QRELS, wrong),
@@ -110,14 +110,14 @@ def test_qrels_are_not_a_run():
         library.evaluate(Run.from_dict(RUN), Run.from_dict(RUN))
 
 
-def test_no_common_question():
+def test_run_without_a_judged_question_is_refused():
     with pytest.raises(AptoolError, match="run 'mine': 'q9': expected at least one question of qrels"):
         library.evaluate(QRELS, Run.from_dict({"q9": {"a": 1.0}}, tag="mine"))
 
 
 @pytest.fixture
 def runs(data, model):
-    """The runs of BM25, made worse so that there is a difference, and of a model; in files as well."""
+    """A run of BM25, with reversed rankings for nine questions, and a run of a model; also as files."""
     scores = library.bm25_run(data.pools("dev")).to_dict()
     for question in sorted(scores)[:9]:
         scores[question] = {answer: -score for answer, score in scores[question].items()}
@@ -127,7 +127,7 @@ def runs(data, model):
     return bm25, ap
 
 
-def test_figures_are_those_of_the_command(aptool, runs, data):
+def test_measures_equal_those_of_the_command(aptool, runs, data):
     finished = aptool("eval", "ap.run", "bm25.run", "--qrels", "data/wikiqa/dev.qrels", "--json")
     printed = json.loads("\n".join(finished.out))["runs"]
 
@@ -138,7 +138,7 @@ def test_figures_are_those_of_the_command(aptool, runs, data):
         assert list(by_path.means.values()) == list(expected["measures"].values())
 
 
-def test_differences_are_those_of_the_command(aptool, runs, data):
+def test_comparisons_equal_those_of_the_command(aptool, runs, data):
     finished = aptool(
         *("compare", "bm25.run", "ap.run", "--qrels", "data/wikiqa/dev.qrels", "--top", "0", "--json"),
         *("--measures", "map,recip_rank"),
@@ -162,20 +162,20 @@ def test_one_run_and_one_measure_give_one_comparison():
     assert [type(comparison)] == [type(result) for result in library.compare(RUN, [BETTER], QRELS, "P@1")]
     assert len(library.compare(RUN, [BETTER, BETTER], QRELS, ["P@1", "AP"])) == 4
     assert len(library.compare(RUN, BETTER, QRELS, ["P@1"])) == 1
-    # A name that stands for nine measures.
+    # The name of a family of nine measures.
     assert [comparison.measure for comparison in library.compare(RUN, BETTER, QRELS, "P")][:2] == [
         "P@5",
         "P@10",
     ]
 
 
-def test_runs_of_other_questions_are_not_compared():
+def test_runs_with_different_questions_are_not_compared():
     with pytest.raises(AptoolError, match="q2"):
         library.compare(RUN, {"q1": {"a": 1.0}}, QRELS)
 
 
 def test_runs_are_compared_on_the_questions_that_both_rank():
-    # Of q1 alone: RUN ranks b first, the other run a.
+    # Only q1 is in both runs: RUN ranks b first, the other run a.
     comparison = library.compare(RUN, {"q1": {"a": 1.0}}, QRELS, "P@1", on_common=True)
 
     assert (comparison.paired.questions, comparison.paired.baseline, comparison.difference) == (1, 0.0, 1.0)
@@ -196,17 +196,17 @@ def test_errors_name_the_file_of_a_run(tmp_path):
 @pytest.mark.parametrize(
     "options", [{"confidence": 1.5}, {"confidence": "x"}, {"permutations": 0}, {"seed": -1}, {"seed": None}]
 )
-def test_options_out_of_range(options):
+def test_options_out_of_range_are_refused(options):
     with pytest.raises(AptoolError, match=next(iter(options))):
         library.compare(RUN, BETTER, QRELS, **options)
 
 
-def test_a_sum_is_not_compared():
+def test_measure_that_is_not_a_mean_is_not_compared():
     with pytest.raises(AptoolError, match="NumRel"):
         library.compare(RUN, BETTER, QRELS, "NumRel")
 
 
-def test_fusion_by_hand(tmp_path):
+def test_fused_scores_equal_values_computed_by_hand(tmp_path):
     fused = library.fuse([Run.from_dict(RUN), BETTER], k=60)
 
     assert fused.to_dict()["q1"] == pytest.approx({"b": 1 / 61 + 1 / 62, "a": 1 / 61 + 1 / 62})
@@ -216,20 +216,20 @@ def test_fusion_by_hand(tmp_path):
 
 
 @pytest.mark.parametrize("runs", [None, [], [RUN], RUN, "x.run"])
-def test_two_runs_are_fused_at_least(runs):
+def test_fusion_requires_two_runs(runs):
     with pytest.raises(AptoolError, match="expected at least two runs"):
         library.fuse(runs)
 
 
 @pytest.mark.parametrize("options", [{"k": -1}, {"k": "60"}, {"k": float("nan")}, {"tag": 7}])
-def test_fusion_out_of_range(options):
+def test_invalid_options_of_fusion_are_refused(options):
     with pytest.raises(AptoolError, match=next(iter(options))):
         library.fuse([RUN, BETTER], **options)
 
 
-def test_bm25_is_the_baseline_of_tables_of_experiments(data):
+def test_bm25_run_has_the_scores_of_the_baseline(data):
     from aptool.formats.pools import list_units, read_pools
-    from aptool.scoring.baselines import Bm25System
+    from aptool.scoring.systems import Bm25System
 
     (unit,) = list_units([data.path / "dev.pools.parquet"])
     pools = read_pools(unit)
@@ -245,7 +245,7 @@ def test_bm25_is_the_baseline_of_tables_of_experiments(data):
     }
 
 
-def test_a_level_is_that_of_trec_eval():
+def test_level_has_the_meaning_of_trec_eval():
     # At level 2 only c of q2 is relevant.
     result = library.evaluate(QRELS, RUN, ["AP", "AP(rel=1)", "RR@10", "NumRel"], level=2)
 
@@ -256,8 +256,8 @@ def test_a_level_is_that_of_trec_eval():
             library.evaluate(QRELS, RUN, level=level)
 
 
-def test_a_comparison_says_how_large_a_difference_would_be_found():
-    # Differences 1, 0, 0: a standard deviation of 3 ** -0.5; 80% of simulated tests find 3.264 of it.
+def test_comparison_has_the_detectable_difference():
+    # Differences 1, 0, 0: the standard deviation is 3 ** -0.5. 80% of simulated tests detect 3.264 of it.
     comparison = library.compare(RUN, BETTER, QRELS, "P@1")
 
     assert comparison.deviation == pytest.approx(3**-0.5)
@@ -303,7 +303,7 @@ def test_groups_come_from_a_dict_a_frame_a_file_or_pools(tmp_path):
         (None, BY, "by: None: expected a dict"),
     ],
 )
-def test_groups_that_are_none_end_in_one_line(by, groups, message):
+def test_invalid_groups_are_refused(by, groups, message):
     with pytest.raises(AptoolError) as error:
         library.evaluate(QRELS, RUN, by=by, groups=groups)
 
@@ -311,7 +311,7 @@ def test_groups_that_are_none_end_in_one_line(by, groups, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_naming_of_the_readers_choice():
+def test_naming_of_measures_can_be_chosen():
     result = library.evaluate(QRELS, RUN, names="trec_eval")
 
     assert list(result.means) == ["map", "recip_rank", "P_1"]

@@ -1,4 +1,4 @@
-"""Runs and qrels as ir_measures, ranx and trectools take them."""
+"""Runs and qrels in the formats of ir_measures, ranx and trectools."""
 
 import json
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ RUN = aptool.Run.from_dict({"q1": {"a": 0.5, "b": 0.5, "c": 0.25}, "q2": {"c": -
 QRELS = aptool.Qrels.from_dict({"q1": {"a": 1, "b": 0}, "q2": {"c": 2}, "q3": {"d": 1}})
 
 
-def test_ir_measures_computes_the_same_figures():
+def test_ir_measures_computes_the_same_values():
     ir_measures = pytest.importorskip("ir_measures")
     names = ["AP", "RR", "P@1", "nDCG@10"]
 
@@ -24,25 +24,25 @@ def test_ir_measures_computes_the_same_figures():
         aptool.to_ir_measures(RUN),
     )
 
-    ours = aptool.evaluate(QRELS, RUN, names, names="ir_measures").means
-    assert {str(name): value for name, value in result.items()} == pytest.approx(ours)
-    # b comes before a by its id, and q3 counts 0: (1/2 + 1 + 0) / 3.
-    assert ours["RR"] == pytest.approx(0.5)
+    means = aptool.evaluate(QRELS, RUN, names, names="ir_measures").means
+    assert {str(name): value for name, value in result.items()} == pytest.approx(means)
+    # With equal scores, b is before a by its id; q3 counts as 0: (1/2 + 1 + 0) / 3.
+    assert means["RR"] == pytest.approx(0.5)
 
 
-def test_to_ir_measures_and_back():
+def test_run_survives_a_round_trip_through_ir_measures():
     pytest.importorskip("ir_measures")
 
-    back = aptool.from_ir_measures(aptool.to_ir_measures(RUN), tag="mine")
+    run = aptool.from_ir_measures(aptool.to_ir_measures(RUN), tag="mine")
 
-    assert back.to_dict() == RUN.to_dict()
+    assert run.to_dict() == RUN.to_dict()
     with pytest.raises(AptoolError, match="records: item 0: 'x': expected a record with query_id"):
         aptool.from_ir_measures(["x"])
     with pytest.raises(AptoolError, match="records: item 0: column 'question_id': 7: expected text"):
         aptool.from_ir_measures([SimpleNamespace(query_id=7, doc_id="a", score=1.0)])
 
 
-def test_files_of_ranx(tmp_path):
+def test_files_of_ranx_are_written_and_read(tmp_path):
     aptool.save_ranx(RUN, tmp_path / "run.json")
     aptool.save_ranx(QRELS, tmp_path / "qrels.json")
     aptool.save_ranx(RUN, tmp_path / "run.parquet")
@@ -53,7 +53,7 @@ def test_files_of_ranx(tmp_path):
     assert pl.read_parquet(tmp_path / "run.parquet").columns == ["q_id", "doc_id", "score"]
     for name in ("run.json", "run.parquet"):
         assert aptool.load_ranx(tmp_path / name).to_dict() == RUN.to_dict()
-    # Read back, relevance would be scores.
+    # ranx reads scores from Parquet files, not relevance.
     with pytest.raises(AptoolError, match=r"qrels\.parquet: 'Qrels': expected a Run"):
         aptool.save_ranx(QRELS, tmp_path / "qrels.parquet")
     with pytest.raises(AptoolError, match=r"content: .*expected a Run or Qrels"):
@@ -68,7 +68,7 @@ def test_files_of_ranx(tmp_path):
         ("a.parquet", "x", "expected a run file of ranx"),
     ],
 )
-def test_what_is_no_file_of_ranx(tmp_path, name, text, message):
+def test_invalid_files_of_ranx_are_refused(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(AptoolError, match=message):
         aptool.load_ranx(tmp_path / name)
@@ -79,7 +79,7 @@ def test_what_is_no_file_of_ranx(tmp_path, name, text, message):
 def test_trectools_reads_the_run_file(tmp_path):
     RUN.save(tmp_path / "a.run")
 
-    # As trectools does it: blanks between six columns.
+    # The call of trectools: whitespace between six columns.
     names = ["query", "q0", "docid", "rank", "score", "system"]
     frame = pd.read_csv(tmp_path / "a.run", sep=r"\s+", names=names)
 

@@ -1,4 +1,4 @@
-"""A model ranks, scores and explains as the commands do, and says what it cannot read."""
+"""Models that rank, score, explain, train and save, and errors of invalid arguments."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ QUESTION = "where is the river with the window"
 ANSWERS = ["the garden near the letter is silver", "the river near the window is silver", "", "?!"]
 
 
-def test_a_run_is_that_of_the_command_to_the_byte(aptool, model, data):
+def test_run_file_equals_that_of_the_command(aptool, model, data):
     assert (
         aptool("score", "data/wikiqa/dev.pools.parquet", "--model", "models/tiny", "--output", "x.run").code
         == 0
@@ -50,9 +50,7 @@ def test_pairs_have_the_scores_of_the_run(model, data):
     for question_id, (question, answers) in pools.to_dict().items():
         pairs += [(question, answer) for answer in answers.values()]
         expected += [run[question_id][answer_id] for answer_id in answers]
-    turned = pairs[::-1]
-
-    scores = model.score(turned)
+    scores = model.score(pairs[::-1])
 
     assert (scores.dtype, scores.shape) == (np.float32, (120,))
     assert scores[::-1].tolist() == pytest.approx(expected, abs=1e-5)
@@ -72,7 +70,7 @@ def test_equal_answers_keep_their_order(model):
     assert [index for index, _ in model.rank(QUESTION, ["the river"] * 3)] == [0, 1, 2]
 
 
-def test_attention_weights_are_those_of_explain(model):
+def test_attention_weights_equal_those_of_the_command(model):
     result = model.explain(QUESTION, ANSWERS[1], alignment=True)
 
     assert result.answer.words == ANSWERS[1].split()
@@ -82,7 +80,7 @@ def test_attention_weights_are_those_of_explain(model):
     assert model.explain(QUESTION, ANSWERS[1]).alignment is None
 
 
-def test_training_gives_the_model_of_fit(data, collection, tmp_path):
+def test_training_writes_the_model_of_fit(data, collection, tmp_path):
     fit(CollectionFiles(data.path), recipe("ap-cnn"), tmp_path / "expected", seed=3)
 
     model = library.train(data, "ap-cnn", seed=3, set=TINY)
@@ -105,7 +103,7 @@ def test_a_model_that_was_not_saved_leaves_nothing(data):
     assert not folder.parent.exists()
 
 
-def test_options_come_in_several_forms(data):
+def test_options_are_accepted_in_several_forms(data):
     lines = ["training.epochs=0", "training.in_batch=true", "training.margin=1", "vectors.source=random"]
     flat = {"training.epochs": 0, "training.in_batch": True, "training.margin": np.float64(1)}
     nested = {"training": {"epochs": 0, "in_batch": True, "margin": 1.0}, "vectors": {"source": "random"}}
@@ -117,16 +115,16 @@ def test_options_come_in_several_forms(data):
     assert (recipes[0]["training"]["in_batch"], recipes[0]["training"]["margin"]) == (True, 1.0)
 
 
-def test_with_an_output_training_is_not_done_twice(data, monkeypatch):
+def test_training_with_an_output_is_not_repeated(data, monkeypatch):
     first = library.train(data, set=TINY, output="models/kept")
-    monkeypatch.setattr("aptool.training.fit.train", None)  # what would train
+    monkeypatch.setattr("aptool.training.fit.train", None)  # a second training would fail
 
     second = library.train(data, set=TINY, output="models/kept")
 
     assert second.config == first.config
 
 
-def test_a_model_is_saved_over_itself_and_over_another(model, tmp_path):
+def test_model_can_overwrite_itself_and_another_model(model, tmp_path):
     model.save("models/tiny")
     model.save("models/copy")
     library.load("models/copy").save("models/copy")
@@ -146,7 +144,7 @@ def test_a_model_whose_folder_changed_is_not_saved(model, tmp_path):
         model.save("models/copy")
 
 
-def test_devices_by_name_or_of_torch(folder):
+def test_devices_are_names_or_torch_devices(folder):
     assert library.load("models/tiny", device="cpu").device == torch.device("cpu")
     assert library.load("models/tiny", device=torch.device("cpu")).device == torch.device("cpu")
 
@@ -165,7 +163,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("pairs", "message"), PAIRS)
-def test_what_is_no_pair_is_named(model, pairs, message):
+def test_invalid_pairs_are_named(model, pairs, message):
     with pytest.raises(AptoolError) as error:
         model.score(pairs)
 
@@ -185,7 +183,7 @@ RANKED = [
 
 
 @pytest.mark.parametrize(("question", "answers", "message"), RANKED)
-def test_what_cannot_be_ranked_is_named(model, question, answers, message):
+def test_invalid_arguments_of_rank_are_named(model, question, answers, message):
     with pytest.raises(AptoolError) as error:
         model.rank(question, answers)
 
@@ -193,19 +191,19 @@ def test_what_cannot_be_ranked_is_named(model, question, answers, message):
 
 
 @pytest.mark.parametrize(("question", "answer"), [(None, "a"), ("q", 7), ("q", ["a"])])
-def test_what_cannot_be_explained_is_named(model, question, answer):
+def test_invalid_arguments_of_explain_are_named(model, question, answer):
     with pytest.raises(AptoolError, match=r"expected text \(str\)"):
         model.explain(question, answer)
 
 
 @pytest.mark.parametrize("pools", [None, "dev.pools.parquet", {"q": ("who?", {"a": "me"})}, []])
-def test_only_pools_are_scored(model, pools):
+def test_arguments_other_than_pools_are_refused(model, pools):
     for score in (model.run, library.bm25_run):
         with pytest.raises(AptoolError, match="expected Pools"):
             score(pools)
 
 
-def test_a_system_without_weights_explains_nothing(folder, model, monkeypatch):
+def test_model_without_word_weights_cannot_explain(folder, model, monkeypatch):
     monkeypatch.setattr("aptool.models.explain.gives_weights", lambda pooling: False)
 
     with pytest.raises(AptoolError, match="weigh"):
@@ -225,7 +223,7 @@ LOADS = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), LOADS)
-def test_what_cannot_be_loaded_is_named(folder, arguments, message):
+def test_invalid_arguments_of_load_are_named(folder, arguments, message):
     with pytest.raises(AptoolError) as error:
         library.load(**({"folder": "models/tiny"} | arguments))
 
@@ -251,7 +249,7 @@ TRAININGS = [
     ({"seed": 1.5}, "seed: 1.5: expected an integer of at least 0"),
     ({"seed": True}, "seed: True: expected an integer of at least 0"),
     ({"output": 7}, "output: 7: expected a folder to write to (str or os.PathLike)"),
-    ({"output": "data"}, "data: no model.safetensors in it"),
+    ({"output": "data"}, "data: no record that aptool wrote it"),
     ({"vectors": 7}, "vectors: 7: expected a path (str or os.PathLike)"),
     ({"set": "training.epochs=1"}, "set: 'training.epochs=1': expected a dict"),
     ({"set": ["training.epochs"]}, "training.epochs"),
@@ -277,7 +275,7 @@ TRAININGS = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), TRAININGS)
-def test_what_cannot_be_trained_is_named_before_any_work(data, arguments, message):
+def test_invalid_arguments_of_train_are_named_before_any_work(data, arguments, message):
     with pytest.raises(AptoolError) as error:
         library.train(**({"collection": data} | arguments))
 
@@ -301,7 +299,7 @@ SCORINGS = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), SCORINGS)
-def test_what_cannot_be_scored_is_named(folder, arguments, message):
+def test_invalid_arguments_of_score_are_named(folder, arguments, message):
     usual = {"pools": "data/wikiqa/dev.pools.parquet", "model": "models/tiny", "output": "dev.run"}
 
     with pytest.raises(AptoolError) as error:
@@ -311,7 +309,7 @@ def test_what_cannot_be_scored_is_named(folder, arguments, message):
 
 
 @pytest.mark.parametrize("split", [None, 7, "deev"])
-def test_a_split_that_is_not_there_is_named(data, split):
+def test_missing_split_is_named(data, split):
     for part in (data.pools, data.qrels):
         with pytest.raises(AptoolError, match=r"split"):
             part(split)

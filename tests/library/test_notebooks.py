@@ -1,4 +1,4 @@
-"""How results show in notebooks and on a console."""
+"""Results as HTML in notebooks and as text on a console."""
 
 from html.parser import HTMLParser
 
@@ -14,7 +14,7 @@ EVIL = "<script>alert('1')</script> & \"x\""
 
 
 class Tags(HTMLParser):
-    """The tags, the texts of the cells, and the words with their tooltips, of a page."""
+    """The tags of a page, the texts of its cells, and the tooltips of its words."""
 
     def __init__(self, page):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Known answers are encoded once and scored with questions as they come, from any thread, by any copy."""
+"""Encoded answers are ranked and scored, by several threads and by copies of a model."""
 
 import copy
 import pickle
@@ -80,7 +80,7 @@ def test_equal_texts_are_encoded_once(model):
     assert len(model.encode(["the river"] * 50)) == 50
 
 
-def test_only_the_best_are_returned(model):
+def test_top_k_limits_the_ranking(model):
     encoded = model.encode(ANSWERS)
 
     assert model.rank(QUESTION, encoded, top_k=3) == model.rank(QUESTION, encoded)[:3]
@@ -183,7 +183,7 @@ def four_cores():
 
 
 @pytest.mark.usefixtures("four_cores")
-def test_eight_threads_get_the_scores_of_one_and_leave_the_number_of_cores(model):
+def test_eight_threads_get_the_scores_of_one_thread(model):
     questions = [f"where is the {thing} near the {ANSWERS[0]}" for thing in THINGS]
     encoded = model.encode(ANSWERS * 40)
     expected = {question: model.score(question, encoded).tolist() for question in questions}

@@ -1,4 +1,4 @@
-"""The package: its names are there, each is imported when it is first used, and type checkers know them."""
+"""The public names of the package: lazy imports and types."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ aptool.fuse([run, aptool.Run.from_dict({"q": {"a": 1.0}})]).save("fused.run", ta
 reveal_type(aptool.score("dev.pools.parquet", model=model, output="dev.run").pairs)
 """
 
-# Each line is a mistake.
+# Each line has a type error.
 WRONG = """
 import aptool
 aptool.load(7)
@@ -52,7 +52,7 @@ aptool.evaluate({}, {}, ["AP"]).measn
 aptool.compare({}, {}, {}, "AP").pvalue
 """
 
-# What other libraries say of themselves would take half a minute to read.
+# Following imports of other libraries would take half a minute.
 CONFIGURATION = """
 [mypy]
 strict = true
@@ -70,7 +70,7 @@ def in_new_process(code, folder):
     ).stdout.split()
 
 
-def test_the_public_names_are_there():
+def test_public_names_exist():
     assert set(dir(aptool)) == set(aptool.__all__) == NAMES
     for name in NAMES:
         assert getattr(aptool, name) is not None

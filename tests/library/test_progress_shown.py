@@ -1,4 +1,4 @@
-"""What is shown of long work: bars in a notebook, nothing in a script, lines where logging is configured."""
+"""Progress of long work: bars in a notebook, nothing in a script, lines if logging is configured."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Models and runs as transformers of PyTerrier: its interface alone, which needs no Java."""
+"""Models and runs as transformers of PyTerrier, without Java."""
 
 import sys
 from types import ModuleType
@@ -12,7 +12,7 @@ from aptool.errors import InputError
 
 @pytest.fixture
 def transformer(monkeypatch):
-    """The function under test, over PyTerrier or, where that is missing, over its interface."""
+    """The function under test, with PyTerrier or with a substitute of its interface."""
     try:
         import pyterrier  # noqa: F401
     except ImportError:
@@ -103,7 +103,7 @@ def test_a_run_answers_queries_and_scores_documents(transformer):
     assert reranked[["docno", "score", "rank"]].values.tolist() == [["d3", 0.75, 0], ["d1", 0.5, 1]]
 
 
-def test_a_run_goes_through_and_comes_back(transformer):
+def test_run_survives_a_round_trip_through_pyterrier(transformer):
     run = aptool.Run.from_dict({"1": {"d1": 0.5, "d2": 0.5, "d3": 0.75}, "2": {"d1": 1.0}})
 
     result = transformer(run)(pd.DataFrame({"qid": ["1", "2"]}))

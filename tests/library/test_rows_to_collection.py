@@ -1,4 +1,4 @@
-"""`Collection.from_rows`: paths, dicts and data frames give the collection that the command writes."""
+"""`Collection.from_rows` with paths, dicts and data frames."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_every_kind_of_rows_gives_the_same_pools(make, tmp_path):
     assert data.name == "out"
 
 
-def test_the_files_are_those_of_the_command(tmp_path, monkeypatch, capsys):
+def test_files_equal_those_of_the_command(tmp_path, monkeypatch, capsys):
     from aptool.cli.main import main
 
     path = write_csv(tmp_path / "a.csv")
@@ -82,7 +82,7 @@ def test_the_files_are_those_of_the_command(tmp_path, monkeypatch, capsys):
         assert (library.path / name).read_bytes() == (tmp_path / "command" / name).read_bytes()
 
 
-def test_options_are_those_of_the_command(tmp_path):
+def test_options_have_the_effect_of_the_command(tmp_path):
     rows = [
         {"id": 7, "q": "who?", "pool": ["me", "", "you"], "grades": ["Good", "Bad", "Bad"]},
         {"id": 8, "q": "who?", "pool": ["me"], "grades": ["Bad"]},
@@ -133,7 +133,7 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
         (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected one of the imported splits: train"),
     ],
 )
-def test_a_mistake_ends_in_one_line(tmp_path, rows, options, message):
+def test_error_is_one_line(tmp_path, rows, options, message):
     with pytest.raises(aptool.AptoolError, match=message) as error:
         aptool.Collection.from_rows(rows, tmp_path / "out", **options)
     assert "\n" not in str(error.value)
@@ -142,7 +142,7 @@ def test_a_mistake_ends_in_one_line(tmp_path, rows, options, message):
 
 def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(aptool.AptoolError, match=r"no collection\.json in it; expected a folder to replace"):
+    with pytest.raises(aptool.AptoolError, match="no record that aptool wrote it; expected another path"):
         aptool.Collection.from_rows(ROWS, tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

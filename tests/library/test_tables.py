@@ -1,4 +1,4 @@
-"""Runs, qrels and pools come from files, dicts, polars and pandas, and go back to them; faults are named."""
+"""Conversion of runs, qrels and pools from and to files, dicts, polars and pandas."""
 
 import math
 
@@ -19,7 +19,7 @@ POOLS = {
 }
 
 
-def test_runs_go_round(tmp_path):
+def test_runs_survive_a_round_trip(tmp_path):
     run = Run.from_dict(SCORES, tag="mine")
     run.save(tmp_path / "x.run.gz")
 
@@ -34,14 +34,14 @@ def test_runs_go_round(tmp_path):
     assert run.to_polars()["rank"].to_list() == [1, 2, 1]
 
 
-def test_a_run_file_is_that_of_trec(tmp_path):
+def test_run_file_has_the_trec_format(tmp_path):
     Run.from_dict(SCORES).save(tmp_path / "x.run", tag="mine")
 
     expected = "q1 Q0 a2 1 2.5 mine\nq1 Q0 a1 2 -1.0 mine\nq2 Q0 a1 1 0.0 mine\n"
     assert (tmp_path / "x.run").read_text() == expected
 
 
-def test_qrels_go_round(tmp_path):
+def test_qrels_survive_a_round_trip(tmp_path):
     qrels = Qrels.from_dict(RELEVANCE)
     qrels.save(tmp_path / "x.qrels")
 
@@ -54,7 +54,7 @@ def test_qrels_go_round(tmp_path):
         assert other.to_dict() == RELEVANCE
 
 
-def test_pools_go_round_in_their_order(tmp_path):
+def test_pools_survive_a_round_trip_in_order(tmp_path):
     pools = Pools.from_dict(POOLS)
     pools.save(tmp_path / "x.pools.parquet")
 
@@ -69,7 +69,7 @@ def test_pools_go_round_in_their_order(tmp_path):
         assert other.frame.equals(pools.frame)
 
 
-def test_the_columns_of_other_tools_are_known():
+def test_column_names_of_other_tools_are_accepted():
     trec = {"qid": ["q"], "docno": ["a"], "score": [1], "rank": [0]}
 
     assert Run.from_pandas(pd.DataFrame(trec)).to_dict() == {"q": {"a": 1.0}}
@@ -79,11 +79,30 @@ def test_the_columns_of_other_tools_are_known():
     assert Pools.from_polars(texts.lazy()).to_dict() == {"q": ("who?", {"a": "me"})}
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_are_accepted():
     assert Run.from_dict({"q": {"a": np.float32(0.5), "b": np.int64(2)}}).to_dict() == {
         "q": {"b": 2.0, "a": 0.5}
     }
     assert Qrels.from_dict({"q": {"a": np.int32(1)}}).to_dict() == {"q": {"a": 1}}
+
+
+def test_integer_score_that_float64_would_round_is_refused():
+    exact, rounded = 1 << 60, (1 << 53) + 1
+    ids = {"qid": ["q", "q"], "docno": ["a", "b"]}
+
+    assert Run.from_polars(pl.DataFrame({**ids, "score": [exact, 1]})).to_dict() == {
+        "q": {"a": exact, "b": 1}
+    }
+    for make in (
+        lambda: Run.from_polars(pl.DataFrame({**ids, "score": [exact, rounded]})),
+        lambda: Run.from_pandas(pd.DataFrame({**ids, "score": [exact, rounded]})),
+        lambda: Run.from_dict({"q": {"a": exact, "b": rounded}}),
+        lambda: Run.from_dict({"q": {"b": np.int64(rounded)}}),
+    ):
+        with pytest.raises(
+            AptoolError, match=r"'score': .*9007199254740993.*: expected an integer that float64"
+        ):
+            make()
 
 
 def test_a_column_of_python_numbers_may_mix_integers_and_fractions():
@@ -93,13 +112,13 @@ def test_a_column_of_python_numbers_may_mix_integers_and_fractions():
     assert run.to_dict() == {"q": {"b": 2.5, "a": 1.0}}
 
 
-def test_a_lazy_frame_that_cannot_be_read_is_one_line(tmp_path):
+def test_error_of_a_lazy_frame_is_one_line(tmp_path):
     with pytest.raises(AptoolError, match=r"run: .*; expected a frame that polars reads"):
         Run.from_polars(pl.scan_csv(tmp_path / "nowhere.csv"))
 
 
-def test_the_order_of_a_run_is_that_of_trec_eval():
-    # Equal scores: the answer id that is later as bytes comes first.
+def test_run_has_the_order_of_trec_eval():
+    # Equal scores: the larger answer id is first.
     assert list(Run.from_dict({"q": {"a": 1.0, "b": 1.0, "Z": 2.0}}).to_dict()["q"]) == ["Z", "b", "a"]
 
 
@@ -131,7 +150,7 @@ DICTS = [
 
 
 @pytest.mark.parametrize(("scores", "message"), DICTS)
-def test_a_dict_that_is_no_run(scores, message):
+def test_invalid_dict_of_a_run_is_refused(scores, message):
     with pytest.raises(AptoolError) as error:
         Run.from_dict(scores)
 
@@ -160,7 +179,7 @@ FRAMES = [
 
 
 @pytest.mark.parametrize(("frame", "message"), FRAMES)
-def test_a_frame_that_is_no_run(frame, message):
+def test_invalid_frame_of_a_run_is_refused(frame, message):
     for build in (Run, Run.from_polars):
         with pytest.raises(AptoolError) as error:
             build(frame)
@@ -187,7 +206,7 @@ PANDAS = [
 
 
 @pytest.mark.parametrize(("frame", "message"), PANDAS)
-def test_a_pandas_frame_that_is_no_run(frame, message):
+def test_invalid_pandas_frame_of_a_run_is_refused(frame, message):
     with pytest.raises(AptoolError) as error:
         Run.from_pandas(frame)
 
@@ -226,7 +245,7 @@ POOL_DICTS = [
 
 
 @pytest.mark.parametrize(("pools", "message"), POOL_DICTS)
-def test_a_dict_that_is_no_pools(pools, message):
+def test_invalid_dict_of_pools_is_refused(pools, message):
     with pytest.raises(AptoolError) as error:
         Pools.from_dict(pools)
 
@@ -253,13 +272,13 @@ def test_a_question_has_one_text():
 
 @pytest.mark.parametrize("kind", [Run, Qrels, Pools])
 @pytest.mark.parametrize("path", [None, 7, "", "a\0b", b"x.run"])
-def test_a_path_is_a_path(kind, path):
+def test_invalid_paths_are_refused(kind, path):
     with pytest.raises(AptoolError, match="expected a"):
         kind.load(path)
 
 
 @pytest.mark.parametrize("kind", [Run, Qrels, Pools])
-def test_a_file_that_is_not_there(kind, tmp_path):
+def test_missing_file_is_named(kind, tmp_path):
     with pytest.raises(AptoolError, match=r"nowhere: file not found"):
         kind.load(tmp_path / "nowhere")
 

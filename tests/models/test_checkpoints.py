@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries: in their own layouts, scored by them and by aptool, equal to 1e-5."""
+"""Checkpoints of other libraries have the same scores in these libraries and in aptool."""
 
 import json
 import shutil
@@ -10,9 +10,9 @@ from networks import IDS, REASON, colbert, cross_encoder, piece_tokenizer, write
 from tiny import THINGS
 
 from aptool.errors import AptoolError, InputError
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
+from aptool.scoring.encoded import TokenizedPools
 from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.tokenized import TokenizedPools
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 library = pytest.importorskip(
@@ -32,7 +32,7 @@ PAIRS = [(q, a) for q in range(len(QUESTIONS)) for a in range(len(ANSWERS))]
 
 
 def scored(folder, kind="auto", **options):
-    """(questions, answers) float32, through the scorer."""
+    """(questions, answers) float32 scores of aptool."""
     model = load_any(folder, kind=kind)
     text = model.recipe.text
     rows = np.array(PAIRS)
@@ -43,13 +43,8 @@ def scored(folder, kind="auto", **options):
         pair_answer=rows[:, 1],
         cache_keys=np.arange(len(ANSWERS)),
     )
-    found = ModelSystem(model, **options).score(pools)
-    return torch.from_numpy(found).view(len(QUESTIONS), len(ANSWERS))
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory):
-    return write_network(tmp_path_factory.mktemp("checkpoints") / "bert")
+    actual = ModelSystem(model, **options).score(pools)
+    return torch.from_numpy(actual).view(len(QUESTIONS), len(ANSWERS))
 
 
 def sentence_encoder(network, folder, *modules, **options):
@@ -91,7 +86,7 @@ PROMPTS = {"query": "where is the ", "document": "near "}
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "max", "lasttoken", "weightedmean", ("cls", "mean")])
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean", "manhattan"])
-def test_sentence_encoders_of_every_pooling_and_similarity(network, tmp_path, mode, similarity):
+def test_sentence_encoder_with_every_pooling_and_similarity(network, tmp_path, mode, similarity):
     model = sentence_encoder(network, tmp_path / "st", pooling(mode), similarity_fn_name=similarity)
 
     torch.testing.assert_close(scored(tmp_path / "st"), embedded_scores(model).float(), atol=2e-5, rtol=1e-5)
@@ -115,7 +110,7 @@ def test_dense_layers_prompts_and_lengths_of_sentence_encoders(network, tmp_path
     torch.testing.assert_close(scored(tmp_path / "st"), embedded_scores(model), atol=1e-5, rtol=1e-5)
 
 
-def test_a_network_without_modules_is_the_mean(network, tmp_path):
+def test_network_without_modules_has_mean_pooling(network, tmp_path):
     model = sentence_encoder(network, tmp_path / "st", pooling("mean"))
 
     torch.testing.assert_close(scored(network), embedded_scores(model), atol=1e-5, rtol=1e-5)
@@ -172,11 +167,11 @@ def test_colbert_with_and_without_expansion(tmp_path, options):
     network = with_mask_token(tmp_path / "bert")
     model = colbert(network, tmp_path / "colbert", **json.loads(json.dumps(options)))
 
-    found = scored(tmp_path / "colbert")
+    actual = scored(tmp_path / "colbert")
 
     questions, answers = model.encode_query(list(QUESTIONS)), model.encode_document(list(ANSWERS))
     expected = model.similarity(questions, answers)
-    torch.testing.assert_close(found, expected.float(), atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, expected.float(), atol=2e-5, rtol=1e-5)
 
 
 def with_mask_token(folder):
@@ -217,17 +212,17 @@ def test_static_embeddings_of_sentence_transformers(tmp_path):
     model = library.SentenceTransformer(modules=[first], device="cpu")
     model.save(str(tmp_path / "static"), create_model_card=False)
 
-    found, expected = scored(tmp_path / "static"), embedded_scores(model)
+    actual, expected = scored(tmp_path / "static"), embedded_scores(model)
 
     named = [answer for answer, text in enumerate(ANSWERS) if text]  # an empty text has no mean there
-    torch.testing.assert_close(found[:, named], expected[:, named], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(actual[:, named], expected[:, named], atol=1e-5, rtol=1e-5)
 
 
 def change(path, **entries):
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
 
 
-def test_scoring_by_the_command(network, tmp_path, aptool, collection_folder):
+def test_score_command_reads_a_checkpoint(network, tmp_path, aptool, collection_folder):
     sentence_encoder(network, tmp_path / "tiny-st", pooling("mean"))
     pools, run = collection_folder / "dev.pools.parquet", tmp_path / "dev.run"
 
@@ -244,58 +239,58 @@ def test_scoring_by_the_command(network, tmp_path, aptool, collection_folder):
     ]
 
 
-def broken(tmp_path, network, what):
-    """A folder that is not read, and what its error says."""
+def broken(tmp_path, network, fault):
+    """An invalid folder, and the expected error."""
     folder = tmp_path / "st"
-    if what == "no head":
+    if fault == "no head":
         return network, "a network without head here; expected a model of kind cross-encoder"
     sentence_encoder(network, folder, pooling("mean"), dense(8))
     modules = json.loads((folder / "modules.json").read_text())
-    if what == "code":
+    if fault == "code":
         (folder / "custom.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
         modules[1]["type"] = "custom.Pooling"
         expected = "modules.json: module 1: type: 'custom.Pooling': expected one of Transformer, Pooling"
-    elif what == "elsewhere":
+    elif fault == "elsewhere":
         modules[1]["path"] = "../../etc"
         expected = "module 1: path: '../../etc': expected a folder within it"
-    elif what == "two networks":
+    elif fault == "two networks":
         modules.append(modules[0])
         expected = "modules.json: 2 networks; expected one network"
-    elif what == "two models":
+    elif fault == "two models":
         change(folder / "config.json", architectures=["BertForSequenceClassification"])
         (folder / "config_sentence_transformers.json").unlink()
         expected = "two models here: sentence-transformers and cross-encoder; expected one, or --kind"
-    elif what == "auto_map":
+    elif fault == "auto_map":
         change(folder / "config.json", auto_map={"AutoModel": "custom.Model"}, model_type="custom")
         expected = "custom"
-    elif what == "sparse":
+    elif fault == "sparse":
         change(folder / "config_sentence_transformers.json", model_type="SparseEncoder")
         expected = "model_type: 'SparseEncoder'"
-    elif what == "kinds":
+    elif fault == "kinds":
         change(folder / "config_sentence_transformers.json", model_type=["ColBERT"])
         expected = "model_type: ['ColBERT']: expected a model of kind"
-    elif what == "architectures":
+    elif fault == "architectures":
         change(folder / "config.json", architectures={"a": "BertModel"})
         expected = "config.json: architectures: {'a': 'BertModel'}: expected a list of names"
-    elif what == "pickle":
+    elif fault == "pickle":
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
         expected = "expected weights in safetensors files; pickled ones are not read"
-    elif what == "activation":
+    elif fault == "activation":
         change(folder / "2_Dense" / "config.json", activation_function="custom.Evil")
         expected = "activation_function: 'custom.Evil': expected torch's class for one of identity"
-    elif what == "dense":
+    elif fault == "dense":
         change(folder / "2_Dense" / "config.json", out_features=1 << 20)
         expected = "linear.weight: [8, 16]: expected shape [1048576, 16]"
-    elif what == "size":
+    elif fault == "size":
         change(folder / "config.json", hidden_size=1 << 13, intermediate_size=1 << 16)
         expected = "weights; expected a network of at most"
-    elif what == "prefix":
+    elif fault == "prefix":
         change(folder / "config_sentence_transformers.json", model_type="ColBERT", query_prefix="[Q] ")
         expected = "query_prefix: '[Q] ': expected a token of tokenizer.json"
-    elif what == "similarity":
+    elif fault == "similarity":
         change(folder / "config_sentence_transformers.json", similarity_fn_name="evil")
         expected = "similarity_fn_name: 'evil': expected one of cosine, dot, euclidean, manhattan"
-    elif what == "empty":
+    elif fault == "empty":
         folder = tmp_path
         expected = "1 models here: st; expected the folder of one model"
     (tmp_path / "st" / "modules.json").write_text(json.dumps(modules))
@@ -303,18 +298,18 @@ def broken(tmp_path, network, what):
 
 
 @pytest.mark.parametrize(
-    "what",
+    "fault",
     [
         *("no head", "code", "elsewhere", "two networks", "two models", "auto_map", "sparse", "pickle"),
         *("activation", "dense", "size", "prefix", "similarity", "empty", "kinds", "architectures"),
     ],
 )
-def test_what_cannot_be_read_is_one_line_and_runs_nothing(network, tmp_path, what, capfd):
-    folder, expected = broken(tmp_path, network, what)
+def test_invalid_checkpoint_is_refused_with_one_line(network, tmp_path, fault, capfd):
+    folder, expected = broken(tmp_path, network, fault)
     capfd.readouterr()
 
     with pytest.raises(AptoolError) as error:
-        load_any(folder, kind="cross-encoder" if what == "no head" else "auto")
+        load_any(folder, kind="cross-encoder" if fault == "no head" else "auto")
 
     assert expected in str(error.value)
     assert "\n" not in str(error.value)
@@ -323,15 +318,15 @@ def test_what_cannot_be_read_is_one_line_and_runs_nothing(network, tmp_path, wha
 
 
 @pytest.mark.parametrize("length", ["64", -64, 2, True, float("nan")])
-def test_a_length_without_room_for_a_text_is_one_line(network, tmp_path, length):
-    """Two special tokens alone would score every text alike."""
+def test_maximum_length_without_room_for_a_text_is_refused(network, tmp_path, length):
+    # With two special tokens alone, all texts would have equal scores.
     shutil.copytree(network, tmp_path / "bert")
     change(tmp_path / "bert" / "tokenizer_config.json", model_max_length=length)
     with pytest.raises(InputError, match=r"model_max_length: .*: expected a number of tokens from 3"):
         load_any(tmp_path / "bert")
 
 
-def test_a_similarity_that_is_no_name_is_one_line(network, tmp_path):
+def test_similarity_of_another_type_is_refused(network, tmp_path):
     sentence_encoder(network, tmp_path / "st", pooling("mean"))
     change(tmp_path / "st" / "config_sentence_transformers.json", similarity_fn_name=[[]])
     with pytest.raises(InputError, match=r"similarity_fn_name: .*expected one of cosine"):
@@ -359,9 +354,7 @@ def raise_word(document):
         (raise_word, "token id 10000; expected ids below"),
     ],
 )
-def test_a_tokenizer_that_gives_what_the_network_has_no_embedding_of_is_one_line(
-    network, tmp_path, damage, expected
-):
+def test_token_without_embedding_is_refused(network, tmp_path, damage, expected):
     shutil.copytree(network, tmp_path / "bert")
     path = tmp_path / "bert" / "tokenizer.json"
     document = json.loads(path.read_text())
@@ -371,14 +364,14 @@ def test_a_tokenizer_that_gives_what_the_network_has_no_embedding_of_is_one_line
         load_any(tmp_path / "bert")
 
 
-def test_a_length_of_special_tokens_alone_is_one_line(network, tmp_path):
+def test_maximum_length_of_special_tokens_alone_is_refused(network, tmp_path):
     sentence_encoder(network, tmp_path / "st", pooling("mean"))
     change(tmp_path / "st" / "sentence_bert_config.json", max_seq_length=2)
     with pytest.raises(InputError, match="max_seq_length: 2: expected at least 3, special tokens included"):
         load_any(tmp_path / "st")
 
 
-def test_weights_that_count_a_prompt_which_is_left_out_are_refused(network, tmp_path):
+def test_weightedmean_without_the_prompt_is_refused(network, tmp_path):
     mode = pooling("weightedmean", include_prompt=False)
     sentence_encoder(network, tmp_path / "st", mode, prompts=PROMPTS)
     with pytest.raises(InputError, match="weightedmean of texts without their prompts; expected another"):
@@ -388,14 +381,14 @@ def test_weights_that_count_a_prompt_which_is_left_out_are_refused(network, tmp_
     torch.testing.assert_close(scored(tmp_path / "plain"), embedded_scores(plain), atol=1e-5, rtol=1e-5)
 
 
-def test_labels_other_than_relevance_are_refused(network, tmp_path):
+def test_three_labels_are_refused(network, tmp_path):
     cross_encoder(network, tmp_path / "nli", 3)
 
     with pytest.raises(InputError, match="num_labels: 3: expected 1 or 2"):
         load_any(tmp_path / "nli")
 
 
-def test_a_name_of_the_hub_is_not_a_missing_folder(tmp_path, monkeypatch):
+def test_missing_folder_is_not_looked_up_on_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     for name in ("mine/none", "models/none", "none", "./a/b"):
@@ -417,5 +410,5 @@ def test_a_pair_is_truncated_longest_first():
         tokenizer.enable_truncation(room, strategy="longest_first")
         encoded = [tokenizer.encode("a " * q, "a " * a).sequence_ids for q, a in lengths]
         expected = [(ids.count(0), ids.count(1)) for ids in encoded]
-        found = np.stack(longest_first(lengths[:, 0], lengths[:, 1], room), 1)
-        assert found.tolist() == [list(one) for one in expected]
+        actual = np.stack(longest_first(lengths[:, 0], lengths[:, 1], room), 1)
+        assert actual.tolist() == [list(lengths) for lengths in expected]

@@ -1,4 +1,4 @@
-"""Encoders: one state per token, from its own text alone."""
+"""Encoders: one state per token, which depends only on its text."""
 
 import math
 
@@ -15,7 +15,7 @@ SHORT, LONG, ONE = [4, 2], [7, 3, 9, 2, 5, 11, 2], [6]
 
 
 def encode(encoder, *texts):
-    """The states of each text, when all are encoded in one batch."""
+    """The states of each text, encoded in one batch."""
     ragged = Ragged.of(tokens(*texts))
     with torch.inference_mode():
         states = encoder(ragged)
@@ -23,7 +23,7 @@ def encode(encoder, *texts):
 
 
 def counting_cnn(window):
-    """A CNN whose feature j is the word at place j of the window, as a number: word w has the vector (w)."""
+    """A CNN whose feature j is the id of the word at position j of the window."""
     encoder = CnnEncoder(20, 1, CnnEncoder.Options(features=window, window=window))
     with torch.no_grad():
         encoder.embedding.weight.copy_(torch.arange(20.0)[:, None])
@@ -32,19 +32,12 @@ def counting_cnn(window):
     return encoder
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 4, 5])
-def test_as_many_states_as_tokens_for_every_window(window):
-    states = encode(counting_cnn(window), SHORT, LONG, ONE)
-
-    assert [tuple(each.shape) for each in states] == [(2, window), (7, window), (1, window)]
-
-
 @pytest.mark.parametrize(
     ("window", "seen"),
     [
-        # What the filters see at each of the tokens 4 2 8, zero outside the text.
+        # The inputs of the filters at each of the tokens 4 2 8; zero is outside the text.
         (1, [[4], [2], [8]]),
-        # An even window has no middle: it reaches one further to the right than to the left.
+        # An even window has one more word on the right than on the left.
         (2, [[4, 2], [2, 8], [8, 0]]),
         (3, [[0, 4, 2], [4, 2, 8], [2, 8, 0]]),
         (4, [[0, 4, 2, 8], [4, 2, 8, 0], [2, 8, 0, 0]]),
@@ -52,7 +45,7 @@ def test_as_many_states_as_tokens_for_every_window(window):
     ],
 )
 def test_windows_end_at_the_borders_of_the_text(window, seen):
-    # Neighbours in the batch stand next to the text in memory and must not be seen.
+    # The other texts of the batch are adjacent in memory.
     before, states, after = encode(counting_cnn(window), [19, 19], [4, 2, 8], [17, 17])
 
     assert states.tolist() == seen
@@ -72,7 +65,7 @@ def test_an_orthogonal_start_keeps_inner_products_of_words(window, features):
     torch.testing.assert_close(states @ states.T, vectors @ vectors.T, atol=1e-5, rtol=1e-5)
 
 
-def test_convolution_is_one_linear_layer_without_a_nonlinearity():
+def test_convolution_is_linear():
     # Words 1 and 2 have the vectors (1, 0) and (0, 2); window 2; one filter (1, 10, 100, 1000), bias -7.
     encoder = CnnEncoder(3, 2, CnnEncoder.Options(features=1, window=2))
     with torch.no_grad():
@@ -105,19 +98,18 @@ def test_inference_cnn_equals_the_definition(window):
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
-def test_the_same_bits_in_any_batch(system):
-    # Cached states of a text must not depend on the texts that it happened to be encoded with.
+def test_states_do_not_depend_on_the_batch(system):
     encode_all = for_inference(ranker(system, dim=50, size=64).encoder)
 
     alone = [encode(encode_all, text)[0] for text in (SHORT, LONG, ONE)]
     together = encode(encode_all, SHORT, LONG, ONE)
-    amid_others = encode(encode_all, *[[5] * 40] * 30, ONE, SHORT, *[[3, 8]] * 7, LONG)
+    in_large_batch = encode(encode_all, *[[5] * 40] * 30, ONE, SHORT, *[[3, 8]] * 7, LONG)
 
     for text, batch in enumerate(together):
         assert torch.equal(alone[text], batch)
-    assert torch.equal(alone[2], amid_others[30])
-    assert torch.equal(alone[0], amid_others[31])
-    assert torch.equal(alone[1], amid_others[-1])
+    assert torch.equal(alone[2], in_large_batch[30])
+    assert torch.equal(alone[0], in_large_batch[31])
+    assert torch.equal(alone[1], in_large_batch[-1])
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
@@ -132,10 +124,10 @@ def test_states_in_the_requested_layout(system):
 
 
 @pytest.mark.parametrize(("largest", "expected"), [(1, None), (1, 10**9), (10**9, 3)])
-def test_a_table_that_is_too_large_or_too_little_used_is_not_computed(monkeypatch, largest, expected):
+def test_no_table_if_it_is_large_or_there_are_few_tokens(monkeypatch, largest, expected):
     encoder = ranker("ap-cnn", dim=6, size=9).encoder
     tokens = Ragged.join([torch.tensor(LONG)])
-    monkeypatch.setattr(encoders, "LARGEST_TABLE", largest)
+    monkeypatch.setattr(encoders, "MAX_TABLE_BYTES", largest)
     monkeypatch.setattr(encoders.F, "embedding_bag", lambda *arguments, **more: 1 / 0)
 
     states = encoder.inference_encoder(expected)(tokens, torch.arange(3))
@@ -144,7 +136,7 @@ def test_a_table_that_is_too_large_or_too_little_used_is_not_computed(monkeypatc
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
-def test_a_state_depends_on_its_own_text_alone(system):
+def test_state_depends_only_on_its_text(system):
     encoder = ranker(system, dim=8, size=16).encoder
 
     together = encode(encoder, SHORT, LONG, ONE, LONG)
@@ -167,10 +159,10 @@ def lstm(inputs, W, U, b):
             return [
                 squash(
                     sum(w * v for w, v in zip(row, x, strict=True))
-                    + sum(map(float.__mul__, back, hidden))
+                    + sum(map(float.__mul__, recurrent, hidden))
                     + c
                 )
-                for row, back, c in zip(W[name], U[name], b[name], strict=True)
+                for row, recurrent, c in zip(W[name], U[name], b[name], strict=True)
             ]
 
         i, f, o = gate("i", sigmoid), gate("f", sigmoid), gate("o", sigmoid)
@@ -220,7 +212,7 @@ def test_padding_is_the_zero_vector_and_gets_no_gradient(system):
     assert {int(word) for word in gradient.abs().sum(1).nonzero()} == {*SHORT, *LONG, *ONE}
 
 
-def test_texts_that_are_batched_by_length_keep_their_own_states(monkeypatch):
+def test_batching_by_length_does_not_change_states(monkeypatch):
     # In training on a CPU, texts of similar length are batched.
     monkeypatch.setattr(encoders, "TEXTS_PER_BATCH", 2)
     encoder = ranker("ap-bilstm").encoder
@@ -238,7 +230,7 @@ def test_training_in_bf16_keeps_weights_gradients_and_scores_in_fp32(kind, optio
     if kind is BiLstmEncoder and not has_bf16_lstm():
         pytest.skip("this processor does not train an LSTM in bf16")
     ids = Ragged.of(tokens(SHORT, LONG, ONE))
-    found = []
+    actual = []
     for precision in ("fp32", "bf16"):
         torch.manual_seed(3)
         encoder = kind(20, 8, kind.Options(**options, precision=precision))
@@ -246,10 +238,10 @@ def test_training_in_bf16_keeps_weights_gradients_and_scores_in_fp32(kind, optio
         trained = encoder.train()(ids).values
         trained.square().sum().backward()
         gradients = [part.grad.to_dense() for part in encoder.parameters()]
-        found.append((scored, trained, *gradients))
+        actual.append((scored, trained, *gradients))
 
-    exact, near = found
+    exact, near = actual
     assert torch.equal(near[0], exact[0])  # outside training it computes in fp32
-    for one, other in zip(near[1:], exact[1:], strict=True):
-        assert one.dtype == torch.float32
-        assert 0 < (one - other).abs().max() < 0.03 * other.abs().max()  # eight bits of each number
+    for bf16, fp32 in zip(near[1:], exact[1:], strict=True):
+        assert bf16.dtype == torch.float32
+        assert 0 < (bf16 - fp32).abs().max() < 0.03 * fp32.abs().max()  # bf16 has eight bits of precision

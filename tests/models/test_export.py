@@ -1,4 +1,4 @@
-"""Trained models in the layouts of other libraries: the same scores there, and read back here."""
+"""Exported models give the same scores in other libraries, and in aptool."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tiny import recipe as words_recipe
 from aptool.errors import AptoolError
 from aptool.formats.collection import CollectionFiles
 from aptool.library.model import load
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
 from aptool.models.export import export_model
 from aptool.models.model import load_model
 from aptool.training.fit import fit
@@ -22,7 +22,7 @@ ANSWERS = ["the river is near the bridge ?", "market", "the silver hammer with t
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, collection_folder):
-    """Trains a model with a pooling and a projection; gives its folder."""
+    """A function that trains a model with some options and returns its folder."""
     folder = tmp_path_factory.mktemp("export")
     network = write_network(folder / "bert")
 
@@ -43,7 +43,7 @@ def scores(model):
 @pytest.mark.parametrize("projection", ["pooling.dim=0", "pooling.dim=6"])
 @pytest.mark.parametrize("kind", ["mean", "first"])
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_sentence_transformers_scores_alike(trained, tmp_path, kind, similarity, projection):
+def test_sentence_transformers_gives_equal_scores(trained, tmp_path, kind, similarity, projection):
     library = pytest.importorskip("sentence_transformers", reason="compares with sentence-transformers")
     options = [f"pooling.type={kind}", projection, f"similarity.type={similarity}", "training.epochs=1"]
     folder = trained(*options)
@@ -51,29 +51,29 @@ def test_sentence_transformers_scores_alike(trained, tmp_path, kind, similarity,
     assert export_model(load_model(folder), tmp_path / "out") == "sentence-transformers"
 
     other = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    found = other.similarity(other.encode(QUESTIONS), other.encode(ANSWERS))
+    actual = other.similarity(other.encode(QUESTIONS), other.encode(ANSWERS))
     expected = scores(load(folder, "cpu"))
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(actual.numpy(), expected, atol=1e-5, rtol=1e-5)
     np.testing.assert_allclose(scores(load(tmp_path / "out", "cpu")), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("projection", ["pooling.dim=0", "pooling.dim=6"])
-def test_a_maxsim_is_a_colbert_of_pylate(trained, tmp_path, projection):
-    """Its scores are the sums of the cosines."""
+def test_maxsim_model_is_exported_for_pylate(trained, tmp_path, projection):
+    # The exported model sums over the question's tokens; aptool's model takes the mean.
     folder = trained("pooling.type=maxsim", projection, "training.epochs=1")
 
     assert export_model(load_model(folder), tmp_path / "out") == "pylate"
 
     tokens = load_any(folder).tokenizer.encode(QUESTIONS).lengths
-    found = scores(load(tmp_path / "out", "cpu")) / tokens[:, None]
+    actual = scores(load(tmp_path / "out", "cpu")) / tokens[:, None]
     expected = scores(load(folder, "cpu"))
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("projection", ["pooling.dim=0", "pooling.dim=6"])
 @pytest.mark.filterwarnings("default")
-def test_pylate_scores_alike(trained, tmp_path, projection):
-    """In an environment of its own, as ``test_pylate.py``."""
+def test_pylate_gives_equal_scores(trained, tmp_path, projection):
+    # PyLate needs a separate environment; see test_pylate.py.
     models = pytest.importorskip("pylate.models", reason="compares with PyLate: pip install pylate")
     folder = trained("pooling.type=maxsim", projection, "training.epochs=1")
     export_model(load_model(folder), tmp_path / "out")
@@ -82,29 +82,29 @@ def test_pylate_scores_alike(trained, tmp_path, projection):
     library = models.ColBERT(str(tmp_path / "out"), device="cpu")
     Q = library.encode(QUESTIONS, is_query=True, convert_to_tensor=True, show_progress_bar=False)
     A = library.encode(ANSWERS, is_query=False, convert_to_tensor=True, show_progress_bar=False)
-    theirs = torch.stack([torch.stack([(q @ a.T).amax(1).mean() for a in A]) for q in Q])
-    np.testing.assert_allclose(theirs.numpy(), expected, atol=1e-5, rtol=1e-5)
+    actual = torch.stack([torch.stack([(q @ a.T).amax(1).mean() for a in A]) for q in Q])
+    np.testing.assert_allclose(actual.numpy(), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["pooling.type=max"], "max pooling; expected mean or first pooling"),
         (["pooling.type=mean", "similarity.type=gesd"], "gesd similarity; expected cosine or dot"),
     ],
 )
-def test_what_no_other_library_has(aptool, trained, tmp_path, options, said):
+def test_unsupported_components_are_refused(aptool, trained, tmp_path, options, message):
     done = aptool("export", trained(*options, "training.epochs=0"), "--output", tmp_path / "out")
 
     assert done.code == 1
     assert len(done.err) == 1
-    assert said in done.err[0]
+    assert message in done.err[0]
     assert not (tmp_path / "out").exists()
 
 
-def test_models_over_words_are_refused_and_other_folders_are_kept(collection_folder, trained, tmp_path):
+def test_models_over_words_and_foreign_folders_are_refused(collection_folder, trained, tmp_path):
     fit(CollectionFiles(collection_folder), words_recipe("qa-cnn", "training.epochs=0"), tmp_path / "words")
-    with pytest.raises(AptoolError, match="a model over a cnn encoder; expected one over a"):
+    with pytest.raises(AptoolError, match="a model over a cnn encoder; expected an encoder over a"):
         export_model(load_model(tmp_path / "words"), tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("keep")
@@ -113,7 +113,7 @@ def test_models_over_words_are_refused_and_other_folders_are_kept(collection_fol
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
 
 
-def test_a_model_of_another_library_is_copied_not_exported(trained, aptool, tmp_path):
+def test_model_of_another_library_is_not_exported(trained, aptool, tmp_path):
     export_model(load_model(trained("pooling.type=mean", "training.epochs=0")), tmp_path / "theirs")
 
     refused = aptool("export", tmp_path / "theirs", "--output", tmp_path / "out")

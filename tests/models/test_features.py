@@ -1,4 +1,4 @@
-"""Pair features by hand, of words with and without an id; heads; a model's features after saving."""
+"""Pair features and heads, with values computed by hand."""
 
 import math
 
@@ -13,11 +13,11 @@ from aptool.errors import InputError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.build import check_recipe, identify_words
 from aptool.models.features import COLUMNS, HEADS, PairFeatures, WordBags
-from aptool.scoring.tokenized import PoolTokenizer
+from aptool.scoring.encoded import PoolTokenizer
 from aptool.text.tokenizer import WordTokenizer, concatenated
 from aptool.training.losses import logistic
 
-# Ten training texts: "the" is in all of them, so no content; "river" in one, "bridge" in one of them twice.
+# Ten training texts. "the" is in all texts, so it is a function word; "bridge" is twice in one text.
 TEXTS = ["the river", "the bridge bridge .", *["the ."] * 8]
 IDF_THE, IDF_ONE, IDF_NONE = math.log(1 + 0.5 / 10.5), math.log(1 + 9.5 / 1.5), math.log(1 + 10.5 / 0.5)
 MEAN_LENGTH = (2 + 3 + 8) / 10
@@ -25,53 +25,53 @@ MEAN_LENGTH = (2 + 3 + 8) / 10
 
 @pytest.fixture
 def tokenizer():
-    found = WordTokenizer.from_words(["the", "river", "bridge", ".", "?"])
-    found.identify_words = True
-    return found
+    tokenizer = WordTokenizer.from_words(["the", "river", "bridge", ".", "?"])
+    tokenizer.identify_words = True
+    return tokenizer
 
 
 def columns_of(tokenizer, question, *answers):
-    """The columns of a question with each of some answers, by name."""
+    """The columns of the pairs of a question and each answer, by name."""
     features = PairFeatures(len(tokenizer), tuple(COLUMNS))
     features.learn(tokenizer, TEXTS)
     bags = (WordBags.of(tokenizer.encode([question])), WordBags.of(tokenizer.encode(list(answers))))
-    found = features(*bags, np.zeros(len(answers), dtype=np.int64), np.arange(len(answers)))
-    return dict(zip(COLUMNS, found.T.tolist(), strict=True))
+    columns = features(*bags, np.zeros(len(answers), dtype=np.int64), np.arange(len(answers)))
+    return dict(zip(COLUMNS, columns.T.tolist(), strict=True))
 
 
 def test_shares_and_counts_by_hand(tokenizer):
     # The distinct words of the question: the, river, zebra (twice, and without an id), not the "?".
-    found = columns_of(tokenizer, "the river Zebra zebra?", "The zebra. The zebra?", "unicorn ?", "?")
+    actual = columns_of(tokenizer, "the river Zebra zebra?", "The zebra. The zebra?", "unicorn ?", "?")
 
     every, content = IDF_THE + IDF_ONE + IDF_NONE, IDF_ONE + IDF_NONE
-    assert found["overlap"] == pytest.approx([2 / 3, 0, 0])
-    assert found["idf_overlap"] == pytest.approx([(IDF_THE + IDF_NONE) / every, 0, 0])
-    assert found["content_overlap"] == pytest.approx([1 / 2, 0, 0])
-    assert found["idf_content_overlap"] == pytest.approx([IDF_NONE / content, 0, 0])
-    assert found["overlap_count"] == pytest.approx([math.log(2), 0, 0])
-    assert found["idf_overlap_count"] == pytest.approx([math.log(1 + IDF_NONE), 0, 0])
-    assert found["question_length"] == pytest.approx([math.log(5)] * 3)
-    assert found["answer_length"] == pytest.approx([math.log(5), math.log(2), 0])
+    assert actual["overlap"] == pytest.approx([2 / 3, 0, 0])
+    assert actual["idf_overlap"] == pytest.approx([(IDF_THE + IDF_NONE) / every, 0, 0])
+    assert actual["content_overlap"] == pytest.approx([1 / 2, 0, 0])
+    assert actual["idf_content_overlap"] == pytest.approx([IDF_NONE / content, 0, 0])
+    assert actual["overlap_count"] == pytest.approx([math.log(2), 0, 0])
+    assert actual["idf_overlap_count"] == pytest.approx([math.log(1 + IDF_NONE), 0, 0])
+    assert actual["question_length"] == pytest.approx([math.log(5)] * 3)
+    assert actual["answer_length"] == pytest.approx([math.log(5), math.log(2), 0])
 
 
 def test_bm25_by_hand(tokenizer):
     # "river" occurs twice among the three words of the answer; "bridge" does not.
     norm = 1.2 * (0.25 + 0.75 * 3 / MEAN_LENGTH)
 
-    found = columns_of(tokenizer, "river bridge", "river the river")["bm25"]
+    actual = columns_of(tokenizer, "river bridge", "river the river")["bm25"]
 
-    assert found == pytest.approx([math.log(1 + IDF_ONE * 2 / (2 + norm))])
+    assert actual == pytest.approx([math.log(1 + IDF_ONE * 2 / (2 + norm))])
 
 
 def test_a_question_without_a_word_has_no_overlap(tokenizer):
-    found = columns_of(tokenizer, "?", "the river")
+    actual = columns_of(tokenizer, "?", "the river")
 
-    assert {name: value for name, [value] in found.items() if value} == {
+    assert {name: value for name, [value] in actual.items() if value} == {
         "answer_length": pytest.approx(math.log(3))
     }
 
 
-def test_words_go_with_their_tokens(tokenizer):
+def test_selected_tokens_keep_their_words(tokenizer):
     tokens = tokenizer.encode(["the zebra ?", "", "zebra", "unicorn the"])
 
     the, zebra, mark, nothing, again, unicorn, _ = tokens.words.tolist()
@@ -83,7 +83,7 @@ def test_words_go_with_their_tokens(tokenizer):
     assert WordTokenizer.from_words(["the"]).encode(["the"]).words is None
 
 
-def test_case_counts_where_the_tokenizer_keeps_it():
+def test_words_of_different_case_differ_without_lowercasing():
     tokenizer = WordTokenizer.from_words(["the"], lowercase=False)
     tokenizer.identify_words = True
 
@@ -92,7 +92,7 @@ def test_case_counts_where_the_tokenizer_keeps_it():
     assert first != second
 
 
-def test_identified_only_where_a_recipe_needs_it(tokenizer):
+def test_words_are_identified_only_for_pair_features(tokenizer):
     identify_words(tokenizer, recipe("qa-cnn"))
     assert not tokenizer.identify_words
     identify_words(tokenizer, recipe("qa-cnn", "features.columns=overlap bm25", "head.type=linear"))
@@ -115,7 +115,7 @@ def test_a_hidden_head_by_hand():
 
 
 def test_the_logistic_loss_by_hand():
-    # Positive 0: ln 2. Negatives ln 3 (probability 3/4, so ln 4) and none: one mean over those there are.
+    # Positive 0: ln 2. Negative ln 3 (probability 3/4): ln 4. Missing negatives are not in the mean.
     scores = tensor([[0.0, math.log(3), -torch.inf], [0.0, math.log(3), 0.0]])
 
     expected = [math.log(2) + math.log(4), math.log(2) + (math.log(4) + math.log(2)) / 2]
@@ -138,7 +138,7 @@ def test_the_logistic_loss_has_a_gradient_without_a_negative():
         (("head.type=hiden",), "head.type: 'hiden': expected one of none, linear, hidden"),
     ],
 )
-def test_what_does_not_go_together_is_named(more, phrase):
+def test_impossible_combination_is_refused(more, phrase):
     with pytest.raises(InputError) as error:
         check_recipe(recipe("qa-cnn", *more))
     assert phrase in str(error.value)
@@ -151,8 +151,8 @@ def test_features_of_a_network_over_subwords_are_refused():
         check_recipe(load_recipe("mean-minilm", ["features.columns=bm25", "head.type=linear"]))
 
 
-def test_answers_that_pools_share_keep_their_words(tokenizer, tmp_path):
-    # Two row groups refer to the shared answers: the second finds the first's tokens.
+def test_shared_answers_keep_their_words(tokenizer, tmp_path):
+    # The second row group uses cached tokens of the first.
     write_answers(tmp_path / "answers.parquet", [("a1", "the zebra ?"), ("a2", "river"), ("a3", "unicorn")])
     names = {"q1": ("a1", "a2"), "q2": ("a1", "a3")}
     first, second = (row(q, "zebra", [(a, None) for a in both]) for q, both in names.items())

@@ -1,4 +1,4 @@
-"""Model folders from anywhere: none runs code, asks a question, or takes memory before sizes are compared."""
+"""Untrusted model folders: no code runs, no prompt appears, and sizes are compared before allocation."""
 
 import json
 import resource
@@ -8,28 +8,22 @@ import sys
 
 import pytest
 import torch
-from networks import REASON, initialized, network_recipe, write_network
+from networks import initialized, network_recipe
 from safetensors.torch import load_file, save_file
 
 from aptool.errors import AptoolError, InputError
 from aptool.models.model import load_model, save_model
-from aptool.models.pretrained import read_pretrained
+from aptool.models.pretrained import open_network, structure_of
 
-FACTS = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch": 2, "dev": {"map": 0.7}}
+TRAINING = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch": 2, "dev": {"map": 0.7}}
 EVIL = 'from pathlib import Path\nPath({marker!r}).write_text("ran")\nclass Evil:\n    pass\n'
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory):
-    pytest.importorskip("transformers", reason=REASON)
-    return write_network(tmp_path_factory.mktemp("network") / "bert")
 
 
 @pytest.fixture
 def model(network, tmp_path):
-    """A folder whose network can be changed."""
+    """A model folder, which a test may change."""
     ranker, tokenizer = initialized("mean-minilm", network)
-    save_model(tmp_path / "model", ranker, tokenizer, network_recipe("mean-minilm", network), FACTS, [])
+    save_model(tmp_path / "model", ranker, tokenizer, network_recipe("mean-minilm", network), TRAINING, [])
     return tmp_path / "model"
 
 
@@ -42,7 +36,7 @@ def describe(model, replace=False, **entries):
 
 @pytest.fixture
 def marker(tmp_path, monkeypatch):
-    """Code where the library would look for it, which leaves a file if it runs."""
+    """A file that exists only if code of the model ran."""
     marker = tmp_path / "marker"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "automap").mkdir()
@@ -58,7 +52,7 @@ def marker(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("replace", [True, False])
 @pytest.mark.parametrize(
-    ("entries", "place"),
+    ("entries", "position"),
     [
         ({"model_type": "clap_text_model", "auto_map": {"AutoModel": "automap--evil.Evil"}}, "auto_map"),
         ({"model_type": "bert", "auto_map": {"AutoModel": "evil.Evil", "AutoConfig": "evil.E"}}, "auto_map"),
@@ -87,22 +81,20 @@ def marker(tmp_path, monkeypatch):
         ({"model_type": "bert", "num_hidden_layers": 10**9}, "num_hidden_layers"),
     ],
 )
-def test_a_network_that_leads_to_code_is_refused_without_a_question(
-    model, marker, capfd, entries, place, replace
-):
+def test_network_that_refers_to_code_is_refused(model, marker, capfd, entries, position, replace):
     describe(model, replace, **entries)
 
     with pytest.raises(AptoolError) as error:
         load_model(model)
 
-    assert place in str(error.value)
+    assert position in str(error.value)
     assert len(str(error.value)) < 400
     assert "\n" not in str(error.value)
     assert not marker.exists()
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_model_folder_of_code_is_one_line_to_the_command(model, marker, aptool, collection_folder):
+def test_score_command_refuses_code_with_one_line(model, marker, aptool, collection_folder):
     describe(model, True, model_type="clap_text_model", auto_map={"AutoModel": "automap--evil.Evil"})
 
     pools = collection_folder / "test.pools.parquet"
@@ -128,10 +120,10 @@ def test_code_of_a_pretrained_network_is_left_out_of_a_model(network, marker, tm
     before = path.read_text()
     try:
         path.write_text(json.dumps({**json.loads(before), "auto_map": {"AutoModel": "evil.Evil"}}))
-        assert "auto_map" not in read_pretrained(str(network)).config
+        assert "auto_map" not in structure_of(open_network(str(network)).network)
         path.write_text(json.dumps({**json.loads(before), "attn_implementation": "evil/kernel"}))
         with pytest.raises(InputError, match="attn_implementation"):
-            read_pretrained(str(network))
+            open_network(str(network))
     finally:
         path.write_text(before)
     assert not marker.exists()
@@ -151,38 +143,38 @@ print((after - before) // 1024)
 """
 
 
-def grown(model):
-    """The error and the MB that reading a model took, in a process of its own."""
-    found = subprocess.run(
+def loading(model):
+    """The error of loading a model, and the memory that it took in MB, in a separate process."""
+    process = subprocess.run(
         [sys.executable, "-c", LOAD, str(model)],
         capture_output=True,
         text=True,
         timeout=120,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30)),
     )
-    assert found.returncode == 0, found.stderr
-    error, size = found.stdout.splitlines()
+    assert process.returncode == 0, process.stderr
+    error, size = process.stdout.splitlines()
     return error, int(size)
 
 
-def test_sizes_are_compared_before_memory_is_taken(model_folder, tmp_path):
+def test_sizes_are_compared_before_allocation(model_folder, tmp_path):
     shutil.copytree(model_folder, tmp_path / "model")
     path = tmp_path / "model" / "config.json"
     config = json.loads(path.read_text())
     config["recipe"]["encoder"]["features"] = 60_000
     path.write_text(json.dumps(config))
 
-    error, size = grown(tmp_path / "model")
+    error, size = loading(tmp_path / "model")
 
     assert "model.safetensors" in error
     assert "as config.json says" in error
     assert size < 300
 
 
-def test_sizes_of_a_network_are_compared_before_memory_is_taken(model):
+def test_sizes_of_a_network_are_compared_before_allocation(model):
     describe(model, hidden_size=16_384, intermediate_size=200_000)
 
-    error, size = grown(model)
+    error, size = loading(model)
 
     assert "model.safetensors" in error
     assert "as config.json says" in error
@@ -190,10 +182,10 @@ def test_sizes_of_a_network_are_compared_before_memory_is_taken(model):
 
 
 @pytest.mark.parametrize("kind", ["int64", "float8_e4m3fn"])
-def test_weights_are_of_a_floating_type(model, kind):
+def test_weights_of_another_type_are_refused(model, kind):
     weights = load_file(model / "model.safetensors")
     save_file(
-        {name: one.to(getattr(torch, kind)) for name, one in weights.items()},
+        {name: weight.to(getattr(torch, kind)) for name, weight in weights.items()},
         model / "model.safetensors",
         {"format": "pt"},
     )

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face hub, against a stand-in on this machine that speaks its protocol."""
+"""Models on the Hugging Face hub, with a local server that implements its protocol."""
 
 import base64
 import hashlib
@@ -11,8 +11,8 @@ import yaml
 
 import aptool
 from aptool.errors import AptoolError, UsageError
-from aptool.models.checkpoints.files import pinned_name
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
+from aptool.models.hub import pinned_name
 from aptool.models.model import FILES
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -21,7 +21,7 @@ COMMIT = "a" * 40
 
 
 class Hub(BaseHTTPRequestHandler):
-    """What create_repo, upload_folder and snapshot_download ask of the hub; files by their paths."""
+    """The requests of create_repo, upload_folder and snapshot_download."""
 
     files: dict[str, bytes] = {}  # noqa: RUF012 - replaced for each test
 
@@ -31,8 +31,10 @@ class Hub(BaseHTTPRequestHandler):
             name = json.loads(body)
             self.reply({"url": f"{self.base}/org/{name['name']}"})
         elif self.path.endswith("/preupload/main"):
-            asked = json.loads(body)["files"]
-            modes = [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in asked]
+            modes = [
+                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
+                for file in json.loads(body)["files"]
+            ]
             self.reply({"files": modes})
         elif self.path.endswith("/commit/main"):
             for line in body.splitlines():
@@ -50,7 +52,7 @@ class Hub(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path.startswith("/api/models/org/tiny/tree"):
             tree = [{"type": "file", "path": name, "size": len(data)} for name, data in self.files.items()]
-            self.reply([{**one, "oid": hashlib.sha1(one["path"].encode()).hexdigest()} for one in tree])
+            self.reply([{**file, "oid": hashlib.sha1(file["path"].encode()).hexdigest()} for file in tree])
         elif path.startswith("/api/models/org/tiny"):
             siblings = [{"rfilename": name} for name in self.files]
             self.reply({"id": "org/tiny", "sha": COMMIT, "siblings": siblings, "private": False, "tags": []})
@@ -95,13 +97,13 @@ class Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """The hub's files; the library is pointed at the stand-in."""
+    """The files on the hub; huggingface_hub uses the local server."""
     handler = type("OwnHub", (Hub,), {"files": {}})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
     real_api, real_download = huggingface_hub.HfApi, huggingface_hub.snapshot_download
-    # Other tests of this process may have set it; the stand-in is on this machine.
+    # Other tests of this process may have set it.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: real_api(endpoint=address, token="hf_test"))
     monkeypatch.setattr(
@@ -125,21 +127,21 @@ def test_push_and_load(aptool, hub, model_folder, collection_folder, tmp_path):
     assert hub["model.safetensors"] == (model_folder / "model.safetensors").read_bytes()
 
     pools = collection_folder / "dev.pools.parquet"
-    here = aptool("score", pools, "--model", model_folder, "--output", tmp_path / "here.run")
-    there = aptool("score", pools, "--model", "hf://org/tiny", "--output", tmp_path / "there.run")
+    local = aptool("score", pools, "--model", model_folder, "--output", tmp_path / "local.run")
+    remote = aptool("score", pools, "--model", "hf://org/tiny", "--output", tmp_path / "remote.run")
 
-    assert (here.code, there.code) == (0, 0), there.err
-    assert (tmp_path / "there.run").read_bytes() == (tmp_path / "here.run").read_bytes()
+    assert (local.code, remote.code) == (0, 0), remote.err
+    assert (tmp_path / "remote.run").read_bytes() == (tmp_path / "local.run").read_bytes()
 
 
-def test_every_node_of_a_cluster_fetches_the_commit_of_the_driver(hub, model_folder, tmp_path):
+def test_every_node_downloads_the_commit_of_the_driver(hub, model_folder, tmp_path):
     hub |= {name: (model_folder / name).read_bytes() for name in FILES}
 
     name = pinned_name("hf://org/tiny")
 
     assert name == pinned_name("org/tiny") == f"hf://org/tiny@{COMMIT}"
     assert pinned_name(model_folder) == str(model_folder)
-    (tmp_path / "cache").rename(tmp_path / "of the driver")  # another node has none
+    (tmp_path / "cache").rename(tmp_path / "of the driver")  # another node has no cache
     assert load_any(name).fingerprint == load_any(model_folder).fingerprint
     assert (tmp_path / "cache" / "models--org--tiny" / "snapshots" / COMMIT).is_dir()
     with pytest.raises(AptoolError, match=r"^hf://org/other: .*expected a model on the hub$"):
@@ -147,7 +149,7 @@ def test_every_node_of_a_cluster_fetches_the_commit_of_the_driver(hub, model_fol
 
 
 @pytest.mark.usefixtures("hub")
-def test_what_the_hub_does_not_have_is_one_line(model_folder):
+def test_model_missing_on_the_hub_is_refused(model_folder):
     with pytest.raises(AptoolError, match=r"^hf://org/nothing: .*expected a model on the hub$"):
         aptool.load("hf://org/nothing")
     with pytest.raises(AptoolError, match="a URL of another form; expected hf://ORG/NAME"):
@@ -156,13 +158,13 @@ def test_what_the_hub_does_not_have_is_one_line(model_folder):
         aptool.load(model_folder, device="cpu").push("tiny")
 
 
-def test_the_hub_reads_the_figures_of_the_card(model_folder):
+def test_hub_reads_the_measures_of_the_model_card(model_folder):
     card = huggingface_hub.ModelCard.load(model_folder / "README.md")
 
     config = json.loads((model_folder / "config.json").read_text())
-    figures = {one.metric_type: one.metric_value for one in card.data.eval_results}
+    measures = {result.metric_type: result.metric_value for result in card.data.eval_results}
     expected = {name.lower(): value for name, value in config["training"]["dev"].items()}
-    assert figures == pytest.approx(expected, abs=5e-5)
+    assert measures == pytest.approx(expected, abs=5e-5)
     (first, *_) = card.data.eval_results
     assert (first.dataset_name, first.dataset_split) == ("tiny", "dev")
     header = yaml.safe_load((model_folder / "README.md").read_text().split("---")[1])

@@ -1,4 +1,4 @@
-"""Poolings that match tokens: equal to plain double loops over any texts, alone and in the scorer."""
+"""Poolings of token similarities, compared with double loops over tokens."""
 
 import importlib.util
 import math
@@ -34,8 +34,7 @@ def kernels(S, count=11, width=0.1):
     score = 0
     for mean in means:
         logs = [
-            math.log(max(1e-6, sum(math.exp(-((one - mean) ** 2) / (2 * width**2)) for one in row)))
-            for row in S
+            math.log(max(1e-6, sum(math.exp(-((s - mean) ** 2) / (2 * width**2)) for s in row))) for row in S
         ]
         score += mean / count * sum(logs) / len(S)
     return score
@@ -84,7 +83,7 @@ def encoders(tmp_path_factory):
 @pytest.mark.parametrize("kind", LOOPS)
 @settings(max_examples=15)
 @given(questions=texts, answers=texts)
-def test_poolings_are_plain_loops_over_tokens(encoders, kind, encoder, questions, answers):
+def test_scores_equal_loops_over_tokens(encoders, kind, encoder, questions, answers):
     system = encoders[encoder]
     torch.manual_seed(3)
     size = system.encoder.size if system.projection is None else 6
@@ -94,18 +93,18 @@ def test_poolings_are_plain_loops_over_tokens(encoders, kind, encoder, questions
         Q, A = (system.encode(Ragged.of(tokens(*some))) for some in (questions, answers))
         matrix = system.score_matrix(Q, A)
         paired = system.score_pairs(Q.select(pairs[:, 0]), A.select(pairs[:, 1]))
-    states = [[one.tolist() for one in part.values.double().split(part.sizes.tolist())] for part in (Q, A)]
+    states = [[text.tolist() for text in part.values.double().split(part.sizes.tolist())] for part in (Q, A)]
 
-    found = Scorer(system).score(tokens(*questions), tokens(*answers), pairs[:, 0], pairs[:, 1])
+    actual = Scorer(system).score(tokens(*questions), tokens(*answers), pairs[:, 0], pairs[:, 1])
 
     expected = [LOOPS[kind](states[0][q], states[1][a]) for q, a in pairs]
     rounding = ROUNDING.get(kind, 1e-5)
-    for scores in (found, matrix.flatten(), paired):
+    for scores in (actual, matrix.flatten(), paired):
         assert scores.tolist() == pytest.approx(expected, abs=rounding)
 
 
 @pytest.mark.parametrize("kind", LOOPS)
-def test_gradients_are_differences_of_scores(kind):
+def test_gradients_equal_numerical_differences(kind):
     torch.manual_seed(4)
     pooling = POOLINGS[kind](3, POOLINGS[kind].Options()).double()
     states = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
@@ -127,10 +126,10 @@ def test_states_are_projected_before_they_are_pooled(pooling):
     with torch.inference_mode():
         states = [system.encode(Ragged.of(some)) for some in pairs]
         expected = system.score_pairs(*states)
-    found = Scorer(system).score(*pairs, np.arange(2), np.arange(2))
+    actual = Scorer(system).score(*pairs, np.arange(2), np.arange(2))
 
     assert {some.values.shape[1] for some in states} == {2}
-    torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(actual), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_projection_is_not_larger_than_the_states():

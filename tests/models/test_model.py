@@ -1,7 +1,8 @@
-"""Model folders: a loaded model scores as the saved one, and no damaged one is loaded."""
+"""Model folders: a loaded model has the scores of the saved model; damaged folders are refused."""
 
 import json
 import shutil
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from tiny import SYSTEMS, ranker, recipe
 
 from aptool.errors import AptoolError, InputError
+from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, model_fingerprint, save_model
 from aptool.scoring.model_system import ModelSystem
@@ -17,16 +19,22 @@ from aptool.scoring.scorer import Scorer
 from aptool.text.tokenizer import WordTokenizer
 
 WORDS = [f"w{n}" for n in range(18)]
-FACTS = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch": 2, "dev": {"map": 0.71234}}
+TRAINING = {
+    "collection": "tiny",
+    "fingerprint": "0" * 16,
+    "seed": 3,
+    "best_epoch": 2,
+    "dev": {"map": 0.71234},
+}
 
 
-def save(folder, system="ap-cnn", seed=1, facts=FACTS):
+def save(folder, system="ap-cnn", seed=1, training=TRAINING):
     made = recipe(system, "encoder.features=8" if system.endswith("cnn") else "encoder.hidden=8")
     tokenizer = WordTokenizer.from_words(WORDS)
     more = {"window": made.encoder["window"]} if system.endswith("cnn") else {}
     weights = ranker(system, words=len(tokenizer), dim=16, size=8, seed=seed, **more)
     save_model(
-        folder, weights, tokenizer, made, facts, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
+        folder, weights, tokenizer, made, training, [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
     )
     return weights, tokenizer
 
@@ -65,6 +73,7 @@ def test_the_folder_has_the_layout_of_the_hub(tmp_path):
 
     files = sorted(str(file.relative_to(tmp_path / "model")) for file in (tmp_path / "model").rglob("*"))
     assert files == [
+        MANIFEST,
         "README.md",
         "config.json",
         "model.safetensors",
@@ -74,13 +83,13 @@ def test_the_folder_has_the_layout_of_the_hub(tmp_path):
     ]
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert (config["model_type"], config["vocabulary"], config["dim"]) == ("aptool", 20, 16)
-    assert config["versions"]["torch"] == str(torch.__version__)
+    assert config["versions"]["torch"] == metadata.version("torch")
     # Plain tensors in a format that executes nothing; a pickle would begin otherwise.
     header = (tmp_path / "model" / "model.safetensors").read_bytes()[8:9]
     assert header == b"{"
 
 
-def test_the_model_card_has_the_dev_figures(tmp_path):
+def test_model_card_has_the_dev_measures(tmp_path):
     save(tmp_path / "model")
 
     card = (tmp_path / "model" / "README.md").read_text()
@@ -89,7 +98,7 @@ def test_the_model_card_has_the_dev_figures(tmp_path):
     assert "ap-cnn trained on tiny" in card
 
 
-def test_training_records_do_not_matter_for_scoring(tmp_path):
+def test_scoring_does_not_need_the_training_history(tmp_path):
     save(tmp_path / "model")
     before = load_model(tmp_path / "model").fingerprint
 
@@ -99,22 +108,22 @@ def test_training_records_do_not_matter_for_scoring(tmp_path):
     assert load_model(tmp_path / "model").fingerprint == before
 
 
-def test_the_fingerprint_tells_models_apart(tmp_path):
-    save(tmp_path / "one")
+def test_different_models_have_different_fingerprints(tmp_path):
+    save(tmp_path / "first")
     save(tmp_path / "same")
     save(tmp_path / "weights", seed=2)
-    save(tmp_path / "facts", facts={**FACTS, "seed": 4})
+    save(tmp_path / "training", training={**TRAINING, "seed": 4})
     save(tmp_path / "words")
     WordTokenizer.from_words(WORDS[::-1]).save(tmp_path / "words" / "tokenizer.json")
 
-    found = {
-        name: model_fingerprint(tmp_path / name) for name in ("one", "same", "weights", "facts", "words")
+    actual = {
+        name: model_fingerprint(tmp_path / name) for name in ("first", "same", "weights", "training", "words")
     }
-    assert found["one"] == found["same"]
-    assert len(set(found.values())) == 4
+    assert actual["first"] == actual["same"]
+    assert len(set(actual.values())) == 4
 
 
-def test_saving_that_fails_leaves_the_old_model(tmp_path, monkeypatch):
+def test_failed_save_keeps_the_old_model(tmp_path, monkeypatch):
     save(tmp_path / "model")
     before = model_fingerprint(tmp_path / "model")
 
@@ -158,7 +167,7 @@ def test_a_missing_file_is_named(folder, name):
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00garbage", b"{}"])
-def test_a_file_with_other_content_is_named(folder, name, content):
+def test_file_with_invalid_content_is_named(folder, name, content):
     (folder / name).write_bytes(content)
 
     assert error_of(folder).startswith(f"{folder / name}: ")

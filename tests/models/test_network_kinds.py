@@ -1,4 +1,4 @@
-"""Networks other than BERT: what each of them needs, and what it does not support."""
+"""Networks other than BERT."""
 
 import json
 
@@ -8,8 +8,8 @@ from networks import IDS, REASON, corpus, initialized, write_with_tokenizer
 from tiny import tokens
 
 from aptool.errors import InputError
-from aptool.models.backbone import Backbone, BackboneOptions, fresh_network
-from aptool.models.pretrained import max_positions, read_pretrained
+from aptool.models.backbone import Backbone, BackboneOptions
+from aptool.models.pretrained import max_positions, new_network, open_network
 from aptool.models.ragged import Ragged
 
 transformers = pytest.importorskip("transformers", reason=REASON)
@@ -27,27 +27,25 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("takes_embeddings", [True, False])
-def test_training_has_the_states_and_gradients_of_texts_one_by_one(kind, takes_embeddings):
+def test_batched_states_and_gradients_equal_those_of_single_texts(kind, takes_embeddings):
     torch.manual_seed(0)
-    backbone = Backbone(
-        fresh_network({"model_type": kind, "vocab_size": 40, **KINDS[kind]}), BackboneOptions()
-    )
-    assert backbone._takes_embeddings  # or it would not be tested at all
+    backbone = Backbone(new_network({"model_type": kind, "vocab_size": 40, **KINDS[kind]}), BackboneOptions())
+    assert backbone._takes_embeddings  # otherwise the test would be empty
     backbone._takes_embeddings = takes_embeddings
     backbone.train()
     backbone.network.eval()  # without dropout
-    # The longest texts that BERT accepts, and RoBERTa with two positions fewer: there is no room to pad.
+    # Texts as long as BERT accepts, and RoBERTa with two positions fewer, leave no room for padding.
     texts = [*corpus(40), [7] * 64, [8] * 63]
     ids = Ragged.of(tokens(*texts))
 
     def gradients():
-        found = {name: weight.grad for name, weight in backbone.network.named_parameters()}
+        values = {name: weight.grad for name, weight in backbone.network.named_parameters()}
         backbone.network.zero_grad()
-        return {name: gradient for name, gradient in found.items() if gradient is not None}
+        return {name: gradient for name, gradient in values.items() if gradient is not None}
 
     states = backbone(ids, ids.row_numbers())
     states.pow(3).sum().backward()
-    found = gradients()
+    actual = gradients()
     expected = [backbone.network(input_ids=torch.tensor([text])).last_hidden_state[0] for text in texts]
     torch.cat(expected).pow(3).sum().backward()
 
@@ -55,14 +53,14 @@ def test_training_has_the_states_and_gradients_of_texts_one_by_one(kind, takes_e
     expected = gradients()
     largest = max(float(gradient.abs().max()) for gradient in expected.values())
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-5 * largest, rtol=1e-3)
+        torch.testing.assert_close(actual[name], gradient, atol=1e-5 * largest, rtol=1e-3)
 
 
 MODERN = SMALL | {"num_hidden_layers": 3, "pad_token_id": 0, "max_position_embeddings": 64}
 
 
 def written(folder, kind, make="AutoModel", **more):
-    """A folder with a network of a kind, and the network."""
+    """A folder with a network of one kind, and the network."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, vocab_size=len(IDS), **KINDS.get(kind, {}), **more)
     whole = getattr(transformers, make)
@@ -71,21 +69,21 @@ def written(folder, kind, make="AutoModel", **more):
 
 
 @pytest.mark.parametrize("make", ["T5Model", "T5EncoderModel"])
-def test_of_an_encoder_with_a_decoder_the_encoder_is_taken(make, tmp_path):
+def test_decoder_is_dropped(make, tmp_path):
     folder, whole = written(tmp_path / "t5", "t5", make)
     ranker, _ = initialized("mean-minilm", folder)
     text = corpus(1, longest=12)[0]
 
     with torch.inference_mode():
         expected = whole.encoder(input_ids=torch.tensor([text])).last_hidden_state[0]
-        found = ranker.encoder(Ragged.of(tokens(text))).values
+        actual = ranker.encoder(Ragged.of(tokens(text))).values
 
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-4)
     assert not any("decoder" in name for name in ranker.state_dict())
 
 
-def test_lists_with_an_entry_per_layer_are_shortened_with_the_layers(tmp_path):
-    # ModernBERT has a list of the kind of attention of each layer, and refuses one of another length.
+def test_lists_per_layer_are_shortened_with_the_layers(tmp_path):
+    # ModernBERT requires a list with the kind of attention per layer.
     folder, whole = written(tmp_path / "modernbert", "modernbert", **MODERN)
     ranker, _ = initialized("mean-minilm", folder, "encoder.layers=1")
 
@@ -104,7 +102,7 @@ def test_the_first_state_of_a_causal_network_cannot_be_pooled(tmp_path):
     initialized("ap-minilm", folder)
 
 
-def test_positions_start_after_that_of_padding_or_are_unlimited():
+def test_number_of_positions():
     kinds = {"bert": 64, "roberta": 64, "xlnet": 1 << 30, "t5": 1 << 30}
     sizes = KINDS | {"xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32}}
 
@@ -120,13 +118,13 @@ def test_a_network_without_its_tokenizer_is_refused(tmp_path):
         (folder / name).unlink()
 
     with pytest.raises(InputError, match=r"no tokenizer\.json; expected a network with its tokenizer"):
-        read_pretrained(str(folder))
+        open_network(str(folder))
 
     (folder / "vocab.txt").write_text("\n".join(IDS), encoding="utf-8")  # as older networks have
-    assert len(read_pretrained(str(folder)).tokenizer) == len(IDS)
+    assert len(open_network(str(folder)).tokenizer) == len(IDS)
 
 
-def test_code_that_comes_with_a_network_is_not_run(tmp_path, monkeypatch):
+def test_code_of_a_network_is_not_run(tmp_path, monkeypatch):
     folder, _ = written(tmp_path / "bert", "bert")
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "ours", "auto_map": {"AutoConfig": "ours.Ours", "AutoModel": "ours.Ours"}}
@@ -135,7 +133,7 @@ def test_code_that_comes_with_a_network_is_not_run(tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *prompt: "y")  # the library asks
 
     with pytest.raises(InputError) as error:
-        read_pretrained(str(folder))
+        open_network(str(folder))
 
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Texts of any lengths in one row: the states that ``transformers`` has for each text by itself."""
+"""Texts in one row have the states that ``transformers`` computes for single texts."""
 
 import copy
 
@@ -8,8 +8,8 @@ import torch
 from networks import REASON, corpus
 from tiny import tokens
 
-from aptool.models import packed
-from aptool.models.backbone import Backbone, BackboneOptions, fresh_network
+from aptool.models.backbone import Backbone, BackboneOptions, attend, pack
+from aptool.models.pretrained import new_network
 from aptool.models.ragged import Ragged
 
 transformers = pytest.importorskip("transformers", reason=REASON)
@@ -25,41 +25,39 @@ PACKED = {
     "roberta": SMALL | POSITIONS,
     "xlm-roberta": SMALL | POSITIONS,
 }
-# One has positions relative to each other, one looks at a window of tokens, one reads from left to right.
-APART = {
+# Relative positions, attention to a window, and causal attention.
+NOT_PACKED = {
     "mpnet": SMALL | POSITIONS,
     "modernbert": SMALL | {"local_attention": 4, "pad_token_id": 0},
     "gpt2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "pad_token_id": 0},
 }
-# The fourth text has the padding token of RoBERTa's family (1) inside, which takes none of its positions.
+# One text has the padding token of RoBERTa's family (1) inside, which takes no position.
 TEXTS = [*corpus(30), [7] * 64, [5], [9, 1, 1, 8, 6], [6, 7]]
 
 
 def backbone_of(kind, options):
     torch.manual_seed(0)
-    return Backbone(
-        fresh_network({"model_type": kind, "vocab_size": 40, **options}), BackboneOptions()
-    ).eval()
+    return Backbone(new_network({"model_type": kind, "vocab_size": 40, **options}), BackboneOptions()).eval()
 
 
-@pytest.mark.parametrize("kind", [*PACKED, *APART])
-def test_states_are_those_of_each_text_by_itself(kind):
-    backbone = backbone_of(kind, {**PACKED, **APART}[kind])
+@pytest.mark.parametrize("kind", [*PACKED, *NOT_PACKED])
+def test_states_equal_those_of_single_texts(kind):
+    backbone = backbone_of(kind, {**PACKED, **NOT_PACKED}[kind])
     config = copy.deepcopy(backbone.network.config)
-    itself = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
-    itself.load_state_dict(backbone.network.state_dict(), strict=False)
+    reference = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
+    reference.load_state_dict(backbone.network.state_dict(), strict=False)
     ids = Ragged.of(tokens(*TEXTS))
 
     with torch.inference_mode():
-        found = backbone(ids, ids.row_numbers())
-        expected = [itself(input_ids=torch.tensor([text])).last_hidden_state[0] for text in TEXTS]
+        actual = backbone(ids, ids.row_numbers())
+        expected = [reference(input_ids=torch.tensor([text])).last_hidden_state[0] for text in TEXTS]
 
     assert backbone.is_packed == (kind in PACKED)
-    torch.testing.assert_close(found, torch.cat(expected), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, torch.cat(expected), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", PACKED)
-def test_the_network_reads_many_texts_at_a_time(kind):
+def test_texts_share_one_row(kind):
     backbone = backbone_of(kind, PACKED[kind])
     ids, read = Ragged.of(tokens(*TEXTS)), []
     backbone.network.register_forward_pre_hook(
@@ -73,17 +71,16 @@ def test_the_network_reads_many_texts_at_a_time(kind):
 
 
 def test_a_decoder_is_not_packed():
-    """Its tokens attend to those before them only."""
-    network = fresh_network({"model_type": "bert", "vocab_size": 40, **SMALL, "is_decoder": True})
+    network = new_network({"model_type": "bert", "vocab_size": 40, **SMALL, "is_decoder": True})
 
-    assert not packed.pack(network)
+    assert not pack(network)
 
 
 def test_attention_stays_within_texts():
-    """Two texts with one head of one number: of the second all values are 10, those of the first 1 and 3."""
+    # One head of size 1: the values of the first text are 1 and 3, of the second text 10.
     values = torch.tensor([1.0, 3.0, 10.0, 10.0, 10.0]).reshape(1, 1, 5, 1)
     same = torch.zeros(1, 1, 5, 1)  # every token attends equally to all
 
-    attended, _ = packed.attend(torch.nn.Module(), same, same, values, None, np.array([2, 3]))
+    attended, _ = attend(torch.nn.Module(), same, same, values, None, np.array([2, 3]))
 
     assert attended.flatten().tolist() == [2, 2, 10, 10, 10]

@@ -53,8 +53,8 @@ def test_vectors_of_two_by_three_states_are_weighted_sums_without_tanh(attentive
     assert r_a.tolist()[0] == pytest.approx(R_A, abs=2e-6)
 
 
-def test_attention_stays_on_its_own_text(attentive):
-    # The pair from above between two others of other lengths, so that it is padded on both sides.
+def test_attention_weights_are_zero_on_padding(attentive):
+    # The pair from above in a batch with longer texts, so that both of its texts are padded.
     longer = torch.full((5, 2), 9.0)
     questions, answers = Ragged.join([longer, Q, longer[:1]]), Ragged.join([longer[:1], A, longer])
 
@@ -64,7 +64,7 @@ def test_attention_stays_on_its_own_text(attentive):
     assert weights_a[1].tolist() == pytest.approx([*WEIGHTS_A, 0, 0], abs=1e-6)
     torch.testing.assert_close(weights_q.sum(1), torch.ones(3))
     torch.testing.assert_close(weights_a.sum(1), torch.ones(3))
-    # Nothing to choose from: all the weight on the only state.
+    # A text of one state gives it all the weight.
     assert weights_q[2].tolist() == [1, 0, 0, 0, 0]
     assert weights_a[0].tolist() == [1, 0, 0, 0, 0]
 
@@ -79,9 +79,9 @@ def test_attention_depends_on_the_partner(attentive):
     )
 
 
-def test_max_pooling_is_tanh_of_the_largest_of_each_feature():
+def test_max_pooling_is_tanh_of_the_maximum_per_feature():
     pooling = MaxPooling(2, MaxPooling.Options())
-    # All features of the second text are negative: were padding among its states, zero would win.
+    # All features of the second text are negative: its maxima would be 0 if padding counted.
     texts = Ragged.join([tensor([[0.0, 2], [1, -1], [-3, 1]]), tensor([[-0.5, -2], [-1, -0.25]])])
 
     r_q, r_a = pooling(texts, texts)
@@ -91,7 +91,7 @@ def test_max_pooling_is_tanh_of_the_largest_of_each_feature():
     assert torch.equal(r_q, r_a)
 
 
-def test_attention_that_starts_as_the_identity_aligns_by_inner_products():
+def test_identity_init_aligns_by_inner_products():
     torch.manual_seed(0)
     pooling = AttentivePooling(3, AttentivePooling.Options(init="identity", scale=2.0))
     uniform = AttentivePooling(100, AttentivePooling.Options(scale=0.5))
@@ -102,7 +102,7 @@ def test_attention_that_starts_as_the_identity_aligns_by_inner_products():
     assert -0.05 <= uniform.U.min().item() < -0.0499
 
 
-def test_weights_can_be_sharpened(attentive):
+def test_sharpness_scales_the_logits(attentive):
     # The example above with g times 3: σ_q from exp(2.284782), exp(1.386351), σ_a from 1, exp(2.284782),
     # exp(-1.386351).
     attentive.sharpness = 3.0
@@ -116,7 +116,7 @@ def test_weights_can_be_sharpened(attentive):
     assert weights_a[0].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_mean_and_the_first_state():
+def test_mean_and_first_pooling():
     texts = Ragged.join([tensor([[0.0, 2], [1, -1], [-4, 5]]), tensor([[-0.5, -2]])])
 
     mean = MeanPooling(2, MeanPooling.Options()).represent(texts)

@@ -1,4 +1,4 @@
-"""Poolings of the systems that the paper compares with, with numbers computed by hand."""
+"""Poolings of other papers, with numbers computed by hand."""
 
 import math
 
@@ -9,9 +9,14 @@ from torch import tensor
 
 from aptool.errors import InputError
 from aptool.models.build import check_recipe
-from aptool.models.papers.abcnn import AbcnnPooling, attend, windows
-from aptool.models.papers.alignment import AlignmentPooling
-from aptool.models.papers.joint import JointPooling, OneWayPooling
+from aptool.models.papers import (
+    AbcnnPooling,
+    AlignmentPooling,
+    JointPooling,
+    OneWayPooling,
+    attend,
+    windows,
+)
 from aptool.models.ragged import Ragged
 
 # Distances from (0, 0): 0, 5, 13; from (3, 4): 5, 8, √(64 + 64).
@@ -29,19 +34,19 @@ def all_true(states):
 
 
 def test_abcnn_attention_of_two_by_three_states():
-    found = attend(Q[None], all_true(Q), A[None], all_true(A))
+    actual = attend(Q[None], all_true(Q), A[None], all_true(A))
 
-    torch.testing.assert_close(found[0], tensor(G))
+    torch.testing.assert_close(actual[0], tensor(G))
     torch.testing.assert_close(AbcnnPooling(2, AbcnnPooling.Options()).alignment(Q, A), tensor(G))
 
 
 def test_abcnn_attention_is_zero_on_padding():
     mask = tensor([[True, False]])
 
-    found = attend(Q[None], mask, A[None], all_true(A))
+    actual = attend(Q[None], mask, A[None], all_true(A))
 
-    assert found[0, 1].tolist() == [0, 0, 0]
-    assert found[0, 0].tolist() == pytest.approx(G[0])
+    assert actual[0, 1].tolist() == [0, 0, 0]
+    assert actual[0, 0].tolist() == pytest.approx(G[0])
 
 
 def test_windows_of_states():
@@ -55,22 +60,22 @@ def test_bcnn_by_hand():
     pooling.convolutions[0].load_state_dict({"weight": tensor([[1.0, 1]]), "bias": tensor([0.0])})
     states = tensor([[1.0], [2]])[None]
 
-    found, _ = pooling._block(0, states, all_true(states[0]), states, all_true(states[0]))
+    actual, _ = pooling._block(0, states, all_true(states[0]), states, all_true(states[0]))
 
-    one, two, three = math.tanh(1), math.tanh(2), math.tanh(3)
-    assert found[0, :, 0].tolist() == pytest.approx([(one + three) / 2, (three + two) / 2])
+    first, second, third = math.tanh(1), math.tanh(3), math.tanh(2)
+    assert actual[0, :, 0].tolist() == pytest.approx([(first + second) / 2, (second + third) / 2])
     assert pooling.score_pairs(ragged(states[0]), ragged(-states[0])).tolist() == [[-1, -1]]
 
 
-def test_attention_on_the_output_weighs_the_sums_of_windows():
+def test_attention_on_the_output_weights_the_sums_of_windows():
     # The identity as convolution (tanh aside) and window 1: a state times the sum of its row of G.
     pooling = AbcnnPooling(2, AbcnnPooling.Options(features=2, window=1, attention="output"))
     pooling.convolutions[0].load_state_dict({"weight": torch.eye(2), "bias": torch.zeros(2)})
 
-    found, _ = pooling._block(0, Q[None], all_true(Q), A[None], all_true(A))
+    actual, _ = pooling._block(0, Q[None], all_true(Q), A[None], all_true(A))
 
     weights = attend(Q.tanh()[None], all_true(Q), A.tanh()[None], all_true(A)).sum(2)[0]
-    torch.testing.assert_close(found[0], Q.tanh() * weights[:, None])
+    torch.testing.assert_close(actual[0], Q.tanh() * weights[:, None])
 
 
 def test_attention_on_the_input_is_a_second_channel():
@@ -80,12 +85,12 @@ def test_attention_on_the_input_is_a_second_channel():
     # 1/6 · 3 + 1/14 · -5 = 1/7.
     pooling.convolutions[0].load_state_dict({"weight": tensor([[0.0, 0, 1, 0]]), "bias": tensor([0.0])})
 
-    found, _ = pooling._block(0, Q[None], all_true(Q), A[None], all_true(A))
+    actual, _ = pooling._block(0, Q[None], all_true(Q), A[None], all_true(A))
 
-    assert found[0, 0].item() == pytest.approx(math.tanh(1 / 7))
+    assert actual[0, 0].item() == pytest.approx(math.tanh(1 / 7))
 
 
-def test_abcnn_has_the_gradient_of_its_differences():
+def test_abcnn_gradients_equal_numerical_differences():
     torch.manual_seed(0)
     pooling = AbcnnPooling(2, AbcnnPooling.Options(features=2, window=2)).double()
     questions, answers = (torch.randn(n, 2, dtype=torch.float64, requires_grad=True) for n in (2, 3))
@@ -101,38 +106,38 @@ def test_one_way_attention_by_hand():
     pooling.load_state_dict({name: torch.ones_like(weight) for name, weight in pooling.state_dict().items()})
     question, answer = tensor([[1.0], [2]]), tensor([[-1.0], [-3]])
 
-    found = pooling(ragged(question), ragged(answer))
+    actual = pooling(ragged(question), ragged(answer))
 
     first, second = math.exp(math.tanh(1)), math.exp(math.tanh(-1))
     share = first / (first + second)
-    assert found.sigma_a[0].tolist() == pytest.approx([share, 1 - share])
-    assert found.r_q.item() == 2
-    assert found.r_a.item() == pytest.approx(max(-2 * share, -6 * (1 - share)))
+    assert actual.sigma_a[0].tolist() == pytest.approx([share, 1 - share])
+    assert actual.r_q.item() == 2
+    assert actual.r_a.item() == pytest.approx(max(-2 * share, -6 * (1 - share)))
 
 
-def test_even_attention_leaves_the_states_as_they_are():
+def test_uniform_attention_does_not_change_the_states():
     pooling = OneWayPooling(2, OneWayPooling.Options(pool="mean"))
     torch.nn.init.zeros_(pooling.w.weight)
 
-    found = pooling(ragged(Q), ragged(A))
+    actual = pooling(ragged(Q), ragged(A))
 
-    torch.testing.assert_close(found.r_a[0], A.mean(0))
-    torch.testing.assert_close(found.sigma_a, torch.full((1, 3), 1 / 3))
+    torch.testing.assert_close(actual.r_a[0], A.mean(0))
+    torch.testing.assert_close(actual.sigma_a, torch.full((1, 3), 1 / 3))
 
 
 def test_alignment_by_hand():
     # Unit vectors: q1 = (1, 0) is in the answer; q2 = (0, 1) is best matched by (.6, .8) with .8.
     questions, answers = ragged(tensor([[2.0, 0], [0, 5]])), ragged(tensor([[1.0, 0], [3, 4], [-1, 0]]))
 
-    found = AlignmentPooling(2, AlignmentPooling.Options()).score_pairs(questions, answers)
+    actual = AlignmentPooling(2, AlignmentPooling.Options()).score_pairs(questions, answers)
 
     # Question: similarities 1, .8. Answer: 1, .8, and (-1, 0) at best 0 with (0, 1).
     question = [0.9, 0.9, 0.2 / 2, 0.2]
     answer = [0.6, 0.6, (0.2 + 1) / 3, 1]
-    assert found[0].tolist() == pytest.approx([*question, *answer], abs=1e-6)
+    assert actual[0].tolist() == pytest.approx([*question, *answer], abs=1e-6)
 
 
-def test_alignment_learns_which_words_count():
+def test_alignment_weights_words_by_importance():
     pooling = AlignmentPooling(2, AlignmentPooling.Options())
     pooling.load_state_dict({"v": tensor([0.0, 100])})  # all importance to the second word of the question
     questions, answers = ragged(tensor([[2.0, 0], [0, 5]])), ragged(tensor([[1.0, 0], [3, 4]]))
@@ -149,8 +154,8 @@ def test_the_joint_lstm_reads_question_then_answer():
     scores = pooling.score_pairs(ragged(*texts[:2]), ragged(*texts[2:]))
 
     for number in range(2):
-        whole = torch.cat([texts[number], pooling.between[None], texts[number + 2]])
-        expected = pooling.output(pooling.lstm(whole[None])[0].mean(1))
+        joined = torch.cat([texts[number], pooling.between[None], texts[number + 2]])
+        expected = pooling.output(pooling.lstm(joined[None])[0].mean(1))
         assert scores[number].item() == pytest.approx(expected.item(), abs=1e-6)
 
 

@@ -1,14 +1,14 @@
-"""ColBERT as PyLate writes it: scored by PyLate and by aptool, equal to 1e-5.
+"""ColBERT models of PyLate have the same scores in PyLate and in aptool.
 
-PyLate needs older versions of transformers and sentence-transformers than the other tests do. Run this file
-in an environment of its own.
+PyLate needs older versions of transformers and sentence-transformers than the other tests. Run this file in a
+separate environment.
 """
 
 import pytest
 import torch
 from networks import REASON, write_network
 
-from aptool.models.checkpoints.load import load_any
+from aptool.models.checkpoints import load_any
 from aptool.models.ragged import Ragged
 
 pytest.importorskip("transformers", reason=REASON)
@@ -28,7 +28,7 @@ ANSWERS = ["the river is near the bridge ?", "market", "the silver hammer with t
     ],
 )
 @pytest.mark.filterwarnings("default")
-def test_scores_are_those_of_pylate(tmp_path, options):
+def test_scores_equal_those_of_pylate(tmp_path, options):
     torch.manual_seed(1)
     network = write_network(tmp_path / "bert")
     names = {"mask_token": "[MASK]"}
@@ -51,6 +51,6 @@ def test_scores_are_those_of_pylate(tmp_path, options):
         questions = model.tokenizer.encode(QUESTIONS, limits.max_question_tokens, "question")
         answers = model.tokenizer.encode(ANSWERS, limits.max_answer_tokens)
         states = (model.ranker.encode(Ragged.of(some)) for some in (questions, answers))
-        found = model.ranker.score_matrix(*states)
+        actual = model.ranker.score_matrix(*states)
 
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)

@@ -14,7 +14,7 @@ def listed(ragged):
     return [part.tolist() for part in ragged.values.split(ragged.lengths.tolist())]
 
 
-def test_padded_lays_each_sequence_out_from_the_left():
+def test_sequences_are_padded_on_the_right():
     values, mask = WORDS.padded()
 
     assert values.tolist() == [[5, 6, 7], [8, 0, 0], [9, 9, 0]]
@@ -22,20 +22,20 @@ def test_padded_lays_each_sequence_out_from_the_left():
 
 
 def test_positions_count_within_each_sequence():
-    place, length = WORDS.positions()
+    position, length = WORDS.positions()
 
-    assert place.tolist() == [0, 1, 2, 0, 0, 1]
+    assert position.tolist() == [0, 1, 2, 0, 0, 1]
     assert length.tolist() == [3, 3, 3, 1, 2, 2]
 
 
-def test_selected_sequences_come_in_the_order_asked_for():
+def test_selection_keeps_the_requested_order():
     assert listed(WORDS.select(torch.tensor([2, 0, 2]))) == [[9, 9], [5, 6, 7], [9, 9]]
     assert WORDS.rows(torch.tensor([2, 1])).tolist() == [4, 5, 3]
     assert WORDS.rows(torch.tensor([], dtype=torch.int64)).tolist() == []
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=6), min_size=1, max_size=8), st.data())
-def test_selecting_is_indexing(sequences, data):
+def test_selection_equals_indexing(sequences, data):
     ragged = Ragged.join([torch.tensor(sequence) for sequence in sequences])
     chosen = data.draw(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=8))
 

@@ -1,4 +1,4 @@
-"""Rankers: the four systems from words to score, computed by hand, and what must not change a score."""
+"""Rankers: scores of the four systems of the paper, computed by hand, and invariances."""
 
 import math
 
@@ -21,9 +21,9 @@ QUESTION, ANSWER = [1, 2], [2, 3, 1]
 tanh = math.tanh
 
 
-def score(system, question, answer, *mates):
-    """s(question, answer) in a batch with other pairs."""
-    pairs = [(question, answer), *mates]
+def score(system, question, answer, *other_pairs):
+    """s(question, answer), in a batch with other pairs."""
+    pairs = [(question, answer), *other_pairs]
     with torch.inference_mode():
         scores = system(
             Ragged.of(tokens(*(pair[0] for pair in pairs))), Ragged.of(tokens(*(pair[1] for pair in pairs)))
@@ -58,10 +58,10 @@ def cnn(weight, bias, window):
 
 
 def open_bilstm():
-    """Hidden size 1; input and output gates are open, the candidate is tanh(x).
+    """A biLSTM of hidden size 1 with open input and output gates and the candidate tanh(x).
 
-    Forwards the forget gate is shut, so h_t = tanh(tanh(x_t)). Backwards it is open, so the cell sums up and
-    h_t = tanh(tanh(x_t) + tanh(x_t+1) + ...). Gates are held open or shut by a bias of ±40.
+    The forget gate is closed in the forward LSTM, so h_t = tanh(tanh(x_t)). It is open in the backward LSTM,
+    so h_t = tanh(tanh(x_t) + tanh(x_t+1) + ...). A bias of ±40 opens or closes a gate.
     """
     encoder = BiLstmEncoder(4, 1, BiLstmEncoder.Options(hidden=1))
     weights = {"embedding.weight": VECTORS}
@@ -137,22 +137,21 @@ def test_ap_bilstm_by_hand():
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_scores_do_not_depend_on_padding_and_batch_mates(system):
+def test_scores_do_not_depend_on_the_batch(system):
     system = ranker(system, dim=8, size=12)
     question, answer = [3, 9, 4], [5, 3, 3, 17, 9]
     long = [2, 7, 11] * 20
 
     alone = score(system, question, answer)
 
-    # The pair padded on either side, on both, and beside one-word texts.
-    for mates in ([(long, [4])], [([4], long)], [(long, long), ([8], [8])], [(question, answer)] * 5):
-        assert score(system, question, answer, *mates) == pytest.approx(alone, abs=1e-6)
+    # The question, the answer or both are padded, or shorter texts are.
+    for other_pairs in ([(long, [4])], [([4], long)], [(long, long), ([8], [8])], [(question, answer)] * 5):
+        assert score(system, question, answer, *other_pairs) == pytest.approx(alone, abs=1e-6)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_text_matches_itself_best(system):
-    # Both sides go through one encoder: a text and its copy have the same states, and U aligns them by
-    # the same numbers from either side if it is symmetric, so their cosine is 1.
+    # A text and its copy have the same states, and a symmetric U gives both the same attention weights.
     system = ranker(system, dim=8, size=12)
     if isinstance(system.pooling, AttentivePooling):
         system.pooling.load_state_dict({"U": torch.eye(len(system.pooling.U))})
@@ -174,10 +173,10 @@ def test_dropout_acts_in_training_only():
 
     torch.manual_seed(0)
     trained = {system.train()(question, answer).item() for _ in range(5)}
-    judged = {system.eval()(question, answer).item() for _ in range(5)}
+    evaluated = {system.eval()(question, answer).item() for _ in range(5)}
 
     assert len(trained) == 5
-    assert len(judged) == 1
+    assert len(evaluated) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,7 +191,7 @@ def test_dropout_acts_in_training_only():
         ("pooling.init=zero", "pooling.init: 'zero': expected one of uniform, identity"),
     ],
 )
-def test_impossible_systems_are_named(override, message):
+def test_impossible_systems_are_refused(override, message):
     recipe = load_recipe("ap-cnn", [override])
 
     for refuse in (check_recipe, lambda recipe: build_ranker(recipe, 10, 4)):

@@ -58,7 +58,7 @@ def test_bilinear_is_x_transposed_m_y():
     assert bilinear(Y, X).item() == 32
 
 
-def test_bilinear_can_start_uniform():
+def test_uniform_init_of_bilinear():
     torch.manual_seed(0)
     M = Bilinear(100, Bilinear.Options(init="uniform")).M
 
@@ -67,7 +67,7 @@ def test_bilinear_can_start_uniform():
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
-def test_every_pair_is_each_pair(name):
+def test_every_pair_equals_single_pairs(name):
     torch.manual_seed(0)
     similarity = made(name, 7)
     questions, answers = torch.randn(3, 7), torch.randn(4, 7)
@@ -95,7 +95,7 @@ def test_equal_vectors_have_a_finite_gradient():
 
 
 @pytest.mark.parametrize("name", ["gesd", "bilinear"])
-def test_gradients_are_those_of_differences(name):
+def test_gradients_equal_numerical_differences(name):
     torch.manual_seed(1)
     similarity = made(name, 3).double()
     x, y = (torch.randn(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
@@ -111,14 +111,14 @@ def test_a_recipe_names_the_similarity():
     assert ranker.pooling.similarity.gamma == 2
 
 
-def test_wrong_similarities_are_named():
+def test_invalid_similarities_are_refused():
     with pytest.raises(InputError, match=r"similarity\.type: 'gesdd': expected one of cosine, gesd"):
         check_recipe(recipe("qa-cnn", "similarity.type=gesdd"))
     with pytest.raises(InputError, match=r"similarity\.gama"):
         check_recipe(recipe("qa-cnn", "similarity.type=gesd", "similarity.gama=2"))
 
 
-def test_a_pooling_compares_its_vectors_by_its_similarity():
+def test_pooling_uses_its_similarity():
     # With γ = 0 half of 1 / (1 + ‖x − y‖). Means (2, 0) and (2, 3): ‖x − y‖ = 3.
     # Maxima tanh'd are compared after the tanh.
     questions, answers = Ragged.join([tensor([[1.0, 0], [3, 0]])]), Ragged.join([tensor([[2.0, 3]])])

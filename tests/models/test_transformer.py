@@ -1,4 +1,4 @@
-"""Encoders over pretrained networks: the states of ``transformers`` itself, the same in any batch."""
+"""Encoders over pretrained networks have the states of ``transformers``, in all batches."""
 
 import copy
 import shutil
@@ -26,44 +26,39 @@ transformers = pytest.importorskip("transformers", reason=REASON)
 RANDOM_MRR = 49 / 120
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory):
-    return write_network(tmp_path_factory.mktemp("network") / "bert")
-
-
 def states(ranker, texts):
     with torch.inference_mode():
-        found = ranker.encoder(Ragged.of(tokens(*texts)))
-    return found.values.split(found.lengths.tolist())
+        actual = ranker.encoder(Ragged.of(tokens(*texts)))
+    return actual.values.split(actual.lengths.tolist())
 
 
-def test_states_are_those_of_the_network(network):
+def test_states_equal_those_of_transformers(network):
     ranker, _ = initialized("ap-minilm", network)
-    itself = transformers.AutoModel.from_pretrained(network).eval()
+    reference = transformers.AutoModel.from_pretrained(network).eval()
     texts = corpus(20)
 
-    for text, found in zip(texts, states(ranker, texts), strict=True):
+    for text, actual in zip(texts, states(ranker, texts), strict=True):
         with torch.inference_mode():
-            expected = itself(input_ids=torch.tensor([text])).last_hidden_state[0]
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+            expected = reference(input_ids=torch.tensor([text])).last_hidden_state[0]
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
 
 
-def test_a_text_has_the_same_bits_in_any_batch(network):
+def test_states_do_not_depend_on_the_batch(network):
     ranker, _ = initialized("ap-minilm", network)
-    # 63 of the 64 positions, and all of them: there is no room to pad.
+    # Texts of 63 and 64 of the 64 positions leave no room for padding.
     texts = [*corpus(60), [6], [7] * 63, [8] * 64, [9] * 64]
-    # Alone or with a few others, so short that a product has fewer rows than programs for many work on.
+    # Texts that alone give GEMMs of fewer rows than MIN_ROWS.
     texts += [[5 + n % 20] * length for length in (1, 2, 3) for n in range(5)]
     together = states(ranker, texts)
 
-    for text, found in zip(texts, together, strict=True):
-        assert torch.equal(states(ranker, [text])[0], found)
+    for text, actual in zip(texts, together, strict=True):
+        assert torch.equal(states(ranker, [text])[0], actual)
     some = np.random.default_rng(2).permutation(len(texts))[:25]
-    for number, found in zip(some, states(ranker, [texts[i] for i in some]), strict=True):
-        assert torch.equal(together[number], found)
+    for number, actual in zip(some, states(ranker, [texts[i] for i in some]), strict=True):
+        assert torch.equal(together[number], actual)
 
 
-def test_the_size_of_batches_makes_no_difference(network, monkeypatch):
+def test_states_do_not_depend_on_the_batch_size(network, monkeypatch):
     ranker, _ = initialized("ap-minilm", network)
     texts = corpus(60)
     together = states(ranker, texts)
@@ -72,24 +67,24 @@ def test_the_size_of_batches_makes_no_difference(network, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
 
 
-def test_requested_states_come_in_the_requested_order(network):
+def test_states_have_the_requested_order(network):
     ranker, _ = initialized("ap-minilm", network)
     ids = Ragged.of(tokens(*corpus(10)))
     rows = torch.tensor([5, 0, 0, int(ids.offsets[-1]) - 1])
 
     with torch.inference_mode():
-        found = ranker.encoder.inference_encoder()(ids, rows)
-        assert torch.equal(found, ranker.encoder(ids).values[rows])
+        actual = ranker.encoder.inference_encoder()(ids, rows)
+        assert torch.equal(actual, ranker.encoder(ids).values[rows])
 
 
-def test_layers_are_kept_from_the_first_on(network):
+def test_first_layers_are_kept(network):
     ranker, _ = initialized("ap-minilm", network, "encoder.layers=1")
-    itself = transformers.AutoModel.from_pretrained(network).eval()
+    reference = transformers.AutoModel.from_pretrained(network).eval()
     text = corpus(1)[0]
 
     with torch.inference_mode():
         # The output of the first layer; index 0 is the embeddings.
-        expected = itself(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states[1][0]
+        expected = reference(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states[1][0]
 
     torch.testing.assert_close(states(ranker, [text])[0], expected, atol=1e-5, rtol=0)
     assert not any("layer.1." in name for name in ranker.state_dict())
@@ -114,8 +109,8 @@ def test_only_the_tuned_layers_change(network, collection, tmp_path, options, mo
     assert "pooling.U" in moved
 
 
-def test_a_network_that_is_not_tuned_has_no_dropout(network):
-    # BERT's own dropout is a tenth.
+def test_frozen_network_has_no_dropout(network):
+    # The dropout of BERT is 0.1.
     for tune, same in (("none", True), ("all", False)):
         ranker, _ = initialized("ap-minilm", network, f"encoder.tune={tune}")
         ids = Ragged.of(tokens(*corpus(5)))
@@ -137,7 +132,7 @@ def test_checkpointing_gives_the_same_gradients(network):
         torch.testing.assert_close(gradients[1][name], gradient)
 
 
-def test_texts_share_a_batch_where_it_costs_little_padding():
+def test_texts_share_a_batch_if_padding_is_cheap():
     # One text from 16 to 64 is 48 tokens of padding; three from 8 would be 3 * 56.
     widths = np.array([8, 64, 8, 16, 8])
     assert backbone._shared_widths(widths, 64).tolist() == [8, 64, 8, 64, 8]
@@ -147,15 +142,15 @@ def test_texts_share_a_batch_where_it_costs_little_padding():
 
 def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
     ids = Ragged.of(tokens(*corpus(8)))
-    found = []
+    actual = []
     for precision in ("fp32", "bf16"):
         ranker, _ = initialized("mean-minilm", network, f"encoder.precision={precision}")
         ranker.train()
         ranker.encoder.backbone.network.eval()  # without dropout
-        found.append((ranker.encoder(ids).values, ranker.eval().encoder(ids).values))
+        actual.append((ranker.encoder(ids).values, ranker.eval().encoder(ids).values))
         assert all(weight.dtype == torch.float32 for weight in ranker.parameters())
 
-    (_, exact), (near, same) = found
+    (_, exact), (near, same) = actual
     torch.testing.assert_close(exact, same, atol=1e-5, rtol=0)  # outside training it computes in fp32
     assert near.dtype == torch.float32
     # Eight bits of each number, over two layers, in states of about 1.
@@ -164,18 +159,18 @@ def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_learns(system, network, collection, tmp_path):
-    # Within a second, so small a network can at least learn the questions that it trains on.
+    # In one second, so small a network learns at least its training questions.
     recipe = network_recipe(system, network, "training.epochs=12", "training.sampled_negatives=1")
     result = fit(collection, recipe, tmp_path / "model", seed=1, dev_split="train")
 
-    # A cross-encoder starts without any notion of a match.
+    # An untrained cross-encoder cannot match words.
     assert result.dev["MRR"] > RANDOM_MRR + (0.1 if system == "cross-minilm" else 0.2)
     assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
     assert result.dev_words_unknown == 0
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_model_needs_neither_the_hub_nor_the_folder(system, network, collection, tmp_path):
+def test_model_does_not_need_its_pretrained_network(system, network, collection, tmp_path):
     moved = tmp_path / "network"
     shutil.copytree(network, moved)
     result = fit(collection, network_recipe(system, moved), tmp_path / "model", seed=1)
@@ -188,24 +183,24 @@ def test_a_model_needs_neither_the_hub_nor_the_folder(system, network, collectio
     scores = scoring.score(texts)
 
     with torch.inference_mode():
-        one = model.ranker(
+        expected = model.ranker(
             Ragged.of(texts.questions.take(texts.pair_question)),
             Ragged.of(texts.answers.take(texts.pair_answer)),
         )
-    np.testing.assert_allclose(scores, one.numpy(), atol=1e-5)
+    np.testing.assert_allclose(scores, expected.numpy(), atol=1e-5)
     assert len(np.unique(scores.round(6))) > len(scores) / 2
     assert result.history
 
 
-def test_untrained_the_mean_is_the_encoders_own_similarity(network, collection, tmp_path):
+def test_untrained_mean_pooling_equals_the_sentence_encoder(network, collection, tmp_path):
     fit(collection, network_recipe("mean-minilm", network, "training.epochs=0"), tmp_path / "model")
     model = load_model(tmp_path / "model")
-    itself = transformers.AutoModel.from_pretrained(network).eval()
+    reference = transformers.AutoModel.from_pretrained(network).eval()
     read = transformers.AutoTokenizer.from_pretrained(network)
 
     def vector(text):
         with torch.inference_mode():
-            return itself(**read(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+            return reference(**read(text, return_tensors="pt")).last_hidden_state[0].mean(0)
 
     question, answer = "where is the river", "the violin near the bridge?"
     both = [model.tokenizer.encode([text]) for text in (question, answer)]
@@ -227,30 +222,30 @@ def test_attention_starts_near_the_mean(network):
         torch.testing.assert_close(even(*texts), mean(*texts))
 
 
-def test_a_pair_is_joined_as_the_networks_own_tokenizer_joins_it(network):
+def test_pair_is_joined_as_by_the_tokenizer(network):
     ranker, tokenizer = initialized("cross-minilm", network)
-    itself = transformers.AutoModel.from_pretrained(network).eval()
+    reference = transformers.AutoModel.from_pretrained(network).eval()
     read = transformers.AutoTokenizer.from_pretrained(network)
     questions = ["where is the river", "", "where"]
     answers = ["the violin near the bridge?", "silver", "zebra"]
 
     with torch.inference_mode():
-        found = ranker(Ragged.of(tokenizer.encode(questions)), Ragged.of(tokenizer.encode(answers)))
+        actual = ranker(Ragged.of(tokenizer.encode(questions)), Ragged.of(tokenizer.encode(answers)))
         every = ranker.score_matrix(
             Ragged.of(tokenizer.encode(questions)), Ragged.of(tokenizer.encode(answers))
         )
         head = ranker.pooling.head
         for number, pair in enumerate(zip(questions, answers, strict=True)):
             joined = read(*pair, return_tensors="pt", return_token_type_ids=True)
-            expected = head(itself(**joined).last_hidden_state[0, 0])
-            torch.testing.assert_close(found[number, None], expected, atol=1e-5, rtol=0)
+            expected = head(reference(**joined).last_hidden_state[0, 0])
+            torch.testing.assert_close(actual[number, None], expected, atol=1e-5, rtol=0)
 
-    torch.testing.assert_close(every.diagonal(), found, atol=1e-5, rtol=0)
+    torch.testing.assert_close(every.diagonal(), actual, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("system", [*SYSTEMS, "first"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_scorer_gives_what_the_definition_gives(network, system, precision):
+def test_scorer_equals_the_definition(network, system, precision):
     if system == "first":
         ranker, _ = initialized("mean-minilm", network, "pooling.type=first")
     else:
@@ -266,13 +261,13 @@ def test_the_scorer_gives_what_the_definition_gives(network, system, precision):
 
     np.testing.assert_allclose(scores, expected.numpy(), atol=1e-5 if precision == "fp32" else 0.05)
     assert precision == "fp32" or np.abs(scores - expected.numpy()).max() > 1e-5
-    # From the cache they are the same to the bit.
+    # Scores from the cache are equal to the bit.
     cached = Scorer(ranker, precision=precision, cache_bytes=1 << 20)
     for _ in range(2):
         assert cached.score(questions, answers, *pairs, np.arange(30)).tobytes() == scores.tobytes()
 
 
-def test_training_goes_on_after_an_interruption_to_the_same_model(network, collection, tmp_path):
+def test_resumed_training_gives_the_same_model(network, collection, tmp_path):
     class Stopped(Exception):  # noqa: N818
         pass
 
@@ -281,25 +276,25 @@ def test_training_goes_on_after_an_interruption_to_the_same_model(network, colle
             raise Stopped
 
     recipe = network_recipe("ap-minilm", network)
-    fit(collection, recipe, tmp_path / "whole", seed=1)
+    fit(collection, recipe, tmp_path / "uninterrupted", seed=1)
     with pytest.raises(Stopped), recorded(on_epoch=stop):
-        fit(collection, recipe, tmp_path / "again", seed=1)
-    with recorded() as told:
-        fit(collection, recipe, tmp_path / "again", seed=1)
+        fit(collection, recipe, tmp_path / "resumed", seed=1)
+    with recorded() as events:
+        fit(collection, recipe, tmp_path / "resumed", seed=1)
 
-    assert [entry["epoch"] for entry in told.epochs] == [3]
+    assert [entry["epoch"] for entry in events.epochs] == [3]
     for file in ("model.safetensors", "config.json", "tokenizer.json"):
-        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+        assert (tmp_path / "uninterrupted" / file).read_bytes() == (tmp_path / "resumed" / file).read_bytes()
 
 
-def test_another_network_in_its_place_is_trained_anew(network, collection, tmp_path):
-    place = tmp_path / "network"
-    shutil.copytree(network, place)
-    recipe = network_recipe("mean-minilm", place, "training.epochs=1")
+def test_changed_network_is_trained_from_scratch(network, collection, tmp_path):
+    folder = tmp_path / "network"
+    shutil.copytree(network, folder)
+    recipe = network_recipe("mean-minilm", folder, "training.epochs=1")
     fit(collection, recipe, tmp_path / "model")
     before = (tmp_path / "model" / "model.safetensors").read_bytes()
-    shutil.rmtree(place)
-    write_network(place, size=32)
+    shutil.rmtree(folder)
+    write_network(folder, size=32)
 
     fit(collection, recipe, tmp_path / "model")
 
@@ -314,12 +309,12 @@ def test_scores_of_a_cross_encoder_in_bf16_do_not_tie(network):
     with torch.inference_mode():
         scores = ranker(questions, answers)
 
-    # With a head in bf16 they took only three or four values.
+    # With a head in bf16, they would have only three or four values.
     assert scores.dtype == torch.float32
     assert len(scores.unique()) > 90
 
 
-def test_a_copy_of_a_ranker_is_a_ranker(network):
+def test_ranker_can_be_copied(network):
     ranker, _ = initialized("cross-minilm", network)
     ids = Ragged.of(tokens(*corpus(3, longest=20)))
 
@@ -335,8 +330,8 @@ def test_a_word_has_the_weights_of_its_subword_tokens(aptool, network, collectio
         both = [model.ranker.encode(Ragged.of(model.tokenizer.encode([text]))) for text in (question, answer)]
         sigma, _ = model.ranker.pooling.attention(*both)
     # [CLS] where is the riv ##er [SEP]
-    of_tokens = sigma[0].double().numpy()
-    inside = 1 - of_tokens[0] - of_tokens[6]
+    token_weights = sigma[0].double().numpy()
+    of_words = 1 - token_weights[0] - token_weights[6]
 
     import json
 
@@ -351,34 +346,34 @@ def test_a_word_has_the_weights_of_its_subword_tokens(aptool, network, collectio
         "--json",
         "--matrix",
     )
-    found = json.loads("\n".join(finished.out))
+    actual = json.loads("\n".join(finished.out))
 
-    words = found["question"]["words"]
+    words = actual["question"]["words"]
     assert [word["word"] for word in words] == ["where", "is", "the", "river"]
-    expected = [*of_tokens[1:4], of_tokens[4] + of_tokens[5]]
-    assert [word["weight"] for word in words] == pytest.approx([one / inside for one in expected], abs=1e-6)
-    assert found["question"]["special_tokens"] == pytest.approx(1 - inside, abs=1e-6)
-    assert [word["unknown"] for word in found["answer"]["words"]] == [False, False, False, False, True]
-    assert np.array(found["alignment"]).shape == (4, 5)
+    weights = np.array([*token_weights[1:4], token_weights[4] + token_weights[5]])
+    assert [word["weight"] for word in words] == pytest.approx(weights / of_words, abs=1e-6)
+    assert actual["question"]["special_tokens"] == pytest.approx(1 - of_words, abs=1e-6)
+    assert [word["unknown"] for word in actual["answer"]["words"]] == [False, False, False, False, True]
+    assert np.array(actual["alignment"]).shape == (4, 5)
 
 
-def test_words_that_the_tokenizer_drops_are_neither_cut_nor_weighed(network):
+def test_words_without_tokens_are_neither_truncated_nor_weighted(network):
     ranker, tokenizer = initialized("ap-minilm", network)
     tokenizer._tokenizer.normalizer = normalizers.BertNormalizer()
     model = LoadedModel(ranker, tokenizer, network_recipe("ap-minilm", network), {}, "")
 
     # A zero-width space is a word for a split at spaces and punctuation, but no token for BERT.
-    (found,) = explain_pairs(model, [("where is \u200b", "\u200b")], alignment=True)
+    (actual,) = explain_pairs(model, [("where is \u200b", "\u200b")], alignment=True)
 
-    assert (found.question.truncated, found.answer.truncated) == (0, 0)
-    assert found.question.weights[2] == 0 < found.question.weights[:2].min()
-    assert found.question.weights.sum() == pytest.approx(1)
-    assert (found.question.unknown, found.answer.unknown) == ({2}, {0})
-    assert found.answer.special_tokens == pytest.approx(1)
-    assert found.alignment.tolist() == [[0], [0], [0]]
+    assert (actual.question.truncated, actual.answer.truncated) == (0, 0)
+    assert actual.question.weights[2] == 0 < actual.question.weights[:2].min()
+    assert actual.question.weights.sum() == pytest.approx(1)
+    assert (actual.question.unknown, actual.answer.unknown) == ({2}, {0})
+    assert actual.answer.special_tokens == pytest.approx(1)
+    assert actual.alignment.tolist() == [[0], [0], [0]]
 
 
-def test_a_pooling_without_weights_explains_nothing(aptool, network, collection, tmp_path):
+def test_pooling_without_weights_is_not_explained(aptool, network, collection, tmp_path):
     fit(collection, network_recipe("cross-minilm", network, "training.epochs=0"), tmp_path / "model")
 
     finished = aptool("explain", "--model", tmp_path / "model", "--question", "where", "--answer", "there")

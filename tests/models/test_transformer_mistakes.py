@@ -1,4 +1,4 @@
-"""Recipes and networks that do not go together: one line, before any work."""
+"""Invalid combinations of recipe and network are refused before any work."""
 
 import shutil
 import sys
@@ -19,12 +19,7 @@ from aptool.version import install_command
 pytest.importorskip("transformers", reason=REASON)
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory):
-    return write_network(tmp_path_factory.mktemp("network") / "bert")
-
-
-def test_without_the_extra_one_line_says_what_to_install(aptool, collection_folder, tmp_path, monkeypatch):
+def test_missing_package_is_named_with_its_extra(aptool, collection_folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
 
     finished = aptool("train", collection_folder, "--preset", "ap-minilm", "--output", tmp_path / "model")
@@ -63,7 +58,7 @@ def test_without_the_extra_one_line_says_what_to_install(aptool, collection_fold
         ("ap-minilm", ["encoder.tune=most"], "encoder.tune: 'most': expected one of all, last, none"),
     ],
 )
-def test_impossible_recipes_are_refused_before_any_work(preset, more, message):
+def test_impossible_recipe_is_refused(preset, more, message):
     with pytest.raises(InputError) as error:
         check_recipe(load_recipe(preset, [*QUICK, *more]))
 
@@ -80,14 +75,14 @@ def test_impossible_recipes_are_refused_before_any_work(preset, more, message):
         ("ap-minilm", ["encoder.tune=last", "encoder.last=3"], "encoder.last: 3: expected at most 2"),
     ],
 )
-def test_limits_of_the_network_are_named(network, preset, more, message):
+def test_recipe_beyond_the_limits_of_the_network_is_refused(network, preset, more, message):
     with pytest.raises(InputError) as error:
         initialized(preset, network, *more)
 
     assert message in str(error.value)
 
 
-def test_a_folder_without_a_network_is_named(tmp_path, collection):
+def test_folder_without_a_network_is_refused(tmp_path, collection):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="expected the folder of a pretrained network") as error:
         initialized("ap-minilm", tmp_path / "empty")
@@ -98,12 +93,12 @@ def test_a_folder_without_a_network_is_named(tmp_path, collection):
         fit(collection, recipe, tmp_path / "model")
 
 
-def test_missing_weights_are_not_initialized_at_random(network, tmp_path):
+def test_missing_weights_are_refused(network, tmp_path):
     shutil.copytree(network, tmp_path / "network")
     path = tmp_path / "network" / "model.safetensors"
     weights = load_file(path)
-    gone = next(name for name in weights if "layer.1.output.dense.weight" in name)
-    save_file({name: one for name, one in weights.items() if name != gone}, path, {"format": "pt"})
+    missing = next(name for name in weights if "layer.1.output.dense.weight" in name)
+    save_file({name: weight for name, weight in weights.items() if name != missing}, path, {"format": "pt"})
 
     with pytest.raises(
         InputError, match=r"no weights .*layer\.1\.output\.dense\.weight; expected all weights"
@@ -112,7 +107,7 @@ def test_missing_weights_are_not_initialized_at_random(network, tmp_path):
 
 
 def test_a_pair_may_have_more_special_tokens_than_its_texts(network, tmp_path):
-    # [SEP] between the two, and none around a single text: 64 positions are 63 subword tokens.
+    # A pair has one special token, a single text has none: 64 positions are 63 subword tokens.
     pieces = piece_tokenizer()
     pieces.post_processor = processors.TemplateProcessing(
         single="$A", pair="$A [SEP] $B:1", special_tokens=[("[SEP]", IDS["[SEP]"])]

@@ -1,4 +1,4 @@
-"""The Python of README.md, run as it stands, with small data in place of its collection."""
+"""Runs the Python of README.md on small data."""
 
 import re
 import shutil
@@ -16,19 +16,19 @@ def blocks(language):
 
 
 def rank_answers():
-    """Run the first block: it prints a ranking. Return its variables."""
+    """Run the first block, which prints a ranking; return its variables."""
     return run(blocks("python")[0])
 
 
 def train_and_compare(collection, preset=None):
-    """Run the second block on ``collection`` in the current folder, with ``preset`` in place of its own."""
+    """Run the second block on ``collection`` in the current folder, with another ``preset``."""
     shutil.copytree(collection, COLLECTION)
     block = blocks("python")[1]
     return run(block if preset is None else re.sub(r'preset="[^"]+"', f'preset="{preset}"', block))
 
 
 def run(block):
-    """Run a block of Python. Return its variables."""
+    """Run a block of Python; return its variables."""
     names = {}
     exec(compile(block, str(README), "exec"), names)
     return names

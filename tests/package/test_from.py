@@ -1,4 +1,4 @@
-"""docs/from.md: every command and every line of Python in it runs, on files in the published layouts."""
+"""docs/from.md: its commands and its Python run on files in published layouts."""
 
 import json
 import re
@@ -40,14 +40,14 @@ def test_every_tool_has_a_command():
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_commands_run(aptool):
+def test_commands_run(aptool):
     assert len(COMMANDS) >= 10
     for command in COMMANDS:
         finished = aptool(*shlex.split(command)[1:])
         assert finished.code == 0, (command, finished.err)
 
 
-def test_the_python_runs(folder, model_folder, monkeypatch):
+def test_python_runs(folder, model_folder, monkeypatch):
     shutil.copytree(model_folder, folder / "models" / "ap-cnn")
     if "pyterrier" not in sys.modules:  # its interface, as in tests/library/test_pyterrier.py
         stand_in = ModuleType("pyterrier")

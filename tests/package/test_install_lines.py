@@ -1,4 +1,4 @@
-"""How aptool is installed: errors, README and docs say the same, and it works before and after a release."""
+"""Installation commands in errors, README and docs, before and after a release."""
 
 import re
 import tomllib
@@ -20,7 +20,7 @@ REQUIREMENT = re.compile(r"""pip install ([^\n`]*?)["']([\w./-]*)\[([\w,-]+)\]["
 
 
 def texts():
-    """All texts of the project except its tests, by path."""
+    """The texts of the project by path, without its tests."""
     files = [path for path in ROOT.iterdir() if path.suffix in (".md", ".toml", ".cff", ".yml")]
     files += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     kinds = (".cff", ".ipynb", ".json", ".md", ".py", ".toml", ".yaml", ".yml", "")
@@ -29,7 +29,7 @@ def texts():
             yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
 
 
-def test_the_command_changes_with_the_release(monkeypatch):
+def test_command_changes_with_the_release(monkeypatch):
     monkeypatch.setattr(version, "RELEASED", False)
     before = install_command("hub")
     monkeypatch.setattr(version, "RELEASED", True)
@@ -38,10 +38,10 @@ def test_the_command_changes_with_the_release(monkeypatch):
     assert install_command("hub") == '`python -m pip install "aptool[hub]"`'
 
 
-def test_pages_install_from_a_copy_until_there_is_a_release():
-    """An editable installation is always that of a copy."""
+def test_pages_install_from_a_copy_before_the_release():
+    """An editable installation is always from a copy."""
     target = "aptool" if RELEASED else "."
-    lines = [(path.name, *found) for path in PAGES for found in REQUIREMENT.findall(path.read_text("utf-8"))]
+    lines = [(path.name, *match) for path in PAGES for match in REQUIREMENT.findall(path.read_text("utf-8"))]
 
     assert len(lines) >= 10
     assert [line for line in lines if "-e" not in line[1].split() and line[2] != target] == []
@@ -50,7 +50,7 @@ def test_pages_install_from_a_copy_until_there_is_a_release():
         assert not [path for path in PAGES if re.search(r"pip install aptool\b", path.read_text("utf-8"))]
 
 
-def test_errors_name_extras_with_the_command():
+def test_errors_contain_the_command_of_an_extra():
     literal = re.compile(r"pip install [^\n]*(\.|aptool)\[")
     names = [name for name, text in texts() if name.startswith("aptool/") and literal.search(text)]
 
@@ -58,7 +58,7 @@ def test_errors_name_extras_with_the_command():
 
 
 @pytest.mark.skipif(RELEASED, reason="a released project has an address")
-def test_no_address_is_invented():
+def test_no_github_address_before_the_release():
     assert [
         name for name, text in texts() if re.search(r"github\.(com|io)/aptool|aptool\.github", text)
     ] == []

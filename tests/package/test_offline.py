@@ -1,4 +1,4 @@
-"""Nothing connects to anything unless a URL, a name on the hub or a cluster was given."""
+"""No network connection without a URL, a hub name or a cluster."""
 
 import json
 import os
@@ -7,11 +7,11 @@ import sys
 
 from tiny import OPTIONS, SIZES
 
-# Commands in a process whose every attempt to reach another one, or to look up its name, is an error.
+# Runs commands in a process in which connections and name look-ups raise an error.
 CLOSED = """
 import json, socket, sys
 
-def closed(*given, **named):
+def closed(*args, **kwargs):
     sys.stderr.write("CONNECTS\\n")
     raise OSError("the network is closed")
 
@@ -31,9 +31,9 @@ for command in json.loads(sys.argv[1]):
 
 
 def with_closed_network(*commands, cwd):
-    given = json.dumps([list(map(str, command)) for command in commands])
+    arguments = json.dumps([list(map(str, command)) for command in commands])
     return subprocess.run(
-        [sys.executable, "-c", CLOSED, given],
+        [sys.executable, "-c", CLOSED, arguments],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -41,7 +41,7 @@ def with_closed_network(*commands, cwd):
     )
 
 
-def test_the_network_is_not_used(collection_folder, tmp_path):
+def test_commands_do_not_use_the_network(collection_folder, tmp_path):
     matrix = tmp_path / "t.toml"
     matrix.write_text(
         f'[collections.c]\npath = "{collection_folder}"\nsplit = "test"\n[systems.b]\nbaseline = "bm25"\n'
@@ -49,7 +49,7 @@ def test_the_network_is_not_used(collection_folder, tmp_path):
     )
     small = [word for option in (*OPTIONS, *SIZES["cnn"], "training.epochs=1") for word in ("--set", option)]
 
-    found = with_closed_network(
+    finished = with_closed_network(
         ("train", collection_folder, "--output", "m", *small),
         ("score", collection_folder, "--model", "m", "--output", "x.run"),
         ("eval", "x.run", "--qrels", collection_folder / "test.qrels"),
@@ -59,24 +59,24 @@ def test_the_network_is_not_used(collection_folder, tmp_path):
         cwd=tmp_path,
     )
 
-    assert found.returncode == 0, found.stderr[-2000:]
-    assert "CONNECTS" not in found.stderr
+    assert finished.returncode == 0, finished.stderr[-2000:]
+    assert "CONNECTS" not in finished.stderr
 
 
 def test_doctor_does_not_use_the_network(tmp_path):
-    """Its exit code says whether this machine has what training needs, which is no matter here."""
-    found = with_closed_network(("doctor",), cwd=tmp_path)
+    """The exit code is not checked: it depends on this machine."""
+    finished = with_closed_network(("doctor",), cwd=tmp_path)
 
-    assert "free here" in found.stdout, found.stderr[-2000:]
-    assert "CONNECTS" not in found.stderr
+    assert "free here" in finished.stdout, finished.stderr[-2000:]
+    assert "CONNECTS" not in finished.stderr
 
 
-def test_a_name_on_the_hub_is_looked_for(collection_folder, tmp_path):
-    """The test above would see it."""
+def test_hub_name_uses_the_network(collection_folder, tmp_path):
+    """Shows that the tests above would detect a connection."""
     pools = collection_folder / "test.pools.parquet"
     command = ("score", pools, "--model", "hf://owner/name", "--output", "x.run")
 
-    found = with_closed_network(command, cwd=tmp_path)
+    finished = with_closed_network(command, cwd=tmp_path)
 
-    assert found.returncode != 0
-    assert "CONNECTS" in found.stderr
+    assert finished.returncode != 0
+    assert "CONNECTS" in finished.stderr

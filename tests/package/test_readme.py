@@ -1,4 +1,4 @@
-"""README.md: its Python prints the right answer, its commands run, its links lead to files."""
+"""README.md: its Python, commands and links work."""
 
 import os
 import re
@@ -30,13 +30,13 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny_encoder(folder):
-    """A folder with the name that the README gives; aptool prefers it to the hub."""
+    """A local folder with the model name of the README, which aptool prefers to the hub."""
     pytest.importorskip("transformers", reason="needs the extra transformers")
     return write_network(folder / ENCODER, positions=512)
 
 
 @pytest.mark.usefixtures("tiny_encoder")
-def test_the_first_python_ranks_every_answer(capsys):
+def test_first_example_ranks_every_answer(capsys):
     answers = rank_answers()["answers"]
 
     ranking = RANKING.findall(capsys.readouterr().out)
@@ -45,8 +45,8 @@ def test_the_first_python_ranks_every_answer(capsys):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_the_first_python_prints_the_right_answer_first(folder, capsys):
-    """With the encoder itself; the README has its output."""
+def test_first_example_prints_the_relevant_answer_first(folder, capsys):
+    """With the real encoder, whose output the README shows."""
     encoder = os.environ.get("APTOOL_ENCODER")
     if encoder is None:
         pytest.skip(f"APTOOL_ENCODER names no folder with {ENCODER}")
@@ -64,7 +64,7 @@ def test_the_first_python_prints_the_right_answer_first(folder, capsys):
 
 
 @pytest.mark.usefixtures("tiny_encoder")
-def test_the_second_python_trains_and_compares(collection_folder):
+def test_second_example_trains_and_compares(collection_folder):
     names = train_and_compare(collection_folder)
 
     assert (
@@ -78,10 +78,10 @@ def test_the_second_python_trains_and_compares(collection_folder):
 def commands():
     """The words of each command of aptool in the README."""
     lines = [line for block in blocks("sh") for line in block.splitlines()]
-    return [shlex.split(found[1]) for line in lines if (found := re.search(r"(?:^|do )(aptool [^;]+)", line))]
+    return [shlex.split(match[1]) for line in lines if (match := re.search(r"(?:^|do )(aptool [^;]+)", line))]
 
 
-def test_the_commands_have_their_options(aptool):
+def test_commands_have_the_printed_options(aptool):
     names = {words[1] for words in commands()}
 
     assert names >= {"data", "train", "score", "eval", "compare", "matrix"}
@@ -93,8 +93,8 @@ def test_the_commands_have_their_options(aptool):
 
 
 @pytest.mark.usefixtures("folder")
-def test_bm25_has_the_printed_figures(aptool):
-    """BM25 is the same on every machine, unlike a trained system."""
+def test_bm25_has_the_printed_measures(aptool):
+    """Unlike a trained system, BM25 gives the same measures on every machine."""
     for split in ("train", "dev", "test"):
         program = [sys.executable, str(ROOT / "examples/faq/candidates.py")]
         subprocess.run([*program, str(ROOT / f"examples/faq/{split}.csv"), f"{split}.csv"], check=True)
@@ -109,14 +109,14 @@ def test_bm25_has_the_printed_figures(aptool):
     assert row in [line.split() for line in TEXT.splitlines()]
 
 
-def test_the_table_has_the_systems_of_its_job():
+def test_table_has_the_systems_of_its_job():
     job = tomllib.loads((ROOT / "jobs" / "first_table.toml").read_text(encoding="utf-8"))
     section = TEXT.partition("jobs/first_table.toml")[2].partition("\n## ")[0]
 
     assert re.findall(r"^\| `?([\w-]+)`? \|", section, re.M)[1:] == job["rows"][0]["systems"]
 
 
-def test_links_lead_to_files_of_the_repository():
+def test_links_point_to_files_of_the_repository():
     links = [link for link in re.findall(r"\]\(([^)]+)\)", TEXT) if not link.startswith("https://")]
 
     if RELEASED:
@@ -132,8 +132,8 @@ def test_make_targets_exist():
     assert set(re.findall(r"make ([a-z-]+)", TEXT)) <= targets
 
 
-def test_it_is_read_in_five_minutes():
-    """At most 900 words besides code and tables."""
+def test_length_is_five_minutes_of_reading():
+    """At most 900 words, without code and tables."""
     prose = re.sub(r"^```.*?^```$", "", TEXT, flags=re.M | re.S)
     prose = re.sub(r"^\|.*$|\]\([^)]*\)", "", prose, flags=re.M)
 

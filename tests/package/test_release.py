@@ -1,4 +1,4 @@
-"""What keeps a commit from being a release."""
+"""The checks before a release."""
 
 import importlib.util
 import shutil
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "jobs" / "check_release.py"
 
 @pytest.fixture
 def release(tmp_path, monkeypatch):
-    """The module, for a repository with a changelog whose first heading is that of a release."""
+    """The module under test, in a repository with a changelog that begins with a release."""
     spec = importlib.util.spec_from_file_location("check_release", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -32,11 +32,11 @@ def git(folder, *arguments):
     subprocess.run(["git", *arguments], cwd=folder, check=True)
 
 
-def test_nothing_when_all_say_the_same(release):
+def test_consistent_version_has_no_problem(release):
     assert release.problems(__version__) == []
 
 
-def test_the_script_fails_only_where_there_is_a_problem(release, tmp_path, monkeypatch):
+def test_script_fails_only_with_a_problem(release, tmp_path, monkeypatch):
     monkeypatch.setattr(release, "RELEASED", RELEASED)
     (tmp_path / "jobs").mkdir()
     shutil.copy(SCRIPT, tmp_path / "jobs")
@@ -53,7 +53,7 @@ def test_the_script_fails_only_where_there_is_a_problem(release, tmp_path, monke
     assert other.stderr.splitlines() == release.problems("9.9.9")
 
 
-def test_another_version(release):
+def test_inconsistent_version_is_a_problem(release):
     assert release.problems("9.9.9") == [
         f"aptool/version.py: {__version__}; expected 9.9.9",
         f"CHANGELOG.md: '{__version__}, 2026-01-31'; expected '9.9.9, YYYY-MM-DD' as the first heading",
@@ -61,13 +61,13 @@ def test_another_version(release):
     assert release.problems("9.9")[0] == "VERSION='9.9': expected three numbers, such as 0.2.0"
 
 
-def test_a_version_that_installs_from_copies(release, monkeypatch):
+def test_installation_from_a_copy_is_a_problem(release, monkeypatch):
     monkeypatch.setattr(release, "RELEASED", False)
 
     assert release.problems(__version__) == ["aptool/version.py: RELEASED is False; expected True"]
 
 
-def test_files_that_are_not_committed(release, tmp_path):
+def test_uncommitted_files_are_a_problem(release, tmp_path):
     (tmp_path / "new.txt").touch()
     git(tmp_path, "mv", "CHANGELOG.md", "OLD.md")
     (tmp_path / "CHANGELOG.md").write_text((tmp_path / "OLD.md").read_text(encoding="utf-8"))

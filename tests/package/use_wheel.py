@@ -1,6 +1,6 @@
 """Uses an installed wheel from outside the source tree: ``make test-wheel``.
 
-Started by the Python of an environment that holds the wheel and its core dependencies only.
+Started by the Python of an environment that has the wheel with the extra ``torch`` only.
 """
 
 import importlib.resources
@@ -15,7 +15,7 @@ SMALL = ["--set", "vectors.dim=16", "--set", "encoder.features=16", "--set", "tr
 
 
 def aptool(*arguments):
-    """Runs the installed command; returns what it prints."""
+    """Run the installed command and return its output."""
     command = [str(Path(sys.executable).with_name("aptool")), *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if finished.returncode:
@@ -58,7 +58,7 @@ def write_collection(folder):
 
 
 def use_readme():
-    """Run the README's Python on a tiny collection, with a system that needs no extra."""
+    """Run the Python of the README on a tiny collection, with a system that needs no extra."""
     from readme import train_and_compare
 
     train_and_compare("tiny", preset="ap-cnn")

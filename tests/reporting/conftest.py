@@ -1,4 +1,4 @@
-"""Runs and their report, which are made once for all tests of reports."""
+"""Runs and their report, shared by the tests of reports."""
 
 import pytest
 from report_runs import make_report, make_runs

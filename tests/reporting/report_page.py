@@ -1,4 +1,4 @@
-"""A report as a program reads it."""
+"""A parser of report pages."""
 
 import base64
 import gzip
@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """A page's elements with their attributes, the texts of its elements by id, and its tables."""
+    """The elements of a page, the texts of its elements by id, and its tables."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -37,7 +37,7 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += f" {data}"
 
     def table(self, *heads):
-        """The first table that has these heads."""
+        """The first table with these heads."""
         cells = ([[" ".join(cell.split()) for cell in row] for row in table] for table in self.tables)
         return next(table for table in cells if set(heads) <= set(table[0]))
 

@@ -1,4 +1,6 @@
-"""Figures by kind of question, worked out by hand."""
+"""Measures by group of questions, by hand."""
+
+import json
 
 import pytest
 
@@ -16,7 +18,7 @@ POOLS = [
 def folder(tmp_path):
     with CollectionWriter(tmp_path / "c", name="mine", source="tests") as writer:
         writer.add_split("dev", POOLS)
-    # The relevant answers are first, second, nowhere and first.
+    # Ranks of the relevant answers: 1, 2, none and 1.
     lines = ["q1 Q0 a 1 2 x", "q1 Q0 b 2 1 x", "q2 Q0 d 1 2 x", "q2 Q0 c 2 1 x", "q3 Q0 e 1 1 x"]
     lines += ["q4 Q0 f 1 2 x", "q4 Q0 g 2 1 x"]
     (tmp_path / "c" / "dev.run").write_text("".join(f"{line}\n" for line in lines))
@@ -42,7 +44,7 @@ def folder(tmp_path):
         ),
     ],
 )
-def test_by_hand(aptool, folder, kind, expected):
+def test_groups_by_hand(aptool, folder, kind, expected):
     finished = aptool("eval", folder / "dev.run", "--measures", "RR", "--by", kind)
 
     assert finished.code == 0, finished.err
@@ -52,7 +54,7 @@ def test_by_hand(aptool, folder, kind, expected):
     ] == expected
 
 
-def test_pools_must_be_there(aptool, folder):
+def test_missing_pools_are_refused(aptool, folder):
     (folder / "dev.pools.parquet").unlink()
 
     finished = aptool("eval", folder / "dev.run", "--by", "type")
@@ -64,9 +66,7 @@ def test_pools_must_be_there(aptool, folder):
     )
 
 
-def test_json(aptool, folder):
-    import json
-
+def test_groups_in_json(aptool, folder):
     finished = aptool("eval", folder / "dev.run", "--measures", "RR", "--by", "type", "--json")
 
     groups = json.loads("\n".join(finished.out))["runs"][0]["groups"]

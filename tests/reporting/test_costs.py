@@ -1,4 +1,4 @@
-"""Accuracy against costs: the table, where the points are, and what cannot be drawn."""
+"""Accuracy against costs: the table, the points of the chart, and errors."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -20,8 +20,8 @@ def result(system, seed, value, costs, score=2.0):
     return Result("c", system, seed, None, {"MAP": value}, 10, seconds, "c", None, "test", None, (), costs)
 
 
-def test_costs_are_means_over_seeds_as_far_as_each_is_known():
-    # 100 pairs in 2 s and in 4 s are 50 and 25 a second.
+def test_costs_are_means_over_seeds_if_every_seed_has_them():
+    # 100 pairs in 2 s and in 4 s are 50 and 25 per second.
     summaries = summarize(
         [
             result("maxsim", 1, 0.5, {"bytes_per_answer": 100.0, "pairs": 100}),
@@ -45,8 +45,8 @@ def test_costs_are_means_over_seeds_as_far_as_each_is_known():
     assert [row[:-2] for row in cells] == table_cells(summaries, ["MAP"])
 
 
-def line(collection, system, value, kept, rate):
-    costs = {"bytes_per_answer": kept, "pairs_per_second": rate}
+def line(collection, system, value, stored, rate):
+    costs = {"bytes_per_answer": stored, "pairs_per_second": rate}
     return {
         "collection": collection,
         "system": system,
@@ -75,9 +75,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_table_has_the_systems_with_costs(folder):
-    found = cost_table(read_runs(folder), "MAP")
+    table = cost_table(read_runs(folder), "MAP")
 
-    assert found.rows() == [
+    assert table.rows() == [
         ("c", "mean", 0.5, 1000.0, 50.0, 1.5),
         ("c", "max_sim", 0.6, 10000.0, 40.0, 1.5),
         ("c", "cross", 0.7, None, 1.0, 1.5),
@@ -85,7 +85,7 @@ def test_the_table_has_the_systems_with_costs(folder):
     ]
 
 
-def test_points_are_where_their_figures_are(folder, aptool):
+def test_points_are_at_their_values(folder, aptool):
     pytest.importorskip("matplotlib")
     from aptool.reporting.plots import plot_costs
 
@@ -95,22 +95,22 @@ def test_points_are_where_their_figures_are(folder, aptool):
     written = pl.read_csv(folder / "costs.csv")
     assert written.rows() == cost_table(read_runs(folder), "MAP").filter(collection="c").rows()
     figure = plot_costs(written, "MAP", COSTS)
-    kept, rate = figure.axes
-    assert kept.get_xscale() == rate.get_xscale() == "log"
-    # The cross-encoder keeps nothing.
-    assert {label.get_text() for label in kept.texts} == {"mean", "max_sim"}
+    stored, rate = figure.axes
+    assert stored.get_xscale() == rate.get_xscale() == "log"
+    # A cross-encoder stores no answers.
+    assert {label.get_text() for label in stored.texts} == {"mean", "max_sim"}
     assert {tuple(label.xy) for label in rate.texts} == {(50, 0.5), (40, 0.6), (1, 0.7)}
     # On the page y grows downwards.
     root = ElementTree.parse(folder / "costs.svg").getroot()
-    groups = [one for one in root.iter(f"{SVG}g") if (one.get("id") or "").startswith("series-")]
-    first, second = (next(one.iter(f"{SVG}use")) for one in groups[:2])
+    groups = [group for group in root.iter(f"{SVG}g") if (group.get("id") or "").startswith("series-")]
+    first, second = (next(group.iter(f"{SVG}use")) for group in groups[:2])
     assert float(first.get("x")) < float(second.get("x"))
     assert float(first.get("y")) > float(second.get("y"))
     assert "max_sim" in (folder / "costs.svg").read_text()
 
 
 @pytest.mark.parametrize("second", [0.8273, 0.8275])
-def test_names_of_points_at_one_place_do_not_hide_each_other(second):
+def test_labels_of_close_points_do_not_overlap(second):
     pytest.importorskip("matplotlib")
     from aptool.reporting.plots import plot_costs
 
@@ -155,7 +155,7 @@ def test_one_collection_and_one_panel(folder, aptool):
     finished = aptool("plot", "costs", ".", "--collection", "d", "--output", "d.svg")
 
     assert (finished.code, finished.out) == (0, ["d.svg", "d.csv"])
-    assert "pairs scored" not in (folder / "d.svg").read_text()
+    assert "pairs per second" not in (folder / "d.svg").read_text()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_one_collection_and_one_panel(folder, aptool):
         (("--collection", "e"), 2, "--collection e: expected one of c, d"),
     ],
 )
-def test_what_is_not_in_the_table_ends_in_one_line(folder, aptool, arguments, code, expected):
+def test_unknown_measure_and_collection_are_one_error_line(folder, aptool, arguments, code, expected):
     pytest.importorskip("matplotlib")
 
     finished = aptool("plot", "costs", ".", "--output", "x.svg", *arguments)

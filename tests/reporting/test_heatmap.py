@@ -1,4 +1,4 @@
-"""Heat maps: weights computed by hand, those of the model itself, and the words that they belong to."""
+"""Heat maps: weights by hand and from the model, and the spans of words."""
 
 from itertools import pairwise
 
@@ -47,66 +47,68 @@ def model(system: str, *more: str, seed: int = 1) -> LoadedModel:
 
 @pytest.fixture
 def by_hand():
-    """The system of the example, with its own pooling or another one."""
+    """The system of the example, with its pooling or another pooling."""
 
     def make(system: str, pooling: str = "", *more: str) -> LoadedModel:
         options = ["encoder.features=2", "encoder.window=1", "vectors.dim=2", *more]
-        found = model(system, *options, *([f"pooling.type={pooling}"] if pooling else []))
-        weights = found.ranker.state_dict()
+        loaded = model(system, *options, *([f"pooling.type={pooling}"] if pooling else []))
+        weights = loaded.ranker.state_dict()
         for word, vector in VECTORS.items():
             weights["encoder.embedding.weight"][WORDS.index(word) + 2] = torch.tensor(vector)
         weights["encoder.convolution.weight"].copy_(torch.eye(2))
         weights["encoder.convolution.bias"].zero_()
         if "pooling.U" in weights:
             weights["pooling.U"].copy_(torch.tensor(U))
-        return found
+        return loaded
 
     return make
 
 
 def test_attention_of_a_pair_by_hand(by_hand):
-    (found,) = explain_pairs(by_hand("ap-cnn"), [("One two", "red green blue")], alignment=True)
+    (explanation,) = explain_pairs(by_hand("ap-cnn"), [("One two", "red green blue")], alignment=True)
 
-    assert found.question.weights == pytest.approx(SIGMA_Q, abs=1e-6)
-    assert found.answer.weights == pytest.approx(SIGMA_A, abs=1e-6)
-    assert found.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in G]
-    assert found.score == pytest.approx(SCORE, abs=1e-5)
+    assert explanation.question.weights == pytest.approx(SIGMA_Q, abs=1e-6)
+    assert explanation.answer.weights == pytest.approx(SIGMA_A, abs=1e-6)
+    assert explanation.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in G]
+    assert explanation.score == pytest.approx(SCORE, abs=1e-5)
 
 
 def test_matched_tokens_by_hand(by_hand):
     """Cosines of one = (0, 1), two = (1, 1)/√2 with red = 0, green = (2, -1)/√5, blue = (-1, 0)."""
     S = [[0, -0.447214, 0], [0, 0.316228, -0.707107]]
     texts = [("One two", "red green blue")]
-    found = {
+    explanations = {
         kind: explain_pairs(by_hand("qa-cnn", kind), texts)[0]
         for kind in ("maxsim", "symmetric-maxsim", "mean-maxsim", "kernels")
     }
 
-    for one in found.values():
-        assert one.kind == "matches"
-        assert one.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in S]
-        assert one.best_aligned == [0, 1]
-        assert one.answer.weights.sum() == pytest.approx(1)
-    assert found["maxsim"].score == pytest.approx((0 + 0.316228) / 2, abs=1e-6)
-    assert found["maxsim"].question.weights == pytest.approx([1 / 2, 1 / 2])
-    assert found["maxsim"].answer.weights == pytest.approx([1 / 2, 1 / 2, 0])
+    for explanation in explanations.values():
+        assert explanation.kind == "matches"
+        assert explanation.alignment.tolist() == [pytest.approx(row, abs=1e-6) for row in S]
+        assert explanation.best_aligned == [0, 1]
+        assert explanation.answer.weights.sum() == pytest.approx(1)
+    assert explanations["maxsim"].score == pytest.approx((0 + 0.316228) / 2, abs=1e-6)
+    assert explanations["maxsim"].question.weights == pytest.approx([1 / 2, 1 / 2])
+    assert explanations["maxsim"].answer.weights == pytest.approx([1 / 2, 1 / 2, 0])
     # The means of the states are (1, 3) / 2 and (1, -1) / 3, whose cosine is -1 / √5.
-    assert found["mean-maxsim"].score == pytest.approx((-0.447214 + 0.158114) / 2, abs=1e-6)
-    assert found["mean-maxsim"].answer.weights == pytest.approx([1 / 2, 1 / 2, 0])
-    # The best of red is one (or two: of equal ones, the first), of green two, of blue one.
-    assert found["symmetric-maxsim"].score == pytest.approx((0.158114 + 0.316228 / 3) / 2, abs=1e-6)
-    assert found["symmetric-maxsim"].question.weights == pytest.approx([1 / 4 + 2 / 6, 1 / 4 + 1 / 6])
-    assert found["symmetric-maxsim"].answer.weights == pytest.approx([1 / 4 + 1 / 6, 1 / 4 + 1 / 6, 1 / 6])
+    assert explanations["mean-maxsim"].score == pytest.approx((-0.447214 + 0.158114) / 2, abs=1e-6)
+    assert explanations["mean-maxsim"].answer.weights == pytest.approx([1 / 2, 1 / 2, 0])
+    # The best match of red is one (a tie with two), of green two, of blue one.
+    assert explanations["symmetric-maxsim"].score == pytest.approx((0.158114 + 0.316228 / 3) / 2, abs=1e-6)
+    assert explanations["symmetric-maxsim"].question.weights == pytest.approx([1 / 4 + 2 / 6, 1 / 4 + 1 / 6])
+    assert explanations["symmetric-maxsim"].answer.weights == pytest.approx(
+        [1 / 4 + 1 / 6, 1 / 4 + 1 / 6, 1 / 6]
+    )
 
 
 def test_max_pooling_has_shares_of_the_features(by_hand):
     # Question: feature 1 goes to two (1 > 0), feature 2 to one (2 > 1). Answer: feature 1 to green; for
     # feature 2 red and blue tie at 0, half of it each.
-    (found,) = explain_pairs(by_hand("qa-cnn"), [("one two", "red green blue")])
+    (explanation,) = explain_pairs(by_hand("qa-cnn"), [("one two", "red green blue")])
 
-    assert found.question.weights.tolist() == [0.5, 0.5]
-    assert found.answer.weights.tolist() == [0.25, 0.5, 0.25]
-    assert (found.kind, found.alignment) == ("max_pooling", None)
+    assert explanation.question.weights.tolist() == [0.5, 0.5]
+    assert explanation.answer.weights.tolist() == [0.25, 0.5, 0.25]
+    assert (explanation.kind, explanation.alignment) == ("max_pooling", None)
 
 
 PAIRS = [
@@ -118,17 +120,17 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "ap-bilstm"])
-def test_weights_are_the_models_own_whatever_else_is_in_the_batch(system):
+def test_weights_do_not_depend_on_the_batch(system):
     made = model(system)
 
-    for found, (question, answer) in zip(explain_pairs(made, PAIRS), PAIRS, strict=True):
+    for explanation, (question, answer) in zip(explain_pairs(made, PAIRS), PAIRS, strict=True):
         ids = [Ragged.of(made.tokenizer.encode([text])) for text in (question, answer)]
         with torch.no_grad():
-            alone = made.ranker.pooling.attention(*(made.ranker.encoder(one) for one in ids))
+            alone = made.ranker.pooling.attention(*(made.ranker.encoder(tokens) for tokens in ids))
             score = made.ranker(*ids)
-        assert found.question.weights == pytest.approx(alone[0][0].numpy(), abs=1e-6)
-        assert found.answer.weights == pytest.approx(alone[1][0].numpy(), abs=1e-6)
-        assert found.score == pytest.approx(float(score), abs=1e-6)
+        assert explanation.question.weights == pytest.approx(alone[0][0].numpy(), abs=1e-6)
+        assert explanation.answer.weights == pytest.approx(alone[1][0].numpy(), abs=1e-6)
+        assert explanation.score == pytest.approx(float(score), abs=1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -136,19 +138,19 @@ def test_weights_on_a_gpu_are_those_of_the_cpu():
     on_cpu, on_gpu = model("ap-cnn"), model("ap-cnn")
     on_gpu.ranker.to("cuda")
 
-    for one, other in zip(
+    for cpu, gpu in zip(
         explain_pairs(on_cpu, PAIRS, alignment=True),
         explain_pairs(on_gpu, PAIRS, alignment=True),
         strict=True,
     ):
-        assert other.answer.weights == pytest.approx(one.answer.weights, abs=1e-5)
-        assert other.alignment == pytest.approx(one.alignment, abs=1e-4)
+        assert gpu.answer.weights == pytest.approx(cpu.answer.weights, abs=1e-5)
+        assert gpu.alignment == pytest.approx(cpu.alignment, abs=1e-4)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_weights_of_a_text_sum_to_one(system):
-    for found in explain_pairs(model(system), PAIRS):
-        for side in (found.question, found.answer):
+    for explanation in explain_pairs(model(system), PAIRS):
+        for side in (explanation.question, explanation.answer):
             assert len(side.weights) == len(side.words)
             assert side.weights.min() >= 0
             assert side.weights.sum() == pytest.approx(1, abs=1e-6)
@@ -164,7 +166,7 @@ def test_weights_of_a_text_sum_to_one(system):
     ],
 )
 def test_windows_are_mapped_back_to_the_text(window, first, middle, last):
-    # An even window reaches one word further to the right. The comma stands in the windows that span it.
+    # An even window has one word more on the right. Windows that span the comma contain it.
     text = "one two red, green blue"
     words = ["one", "two", "red", "green", "blue"]
     spans = tuple((text.index(word), text.index(word) + len(word)) for word in words)
@@ -173,13 +175,13 @@ def test_windows_are_mapped_back_to_the_text(window, first, middle, last):
         text, spans, torch.full((5,), 0.2).double().numpy(), frozenset(), Window(left, right)
     )
 
-    assert [answer.window_text(place) for place in (0, 2, 4)] == [first, middle, last]
+    assert [answer.window_text(word) for word in (0, 2, 4)] == [first, middle, last]
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 5])
 def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(window):
     made = model("ap-cnn", f"encoder.window={window}")
-    (found,) = explain_pairs(made, [("one", "one two red green blue")])
+    (explanation,) = explain_pairs(made, [("one", "one two red green blue")])
     ids = torch.tensor([2, 3, 4, 5, 6])
     states = made.ranker.encoder(Ragged.join([ids])).values
     for word in range(5):
@@ -187,37 +189,37 @@ def test_a_receptive_field_has_exactly_the_words_that_its_state_depends_on(windo
         other[word] = 7
         changed = (made.ranker.encoder(Ragged.join([other])).values != states).any(1)
 
-        assert changed.tolist() == [word in found.answer.receptive_field(place) for place in range(5)]
+        assert changed.tolist() == [word in explanation.answer.receptive_field(state) for state in range(5)]
 
 
 def test_the_receptive_field_of_a_bilstm_is_the_whole_text():
-    (found,) = explain_pairs(model("ap-bilstm"), [("one two", "red green blue")])
+    (explanation,) = explain_pairs(model("ap-bilstm"), [("one two", "red green blue")])
 
-    assert list(found.answer.receptive_field(1)) == [0, 1, 2]
+    assert list(explanation.answer.receptive_field(1)) == [0, 1, 2]
 
 
 def test_unknown_and_truncated_words():
     limited = model("ap-cnn", "text.max_answer_tokens=3")
-    (found,) = explain_pairs(limited, [("one 😀 two", "Red עברית green blue, blue")])
+    (explanation,) = explain_pairs(limited, [("one 😀 two", "Red עברית green blue, blue")])
 
-    assert [found.question.words[place] for place in found.question.unknown] == ["😀"]
-    assert [found.answer.words[place] for place in found.answer.unknown] == ["עברית"]
-    assert found.answer.words == ["Red", "עברית", "green", "blue", ",", "blue"]
-    assert (len(found.answer.weights), found.answer.truncated) == (3, 3)
-    assert found.answer.weights.sum() == pytest.approx(1, abs=1e-6)
+    assert [explanation.question.words[index] for index in explanation.question.unknown] == ["😀"]
+    assert [explanation.answer.words[index] for index in explanation.answer.unknown] == ["עברית"]
+    assert explanation.answer.words == ["Red", "עברית", "green", "blue", ",", "blue"]
+    assert (len(explanation.answer.weights), explanation.answer.truncated) == (3, 3)
+    assert explanation.answer.weights.sum() == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("text", ["", "  \t"])
 def test_a_text_without_a_word_is_one_unknown_word(text):
-    (found,) = explain_pairs(model("ap-cnn"), [("one", text)])
+    (explanation,) = explain_pairs(model("ap-cnn"), [("one", text)])
 
-    assert found.answer.weights.tolist() == [1.0]
-    assert found.answer.unknown == {0}
-    assert found.answer.truncated == 0
+    assert explanation.answer.weights.tolist() == [1.0]
+    assert explanation.answer.unknown == {0}
+    assert explanation.answer.truncated == 0
 
 
 @given(st.text())
-def test_spans_are_where_the_words_stand(text):
+def test_spans_are_the_positions_of_the_words(text):
     tokenizer = WordTokenizer.from_words(WORDS)
     words = tokenizer.split(text)
     spans = word_spans(tokenizer, text)
@@ -233,17 +235,17 @@ def side(*weights: float) -> TextWeights:
     return TextWeights(text, spans, torch.tensor(weights).double().numpy(), frozenset(), Window(0, 0))
 
 
-def test_colour_runs_from_the_least_weight_to_the_greatest():
+def test_colour_ranges_from_the_smallest_weight_to_the_largest():
     assert side(0.1, 0.6, 0.3).intensities == pytest.approx([0, 1, 0.4], abs=1e-6)
 
 
-def test_weights_that_hardly_differ_get_hardly_a_colour():
-    # An even weight is 0.25; the spread of 0.01 is a sixth of a quarter of that.
+def test_nearly_equal_weights_are_nearly_colourless():
+    # Uniform weights are 0.25; the range of 0.01 is 0.16 of a quarter of 0.25.
     assert side(0.25, 0.255, 0.25, 0.245).intensities.max() == pytest.approx(0.16, abs=1e-6)
     assert side(0.5, 0.5).intensities.tolist() == [0, 0]
 
 
-def test_the_strongest_words_come_first_and_of_equals_the_earlier():
+def test_strongest_words_come_first_and_ties_are_in_text_order():
     assert side(0.2, 0.3, 0.2, 0.3).strongest(3) == [1, 3, 0]
 
 
@@ -251,20 +253,25 @@ def test_image_has_the_words_in_order_on_colours_by_weight(by_hand):
     pytest.importorskip("matplotlib")
     from aptool.reporting.heatmap import plot_explanation
 
-    (found,) = explain_pairs(by_hand("ap-cnn"), [("One two", "red, green " + "blue " * 30)], alignment=True)
-    figure = plot_explanation(found, "mine")
+    (explanation,) = explain_pairs(
+        by_hand("ap-cnn"), [("One two", "red, green " + "blue " * 30)], alignment=True
+    )
+    figure = plot_explanation(explanation, "mine")
     figure.draw_without_rendering()
     drawn = [text for text in figure.subfigs[0].axes[0].texts if text.get_bbox_patch() is not None]
 
     assert [text.get_text() for text in drawn] == ["One", "two", "red", ",", "green", *["blue"] * 30]
-    for words, weights in ((drawn[:2], found.question.weights), (drawn[2:], found.answer.weights)):
+    for words, weights in (
+        (drawn[:2], explanation.question.weights),
+        (drawn[2:], explanation.answer.weights),
+    ):
         strengths = [word.get_bbox_patch().get_alpha() for word in words]
         assert sorted(range(len(words)), key=strengths.__getitem__) == sorted(
             range(len(words)), key=weights.tolist().__getitem__
         )
-        # The most and the least: G differs much between these words.
+        # The full range of colour: the weights of these words differ much.
         assert (max(strengths), min(strengths)) == (0.75, 0)
-    # No word covers another, and none leaves the image.
+    # Words do not overlap, and all are inside the image.
     boxes = [word.get_window_extent() for word in drawn]
     assert max(box.x1 for box in boxes) < figure.bbox.width
     for left, right in pairwise(boxes):

@@ -1,4 +1,4 @@
-"""Tables in Markdown and LaTeX: signs that mean something there stand for themselves."""
+"""Tables in Markdown and LaTeX: special characters are escaped."""
 
 from aptool.reporting.html import latex_table, markdown_table
 
@@ -30,5 +30,5 @@ def test_latex():
     )
 
 
-def test_signs_of_our_tables_are_known_to_latex():
+def test_symbols_become_latex_formulas():
     assert r"$\Delta$ MAP & $-$0.1 \\" in latex_table([["Δ MAP", "−0.1"]])

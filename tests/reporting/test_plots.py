@@ -1,6 +1,7 @@
-"""Charts and their data by hand, their legibility on any background, and the mistakes of the command."""
+"""Charts and their data by hand, contrast on any background, and errors of the command."""
 
 import json
+import math
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -11,12 +12,13 @@ import pytest
 from tiny import row, write_pools
 
 from aptool.errors import AptoolError, InputError, UsageError
+from aptool.evaluation.texts import relevant_lengths
+from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import read_answers, write_answers
 from aptool.reporting.curves import (
     accuracy_by_length,
     length_thresholds,
     read_history,
-    relevant_lengths,
     score_distribution,
     training_curves,
 )
@@ -39,45 +41,54 @@ def plots():
     return plots
 
 
+def at_lengths(points, *lengths):
+    return points.filter(pl.col("length").is_in(lengths))
+
+
 # Data
 
 
-def test_length_of_the_shortest_right_answer(tmp_path):
+def test_length_of_the_shortest_relevant_answer(tmp_path):
     pools = write_pools(
         tmp_path / "pools.parquet",
         # Words and punctuation: "It", "'", "s", "here", "." are five.
         [row("q1", "?", [("a", "It's here."), ("b", "one two three four five six"), ("c", "no")])],
         [row("q2", "?", [("a", None), ("b", "x y")]), row("q3", "?", [("a", "x")])],
     )
-    write_answers(tmp_path / "answers.parquet", [("a", "shared by all"), ("z", "not asked for")])
+    write_answers(tmp_path / "answers.parquet", [("a", "shared by all"), ("z", "in no pool")])
     qrels = frame(("q1", "b", 1), ("q1", "a", 2), ("q1", "c", 0), ("q2", "a", 1), ("q3", "gone", 1))
 
-    found = relevant_lengths([pools], qrels, read_answers(tmp_path / "answers.parquet"))
+    result = relevant_lengths([pools], qrels, read_answers(tmp_path / "answers.parquet"))
 
-    assert found.rows() == [("q1", 5), ("q2", 3)]
+    assert result.rows() == [("q1", 5), ("q2", 3)]
 
 
 def test_accuracy_by_hand():
-    found = accuracy_by_length({"s": P_1}, LENGTHS, thresholds=[2, 10, 20, 40])
+    points = accuracy_by_length({"s": P_1}, LENGTHS)
 
-    # No answer is as short as 2 words. Up to 10: q1; up to 20: q1 and q2 of three; up to 40: three of four.
-    assert found.columns == ["system", "length", "questions", "accuracy"]
-    assert found.rows() == [("s", 10, 1, 1.0), ("s", 20, 3, pytest.approx(2 / 3)), ("s", 40, 4, 0.75)]
+    # Right answers: q1 of one question up to 10 words, two of three up to 20, three of four up to 40.
+    assert points.columns == ["system", "length", "questions", "accuracy"]
+    assert points["length"].to_list() == [*range(3, 40), 40]
+    assert at_lengths(points, 10, 20, 40).rows() == [
+        ("s", 10, 1, 1.0),
+        ("s", 20, 3, pytest.approx(2 / 3)),
+        ("s", 40, 4, 0.75),
+    ]
 
 
-def test_a_curve_ends_at_the_accuracy_over_all_questions():
+def test_curve_ends_at_the_accuracy_over_all_questions():
     generator = np.random.default_rng(1)
     ids = [f"q{number}" for number in range(500)]
     lengths = pl.DataFrame({"question_id": ids, "tokens": generator.geometric(0.02, 500)})
     right = pl.DataFrame({"question_id": ids, "P@1": generator.integers(0, 2, 500).astype(float)})
 
-    found = accuracy_by_length({"s": right}, lengths)
+    result = accuracy_by_length({"s": right}, lengths)
 
-    assert found["questions"].is_sorted()
-    assert found.row(-1) == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P@1"].mean()))
+    assert result["questions"].is_sorted()
+    assert result.row(-1) == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P@1"].mean()))
 
 
-def test_no_length_at_all():
+def test_no_lengths_give_no_points():
     assert accuracy_by_length({"s": P_1}, LENGTHS.clear()).is_empty()
 
 
@@ -103,14 +114,14 @@ def test_shares_of_scores_by_hand():
     )  # fmt: skip
     qrels = frame(("q1", "a", 1), ("q1", "b", 0), ("q1", "c", 0))
 
-    found = score_distribution({"s": run}, qrels, bins=2)
+    result = score_distribution({"s": run}, qrels, bins=2)
 
-    # From 0 to 4 in two: three wrong candidates in the lower half, the right one in the upper half.
-    assert found.rows() == [("s", 0.0, 2.0, 0.0, 1.0), ("s", 2.0, 4.0, 1.0, 0.0)]
+    # Two bins, 0 to 2 and 2 to 4: three non-relevant candidates in the first, the relevant one in the second.
+    assert result.rows() == [("s", 0.0, 2.0, 0.0, 1.0), ("s", 2.0, 4.0, 1.0, 0.0)]
 
 
 @pytest.mark.parametrize("scores", [(1e16, 1e16 + 2), (-1e308, 1e308)])
-def test_scores_that_no_bins_divide_are_named(scores):
+def test_scores_that_no_bins_divide_are_refused(scores):
     run = pl.DataFrame({"question_id": ["q", "q"], "answer_id": ["a", "b"], "score": scores})
 
     with pytest.raises(AptoolError, match=r"^s: scores from .* to .*; expected a range that 10 bins divide"):
@@ -120,10 +131,10 @@ def test_scores_that_no_bins_divide_are_named(scores):
 def test_equal_scores_have_a_distribution():
     run = frame(("q1", "a", 3.0), ("q1", "b", 3.0), columns=("question_id", "answer_id", "score"))
 
-    found = score_distribution({"s": run}, frame(("q1", "a", 1)))
+    result = score_distribution({"s": run}, frame(("q1", "a", 1)))
 
-    assert (found["relevant"].sum(), found["others"].sum()) == (1, 1)
-    assert found["low"].min() < 3 < found["high"].max()
+    assert (result["relevant"].sum(), result["others"].sum()) == (1, 1)
+    assert result["low"].min() < 3 < result["high"].max()
 
 
 def history(folder, *entries):
@@ -152,10 +163,10 @@ def test_history_of_a_model(tmp_path):
 def test_a_history_with_trec_evals_names_is_read(tmp_path):
     old = {"epoch": 1, "loss": 3, "dev": {"map": 0.5, "recip_rank": 0.25, "P_1": 0.125}}
 
-    found = read_history(history(tmp_path / "old", old))
+    result = read_history(history(tmp_path / "old", old))
 
-    assert found.columns == ["epoch", "loss", "dev_MAP", "dev_MRR", "dev_P@1"]
-    assert found.row(0) == (1, 3, 0.5, 0.25, 0.125)
+    assert result.columns == ["epoch", "loss", "dev_MAP", "dev_MRR", "dev_P@1"]
+    assert result.row(0) == (1, 3, 0.5, 0.25, 0.125)
 
 
 def test_history_of_a_trained_model(model_folder):
@@ -166,32 +177,55 @@ def test_history_of_a_trained_model(model_folder):
 
 
 @pytest.mark.parametrize("lines", [["{"], ["[]"], ['{"loss": 1}'], []])
-def test_what_is_not_a_history(tmp_path, lines):
+def test_invalid_history_is_refused(tmp_path, lines):
     with pytest.raises(InputError, match=r"history\.jsonl: .*expected"):
         read_history(history(tmp_path / "m", *lines))
     with pytest.raises(InputError, match="file not found"):
         read_history(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ({"dev": {"map": {}}}, "dev_MAP"),
+        ({"dev": {"recip_rank": {"a": 1}}}, "dev_MRR"),
+        ({"dev": {"map": "high"}}, "dev_MAP"),
+        ({"dev": {"map": None}}, "dev_MAP"),
+        ({"loss": math.nan}, "loss"),
+        ({"loss": math.inf}, "loss"),
+        ({"seconds": {"train": []}}, "seconds_train"),
+        ({"epoch": "first"}, "epoch"),
+    ],
+)
+def test_history_with_a_value_that_is_no_finite_number_is_one_line(plots, aptool, tmp_path, values, column):
+    history(tmp_path / "m", epoch(1, 2.0, 0.25), {"epoch": 2, "loss": 1.0, **values})
+
+    finished = aptool("plot", "training", tmp_path / "m", "--output", tmp_path / "curves.svg")
+
+    assert (finished.code, finished.out, len(finished.err)) == (1, [], 1)
+    assert f"history.jsonl: line 2: column '{column}': " in finished.err[0]
+    assert finished.err[0].endswith("expected a finite number")
+    assert not list(tmp_path.glob("curves*"))
+
+
 # Charts
 
 
-def test_lines_are_the_data(plots):
-    data = accuracy_by_length({"s": P_1, "t": P_1}, LENGTHS, thresholds=[10, 20, 40])
+def test_lines_have_the_values_of_the_data(plots, monkeypatch):
+    data = at_lengths(accuracy_by_length({"s": P_1, "t": P_1}, LENGTHS), 10, 20, 40)
 
-    everything = plots.plot_accuracy_by_length(data, least_questions=1)
-    usual = plots.plot_accuracy_by_length(data, least_questions=3)
     too_few = plots.plot_accuracy_by_length(data)
+    monkeypatch.setattr(plots, "LEAST_QUESTIONS", 3)
+    enough = plots.plot_accuracy_by_length(data)
 
-    first, second = everything.axes[0].get_lines()
+    first, second = too_few.axes[0].get_lines()
     assert (
         first.get_xydata().tolist()
         == data.filter(system="s").select("length", "accuracy").to_numpy().tolist()
     )
     assert first.get_color() != second.get_color()
     assert first.get_marker() != second.get_marker()
-    assert usual.axes[0].get_lines()[0].get_xdata().tolist() == [20, 40]
-    assert too_few.axes[0].get_lines()[0].get_xdata().tolist() == [10, 20, 40]
+    assert enough.axes[0].get_lines()[0].get_xdata().tolist() == [20, 40]
 
 
 def test_best_epoch_is_circled(plots, tmp_path):
@@ -207,7 +241,7 @@ def test_best_epoch_is_circled(plots, tmp_path):
     assert dev.get_ylabel() == "MAP on dev"
 
 
-def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots):
+def test_every_axis_has_a_label_and_every_name_is_shown(plots):
     run = frame(("q1", "a", 1.0), ("q1", "b", 0.0), columns=("question_id", "answer_id", "score"))
     # Names that matplotlib would leave out of a legend, or typeset as a formula.
     names = ["_a", "$x_1$", "<b>&amp;"]
@@ -222,7 +256,7 @@ def test_every_axis_has_a_label_and_nothing_is_hidden_by_a_name(plots):
         assert all(any(name in word for word in words) for name in names)
 
 
-def test_svg_is_the_same_every_time_and_can_share_a_page(plots):
+def test_svg_is_deterministic_and_has_prefixed_ids(plots):
     data = accuracy_by_length({"s": P_1}, LENGTHS)
 
     first, second = (plots.svg(plots.plot_accuracy_by_length(data), prefix="one-") for _ in range(2))
@@ -231,11 +265,11 @@ def test_svg_is_the_same_every_time_and_can_share_a_page(plots):
     assert first.startswith("<svg")
     root = ElementTree.fromstring(first)
     ids = [element.get("id") for element in root.iter() if element.get("id")]
-    used = re.findall(r'(?:url\(|href=")#([^)"]+)', first)
+    references = re.findall(r'(?:url\(|href=")#([^)"]+)', first)
     assert len(ids) == len(set(ids))
     assert all(name.startswith("one-") for name in ids)
-    assert used
-    assert set(used) <= set(ids)
+    assert references
+    assert set(references) <= set(ids)
     assert "date" not in first
 
 
@@ -252,12 +286,12 @@ def test_contrast_on_white_and_on_black(plots, page):
         low, high = sorted((luminance(colour), luminance(page)))
         return (high + 0.05) / (low + 0.05)
 
-    # What WCAG 2.2 asks of graphics and of text.
+    # The minimum contrast of graphics and of text in WCAG 2.2.
     assert min(map(contrast, plots.FILE_THEME.colours)) >= 3
     assert contrast(plots.FILE_THEME.text) >= 4.5
 
 
-def test_background_is_transparent_and_the_data_lies_beside(plots, tmp_path):
+def test_background_is_transparent_and_the_data_are_saved(plots, tmp_path):
     from PIL import Image
 
     data = accuracy_by_length({"s": P_1}, LENGTHS)
@@ -265,7 +299,7 @@ def test_background_is_transparent_and_the_data_lies_beside(plots, tmp_path):
     files = plots.save_plot(plots.plot_accuracy_by_length(data), data, tmp_path / "out" / "lengths")
 
     assert [file.name for file in files] == ["lengths.png", "lengths.svg", "lengths.csv"]
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted(file.name for file in files)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {MANIFEST, *(file.name for file in files)}
     assert Image.open(files[0]).convert("RGBA").getpixel((0, 0))[3] == 0
     assert pl.read_csv(files[2]).equals(data)
 
@@ -312,7 +346,7 @@ def test_scores_from_the_command_line(plots, aptool, folder):
     assert pl.read_csv("s.csv")["relevant"].sum() == pytest.approx(1)
 
 
-def test_a_table_that_is_not_the_plots_own_is_not_replaced(plots, aptool, folder):
+def test_foreign_table_is_not_replaced(plots, aptool, folder):
     aptool("plot", "scores", "dev.bm25.run", "--output", "s.svg")
     again = aptool("plot", "scores", "dev.bm25.run", "--output", "s.svg")
     (folder / "mine.csv").write_text("question,answer\nwho,me\n")
@@ -320,7 +354,9 @@ def test_a_table_that_is_not_the_plots_own_is_not_replaced(plots, aptool, folder
 
     assert (again.code, again.out) == (0, ["s.svg", "s.csv"])
     assert (refused.code, refused.out) == (1, [])
-    assert refused.err[-1].startswith("aptool: mine.csv: line 1: 'question,answer': expected no file, or ")
+    assert refused.err[-1].startswith(
+        "aptool: mine.csv: no record that aptool wrote it; expected another path"
+    )
     assert (folder / "mine.csv").read_text() == "question,answer\nwho,me\n"
     assert not (folder / "mine.svg").exists()
 
@@ -364,7 +400,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("arguments", "exit_code", "expected"), WRONG.values(), ids=WRONG.keys())
-def test_mistakes_end_in_one_line(plots, aptool, folder, arguments, exit_code, expected):
+def test_mistakes_are_one_error_line(plots, aptool, folder, arguments, exit_code, expected):
     (folder / "other.run").write_text("z Q0 a 1 1 t\n")
     (folder / "other.qrels").write_text("z 0 a 1\n")
     (folder / "wrong.qrels").write_text("q1 0 gone 1\nq1 0 a 0\n")
@@ -377,14 +413,14 @@ def test_mistakes_end_in_one_line(plots, aptool, folder, arguments, exit_code, e
     assert not list(folder.glob("x*"))
 
 
-def test_a_measure_that_was_not_kept(plots, aptool, folder, model_folder):
+def test_measure_missing_from_the_history_is_refused(plots, aptool, folder, model_folder):
     code, out, err = aptool("plot", "training", model_folder, "--output", "x", "--measure", "bpref")
 
     assert (code, out, len(err)) == (2, [], 1)
     assert "--measure bpref: expected one of MAP" in err[0]
 
 
-def test_without_matplotlib_it_says_what_to_install(aptool, folder, monkeypatch):
+def test_missing_matplotlib_is_named(aptool, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     from aptool.reporting import plots
 

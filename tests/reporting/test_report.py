@@ -1,4 +1,4 @@
-"""``aptool report``: its figures against the run files, its data against the models, its markup."""
+"""``aptool report``: values match the run files, heat maps match the models, markup is safe."""
 
 import json
 import re
@@ -46,7 +46,7 @@ def test_accuracy_in_the_table_is_the_share_of_relevant_first_answers(page, made
     assert {row[0].split()[0] for row in table[1:]} == set(SYSTEMS)
 
 
-def test_a_trained_system_is_found_better_than_random_order_and_not_than_itself(page, made):
+def test_trained_system_is_significantly_better_than_random_order(page, made):
     by_bm25 = Page(page).table("System", "P@1", "p")
     against_random = make_report(made, made.runs.parent / "random.html", "--baseline", "random")
     by_random = Page(against_random.read_text(encoding="utf-8")).table("System", "P@1", "p")
@@ -71,7 +71,7 @@ def test_listing_has_the_rank_of_the_first_relevant_answer_in_the_run_file(page,
         assert first == expected
 
 
-def test_records_have_the_first_answers_in_order_and_every_relevant_one_with_its_text(made):
+def test_records_have_first_and_relevant_answers_with_texts(made):
     page = Page(
         make_report(made, made.runs.parent / "shallow.html", "--depth", "2").read_text(encoding="utf-8")
     )
@@ -101,26 +101,26 @@ def test_records_have_the_first_answers_in_order_and_every_relevant_one_with_its
 
 
 def test_weights_in_the_page_are_those_of_the_models_and_sum_to_one(page, made):
-    found = Page(page)
-    listing, texts = found.data("c0-listing"), found.blocks("c0-texts")
-    records = found.blocks("c0-questions")
+    parsed = Page(page)
+    listing, texts = parsed.data("c0-listing"), parsed.blocks("c0-texts")
+    records = parsed.blocks("c0-questions")
     number = SYSTEMS.index("ap-cnn")
     model = load_model(made.runs / "wikiqa" / "ap-cnn" / "seed0" / "model")
     checked = 0
     for text, record in zip(listing["texts"], records, strict=True):
         for answer, *sides in record["heat_maps"][str(number)]:
             answer_text, spans = texts[record["answers"][answer][1]]
-            ids = [Ragged.of(model.tokenizer.encode([one])) for one in (text, answer_text)]
+            ids = [Ragged.of(model.tokenizer.encode([side])) for side in (text, answer_text)]
             with torch.no_grad():
-                alone = model.ranker.pooling.attention(*(model.ranker.encoder(one) for one in ids))
-            for (packed, unknown), expected, tokens, places in zip(
+                alone = model.ranker.pooling.attention(*(model.ranker.encoder(tokens) for tokens in ids))
+            for (packed, unknown), expected, tokens, word_spans in zip(
                 sides, alone, ids, (record["spans"], spans), strict=True
             ):
                 weights = decoded(packed)
                 assert weights == pytest.approx(expected[0].numpy(), abs=1e-6)
                 assert weights.sum() == pytest.approx(1, abs=1e-9)
                 assert unknown == np.flatnonzero(tokens.values.numpy() == 1).tolist()
-                assert len(places) == 2 * len(weights)
+                assert len(word_spans) == 2 * len(weights)
             checked += 1
     assert checked >= QUESTIONS
     assert {map_[0] for map_ in records[0]["heat_maps"][str(number)]} >= {
@@ -130,26 +130,26 @@ def test_weights_in_the_page_are_those_of_the_models_and_sum_to_one(page, made):
     assert set(records[0]["heat_maps"]) == {str(SYSTEMS.index(name)) for name in TRAINED}
 
 
-def test_the_page_loads_nothing_and_no_text_becomes_markup(page):
-    found = Page(page)
-    for tag, attributes in found.elements:
+def test_page_has_no_external_resources_and_escapes_texts(page):
+    parsed = Page(page)
+    for tag, attributes in parsed.elements:
         assert "src" not in attributes
         assert attributes.get("href", "#").startswith("#")
         assert tag not in ("link", "img", "iframe", "object", "b" if attributes else "")
         assert not any(name.startswith("on") for name in attributes)
     assert ("meta", "default-src 'none'") in [
         (tag, attributes["content"].split(";")[0])
-        for tag, attributes in found.elements
+        for tag, attributes in parsed.elements
         if attributes.get("http-equiv") == "Content-Security-Policy"
     ]
-    kinds = [attributes.get("type") for tag, attributes in found.elements if tag == "script"]
+    kinds = [attributes.get("type") for tag, attributes in parsed.elements if tag == "script"]
     assert kinds.count("module") == 1
     assert set(kinds) == {"module", "text/plain"}
     assert "alert(1)" not in page
     assert "\u2028" not in page
 
 
-def test_what_was_run_is_in_the_page(page, made):
+def test_page_has_the_provenance(page, made):
     manifest = json.loads((made.collection / "collection.json").read_text(encoding="utf-8"))
     config = json.loads(
         (made.runs / "wikiqa" / "ap-cnn" / "seed1" / "model" / "config.json").read_text(encoding="utf-8")
@@ -165,26 +165,26 @@ def test_what_was_run_is_in_the_page(page, made):
     assert "aptool report" in page
 
 
-def test_the_same_runs_give_the_same_page(page, made):
+def test_report_is_deterministic(page, made):
     again = make_report(made, made.runs.parent / "report.html")
 
     assert again.read_text(encoding="utf-8") == page
 
 
-def test_no_more_questions_than_asked_for_are_carried(made):
+def test_page_has_at_most_the_requested_questions(made):
     short = make_report(made, made.runs.parent / "short.html", "--questions", "7").read_text(encoding="utf-8")
-    found = Page(short)
+    parsed = Page(short)
 
-    assert len(found.data("c0-listing")["ids"]) == len(found.blocks("c0-questions")) == 7
+    assert len(parsed.data("c0-listing")["ids"]) == len(parsed.blocks("c0-questions")) == 7
     assert f"The first 7 of {QUESTIONS} questions." in short
 
 
-def test_what_a_reviewer_asks_is_answered(page, made):
-    found = Page(page)
-    seeds = {row[0]: row[1:] for row in found.table("system", "Kendall's tau")[1:]}
-    limits = found.table("candidates of", "recall")
-    gaps = {tuple(row[:2]): [float(cell) for cell in row[2:5]] for row in found.table("dev", "test")[1:]}
-    leaks = found.table("near copies in", "relevant answers")
+def test_review_answers_match_the_run_files(page, made):
+    parsed = Page(page)
+    seeds = {row[0]: row[1:] for row in parsed.table("system", "Kendall's tau")[1:]}
+    limits = parsed.table("candidates of", "recall")
+    gaps = {tuple(row[:2]): [float(cell) for cell in row[2:5]] for row in parsed.table("dev", "test")[1:]}
+    leaks = parsed.table("near copies in", "relevant answers")
     listing = {
         name: [rankings(made.runs / "wikiqa" / name / f"seed{seed}" / "test.run") for seed in (0, 1)]
         for name in SYSTEMS
@@ -204,24 +204,24 @@ def test_what_a_reviewer_asks_is_answered(page, made):
         *limits[1][3:],
     ]
     assert f"5 of {QUESTIONS + 5} relevant answers are not among the candidates" in page
-    dev = [one["training"]["dev"]["MAP"] for one in (config, other)]
+    dev = [settings["training"]["dev"]["MAP"] for settings in (config, other)]
     assert gaps["ap-cnn", "MAP"][0] == pytest.approx(sum(dev) / 2, abs=5e-5)
     assert gaps["ap-cnn", "MAP"][2] == pytest.approx(
         gaps["ap-cnn", "MAP"][1] - gaps["ap-cnn", "MAP"][0], abs=1e-4
     )
     assert [row[0] for row in leaks[1:]] == ["train", "dev"]
-    words = found.table("question word", "questions")
+    words = parsed.table("question word", "questions")
     assert sum(int(row[1]) for row in words[1:]) == QUESTIONS
 
 
-def test_a_table_is_in_the_page_as_markdown_and_as_latex(page):
+def test_page_has_tables_as_markdown_and_latex(page):
     texts = [attributes["data-copy"] for _, attributes in Page(page).elements if "data-copy" in attributes]
     shown = Page(page).table("System", "P@1", "p")
 
     markdown, latex = texts[:2]
     for row, line in zip(shown[1:], markdown.splitlines()[2:], strict=True):
-        figure = re.search(r"0\.\d{4}", row[1])[0]
-        assert line.startswith(f"| {row[0].split()[0]} | {figure} ")
+        value = re.search(r"0\.\d{4}", row[1])[0]
+        assert line.startswith(f"| {row[0].split()[0]} | {value} ")
     assert latex.startswith(
         "\\begin{tabular}{lrrrrr}\n\\toprule\nSystem & MAP & MRR & P@1 & $\\Delta$ MAP & p"
     )
@@ -233,16 +233,16 @@ def test_accuracy_against_costs_has_a_point_for_each_trained_system(made, page):
     from aptool.reporting.curves import COSTS
 
     lines = json.loads((made.runs / "table.json").read_text())["lines"]
-    assert {one["system"] for one in lines if one["pairs_per_second"] is not None} == set(TRAINED)
+    assert {line["system"] for line in lines if line["pairs_per_second"] is not None} == set(TRAINED)
     for column, title in COSTS.items():
         rows = {
-            one["system"]: [one["system"], f"{one[column]:,.0f}", f"{one['means']['MAP']:.4f}"]
-            for one in lines
-            if one["system"] in TRAINED
+            line["system"]: [line["system"], f"{line[column]:,.0f}", f"{line['means']['MAP']:.4f}"]
+            for line in lines
+            if line["system"] in TRAINED
         }
-        found = Page(page).table("system", title)[1:]
-        # Whatever follows a table is in its last cell.
-        assert sorted([*row[:2], row[2].split()[0]] for row in found) == sorted(rows.values())
+        table = Page(page).table("system", title)[1:]
+        # The parser adds the text after a table to its last cell.
+        assert sorted([*row[:2], row[2].split()[0]] for row in table) == sorted(rows.values())
         assert f"MAP by {title}" in page
         for name, (_, cost, value) in rows.items():
             assert f"<title>{name}, {title} {cost}: {value}</title>" in page

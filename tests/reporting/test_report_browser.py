@@ -1,4 +1,4 @@
-"""The report in a real browser: it works, asks nobody for anything, and shows every text as text."""
+"""The report in a browser: controls work, there are no requests, and texts are shown as plain text."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from report_runs import (
     QUESTIONS,
     RIGHT_TO_LEFT,
     SCRIPT,
-    Made,
+    ReportRuns,
     rankings,
     relevant_answers,
 )
@@ -46,17 +46,17 @@ def chromium():
 
 @pytest.fixture
 def visit(chromium, report):
-    """Opens the report; at the end nothing must have been said on the console or asked of anyone."""
-    contexts, troubles, requests = [], [], []
+    """Open a page; after the test, fail on console messages and on requests."""
+    contexts, problems, requests = [], [], []
 
     def open_page(path=report, **options) -> Page:
         context = chromium.new_context(**options)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(10_000)
-        page.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("dialog", lambda dialog: troubles.append(f"dialog: {dialog.message}"))
+        page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
         page.on("request", lambda request: requests.append(request.url))
         page.goto(path.as_uri())
         if options.get("java_script_enabled", True) and path == report:
@@ -67,7 +67,7 @@ def visit(chromium, report):
     yield open_page
     for context in contexts:
         context.close()
-    assert troubles == []
+    assert problems == []
     assert requests == []
 
 
@@ -90,14 +90,14 @@ def count(page: Page, name: str) -> int:
     return int(page.locator(f".filters input[value={name}] ~ .count").inner_text())
 
 
-def first_is_relevant(made: Made, system: str) -> dict[str, bool]:
+def first_is_relevant(made: ReportRuns, system: str) -> dict[str, bool]:
     """For each question whether the first answer of seed 0 is relevant, from the run file."""
     relevant = relevant_answers(made.collection)
     ranked = rankings(made.runs / "wikiqa" / system / "seed0" / "test.run")
     return {question: answers[0] in relevant[question] for question, answers in ranked.items()}
 
 
-def test_filters_let_through_the_questions_that_the_run_files_say(page, made):
+def test_filters_show_the_questions_of_the_run_files(page, made):
     mine, other = first_is_relevant(made, "ap-cnn"), first_is_relevant(made, "bm25")
     page.get_by_label("System").select_option("ap-cnn")
     page.get_by_label("Against").select_option("bm25")
@@ -129,7 +129,7 @@ def test_exchanging_system_and_baseline_exchanges_gained_and_lost(page):
     assert (count(page, "lost"), count(page, "gained")) == before
 
 
-def test_search_finds_words_in_any_order_and_says_when_there_is_none(page):
+def test_search_matches_words_in_any_order_and_reports_no_match(page):
     page.get_by_label("Search questions").fill("RIVER 😀")
     assert page.locator(".row .text").all_inner_texts() == [EMOJI]
 
@@ -138,7 +138,7 @@ def test_search_finds_words_in_any_order_and_says_when_there_is_none(page):
     assert page.locator(".empty").is_visible()
 
 
-def test_only_rows_in_sight_are_in_the_page_and_scrolling_brings_the_others(page):
+def test_only_visible_rows_are_rendered(page):
     assert page.locator(".row").count() < 40
     assert page.locator(".row").first.get_attribute("aria-setsize") == str(QUESTIONS)
     page.locator(".list").evaluate("list => { list.scrollTop = list.scrollHeight }")
@@ -147,7 +147,7 @@ def test_only_rows_in_sight_are_in_the_page_and_scrolling_brings_the_others(page
     assert page.locator(".row").count() < 40
 
 
-def test_the_list_is_worked_with_the_keyboard(page):
+def test_list_is_used_with_the_keyboard(page):
     page.locator(".list").focus()
     first = opened(page)
     page.keyboard.press("ArrowDown")
@@ -168,7 +168,7 @@ def test_the_list_is_worked_with_the_keyboard(page):
     assert page.evaluate("document.activeElement.getAttribute('role')") == "listbox"
 
 
-def test_a_heat_map_is_opened_and_read_with_the_keyboard(page):
+def test_heat_map_is_opened_and_read_with_the_keyboard(page):
     page.get_by_label("System").select_option("ap-cnn")
     button = page.locator(".open .plain", has_text="Heat map").first
     button.focus()
@@ -179,11 +179,11 @@ def test_a_heat_map_is_opened_and_read_with_the_keyboard(page):
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     word = page.locator(".heat").first.locator(".w").nth(1)
-    said = page.locator(".reading").inner_text()
+    reading = page.locator(".reading").inner_text()
 
     assert "on" in word.get_attribute("class").split()
-    assert said.startswith(f"“{word.inner_text()}”")
-    assert f"{float(word.get_attribute('data-weight')):.4f}" in said
+    assert reading.startswith(f"“{word.inner_text()}”")
+    assert f"{float(word.get_attribute('data-weight')):.4f}" in reading
     assert page.locator(".heat").first.locator(".field").count() == 3  # a window of three words
 
 
@@ -202,14 +202,14 @@ def test_weights_on_the_page_sum_to_one_and_colour_follows_them(page):
 
 
 @pytest.mark.parametrize("text", [SCRIPT, RIGHT_TO_LEFT, EMOJI, BREAKS])
-def test_a_question_is_shown_as_the_text_that_it_is(page, text):
+def test_question_is_shown_as_plain_text(page, text):
     open_question(page, text)
 
     assert page.locator(".row .text").first.evaluate("row => row.textContent") == text
     assert page.locator(".open script, .open img, .open b img").count() == 0
     answers = page.locator(".answers .text").evaluate_all("all => all.map(one => one.textContent)")
     assert set(NASTY.values()) <= set(answers)
-    # The right answer of each of these repeats the question; it is heat-mapped word by word.
+    # The relevant answer of each of these questions repeats the question.
     page.get_by_label("System").select_option("ap-cnn")
     for button in page.locator(".open .plain", has_text="Heat map").all():
         button.click()
@@ -226,7 +226,7 @@ def test_right_to_left_text_runs_from_right_to_left(page):
     assert page.locator(".open .question").evaluate("one => getComputedStyle(one).direction") == "rtl"
 
 
-def test_ids_are_text_as_well(page):
+def test_ids_are_shown_as_plain_text(page):
     page.get_by_label("Search questions").fill("img/src")
     page.locator(".row").first.click()
     page.wait_for_function("() => document.querySelector('.open .about').textContent.includes('img/src=x')")
@@ -234,7 +234,7 @@ def test_ids_are_text_as_well(page):
     assert page.locator(".answers .mono").first.inner_text().startswith("<b>")
 
 
-def test_relevant_answers_are_marked_and_a_missing_one_is_named(page):
+def test_relevant_answers_are_marked_and_missing_answers_are_named(page):
     open_question(page, EMOJI)
     tagged = page.locator(".answers > li", has=page.locator(".tag"))
 
@@ -251,7 +251,7 @@ def test_keys_of_a_chart_show_and_hide_its_lines(page):
     page.keyboard.press("Space")
     assert key.get_attribute("aria-pressed") == "false"
     assert not line.is_visible()
-    assert not figure.locator(".series[data-series=random]").is_visible()  # off until it is asked for
+    assert not figure.locator(".series[data-series=random]").is_visible()  # hidden by default
 
 
 @pytest.mark.parametrize(("name", "first"), [("Markdown", "| System | MAP |"), ("LaTeX", "\\begin{tabular}")])
@@ -268,7 +268,7 @@ def test_tables_are_copied(visit, name, first):
     assert page.locator("#c0-review .answer").count() == page.locator("#c0-review .copies").count() > 5
 
 
-def test_a_table_that_cannot_be_copied_is_said_to_be(visit):
+def test_failed_copy_is_reported(visit):
     page = visit()
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')) }")
     page.get_by_role("button", name="Copy as LaTeX").first.click()
@@ -276,7 +276,7 @@ def test_a_table_that_cannot_be_copied_is_said_to_be(visit):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_ink_stands_out_from_its_ground_by_day_and_by_night(visit, scheme):
+def test_text_has_contrast_in_light_and_dark_mode(visit, scheme):
     page = visit(color_scheme=scheme)
     lightness = page.evaluate(
         """() => ['backgroundColor', 'color'].map(name => {
@@ -290,14 +290,14 @@ def test_ink_stands_out_from_its_ground_by_day_and_by_night(visit, scheme):
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1600])
-def test_no_page_is_wider_than_its_screen(visit, width):
+def test_page_is_not_wider_than_the_screen(visit, width):
     page = visit(viewport={"width": width, "height": 800}, has_touch=width < 700)
     page.locator(".open .plain", has_text="Heat map").first.click()
 
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_on_a_phone_a_question_that_is_tapped_comes_into_sight(visit):
+def test_tapped_question_scrolls_into_view_on_a_phone(visit):
     page = visit(viewport={"width": 390, "height": 800}, has_touch=True)
     page.locator(".row").nth(1).tap()
     text = page.locator(".row").nth(1).locator(".text").inner_text()
@@ -305,17 +305,17 @@ def test_on_a_phone_a_question_that_is_tapped_comes_into_sight(visit):
     page.wait_for_function("() => document.querySelector('.open').getBoundingClientRect().top < 400")
 
 
-def test_paper_gets_the_tables_and_the_open_question_and_no_controls(page):
+def test_print_has_tables_and_the_open_question_without_controls(page):
     page.emulate_media(media="print")
 
-    assert page.locator("table.figures").first.is_visible()
+    assert page.locator("table.numbers").first.is_visible()
     assert page.locator(".open .question").is_visible()
     assert not page.locator(".tools").is_visible()
     assert not page.locator(".list").is_visible()
     assert page.locator(".open").evaluate("open => getComputedStyle(open).overflowY") == "visible"
 
 
-def test_no_column_is_cut_off_on_paper(visit):
+def test_no_column_is_cut_off_in_print(visit):
     page = visit(viewport={"width": 560, "height": 800})  # A4 has 688 pixels between the margins
     page.emulate_media(media="print")
 
@@ -323,16 +323,16 @@ def test_no_column_is_cut_off_on_paper(visit):
         assert frame.evaluate("frame => frame.scrollWidth - frame.clientWidth") <= 0, frame.inner_text()
 
 
-def test_without_scripts_the_tables_and_charts_are_there(visit):
+def test_tables_and_charts_need_no_scripts(visit):
     page = visit(java_script_enabled=False)
 
-    assert page.locator("table.figures").first.is_visible()
+    assert page.locator("table.numbers").first.is_visible()
     assert page.locator(".chart").first.is_visible()
     assert page.get_by_text("The list of questions needs JavaScript.").is_visible()
     assert not page.get_by_role("button", name="Copy as LaTeX").first.is_visible()
 
 
-def test_an_explanation_works_in_the_browser_too(visit, made, tmp_path):
+def test_explanation_page_works_in_the_browser(visit, made, tmp_path):
     from click.testing import CliRunner
 
     from aptool.cli.main import cli

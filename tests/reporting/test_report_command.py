@@ -1,4 +1,4 @@
-"""``aptool report``: where its collections are, which folders it takes, and mistakes in one line."""
+"""``aptool report``: collections, folders of runs, and errors."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from aptool.version import install_command
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "said"),
+    ("more", "code", "expected"),
     [
         (["--collection", "../collection", "--baseline", "bm52"], 2, "--baseline 'bm52': expected one of"),
         (["--collection", "trecqa=nowhere"], 2, "--collection trecqa=nowhere: expected one of wikiqa"),
@@ -23,17 +23,17 @@ from aptool.version import install_command
         (["--output", "."], 1, "a folder; expected a file"),
     ],
 )
-def test_mistakes_are_one_line(aptool, made, monkeypatch, tmp_path, more, code, said):
+def test_mistakes_are_one_line(aptool, made, monkeypatch, tmp_path, more, code, expected):
     monkeypatch.chdir(made.runs)
     done = aptool("report", ".", "--output", tmp_path / "report.html", *more)
 
     assert done.code == code
     assert len(done.err) == 1
-    assert said in done.err[0]
+    assert expected in done.err[0]
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_folder_that_says_where_its_collections_are_needs_no_option(aptool, made, tmp_path):
+def test_recorded_collections_need_no_option(aptool, made, tmp_path):
     folder = tmp_path / "runs"
     shutil.copytree(made.runs, folder)
     document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
@@ -49,12 +49,12 @@ def test_a_folder_that_says_where_its_collections_are_needs_no_option(aptool, ma
 
 @pytest.fixture
 def two(made, tmp_path):
-    """Runs on two collections, of which the second has fewer systems, no model, and one seed."""
+    """Runs on two collections; the second has fewer systems, no model and one seed."""
     folder = tmp_path / "runs"
     shutil.copytree(made.runs, folder)
     document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
     for name in ("random", "bm25"):
-        result = next(one for one in document["results"] if one["system"] == name)
+        result = next(entry for entry in document["results"] if entry["system"] == name)
         shutil.copytree(folder / "wikiqa" / name / "seed0", folder / "other" / name / "seed0")
         run = f"other/{name}/seed0/test.run"
         document["results"].append({**result, "collection": "other", "run": run})
@@ -63,9 +63,9 @@ def two(made, tmp_path):
     return folder
 
 
-def test_each_collection_has_its_own_part(aptool, made, two):
-    places = ["--collection", f"wikiqa={made.collection}", "--collection", f"other={made.collection}"]
-    done = aptool("report", two, *places, "--baseline", "ap-cnn")
+def test_each_collection_has_a_section(aptool, made, two):
+    folders = ["--collection", f"wikiqa={made.collection}", "--collection", f"other={made.collection}"]
+    done = aptool("report", two, *folders, "--baseline", "ap-cnn")
     page = Page((two / "report.html").read_text(encoding="utf-8"))
     tables = [table for table in page.tables if "p" in [cell.strip() for cell in table[0]]]
     roles = [
@@ -73,7 +73,7 @@ def test_each_collection_has_its_own_part(aptool, made, two):
     ]
 
     assert done.code == 0, done.err
-    # A baseline that was not run on a collection is none there.
+    # A baseline without a run on a collection falls back to the default there.
     assert [next(name for name, role in part.items() if role == "baseline") for part in roles] == [
         "ap-cnn",
         "bm25",
@@ -82,14 +82,14 @@ def test_each_collection_has_its_own_part(aptool, made, two):
     assert all(record["heat_maps"] == {} for record in page.blocks("c1-questions"))
 
 
-def test_a_collection_that_is_nowhere_is_asked_for(aptool, made, two):
+def test_unknown_collection_folder_is_refused(aptool, made, two):
     done = aptool("report", two, "--collection", f"wikiqa={made.collection}")
 
     assert done.code == 2
     assert done.err == ["aptool: folder of collection 'other' unknown; pass --collection other=FOLDER"]
 
 
-def test_a_collection_that_belongs_to_no_run_is_not_taken(aptool, two, collection_folder):
+def test_collection_without_runs_is_refused(aptool, two, collection_folder):
     done = aptool("report", two, "--collection", collection_folder)
 
     assert done.code == 2
@@ -99,7 +99,7 @@ def test_a_collection_that_belongs_to_no_run_is_not_taken(aptool, two, collectio
     ]
 
 
-def test_a_run_file_that_is_gone_is_named(aptool, made, two):
+def test_missing_run_file_is_named(aptool, made, two):
     (two / "wikiqa" / "bm25" / "seed1" / "test.run").unlink()
     done = aptool("report", two, "--collection", made.collection)
 
@@ -110,7 +110,7 @@ def test_a_run_file_that_is_gone_is_named(aptool, made, two):
 @pytest.mark.parametrize(
     "document", ["{}", '{"results": []}', '{"results": [{"run": 1}]}', "[", '{"results": 3}']
 )
-def test_a_table_that_is_none_is_one_line(aptool, tmp_path, document):
+def test_invalid_table_json_is_one_error_line(aptool, tmp_path, document):
     (tmp_path / "table.json").write_text(document, encoding="utf-8")
     done = aptool("report", tmp_path)
 
@@ -119,7 +119,7 @@ def test_a_table_that_is_none_is_one_line(aptool, tmp_path, document):
     assert str(tmp_path / "table.json") in done.err[0]
 
 
-def test_a_folder_without_runs_is_said_to_be_none(aptool, tmp_path):
+def test_folder_without_runs_is_refused(aptool, tmp_path):
     done = aptool("report", tmp_path)
 
     assert done.code == 1
@@ -129,14 +129,14 @@ def test_a_folder_without_runs_is_said_to_be_none(aptool, tmp_path):
     ]
 
 
-def test_jinja2_that_is_not_installed_is_said_in_one_line(aptool, made, tmp_path, monkeypatch):
+def test_missing_jinja2_is_named(aptool, made, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     done = aptool("report", made.runs, "--collection", made.collection, "--output", tmp_path / "page.html")
 
     assert (done.code, done.err) == (1, [f"aptool: pages need jinja2: {install_command('report')}"])
 
 
-def test_a_device_that_is_not_there_is_one_line(aptool, made, tmp_path):
+def test_missing_device_is_one_error_line(aptool, made, tmp_path):
     done = aptool(
         *("report", made.runs, "--collection", made.collection),
         *("--output", tmp_path / "page.html", "--device", "cuda:99"),

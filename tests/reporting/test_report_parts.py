@@ -13,14 +13,12 @@ from report_runs import decoded
 
 from aptool.models.explain import TextWeights, Window
 from aptool.reporting.browse import packed_spans, packed_weights
-from aptool.reporting.charts import _VARIABLES as VARIABLES
-from aptool.reporting.charts import PAGE_THEME
-from aptool.reporting.plots import Series, histogram_chart, inline_svg, line_chart, line_style
-from aptool.reporting.tables import interval_bar
+from aptool.reporting.charts import VARIABLES, histogram, inline_svg, line_chart
+from aptool.reporting.report import interval_bar
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=300))
-def test_packed_weights_are_within_a_hair_and_sum_to_one_exactly(values):
+def test_packed_weights_are_accurate_and_sum_to_one_exactly(values):
     weights = np.array(values) / np.sum(values)
     packed = packed_weights(weights)
 
@@ -30,7 +28,7 @@ def test_packed_weights_are_within_a_hair_and_sum_to_one_exactly(values):
 
 
 def test_spans_are_in_units_of_javascript():
-    # "😀" is two UTF-16 units, of which Python makes one character.
+    # "😀" is two UTF-16 units, and one character in Python.
     text = "a 😀😀 b"
     weights = TextWeights(text, ((0, 1), (2, 4), (5, 6)), np.full(3, 1 / 3), frozenset(), Window(0, 0))
 
@@ -40,42 +38,41 @@ def test_spans_are_in_units_of_javascript():
 POINTS = pl.DataFrame({"system": ["<b>"] * 3, "x": [1, 2, 3], "y": [0.0, 0.5, 1.0]})
 
 
-def element(figure, **more):
-    svg = inline_svg(figure, "c0-", classes="chart", label='"chart" & <i>', variables=VARIABLES, **more)
+def rendered(figure, *lines):
+    svg = inline_svg(figure, "c0-", "chart", '"chart" & <i>', lines)
     return svg, ElementTree.fromstring(svg)
 
 
 def chart():
-    styles = {"<b>": line_style(PAGE_THEME, 0)}
-    figure = line_chart(POINTS, "x", "y", styles, theme=PAGE_THEME, size=(7, 4), x_label="</svg><script>")
-    return element(figure, series=[Series("<b>", "series s0", ["a & b", "</title>", "c"])])
+    figure = line_chart(POINTS, {"<b>": 0}, "</svg><script>")
+    return rendered(figure, ("<b>", 0, ["a & b", "</title>", "c"]))
 
 
-def test_points_of_a_line_are_where_their_values_are_and_texts_are_escaped():
+def test_points_of_a_line_are_at_their_values_and_texts_are_escaped():
     svg, root = chart()
-    group = next(one for one in root.iter("g") if one.get("data-series") == "<b>")
-    places = [(float(one.get("x")), float(one.get("y"))) for one in group.iter("use")]
-    begin, middle, end = places
+    group = next(group for group in root.iter("g") if group.get("data-series") == "<b>")
+    points = [(float(point.get("x")), float(point.get("y"))) for point in group.iter("use")]
+    begin, middle, end = points
 
     assert middle == pytest.approx(((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2), abs=0.1)
     assert begin[0] < end[0]
-    assert begin[1] > end[1]  # up the page
-    assert [one.text for one in group.iter("title")] == ["a & b", "</title>", "c"]
+    assert begin[1] > end[1]  # y grows downwards in SVG
+    assert [title.text for title in group.iter("title")] == ["a & b", "</title>", "c"]
     assert root.get("aria-label") == '"chart" & <i>'
     assert not re.search("<b>|<i>|</title>&|<script|</svg>.", svg)
     assert "a &amp; b" in svg
 
 
-def test_charts_follow_the_page_and_share_it():
+def test_charts_have_the_colours_of_the_page_and_unique_ids():
     svg, root = chart()
-    ids = [one.get("id") for one in root.iter() if one.get("id")]
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
 
     assert chart()[0] == svg
     assert all(name.startswith("c0-") for name in ids)
     assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)
     assert "var(--s0)" in svg
     assert "var(--soft)" in svg
-    # No colour but the page's, no size, no style sheet of its own.
+    # The chart uses the colours and the size of the page and has no style sheet.
     assert not re.search("#[0-9a-f]{6}", svg)
     assert root.get("width") is None
     assert next(root.iter("style"), None) is None
@@ -83,17 +80,17 @@ def test_charts_follow_the_page_and_share_it():
 
 def test_a_histogram_is_as_high_as_its_shares():
     shares = pl.DataFrame({"low": [0, 1], "high": [1, 2], "relevant": [0.25, 0.75], "others": [1.0, 0.0]})
-    figure = histogram_chart(shares, theme=PAGE_THEME, size=(3, 2))
+    figure = histogram(shares)
     (axes,) = figure.axes
     outlines = [patch.get_data() for patch in axes.patches if not patch.get_fill()]
 
     assert [outline.values.tolist() for outline in outlines] == [[1.0, 0.0], [0.25, 0.75]]
     assert [outline.edges.tolist() for outline in outlines] == [[0, 1, 2]] * 2
-    svg, root = element(figure)
-    assert [one.text for one in root.iter("text")] == ["0", "2"]
-    # The hatching hides nothing: between its lines the area below shows, in the page's colours.
+    svg, root = rendered(figure)
+    assert [text.text for text in root.iter("text")] == ["0", "2"]
+    # The hatching is transparent between its lines, and in the colours of the page.
     (hatching,) = root.iter("pattern")
-    assert [one.get("fill") for one in hatching.iter("rect")] == ["none"]
+    assert [rectangle.get("fill") for rectangle in hatching.iter("rect")] == ["none"]
     assert not re.search("#[0-9a-f]{6}", svg)
 
 
@@ -104,7 +101,7 @@ def test_the_colours_of_charts_are_variables_of_the_page():
         assert f"{variable}: {colour};" in styles
 
 
-def test_an_interval_beyond_the_scale_is_an_arrow_to_its_side():
+def test_interval_beyond_the_scale_is_an_arrow():
     inside = interval_bar((0.4, 0.6), 0.5, (0.4, 0.8), 0.6)
     below = interval_bar((0.0, 0.1), 0.05, (0.4, 0.8), 0.6)
     above = interval_bar((0.9, 1.0), 0.95, (0.4, 0.8), 0.6)

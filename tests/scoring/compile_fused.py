@@ -1,4 +1,4 @@
-"""Compiles the fused kernel for an H100 or H200 on a machine without one; prints what it takes as JSON."""
+"""Compile the fused kernel for an H100 or H200, without a GPU; print its resources as JSON."""
 
 import json
 import re
@@ -22,7 +22,7 @@ TYPES = {
     "answers": "*{}",
     "blocks": "*i32",
     "pair_question": "*i32",
-    "pair_place": "*i32",
+    "pair_position": "*i32",
     "scores": "*fp32",
     "sharpness": "fp32",
     "c": "i32",
@@ -65,10 +65,10 @@ def compiled(slots, tokens, dtype):
 
 
 if __name__ == "__main__":
-    # The most common tile, and the largest ones; or all of them.
+    # The most common tile and the largest tiles, or all.
     tiles = [(8, 128, "bf16"), (8, 128, "fp32"), (8, 256, "fp32")]
     if sys.argv[1:] == ["all"]:
         every = [(1 << slots, 1 << tokens) for slots in range(3, 7) for tokens in range(4, 10)]
-        kinds = [(*one, dtype) for one in every for dtype in TYPES_OF_ANSWERS]
-        tiles = [one for one in kinds if tile_of(*one[:2], TYPES_OF_ANSWERS[one[2]])]
+        kinds = [(*tile, dtype) for tile in every for dtype in TYPES_OF_ANSWERS]
+        tiles = [(s, t, dtype) for s, t, dtype in kinds if tile_of(s, t, TYPES_OF_ANSWERS[dtype])]
     json.dump({f"{s}x{t} {dtype}": compiled(s, t, dtype) for s, t, dtype in tiles}, sys.stdout, indent=2)

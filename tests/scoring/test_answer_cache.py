@@ -3,33 +3,33 @@
 import numpy as np
 import torch
 
-from aptool.scoring.tokenized import AnswerCache
+from aptool.scoring.encoded import AnswerCache
 
 
 def put(cache, *keys):
-    """Adds a batch in which the answer of each key is a state of four bytes, the key itself."""
+    """Add a batch in which each answer is one row of four bytes: its key."""
     rows = torch.tensor(keys, dtype=torch.float32)[:, None]
     cache.put(keys, rows, np.ones(len(keys), dtype=np.int64))
 
 
-def found(cache, *keys):
+def look_up(cache, *keys):
     batches, batch, starts, counts = cache.get(keys)
     rows = [
         None if b < 0 else batches[b][s : s + n].flatten().tolist()
         for b, s, n in zip(batch, starts, counts, strict=True)
     ]
-    return [one if one is None else one[0] for one in rows]
+    return [row if row is None else row[0] for row in rows]
 
 
-def test_what_was_put_is_found_under_its_key():
+def test_an_answer_is_cached_by_its_key():
     cache = AnswerCache(100)
 
     put(cache, 7, 3)
 
-    assert found(cache, 3, 5, 7, 100) == [3, None, 7, None]
+    assert look_up(cache, 3, 5, 7, 100) == [3, None, 7, None]
 
 
-def test_an_answer_has_all_of_its_rows_whichever_batch_it_is_in():
+def test_an_answer_has_all_of_its_rows_in_any_batch():
     cache = AnswerCache(1000)
     cache.put([4, 2], torch.arange(10.0).view(5, 2), np.array([2, 3]))
     cache.put([9], -torch.arange(4.0).view(2, 2), np.array([2]))
@@ -47,45 +47,45 @@ def test_the_least_recently_used_batch_is_evicted_first():
         cache.start_unit()
         put(cache, 2 * unit, 2 * unit + 1)
     cache.start_unit()
-    found(cache, 0)
+    look_up(cache, 0)
 
     cache.start_unit()
     put(cache, 4, 5)
 
-    assert found(cache, 0, 1, 2, 3, 4, 5) == [0, 1, None, None, 4, 5]
+    assert look_up(cache, 0, 1, 2, 3, 4, 5) == [0, 1, None, None, 4, 5]
 
 
-def test_a_unit_does_not_evict_what_it_uses():
-    # A unit that needs more than fits would otherwise never find anything.
+def test_a_unit_does_not_evict_its_own_answers():
+    # Otherwise a unit with more answers than fit would evict the answers of the next unit.
     cache = AnswerCache(16)
     put(cache, 0, 1, 2, 3)
     cache.start_unit()
-    found(cache, 2)
+    look_up(cache, 2)
 
     put(cache, 8, 9)
 
-    assert found(cache, 0, 1, 2, 3, 8, 9) == [0, 1, 2, 3, None, None]
+    assert look_up(cache, 0, 1, 2, 3, 8, 9) == [0, 1, 2, 3, None, None]
 
 
-def test_never_more_than_the_capacity():
+def test_the_cache_never_exceeds_its_capacity():
     cache = AnswerCache(10)
     put(cache, 0, 1, 2)
-    assert found(cache, 0, 1, 2) == [None, None, None]
+    assert look_up(cache, 0, 1, 2) == [None, None, None]
 
     put(cache, 0, 1)
-    assert found(cache, 0, 1) == [0, 1]
+    assert look_up(cache, 0, 1) == [0, 1]
 
 
-def test_an_answer_of_two_batches_stays_until_the_last_is_evicted():
+def test_an_answer_in_two_batches_stays_until_both_are_evicted():
     cache = AnswerCache(16)
     for keys in ((1, 2), (2, 3), (4, 5)):
         cache.start_unit()
         put(cache, *keys)
 
-    assert found(cache, 1, 2, 3) == [None, 2, 3]
+    assert look_up(cache, 1, 2, 3) == [None, 2, 3]
 
 
 def test_nothing_is_cached_without_capacity_or_key():
     for cache, key in ((AnswerCache(0), 3), (AnswerCache(100), None)):
         cache.put([key], torch.zeros(1, 1), np.ones(1, dtype=np.int64))
-        assert found(cache, key) == [None]
+        assert look_up(cache, key) == [None]

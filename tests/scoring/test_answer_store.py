@@ -1,4 +1,4 @@
-"""Stored answers: the bytes that were encoded, of this text and this model, or an error."""
+"""Stored answers: the encoded bytes of this text and this model, or an error."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,13 @@ from aptool.errors import InputError
 from aptool.formats.answer_part import AnswerPart, read_part
 from aptool.models.build import build_ranker
 from aptool.models.ragged import Ragged
-from aptool.scoring.answer_store import PRECISIONS, AnswerIndex, AnswerStore, text_keys
+from aptool.scoring.answer_store import PRECISIONS, AnswerIndex, AnswerStore
+from aptool.scoring.encoded import text_keys
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
 
-# Further systems over word vectors, and those over a network, which need the extra.
-OTHERS = {
+# Further systems over word vectors, and systems over a network, which need an extra.
+MORE_SYSTEMS = {
     "gesd": ("ap-cnn", "similarity.type=gesd"),
     "one-way": ("ap-cnn", "pooling.type=one_way"),
 }
@@ -38,7 +39,7 @@ def system_of(name, request):
     if name in OVER_STATES:
         return pooled(name, words=40, dim=12, size=16)
     torch.manual_seed(1)
-    base, option = OTHERS[name]
+    base, option = MORE_SYSTEMS[name]
     recipe = load_recipe(base, (option, "encoder.features=16", "vectors.dim=12"))
     return build_ranker(recipe, 40, 12).eval()
 
@@ -55,12 +56,12 @@ PAIRS = np.repeat(np.arange(6), 40), np.tile(np.arange(40), 6)
 
 
 @pytest.mark.parametrize("tokens_per_batch", [64, 1 << 20])
-@pytest.mark.parametrize("name", [*SYSTEMS, *OVER_STATES, *OTHERS, *NETWORKS])
+@pytest.mark.parametrize("name", [*SYSTEMS, *OVER_STATES, *MORE_SYSTEMS, *NETWORKS])
 def test_stored_answers_change_no_bit_of_a_score(name, tokens_per_batch, request, tmp_path):
     system = system_of(name, request)
     expected = Scorer(system, tokens_per_batch=tokens_per_batch).score(QUESTIONS, ANSWERS, *PAIRS)
 
-    # Half of the answers are there, in several parts; then the others are encoded and added; then all are.
+    # First half of the answers are stored, in several parts; then the other half is added; then all are read.
     for rows in (np.arange(1, 14, 2), np.arange(15, 40, 2)):
         stored = StoredAnswers(new_store(tmp_path / "s"), fill=True)
         for batch, encoded in Scorer(system).encode(ANSWERS.take(rows)):
@@ -111,8 +112,8 @@ def test_numbers_of_each_precision(precision, expected, tmp_path):
     np.testing.assert_allclose(read.values.numpy(), expected, rtol=1e-6, atol=0)
 
 
-def test_bytes_of_a_token(tmp_path):
-    # 384 numbers: 768 bytes in fp16, and at most 32 for each answer beside them.
+def test_size_of_a_part(tmp_path):
+    # 384 numbers: 768 bytes in fp16, and at most 32 more per answer.
     stored = StoredAnswers(new_store(tmp_path / "s", "fp16"), fill=True)
     texts = tokens(*([number] * 100 for number in range(50)))
     stored.put(text_keys(texts), texts, Ragged.of_sizes(torch.ones(5000, 384), texts.lengths), 1)
@@ -123,11 +124,11 @@ def test_bytes_of_a_token(tmp_path):
 
 
 @given(
-    here=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12, unique=True),
-    wanted=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12),
+    stored=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12, unique=True),
+    queried=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12),
     cut=st.integers(0, 12),
 )
-def test_an_entry_is_found_by_all_of_its_key(here, wanted, cut):
+def test_a_lookup_compares_the_complete_key(stored, queried, cut):
     parts = [
         AnswerPart(
             None,
@@ -137,21 +138,21 @@ def test_an_entry_is_found_by_all_of_its_key(here, wanted, cut):
             np.zeros(len(keys), dtype=np.int64),
             8,
         )
-        for keys in (here[:cut], here[cut:])
+        for keys in (stored[:cut], stored[cut:])
     ]
     index = AnswerIndex(parts)
 
-    found = index.find(np.array(wanted, dtype=np.uint64).reshape(-1, 2))
+    actual = index.find(np.array(queried, dtype=np.uint64).reshape(-1, 2))
 
-    assert [entry >= 0 for entry in found] == [key in here for key in wanted]
-    for entry, (a, b) in zip(found, wanted, strict=True):
+    assert [entry >= 0 for entry in actual] == [key in stored for key in queried]
+    for entry, (a, b) in zip(actual, queried, strict=True):
         assert entry < 0 or index._counts[entry] == 10 * a + b
 
 
 @pytest.mark.parametrize("buffers", [2, 1024])
 @pytest.mark.parametrize("multiple", [1, 4])
 @pytest.mark.parametrize("gap", [0, 100, 1 << 20])
-def test_reading_gives_the_rows_of_each_answer(gap, multiple, buffers, monkeypatch, tmp_path):
+def test_read_returns_the_rows_of_each_answer(gap, multiple, buffers, monkeypatch, tmp_path):
     from aptool.formats import local_store
     from aptool.scoring import answer_store
 
@@ -166,21 +167,23 @@ def test_reading_gives_the_rows_of_each_answer(gap, multiple, buffers, monkeypat
         values = generator.integers(0, 256, size=(counts.sum(), 12)).astype(np.uint8)
         store.add(keys, counts, values)
         rows |= zip(map(bytes, keys), np.split(values, np.cumsum(counts)[:-1]), strict=True)
-    wanted = generator.choice(90, 60)  # some of them twice
-    keys = np.frombuffer(b"".join(rows), np.uint64).reshape(-1, 2)[wanted]
+    queried = generator.choice(90, 60)  # with repetitions
+    keys = np.frombuffer(b"".join(rows), np.uint64).reshape(-1, 2)[queried]
 
-    found = store.index.read(store.index.find(keys), multiple)
+    actual = store.index.read(store.index.find(keys), multiple)
 
-    ends = np.cumsum(found.counts)
-    assert len(found.rows) == ends[-1]
-    for key, own in zip(keys, np.split(found.rows, ends[:-1]), strict=True):
+    ends = np.cumsum(actual.counts)
+    assert len(actual.rows) == ends[-1]
+    for key, answer_rows in zip(keys, np.split(actual.rows, ends[:-1]), strict=True):
         expected = rows[bytes(key)]
-        assert len(own) == -(-len(expected) // multiple) * multiple
-        np.testing.assert_array_equal(own[: len(expected)], expected)
-        np.testing.assert_array_equal(own[len(expected) :], expected[-1:].repeat(len(own) - len(expected), 0))
+        assert len(answer_rows) == -(-len(expected) // multiple) * multiple
+        np.testing.assert_array_equal(answer_rows[: len(expected)], expected)
+        np.testing.assert_array_equal(
+            answer_rows[len(expected) :], expected[-1:].repeat(len(answer_rows) - len(expected), 0)
+        )
 
 
-def test_any_changed_bit_is_found(tmp_path):
+def test_any_changed_bit_is_detected(tmp_path):
     store = new_store(tmp_path / "s")
     texts = tokens([1, 2, 3], [4, 5])
     rows = Ragged.of_sizes(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), texts.lengths)
@@ -190,32 +193,32 @@ def test_any_changed_bit_is_found(tmp_path):
     (file,) = (tmp_path / "s").iterdir()
     whole = file.read_bytes()
 
-    for place in range(0, 8 * len(whole), 3):
+    for bit in range(0, 8 * len(whole), 3):
         data = bytearray(whole)
-        data[place // 8] ^= 1 << place % 8
+        data[bit // 8] ^= 1 << bit % 8
         file.write_bytes(data)
         try:
             again = new_store(tmp_path / "s")
-            found = StoredAnswers(again).encoded(texts, None, 1, torch.device("cpu"))
+            actual = StoredAnswers(again).encoded(texts, None, 1, torch.device("cpu"))
         except InputError:
             continue
-        # What is left are white space and the names of other tools in the header.
-        np.testing.assert_array_equal(found.values.numpy(), rows.values.numpy())
+        # The bit is in white space or in a name of another tool in the header.
+        np.testing.assert_array_equal(actual.values.numpy(), rows.values.numpy())
 
 
-@pytest.mark.parametrize("left", [0, 5, 100, -1])
-def test_a_truncated_part_is_an_error_and_encoded_again(left, tmp_path):
+@pytest.mark.parametrize("remaining", [0, 5, 100, -1])
+def test_a_truncated_part_is_an_error_and_encoded_again(remaining, tmp_path):
     store = new_store(tmp_path / "s")
     texts = tokens([1, 2, 3], [4, 5])
     stored = StoredAnswers(store, fill=True)
     stored.put(text_keys(texts), texts, Ragged.of_sizes(torch.ones(5, 3), texts.lengths), 1)
     stored.flush()
     (file,) = (tmp_path / "s").iterdir()
-    file.write_bytes(file.read_bytes()[:left])
+    file.write_bytes(file.read_bytes()[:remaining])
 
     with pytest.raises(InputError, match=r"truncated|not such a file"):
         new_store(tmp_path / "s")
-    with pytest.raises(InputError, match="truncated"):  # also after it was opened
+    with pytest.raises(InputError, match="truncated"):  # also after the store was opened
         StoredAnswers(store).encoded(texts, None, 1, torch.device("cpu"))
     store = AnswerStore(tmp_path / "s", "fp32", "f" * 16)
     store.refresh(repair=True)

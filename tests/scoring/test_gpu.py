@@ -23,14 +23,14 @@ def workload(questions, answers, pool, seed=0, longest=40):
 
 
 def fused(gpu):
-    """A stand-in for the fused kernel's program: one launch, scores by the definition."""
+    """Return a replacement for the fused program: one launch, with the scores of the definition."""
 
     def launch(programs, inputs, options):
         projected, states, offsets, answers, blocks, questions, places, scores, sharpness = inputs
-        if not all(gpu.holds(one) for one in inputs if isinstance(one, torch.Tensor)):
+        if not all(gpu.holds(tensor) for tensor in inputs if isinstance(tensor, torch.Tensor)):
             raise DeviceMismatchError("a tensor of the host in a launch")
         gpu.launches += 1
-        with gpu.silence():
+        with gpu.untracked():
             blocks = blocks.view(4, -1).tolist()
             for begin, length, first, count in zip(*blocks, strict=True):
                 assert count <= options["PAIRS"]
@@ -38,10 +38,10 @@ def fused(gpu):
                 A = answers[begin : begin + length].float()
                 for number in range(first, first + count):
                     row = int(questions[number])
-                    own = slice(int(offsets[row]), int(offsets[row + 1]))
-                    assert own.stop - own.start <= options["SLOTS"]
-                    G = projected[own].float() @ A.T
-                    r_q = (G.amax(1).tanh() * sharpness).softmax(0) @ states[own]
+                    question_rows = slice(int(offsets[row]), int(offsets[row + 1]))
+                    assert question_rows.stop - question_rows.start <= options["SLOTS"]
+                    G = projected[question_rows].float() @ A.T
+                    r_q = (G.amax(1).tanh() * sharpness).softmax(0) @ states[question_rows]
                     r_a = (G.amax(0).tanh() * sharpness).softmax(0) @ A
                     scores[places[number]] = torch.cosine_similarity(r_q, r_a, dim=0)
 
@@ -50,10 +50,10 @@ def fused(gpu):
 
 @pytest.fixture(params=["fused", "batched"])
 def kernel(request, monkeypatch):
-    """Either of the kernels of a GPU, put in place for a simulation."""
+    """Install one of the two GPU kernels in a simulation."""
 
     def install(gpu):
-        monkeypatch.setattr(attentive, "is_available", lambda device: request.param == "fused")
+        monkeypatch.setattr(attentive_fused, "is_available", lambda device: request.param == "fused")
         monkeypatch.setattr(attentive_fused, "_launch", fused(gpu))
         return gpu
 
@@ -85,9 +85,9 @@ def test_every_pooling_has_the_scores_of_a_cpu(pooling, kernel):
     expected = Scorer(system).score(*work)
 
     with kernel(SimulatedGpu()):
-        found = Scorer(system.to("cuda"), device="cuda").score(*work)
+        actual = Scorer(system.to("cuda"), device="cuda").score(*work)
 
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=0)
 
 
 def test_launches_do_not_grow_with_pairs_answers_or_precision(kernel, request):
@@ -134,12 +134,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_noticed(fault, monkeypatch):
-    place, name, value = FAULTS[fault]
-    monkeypatch.setattr(place, name, value)
+def test_the_simulation_detects_a_planted_fault(fault, monkeypatch):
+    target, name, value = FAULTS[fault]
+    monkeypatch.setattr(target, name, value)
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     with SimulatedGpu() as gpu:
-        monkeypatch.setattr(attentive, "is_available", lambda device: fault == "table")
+        monkeypatch.setattr(attentive_fused, "is_available", lambda device: fault == "table")
         monkeypatch.setattr(attentive_fused, "_launch", fused(gpu))
         scorer = Scorer(system.to("cuda"), device="cuda")
         gpu.reset()
@@ -150,7 +150,7 @@ def test_a_planted_fault_is_noticed(fault, monkeypatch):
     assert gpu.total_waits > 1, gpu.report()
 
 
-def test_a_planted_wait_is_counted(monkeypatch, kernel):
+def test_the_simulation_counts_a_planted_wait(monkeypatch, kernel):
     prepare = attentive.AttentivePairScorer.prepare_questions
 
     def waits(self, states):

@@ -1,4 +1,4 @@
-"""Units of scoring: the name of a unit's part, and scores that no run file can hold."""
+"""Units of scoring: the names of their parts, and invalid scores."""
 
 import json
 
@@ -7,19 +7,18 @@ import pytest
 from tiny import row, write_pools
 
 from aptool.errors import AptoolError
+from aptool.formats.inputs import Input
 from aptool.formats.pools import list_units, write_answers
-from aptool.formats.storage import Input
-from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.parts import parts_folder, plan
 from aptool.scoring.pipeline import read_task, score_task
-from aptool.scoring.systems import System
+from aptool.scoring.systems import RandomSystem, System
 
 
 @pytest.fixture
 def units(tmp_path, monkeypatch):
     """Three row groups of two pools, in the current folder."""
     monkeypatch.chdir(tmp_path)
-    groups = [[row(f"q{2 * group + place}") for place in range(2)] for group in range(3)]
+    groups = [[row(f"q{2 * group + position}") for position in range(2)] for group in range(3)]
     return list_units([write_pools("test.pools.parquet", *groups)])
 
 
@@ -27,7 +26,7 @@ def names(units, system=None, tag="x", answers=None):
     return [part.path.name for part in plan(units, system or RandomSystem(0), "out.run", tag, answers)]
 
 
-def test_a_part_of_each_unit_with_its_number_of_pairs(units):
+def test_each_unit_has_a_part_with_its_number_of_pairs(units):
     parts = plan(units, RandomSystem(0), "out.run", "x")
 
     assert [part.unit for part in parts] == units
@@ -36,22 +35,24 @@ def test_a_part_of_each_unit_with_its_number_of_pairs(units):
     assert len({part.path.name for part in parts}) == 3
 
 
-def test_the_name_of_a_part_follows_from_all_that_its_lines_depend_on(units):
+def test_the_name_of_a_part_depends_on_everything_that_decides_its_lines(units):
     for texts in ("one", "two"):
         write_answers(f"{texts}.parquet", [("a1", texts)])
     before = names(units)
 
-    others = [
+    other_names = [
         names(units, tag="y"),
         names(units, RandomSystem(1)),
         names(units, answers=Input("one.parquet", None)),
         names(units, answers=Input("two.parquet", None)),
     ]
-    groups = [[row(f"q{2 * group + place}", "where was it") for place in range(2)] for group in range(3)]
+    groups = [
+        [row(f"q{2 * group + position}", "where was it") for position in range(2)] for group in range(3)
+    ]
     write_pools("test.pools.parquet", *groups)
-    others.append(names(list_units(["test.pools.parquet"])))
+    other_names.append(names(list_units(["test.pools.parquet"])))
 
-    assert len({*before, *(name for other in others for name in other)}) == 3 * 6
+    assert len({*before, *(name for other in other_names for name in other)}) == 3 * 6
 
 
 def test_the_same_input_in_another_folder_has_the_same_parts(units, tmp_path):
@@ -72,9 +73,9 @@ class Constant(System):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_score_that_is_not_finite_is_named(units, value):
-    place = r"^test.pools.parquet: row group 1: question 'q2', answer 'a1': "
-    with pytest.raises(AptoolError, match=rf"{place}score {value}: expected a finite number$"):
+def test_a_score_that_is_not_finite_is_an_error(units, value):
+    location = r"^test.pools.parquet: row group 1: question 'q2', answer 'a1': "
+    with pytest.raises(AptoolError, match=rf"{location}score {value}: expected a finite number$"):
         score_task(read_task(units[1], Constant(value), None), Constant(value))
 
 

@@ -1,4 +1,4 @@
-"""The bytes that are kept of an answer: as many as `aptool encode` writes."""
+"""The bytes per answer in the table of an experiment: those that `aptool encode` writes."""
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,7 @@ from aptool.scoring.answer_store import AnswerStore
 from aptool.scoring.encode import AnswerEncoder
 from aptool.text.tokenizer import WordTokenizer
 
-# Of 3, 1 and 18 words: 22 tokens, and as rows that are multiples of 16 would be 64.
+# Texts of 3, 1 and 18 words: 22 tokens, or 64 rows with padding to multiples of 16.
 TEXTS = ["a river bank", "silver", " ".join(["bridge"] * 18)]
 NUMBERS = 6 * 4  # bytes of a row of six features
 ROWS = {"mean": 3, "max": 3, "first": 3, "mean-maxsim": 25}
@@ -28,17 +28,17 @@ def loaded(*options):
 
 
 @pytest.mark.parametrize("pooling", OVER_STATES)
-def test_bytes_are_those_that_are_stored(pooling, tmp_path):
+def test_bytes_per_answer_are_those_of_the_store(pooling, tmp_path):
     model = loaded(f"pooling.type={pooling}")
     store = AnswerStore(tmp_path, "fp32", model.fingerprint)
 
     stored = AnswerEncoder(model, store, "cpu", None).encode(pa.array(TEXTS))
-    kept = bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200))
+    size = bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200))
 
-    assert kept == stored.size / len(TEXTS) == ROWS.get(pooling, 22) * NUMBERS / len(TEXTS)
+    assert size == stored.size / len(TEXTS) == ROWS.get(pooling, 22) * NUMBERS / len(TEXTS)
 
 
-def test_a_text_is_encoded_once_also_before_it_is_written(tmp_path):
+def test_a_text_is_encoded_once_before_it_is_written(tmp_path):
     model = loaded("pooling.type=mean")
     encoder = AnswerEncoder(model, AnswerStore(tmp_path, "fp32", model.fingerprint), "cpu", None)
 
@@ -49,13 +49,13 @@ def test_a_text_is_encoded_once_also_before_it_is_written(tmp_path):
     assert (again.texts, again.encoded) == (4, 1)
 
 
-def test_a_projection_keeps_fewer():
+def test_a_projection_takes_fewer_bytes():
     model = loaded("pooling.type=maxsim", "pooling.dim=2")
 
     assert bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200)) == 22 * 2 * 4 / 3
 
 
-def test_what_reads_both_texts_together_keeps_nothing():
+def test_a_cross_encoder_stores_nothing():
     model = loaded()
     model.ranker.encoder.output_kind = "ids"
 

@@ -1,4 +1,4 @@
-"""Scoring into a run file: an interrupted run resumes from its own parts, and from no others."""
+"""Scoring into a run file: an interrupted run resumes only from its own parts."""
 
 from pathlib import Path
 
@@ -16,12 +16,10 @@ from aptool.formats.schemas import arrow_schema
 from aptool.formats.trec import read_run
 from aptool.models.model import load_model, save_model
 from aptool.scoring import score as scoring
-from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.model_system import ModelLoader, ModelSystem
 from aptool.scoring.parts import write_part
-from aptool.scoring.pipeline import read_task, score_task
-from aptool.scoring.record import UnitRecord
-from aptool.scoring.systems import System
+from aptool.scoring.pipeline import UnitRecord, read_task, score_task
+from aptool.scoring.systems import RandomSystem, System
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
 
@@ -43,14 +41,14 @@ def write(path, rows, **more):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Twelve pools in four row groups, in a folder that is the current one."""
+    """Twelve pools in four row groups, in the current folder."""
     write(tmp_path / "test.pools.parquet", rows())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 class Counting(System):
-    """A system that counts the row groups it scores, and can be stopped after so many."""
+    """A system that counts scored row groups, and fails after ``stop_after`` of them."""
 
     def __init__(self, system, stop_after=None):
         self.fingerprint, self.tag = system.fingerprint, system.tag
@@ -74,7 +72,7 @@ def system(folder, model_folder):
 
 
 def score(system, output="out.run", pools="test.pools.parquet", answers=None, stop_after=None):
-    """Scores into a run file; returns how many row groups were scored, and the file's bytes."""
+    """Score into a run file; return the number of scored row groups, and the bytes of the file."""
     counting = Counting(system, stop_after)
     units = list_units([pools])
     if stop_after is None:
@@ -109,32 +107,32 @@ def test_progress_counts_pairs_block_by_block(model_folder, folder):
     write_pools("whole.pools.parquet", rows())
     system = ModelSystem(load_model(model_folder), tokens_per_batch=16)
 
-    with recorded() as told:
+    with recorded() as log:
         scoring.score(list_units(["whole.pools.parquet"]), system, "out.run", tag="x")
 
-    counts = [update[0] for update in told.updates_of["score"]]
+    counts = [update[0] for update in log.updates_of["score"]]
     assert len(counts) > 4
     assert counts == sorted(set(counts))
     assert (counts[0], counts[-1]) == (0, 72)
-    assert {update[1:3] for update in told.updates_of["score"]} == {(72, "pairs")}
-    assert told.tasks == ["loading model", "score"]
-    assert told.messages == []
+    assert {update[1:3] for update in log.updates_of["score"]} == {(72, "pairs")}
+    assert log.tasks == ["loading model", "score"]
+    assert log.messages == []
 
 
 def test_progress_of_a_system_without_blocks_counts_row_groups(folder):
-    with recorded() as told:
+    with recorded() as log:
         scoring.score(list_units(["test.pools.parquet"]), RandomSystem(), "out.run")
 
-    assert [update[0] for update in told.updates_of["score"]] == [0, 18, 36, 54, 72]
+    assert [update[0] for update in log.updates_of["score"]] == [0, 18, 36, 54, 72]
 
 
 def test_progress_of_a_resumed_run_starts_at_the_pairs_that_are_scored(system):
     score(system, stop_after=3)
 
-    with recorded() as told:
+    with recorded() as log:
         score(system)
 
-    counts = [update[0] for update in told.updates_of["score"]]
+    counts = [update[0] for update in log.updates_of["score"]]
     assert (counts[0], counts[-1]) == (54, 72)
 
 
@@ -145,11 +143,11 @@ def test_truncated_answers_are_counted_and_reported_once(folder):
         def truncated(self, prepared):
             return 2
 
-    with recorded() as told:
+    with recorded() as log:
         run = scoring.score(list_units(["test.pools.parquet"]), Truncating(), "out.run")
 
     assert run.truncated == 2 * GROUPS
-    assert told.messages == ["8 answers were truncated to 7 tokens"]
+    assert log.messages == ["8 answers were truncated to 7 tokens"]
 
 
 @pytest.mark.parametrize("tag", ["", " ", "two words", " x", "x\n"])
@@ -160,7 +158,7 @@ def test_a_tag_is_one_word(system, folder, tag):
     assert [path.name for path in folder.iterdir()] == ["test.pools.parquet"]
 
 
-def test_the_tag_is_the_systems_own_by_default(folder):
+def test_the_default_tag_is_that_of_the_system(folder):
     scoring.score(list_units(["test.pools.parquet"]), RandomSystem(), "out.run")
 
     assert {line.split()[5] for line in Path("out.run").read_text().splitlines()} == {"random"}
@@ -178,14 +176,14 @@ def test_a_model_is_loaded_from_its_folder(system, model_folder):
 def test_an_input_is_not_overwritten(system, folder):
     before = Path("test.pools.parquet").read_bytes()
 
-    with pytest.raises(InputError, match=r"^test.pools.parquet: not a run; expected a run to replace"):
+    with pytest.raises(InputError, match=r"^test\.pools\.parquet: no record that aptool wrote it"):
         scoring.score(list_units(["test.pools.parquet"]), system, "test.pools.parquet", tag="x")
 
     assert Path("test.pools.parquet").read_bytes() == before
 
 
 class OtherExecutor(scoring.Executor):
-    """Scores in this process, in the reverse order, as two workers of which one is lost at first."""
+    """Scores in this process, in reverse order, as if by two workers after the loss of a worker."""
 
     def open(self, system, units, answers):
         return system
@@ -239,7 +237,7 @@ def test_a_damaged_part_is_scored_again(system, damage):
 
 
 def test_parts_of_another_model_are_not_used(system, model_folder, folder):
-    # The model with all of its embeddings the other way round.
+    # The same model with negated embeddings.
     model = load_model(model_folder)
     model.ranker.encoder.embedding.weight.data.neg_()
     save_model("other", model.ranker, model.tokenizer, model.recipe, model.config["training"], [])
@@ -261,7 +259,7 @@ def test_parts_of_another_input_are_not_used(system):
 
 def test_parts_of_other_answers_are_not_used(system, folder):
     write("test.pools.parquet", rows(texts=False))
-    texts = {one["answer_id"]: one["text"] for line in rows() for one in line["candidates"]}
+    texts = {candidate["answer_id"]: candidate["text"] for line in rows() for candidate in line["candidates"]}
     right = pl.DataFrame({"answer_id": list(texts), "text": list(texts.values())})
     right.write_parquet("right.parquet")
     right.with_columns(text=pl.col("text").str.reverse()).write_parquet("wrong.parquet")
@@ -281,7 +279,7 @@ def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):
 
 
 def test_additional_columns_are_ignored(system):
-    # One of them looks like the candidates.
+    # One column resembles the candidates.
     _, whole = score(system, "whole.run")
     extra = pa.field("seen", pa.list_(pa.struct([("answer_id", pa.string())])))
     schema = pa.schema([extra, *arrow_schema("pools")])
@@ -300,8 +298,8 @@ def test_a_question_in_two_row_groups_is_named(system, files):
     with pytest.raises(InputError) as error:
         scoring.score(units, system, "out.run", tag="x")
 
-    place = f"b.parquet: row group {2 - files}: column 'question_id': "
-    assert str(error.value).startswith(place)
+    location = f"b.parquet: row group {2 - files}: column 'question_id': "
+    assert str(error.value).startswith(location)
     first = "a.parquet" if files == 2 else "b.parquet"
     assert ": expected one pool per question, but it is also in " in str(error.value)
     assert str(error.value).endswith(f"{first}, row group 0")
@@ -324,13 +322,13 @@ def test_scores_in_memory_are_the_rows_of_the_run_file(system):
 
 
 class Zeros(RandomSystem):
-    """Scores of 0 and -0 by turns, which are equal."""
+    """Alternating scores of 0 and -0, which are equal."""
 
     def score(self, prepared):
         return np.resize(np.array([0.0, -0.0], np.float32), len(prepared.answer_ids))
 
 
-def test_minus_zero_in_memory_is_zero_as_in_a_run_file(folder):
+def test_negative_zero_in_memory_is_zero_as_in_a_run_file(folder):
     frame, _ = scoring.score_in_memory(list_units(["test.pools.parquet"]), Zeros())
 
     assert not np.signbit(frame["score"].to_numpy()).any()
@@ -357,9 +355,9 @@ def test_progress_and_truncation_in_memory_are_those_of_a_run_file(folder):
         def truncated(self, prepared):
             return 2
 
-    with recorded() as told:
+    with recorded() as log:
         scoring.score_in_memory(list_units(["test.pools.parquet"]), Truncating())
 
-    assert told.tasks == ["loading model", "score"]
-    assert [update[0] for update in told.updates_of["score"]] == [0, 18, 36, 54, 72]
-    assert told.messages == ["8 answers were truncated to 7 tokens"]
+    assert log.tasks == ["loading model", "score"]
+    assert [update[0] for update in log.updates_of["score"]] == [0, 18, 36, 54, 72]
+    assert log.messages == ["8 answers were truncated to 7 tokens"]

@@ -13,28 +13,28 @@ import pytest
 from tiny import labelled_pools, row, write_pools
 
 from aptool.errors import InputError
-from aptool.formats.location import ObjectPath
+from aptool.formats.inputs import stat
+from aptool.formats.location import ObjectPath, store_of
+from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import Unit, list_units, read_pools
-from aptool.formats.storage import stat
-from aptool.formats.stores import store_of
-from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.parts import parts_folder, plan, write_part
 from aptool.scoring.pipeline import read_task, score_task
 from aptool.scoring.score import score
+from aptool.scoring.systems import RandomSystem
 
-# Scores, and is killed at a given point.
+# Scores, and is killed in a given phase.
 DRIVER = """
 import sys
-from dying import complete_never, die_after
+from dying import die_before_completing_uploads, die_after
 from aptool.formats.pools import list_units
 from aptool.scoring import score
-from aptool.scoring.baselines import RandomSystem
+from aptool.scoring.systems import RandomSystem
 
 phase, pools, output = sys.argv[1:]
 if phase == "scoring":
     score.write_part = die_after(3, score.write_part)
 if phase == "completing":
-    complete_never()
+    die_before_completing_uploads()
 score.score(list_units([pools]), RandomSystem(), output)
 """
 
@@ -64,14 +64,14 @@ def local(tmp_path):
 
 
 @pytest.fixture(params=["s3"])
-def there(request, bucket_on, local):
-    """A bucket with the pools, on S3 where a test names no other store."""
+def remote(request, bucket_on, local):
+    """A bucket with the pools, on S3 by default."""
     bucket = bucket_on(request.param)
     upload(local / "test.pools.parquet", f"{bucket}/test.pools.parquet")
     return ObjectPath(bucket)
 
 
-on_each_store = pytest.mark.parametrize("there", ["s3", "gs", "az"], indirect=True)
+on_each_store = pytest.mark.parametrize("remote", ["s3", "gs", "az"], indirect=True)
 
 
 def run(folder):
@@ -80,23 +80,23 @@ def run(folder):
 
 def names(folder):
     store, key = store_of(folder)
-    return store.names(key)
+    return [name for name in store.names(key) if name != MANIFEST]
 
 
-def assert_whole(there, local):
-    assert sha256(there / "out.run") == sha256(local / "out.run")
-    assert names(there) == ["out.run", "out.run.ir-metadata.yml", "test.pools.parquet"]
+def assert_whole(remote, local):
+    assert sha256(remote / "out.run") == sha256(local / "out.run")
+    assert names(remote) == ["out.run", "out.run.ir-metadata.yml", "test.pools.parquet"]
 
 
 @on_each_store
-def test_the_bytes_of_a_run_on_a_disk(there, local):
-    run(there)
+def test_the_run_has_the_bytes_of_a_run_on_a_disk(remote, local):
+    run(remote)
 
-    assert_whole(there, local)
+    assert_whole(remote, local)
 
 
 def test_a_row_group_costs_little_more_than_its_bytes(tmp_path, bucket, s3_proxy):
-    """Of a file of 12 MB, one row group of 1.25 MB: at most 1.5 MB are read."""
+    """Reading one row group of 1.25 MB in a file of 12 MB transfers at most 1.5 MB."""
     random = np.random.default_rng(0)
     groups = [
         [row(f"q{number}", "why?", [(f"a{i}", random.bytes(300).hex()) for i in range(2040)])]
@@ -114,11 +114,11 @@ def test_a_row_group_costs_little_more_than_its_bytes(tmp_path, bucket, s3_proxy
     assert 1_200_000 < s3_proxy.bytes_read <= 1_500_000
 
 
-@pytest.mark.parametrize("place", ["disk", "s3", "gs", "az"])
-def test_an_input_replaced_while_it_is_scored(place, local, tmp_path, request):
+@pytest.mark.parametrize("storage", ["disk", "s3", "gs", "az"])
+def test_an_input_replaced_during_scoring_is_an_error(storage, local, tmp_path, request):
     folder = local
-    if place != "disk":
-        folder = ObjectPath(request.getfixturevalue("bucket_on")(place))
+    if storage != "disk":
+        folder = ObjectPath(request.getfixturevalue("bucket_on")(storage))
         upload(local / "test.pools.parquet", folder / "test.pools.parquet")
     pools = folder / "test.pools.parquet"
 
@@ -137,10 +137,10 @@ def test_an_input_replaced_while_it_is_scored(place, local, tmp_path, request):
 
 
 @on_each_store
-def test_a_corrupt_part_and_a_half_written_one(there, local):
-    parts = plan(list_units([there / "test.pools.parquet"]), RandomSystem(), there / "out.run", "random")
+def test_damaged_parts_are_scored_again(remote, local):
+    parts = plan(list_units([remote / "test.pools.parquet"]), RandomSystem(), remote / "out.run", "random")
     make_parts(parts)
-    assert {f"out.run.parts/{part.path.name}" for part in parts} <= set(names(there))
+    assert {f"out.run.parts/{part.path.name}" for part in parts} <= set(names(remote))
     for part, damage in (
         (parts[1], lambda data: data[:-9] + b"x" + data[-8:]),
         (parts[4], lambda data: data[:50]),
@@ -149,21 +149,21 @@ def test_a_corrupt_part_and_a_half_written_one(there, local):
         data, version = store.read_versioned(key)
         assert store.swap(key, damage(data), version)
 
-    result = run(there)
+    result = run(remote)
 
     assert result.resumed == len(parts) - 2
-    assert_whole(there, local)
+    assert_whole(remote, local)
 
 
 def make_parts(parts):
-    """Writes every part, as a driver that was killed before the merge would have left them."""
+    """Write all parts, as a driver that is killed before the merge."""
     for part in parts:
         write_part(part, score_task(read_task(part.unit, RandomSystem(), None), RandomSystem()), 0)
 
 
-def killed(phase, there):
+def killed(phase, remote):
     driver = subprocess.run(
-        [sys.executable, "-c", DRIVER, phase, str(there / "test.pools.parquet"), str(there / "out.run")],
+        [sys.executable, "-c", DRIVER, phase, str(remote / "test.pools.parquet"), str(remote / "out.run")],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[1],
@@ -172,22 +172,22 @@ def killed(phase, there):
 
 
 @pytest.mark.parametrize(
-    ("there", "phase"),
+    ("remote", "phase"),
     [("s3", "scoring"), ("s3", "completing"), ("gs", "completing"), ("az", "completing")],
-    indirect=["there"],
+    indirect=["remote"],
 )
-def test_a_killed_driver(there, local, phase):
-    killed(phase, there)
-    assert not (there / "out.run").is_file()
-    assert "out.run.parts/driver" in names(there)
+def test_a_run_resumes_after_a_killed_driver(remote, local, phase):
+    killed(phase, remote)
+    assert not (remote / "out.run").is_file()
+    assert "out.run.parts/driver" in names(remote)
 
-    result = run(there)
+    result = run(remote)
 
     assert result.resumed == (6 if phase == "completing" else 3)
-    assert_whole(there, local)
+    assert_whole(remote, local)
 
 
-def test_a_store_that_fails_one_request_in_ten(there, local, s3_proxy):
+def test_one_failing_request_in_ten_is_retried(remote, local, s3_proxy):
     number = count(1)
     failures = []
 
@@ -199,14 +199,14 @@ def test_a_store_that_fails_one_request_in_ten(there, local, s3_proxy):
 
     s3_proxy.before = fail
 
-    run(there)
+    run(remote)
 
     s3_proxy.before = lambda method, path: None
     assert len(failures) >= 5
-    assert_whole(there, local)
+    assert_whole(remote, local)
 
 
-def test_a_put_that_is_answered_after_five_seconds(there, local, s3_proxy):
+def test_a_slow_request_is_awaited(remote, local, s3_proxy):
     slow = iter([True])
 
     def wait(method, path):
@@ -215,24 +215,24 @@ def test_a_put_that_is_answered_after_five_seconds(there, local, s3_proxy):
 
     s3_proxy.after = wait
 
-    run(there)
+    run(remote)
 
     assert next(slow, None) is None
-    assert_whole(there, local)
+    assert_whole(remote, local)
 
 
-def test_nothing_has_the_final_name_before_it_is_whole(there, local, s3_proxy):
-    """Before each request the run file is not there; its upload is one PUT, or is completed at the end."""
+def test_an_incomplete_run_never_has_the_final_name(remote, local, s3_proxy):
+    """The run file does not exist before the request that uploads it."""
     seen = []
 
     def look(method, path):
         if (method, Path(path).name) == ("PUT", "out.run"):
-            seen.append(len([name for name in names(there) if name == "out.run"]))
+            seen.append(len([name for name in names(remote) if name == "out.run"]))
 
     s3_proxy.before = look
 
-    run(there)
+    run(remote)
 
     assert seen == [0]
-    assert len(list(parts_folder(there / "out.run").iterdir())) == 0
-    assert_whole(there, local)
+    assert len(list(parts_folder(remote / "out.run").iterdir())) == 0
+    assert_whole(remote, local)

@@ -44,7 +44,7 @@ def batches(draw):
 
 @torch.inference_mode()
 def defined(system, questions, answers, pairs):
-    """The definition's scores, each pair by itself."""
+    """Return the scores of the definition, one pair at a time."""
     return np.array(
         [
             system(

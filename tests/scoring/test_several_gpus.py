@@ -14,11 +14,10 @@ from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
 from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
 from aptool.scoring import model_system
-from aptool.scoring.baselines import RandomSystem
-from aptool.scoring.kernels import attentive
-from aptool.scoring.model_system import ModelLoader, ModelSystem
-from aptool.scoring.precision import pick_precision, sample_units, sampled_pools
+from aptool.scoring.kernels import attentive_fused
+from aptool.scoring.model_system import ModelLoader, ModelSystem, pick_precision, sample_units, sampled_pools
 from aptool.scoring.score import score
+from aptool.scoring.systems import RandomSystem
 
 
 @pytest.fixture
@@ -36,30 +35,30 @@ def units(tmp_path):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine with GPUs of the given names, and what CUDA says of them."""
+    """Simulate a machine with GPUs of the given names."""
 
     def of(*names, capability=(9, 0), built=("sm_80", "sm_90a", "compute_90"), free=8 << 30):
-        facts = {
+        properties = {
             "is_available": lambda: bool(names),
             "device_count": lambda: len(names),
             "current_device": lambda: 0,
-            "get_device_name": lambda one: names[getattr(one, "index", one) or 0],
-            "get_device_capability": lambda one=None: capability,
-            "get_device_properties": lambda one: SimpleNamespace(
-                name=names[one], multi_processor_count=132, total_memory=80 << 30
+            "get_device_name": lambda gpu: names[getattr(gpu, "index", gpu) or 0],
+            "get_device_capability": lambda gpu=None: capability,
+            "get_device_properties": lambda gpu: SimpleNamespace(
+                name=names[gpu], multi_processor_count=132, total_memory=80 << 30
             ),
             "get_arch_list": lambda: list(built),
-            "mem_get_info": lambda one=None: (free, 80 << 30),
-            "memory_reserved": lambda one=None: 0,
+            "mem_get_info": lambda gpu=None: (free, 80 << 30),
+            "memory_reserved": lambda gpu=None: 0,
         }
-        for name, fact in facts.items():
-            monkeypatch.setattr(torch.cuda, name, fact)
+        for name, function in properties.items():
+            monkeypatch.setattr(torch.cuda, name, function)
 
     return of
 
 
 class Meeting(RandomSystem):
-    """Systems that score at the same time: each waits in its first row group for the others."""
+    """Systems that score at the same time: each waits for the other systems in its first row group."""
 
     def __init__(self, number, fails=()):
         super().__init__(0)
@@ -98,58 +97,60 @@ def run(units, system, output, **more):
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_row_groups_are_dealt_to_all_and_the_run_is_that_of_one(units, tmp_path, number):
+def test_several_devices_give_the_run_of_a_single_device(units, tmp_path, number):
     _, expected = run(units, RandomSystem(0), tmp_path / "one.run")
     system = Meeting(number)
 
-    done, found = run(units, system, tmp_path / "all.run")
+    done, actual = run(units, system, tmp_path / "all.run")
 
-    assert found == expected
+    assert actual == expected
     assert done.pairs == 72
     assert {name for name, _ in system.scored} == set(range(number))
     assert len(system.scored) == len({question for _, question in system.scored}) == 6
 
 
-def test_an_error_of_one_ends_all_and_what_is_scored_stays(units, tmp_path):
+def test_an_error_on_one_device_ends_the_run_and_keeps_scored_parts(units, tmp_path):
     first = labelled_pools("test", 12)[6].question_id
     _, expected = run(units, RandomSystem(0), tmp_path / "one.run")
     with pytest.raises(AptoolError, match="the fan stopped"):
         run(units, Meeting(2, fails=[first]), tmp_path / "all.run")
 
-    done, found = run(units, RandomSystem(0), tmp_path / "all.run")
+    done, actual = run(units, RandomSystem(0), tmp_path / "all.run")
 
-    assert found == expected
+    assert actual == expected
     assert 0 < done.resumed < 6
 
 
 def test_a_model_on_two_gpus_gives_the_run_of_one(units, tmp_path, model_folder, machine, monkeypatch):
     machine("H100", "H100")
-    monkeypatch.setattr(attentive, "is_available", lambda device: False)
+    monkeypatch.setattr(attentive_fused, "is_available", lambda device: False)
     real = ModelSystem.score_reporting
     monkeypatch.setattr(
-        ModelSystem, "score_reporting", one_at_a_time(real, used := [], gpu := SimulatedGpu())
+        ModelSystem, "score_reporting", one_at_a_time(real, devices_used := [], gpu := SimulatedGpu())
     )
-    found = []
+    actual = []
     for name in ("cuda", "cuda:1", "cuda:0"):
         with gpu:
             _, data = run(units, ModelLoader(str(model_folder), name, "fp32"), tmp_path / f"{name}.run")
-        found.append(data)
-        used.append(name)
+        actual.append(data)
+        devices_used.append(name)
 
-    assert found[0] == found[1] == found[2]
-    assert set(used[: used.index("cuda")]) == {torch.device("cuda"), torch.device("cuda", 1)}
-    assert set(used[used.index("cuda") + 1 : used.index("cuda:1")]) == {torch.device("cuda", 1)}
+    assert actual[0] == actual[1] == actual[2]
+    assert set(devices_used[: devices_used.index("cuda")]) == {torch.device("cuda"), torch.device("cuda", 1)}
+    assert set(devices_used[devices_used.index("cuda") + 1 : devices_used.index("cuda:1")]) == {
+        torch.device("cuda", 1)
+    }
 
 
-def one_at_a_time(real, used, gpu):
-    """The simulation belongs to a thread: whichever scores has it."""
+def one_at_a_time(real, devices_used, gpu):
+    """Let one thread at a time use the simulation, which supports a single thread."""
     lock, meeting = threading.Lock(), threading.Barrier(2)
 
     def scored(self, prepared, reports):
-        if "cuda" not in used and self._device not in used:
+        if "cuda" not in devices_used and self._device not in devices_used:
             meeting.wait(timeout=60)
         with lock, gpu:
-            used.append(self._device)
+            devices_used.append(self._device)
             return real(self, prepared, reports)
 
     return scored
@@ -201,7 +202,7 @@ def test_a_model_that_does_not_fit_is_an_error_with_what_fits(machine, monkeypat
 
 @contextlib.contextmanager
 def products():
-    """torch's settings as they were before."""
+    """Restore torch's settings after the block."""
     parts = torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn
     before = [part.fp32_precision for part in parts]
     yield lambda: {part.fp32_precision for part in parts}
@@ -209,7 +210,7 @@ def products():
         part.fp32_precision = value
 
 
-def test_tf32_is_used_only_where_it_is_asked_for(units, tmp_path, model_folder):
+def test_tf32_is_used_only_on_request(units, tmp_path, model_folder):
     with products() as settings:
         for precision, expected in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")):
             loader = ModelLoader(str(model_folder), "cpu", precision)
@@ -217,7 +218,7 @@ def test_tf32_is_used_only_where_it_is_asked_for(units, tmp_path, model_folder):
             assert settings() == {expected}
 
 
-def test_a_gpus_free_memory_is_what_its_cache_follows(machine):
+def test_the_cache_takes_a_quarter_of_the_free_memory_of_a_gpu(machine):
     machine("H100", free=64 << 30)
     assert model_system._default_cache(torch.device("cuda")) == 16 << 30
 
@@ -226,24 +227,26 @@ def test_the_sample_is_spread_over_the_input(tmp_path):
     rows = [row(f"q{n}", f"text {n}", [(f"a{n}", "x"), (f"b{n}", f"y {n}")]) for n in range(400)]
     write_pools(tmp_path / "many.parquet", *(rows[first : first + 20] for first in range(0, 400, 20)))
     write_pools(tmp_path / "one.parquet", rows[:120])
-    write_pools(tmp_path / "few.parquet", *([one] for one in rows[:7]))
-    found = {}
+    write_pools(tmp_path / "few.parquet", *([line] for line in rows[:7]))
+    actual = {}
     for name in ("many", "one", "few"):
         pools = list(sampled_pools(sample_units(list_units([tmp_path / f"{name}.parquet"])), None))
-        found[name] = [question for some in pools for question in some.questions.to_pylist()]
+        actual[name] = [question for some in pools for question in some.questions.to_pylist()]
         for some in pools:  # a pool has its own pairs and their texts, and no others
-            numbers = [one.removeprefix("text ") for one in some.questions.to_pylist()]
+            numbers = [text.removeprefix("text ") for text in some.questions.to_pylist()]
             texts = [some.answers[int(text)].as_py() for text in some.pair_answer]
             assert texts == [text for number in numbers for text in ("x", f"y {number}")]
             assert len(some.answers) == 1 + len(numbers)
-            assert some.pair_question.tolist() == [place for place in range(len(numbers)) for _ in range(2)]
+            assert some.pair_question.tolist() == [
+                position for position in range(len(numbers)) for _ in range(2)
+            ]
 
-    assert len(found["many"]) == len(set(found["many"])) == len(found["one"]) == 50
-    groups = {int(one.removeprefix("text ")) // 80 for one in found["many"]}
+    assert len(actual["many"]) == len(set(actual["many"])) == len(actual["one"]) == 50
+    groups = {int(text.removeprefix("text ")) // 80 for text in actual["many"]}
     assert groups == {0, 1, 2, 3, 4}  # of each fifth of the file
-    assert found["one"][0] == "text 0"
-    assert found["one"][-1] == "text 119"
-    assert sorted(found["few"]) == [f"text {n}" for n in range(7)]
+    assert actual["one"][0] == "text 0"
+    assert actual["one"][-1] == "text 119"
+    assert sorted(actual["few"]) == [f"text {n}" for n in range(7)]
 
 
 def test_training_in_bf16_needs_a_device_that_computes_in_it(machine, monkeypatch):

@@ -11,11 +11,9 @@ from aptool.errors import UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.device import pick_device
 from aptool.models.model import load_model
-from aptool.scoring import tokenized
-from aptool.scoring.baselines import Bm25System, RandomSystem
-from aptool.scoring.model_system import ModelSystem, fingerprint
-from aptool.scoring.precision import pick_precision, same_rankings
+from aptool.scoring.model_system import ModelSystem, fingerprint, pick_precision, same_rankings
 from aptool.scoring.scorer import Scorer
+from aptool.scoring.systems import Bm25System, RandomSystem
 from aptool.text.tokenizer import WordTokenizer
 
 
@@ -27,25 +25,25 @@ def pools(tmp_path):
     return read
 
 
-def test_random_scores_follow_from_seed_and_ids_alone(pools):
-    one = pools(row("q1", "where", [("a1", "x"), ("a2", "y")]), row("q2"))
+def test_random_scores_depend_only_on_seed_and_ids(pools):
+    pools_once = pools(row("q1", "where", [("a1", "x"), ("a2", "y")]), row("q2"))
     # Other texts, another order, other neighbours.
     other = pools(row("q9"), row("q1", "who", [("a2", "z"), ("a3", "x"), ("a1", "x")]))
 
-    first, second = RandomSystem(5).score(one), RandomSystem(5).score(other)
+    first, second = RandomSystem(5).score(pools_once), RandomSystem(5).score(other)
 
     assert [first[0], first[1]] == [second[4], second[2]]
-    assert RandomSystem(6).score(one).tolist() != first.tolist()
+    assert RandomSystem(6).score(pools_once).tolist() != first.tolist()
     assert RandomSystem(6).fingerprint != RandomSystem(5).fingerprint
 
 
-def test_whatever_can_move_a_score_is_in_the_fingerprint():
+def test_everything_that_changes_scores_is_in_the_fingerprint():
     every = itertools.product(("m", "n"), ("cpu", "cuda"), ("fp32", "bf16"), (None, 512))
 
-    assert len({fingerprint(*one) for one in every}) == 16
+    assert len({fingerprint(*inputs) for inputs in every}) == 16
 
 
-def test_random_scores_are_even(pools):
+def test_random_scores_are_uniform(pools):
     many = pools(*(row(f"q{n}", candidates=[(f"a{k}", "x") for k in range(20)]) for n in range(300)))
 
     scores = RandomSystem(0).score(many)
@@ -58,7 +56,7 @@ def test_random_scores_are_even(pools):
 
 
 def test_bm25_by_hand(pools):
-    # N = 3 answers of 2, 1 and 3 words, 2 on average. "river" stands in one of them, "the" in two.
+    # N = 3 answers of 2, 1 and 3 words, 2 on average. "river" is in one of them, "the" in two.
     read = pools(
         row("q1", "the river", [("a1", "the river"), ("a2", "bridge"), ("a3", "the old bridge")]),
         row("q2", "?!", [("a3", "the old bridge")]),
@@ -110,12 +108,12 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
     write_answers(tmp_path / "answers.parquet", texts.items())
     shared = read_answers(tmp_path / "answers.parquet")
     pools = [[f"a{n}" for n in range(first, first + 150)] for first in (1, 60, 110)]
-    for name, own in (("shared", False), ("own", True)):
-        write_pools(
-            tmp_path / f"{name}.parquet",
-            *([row(f"q{i}", "where is it", [(a, texts[a] if own else None) for a in pool] + [("x", "river")])]
-              for i, pool in enumerate(pools)),
-        )  # fmt: skip
+    for name, has_texts in (("shared", False), ("own", True)):
+        groups = []
+        for i, pool in enumerate(pools):
+            candidates = [(answer, texts[answer] if has_texts else None) for answer in pool]
+            groups.append([row(f"q{i}", "where is it", [*candidates, ("x", "river")])])
+        write_pools(tmp_path / f"{name}.parquet", *groups)
     together, alone = (ModelSystem(load_model(model_folder)) for _ in range(2))
     seen = []
     encode = WordTokenizer.encode
@@ -125,17 +123,17 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
         lambda self, texts, limit=None, role="answer": seen.extend(texts) or encode(self, texts, limit),
     )
 
-    for one, other in zip(
+    for shared_unit, unit in zip(
         list_units([tmp_path / "shared.parquet"]), list_units([tmp_path / "own.parquet"]), strict=True
     ):
-        here = together.prepare(read_pools(one, shared))
+        shared_texts = together.prepare(read_pools(shared_unit, shared))
         answers_seen = len(seen)
-        there = alone.prepare(read_pools(other))
+        unshared = alone.prepare(read_pools(unit))
         del seen[answers_seen:]
-        np.testing.assert_allclose(together.score(here), alone.score(there), atol=1e-6)
-        assert together.truncated(here) == alone.truncated(there)
+        np.testing.assert_allclose(together.score(shared_texts), alone.score(unshared), atol=1e-6)
+        assert together.truncated(shared_texts) == alone.truncated(unshared)
 
-    # 259 shared texts, the text that stands in all three pools, and three times the question.
+    # 259 shared texts, the text in all three pools, and three times the question.
     assert len(seen) == 259 + 1 + 3
 
 
@@ -143,8 +141,8 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
 def test_a_text_of_several_row_groups_and_files_is_encoded_once(
     tmp_path, model_folder, monkeypatch, at_once, encoded
 ):
-    # Where nothing is kept at first sight, each of the three texts is encoded for the first two row groups.
-    monkeypatch.setattr(tokenized, "BYTES_AT_ONCE", at_once)
+    # Without caching at first sight, each of the three texts is encoded for the first two row groups.
+    monkeypatch.setattr("aptool.scoring.encoded.BYTES_AT_ONCE", at_once)
     system = ModelSystem(load_model(model_folder))
     texts = {"a1": "river", "a2": "kitchen engine", "a3": "the old bridge"}
     groups = [
@@ -165,7 +163,7 @@ def test_a_text_of_several_row_groups_and_files_is_encoded_once(
     assert scores[2][[0, 2]].tobytes() == scores[0][[0, 2]].tobytes()
 
 
-def test_another_file_of_answers_under_the_same_rows_is_not_mistaken(tmp_path, model_folder):
+def test_another_answers_file_with_the_same_rows_has_other_scores(tmp_path, model_folder):
     system = ModelSystem(load_model(model_folder))
     path = write_pools(
         tmp_path / "x.parquet", [row("q1", "where is the river", [("a1", None), ("a2", None)])]
@@ -181,7 +179,7 @@ def test_another_file_of_answers_under_the_same_rows_is_not_mistaken(tmp_path, m
     assert scores[0][0] != scores[0][1]
 
 
-def test_bf16_is_taken_only_where_no_ranking_changes(pools, model_folder):
+def test_bf16_is_used_only_if_no_ranking_changes(pools, model_folder):
     model = load_model(model_folder)
     device = torch.device("cpu")
     # Texts far apart, and texts whose scores differ by less than eight bits tell.

@@ -1,25 +1,29 @@
+"""BM25 over documents in memory, and retrieval from a streamed corpus with the same scores."""
+
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from aptool.text.bm25 import BM25, words
+from aptool.text import bm25
+from aptool.text.bm25 import BM25, retrieve, words
 
 
 def test_words_are_lower_cased_runs_of_letters_digits_and_underscores():
     assert words("Reads foo_bar2, twice-over: É!") == ["reads", "foo_bar2", "twice", "over", "é"]
-    assert words(["Given", "as is"]) == ["Given", "as is"]
+    assert words(["Listed", "as is"]) == ["Listed", "as is"]
 
 
-def test_scores_worked_out_by_hand():
-    # N = 3 documents of 3, 2 and 1 words, mean length 2; 'a' stands in two of them, 'c' in one.
+def test_scores_computed_by_hand():
+    # N = 3 documents of 3, 2 and 1 words, mean length 2; 'a' is in two of them, 'c' in one.
     # idf(a) = ln(1 + 1.5 / 2.5), idf(c) = ln(1 + 2.5 / 1.5)
     # document 0: tf(a) = 2, 1.2 * (0.25 + 0.75 * 3 / 2) = 1.65    document 1: 1.2 * (0.25 + 0.75) = 1.2
     index = BM25(["a a b", "a c", "d"])
     idf_a, idf_c = math.log(1.6), math.log(1 + 2.5 / 1.5)
     expected = [idf_a * 2 / (2 + 1.65), idf_a / 2.2 + idf_c / 2.2, 0]
     np.testing.assert_allclose(index.scores("a C unknown"), expected, rtol=1e-6)
-    # A word asked for twice counts twice.
+    # A word that occurs twice in the query counts twice.
     np.testing.assert_allclose(index.scores("a a"), [2 * idf_a * 2 / 3.65, 2 * idf_a / 2.2, 0], rtol=1e-6)
 
 
@@ -38,17 +42,17 @@ def test_scores_are_those_of_bm25s_to_the_bit():
     index = BM25(documents)
 
     for query in queries:
-        known = [vocabulary[word] for word in query if word in vocabulary]
-        assert index.scores(query).tolist() == other.get_scores_from_ids(known).tolist()
+        ids = [vocabulary[word] for word in query if word in vocabulary]
+        assert index.scores(query).tolist() == other.get_scores_from_ids(ids).tolist()
 
 
-def test_texts_and_word_lists_are_the_same_documents():
+def test_texts_and_word_lists_have_the_same_scores():
     texts = ["one two two", "two three", "four"]
     lists = [text.split() for text in texts]
     assert BM25(texts).scores("two").tolist() == BM25(lists).scores(["two"]).tolist()
 
 
-def test_equal_scores_stand_in_the_order_of_documents():
+def test_documents_with_equal_scores_keep_their_order():
     # Documents 1, 2 and 4 are one text; 0 and 3 share no word with the query.
     indices, scores = BM25(["x", "a b", "a b", "y", "a b"]).top(["a"], 4)
     assert indices.tolist() == [[1, 2, 4, 0]]
@@ -56,7 +60,7 @@ def test_equal_scores_stand_in_the_order_of_documents():
 
 
 @pytest.mark.parametrize("k", [1, 7, 100])
-def test_top_is_a_full_stable_sort_cut_off(k):
+def test_top_is_the_start_of_a_full_stable_sort(k):
     # Few distinct words over many short documents: most scores are tied.
     draw = np.random.default_rng(0)
     documents = [" ".join(draw.choice(list("abcdefgh"), draw.integers(1, 6))) for _ in range(5000)]
@@ -64,33 +68,96 @@ def test_top_is_a_full_stable_sort_cut_off(k):
     queries = ["a", "b c", "h g a", "none of these words z"]
     indices, scores = index.top(queries, k)
     for row, query in enumerate(queries):
-        every = index.scores(query)
-        expected = sorted(range(len(documents)), key=lambda document: (-every[document], document))[:k]
+        all_scores = index.scores(query)
+        expected = sorted(range(len(documents)), key=lambda document: (-all_scores[document], document))[:k]
         assert indices[row].tolist() == expected
-        assert scores[row].tolist() == every[expected].tolist()
+        assert scores[row].tolist() == all_scores[expected].tolist()
 
 
-def test_more_asked_for_than_there_are_documents():
+def test_k_may_exceed_the_number_of_documents():
     indices, scores = BM25(["a", "b"]).top(["b", "a"], 10)
     assert indices.tolist() == [[1, 0], [0, 1]]
     assert scores.shape == (2, 2)
 
 
-def test_pairs_get_the_scores_that_top_gives():
-    documents = ["a b c", "b c", "c d e", "a a", "e"]
-    index = BM25(documents)
-    queries = ["a c", "e", "b b", "z"]
-    indices, scores = index.top(queries, 3)
-    query_index = np.repeat(np.arange(4), 3)
-    shuffled = np.random.default_rng(1).permutation(12)
-    pairs = index.score_pairs(queries, query_index[shuffled], indices.ravel()[shuffled])
-    assert pairs.dtype == np.float32
-    assert pairs.tolist() == scores.ravel()[shuffled].tolist()
-
-
-def test_nothing_in_common_or_nothing_at_all_scores_zero():
+def test_documents_without_a_common_word_have_score_zero():
     assert BM25(["", "..."]).scores("a").tolist() == [0, 0]
     assert BM25(["a"]).scores("").tolist() == [0]
     assert BM25([]).top(["a"], 3)[0].shape == (1, 0)
-    none = np.empty(0, dtype=np.int64)
-    assert BM25(["a"]).score_pairs([], none, none).shape == (0,)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of at most 64 documents, which hold about 40 words of the queries."""
+    monkeypatch.setattr(bm25, "BLOCK_DOCUMENTS", 64)
+    monkeypatch.setattr(bm25, "BLOCK_WORDS", 40)
+
+
+def corpus(seed, documents):
+    """Short documents of few words, so that many scores are equal; the ids are in random order."""
+    draw = np.random.default_rng(seed)
+    words, share = list("abcdefghijklmnop"), 1 / np.arange(1, 17)
+    ids = [f"{number}é" if number % 7 == 0 else f"d{number}" for number in draw.permutation(documents)]
+    lengths = draw.integers(0, 7, documents)
+    return [
+        (name, " ".join(draw.choice(words, length, p=share / share.sum())))
+        for name, length in zip(ids, lengths, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("depth", [1, 3, 50, 2000])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.usefixtures("small_blocks")
+def test_rankings_are_the_start_of_a_full_sort(seed, depth):
+    documents = corpus(seed, 1000)
+    queries = ["a", "p o", "a b a", "k l m n", "nothing of it", "", "c zzz"]
+    index = BM25([text for _, text in documents])
+
+    rankings = retrieve(lambda: iter(documents), queries, depth)
+
+    for query, ranking in zip(queries, rankings, strict=True):
+        scored = [
+            (float(score), name)
+            for score, (name, _) in zip(index.scores(query), documents, strict=True)
+            if score > 0
+        ]
+        # The order of trec_eval: scores descending, then ids descending as bytes.
+        expected = sorted(scored, key=lambda pair: (pair[0], pair[1].encode()), reverse=True)[:depth]
+        assert list(zip(ranking.scores.tolist(), ranking.ids.tolist(), strict=True)) == expected
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_of_equal_scores_at_the_cutoff_the_latest_ids_stay():
+    documents = [(f"{number:03}", "same words") for number in range(200)]
+
+    for read in (documents, documents[::-1]):
+        (ranking,) = retrieve(lambda read=read: iter(read), ["same"], 3)
+        assert ranking.ids.tolist() == ["199", "198", "197"]
+
+
+@pytest.mark.parametrize("documents", [[], [("a", ""), ("b", "...")]])
+def test_a_corpus_without_words_has_an_empty_ranking(documents):
+    (ranking,) = retrieve(lambda: iter(documents), ["a"], 5)
+
+    assert (ranking.ids.tolist(), ranking.scores.tolist()) == ([], [])
+
+
+def test_memory_of_retrieval_does_not_grow_with_the_corpus(monkeypatch):
+    monkeypatch.setattr(bm25, "BLOCK_DOCUMENTS", 500)
+    words = [f"w{number}" for number in range(50)]
+
+    def streamed(documents):
+        draw = np.random.default_rng(0)
+        for number in range(documents):
+            yield f"document {number}", " ".join(words[index] for index in draw.integers(0, 50, 8))
+
+    def peak(documents):
+        tracemalloc.start()
+        try:
+            retrieve(lambda: streamed(documents), ["w1 w2 w3", "w4"], 20)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(500)  # warm-up: one-time allocations are not counted
+    assert peak(10_000) < 1.2 * peak(1_000)

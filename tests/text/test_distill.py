@@ -1,4 +1,4 @@
-"""Distilling word vectors: the arithmetic on numbers known beforehand, and a tiny transformer end to end."""
+"""Distilling word vectors: the arithmetic on small numbers, and a tiny transformer end to end."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ class Words:
 
 
 class Average(torch.nn.Module):
-    """A transformer as far as masking goes: each state is the token's row plus the mean of all it may see."""
+    """A network with attention masks: a state is the token's row plus the mean of all unmasked rows."""
 
     def __init__(self):
         super().__init__()
@@ -40,8 +40,8 @@ class Average(torch.nn.Module):
 
     def forward(self, input_ids, attention_mask):
         rows = self.rows(input_ids)
-        seen = attention_mask.unsqueeze(2).float()
-        states = rows + (rows * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True)
+        mask = attention_mask.unsqueeze(2).float()
+        states = rows + (rows * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
         return SimpleNamespace(last_hidden_state=states)
 
 
@@ -54,12 +54,12 @@ def test_principal_components_of_points_on_known_axes():
     along, across = np.array([3, 4]) / 5, np.array([-4, 3]) / 5
     centre = np.array([10, 20])
     points = np.array([centre + 4 * along, centre - 4 * along, centre + 2 * across, centre - 2 * across])
-    one, share = principal_components(points, 1)
-    assert one == pytest.approx(np.array([[4], [-4], [0], [0]]))
+    first, share = principal_components(points, 1)
+    assert first == pytest.approx(np.array([[4], [-4], [0], [0]]))
     assert share == pytest.approx(0.8)
-    two, share = principal_components(points, 2)
+    both, share = principal_components(points, 2)
     # The largest loading of the second axis is 4/5, taken positive: it points along (4, -3)/5.
-    assert two[:, 1] == pytest.approx([0, 0, -2, 2])
+    assert both[:, 1] == pytest.approx([0, 0, -2, 2])
     assert share == pytest.approx(1)
 
 
@@ -68,7 +68,7 @@ def test_no_more_components_than_the_points_span():
     components, share = principal_components(flat, 300)
     assert components.shape == (50, 3)
     assert share == pytest.approx(1)
-    # Distances are kept where nothing is dropped.
+    # Without dropped components, distances do not change.
     assert np.linalg.norm(components[0] - components[1]) == pytest.approx(np.linalg.norm(flat[0] - flat[1]))
 
 
@@ -77,7 +77,7 @@ def test_frequent_words_are_made_short():
     assert sif_weights(np.array([9, 1, 0]), 0.1) == pytest.approx([0.1, 0.5, 1.0])
 
 
-def test_a_word_is_encoded_alike_alone_and_among_longer_ones():
+def test_a_vector_does_not_depend_on_the_batch():
     encoder = encoder_of(Average())
     words = ["a", "abcdefgh", "ba", "abc", "h"]
     together = encode_words(encoder, words, batch=4)
@@ -88,21 +88,21 @@ def test_a_word_is_encoded_alike_alone_and_among_longer_ones():
     assert together[2] == pytest.approx(2 * rows[[1, 4, 3, 2]].mean(axis=0), abs=1e-6)
 
 
-def test_vectors_have_one_length_before_their_weighting():
+def test_vectors_have_the_same_length_before_weighting():
     encoder = encoder_of(Average())
     words = [f"{a}{b}" for a in "abcde" for b in "abcde"]
     plain = distill_vectors(encoder, words, np.ones(25), dim=4, sif=None)
     assert plain.words == words
-    # 4 numbers of root mean square 1/6 make a length of 2/6.
+    # The length of 4 numbers with root mean square 1/6 is 2/6.
     assert np.linalg.norm(plain.matrix, axis=1) == pytest.approx(np.full(25, 1 / 3))
     weighted = distill_vectors(encoder, words, np.array([75, *[1] * 24]), dim=4, sif=0.1)
     # p of the first word is 75/99.
     assert weighted.matrix[0] == pytest.approx(plain.matrix[0] * 0.1 / (0.1 + 75 / 99), rel=1e-5)
-    with recorded() as told:
+    with recorded() as log:
         wide = distill_vectors(encoder, words, np.ones(25), dim=300)
-    # Sums of two of five letters' vectors, less their mean, lie in the 4 dimensions that five points span.
+    # Sums of two of five letter vectors, minus their mean, span 4 dimensions.
     assert wide.matrix.shape == (25, 4)
-    assert "some/model: 25 vectors of dimension 6 span 4, not 300" in told.messages
+    assert "some/model: 25 vectors of dimension 6 span 4, not 300" in log.messages
 
 
 def test_numbers_that_are_not_finite_are_an_error():
@@ -112,7 +112,9 @@ def test_numbers_that_are_not_finite_are_an_error():
         distill_vectors(encoder_of(broken), ["a", "bc", "b"], np.ones(3))
 
 
-def test_without_the_extra_the_command_says_what_to_install(aptool, collection_folder, tmp_path, monkeypatch):
+def test_the_error_of_a_missing_extra_names_the_install_command(
+    aptool, collection_folder, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "transformers", None)
     out = tmp_path / "v.bin"
     done = aptool("vectors", "distill", "--model", "a/b", "--collection", collection_folder, "--output", out)
@@ -121,11 +123,11 @@ def test_without_the_extra_the_command_says_what_to_install(aptool, collection_f
     assert not out.exists()
 
 
-def test_there_may_be_several_collections(aptool, encoder_folder, collection_folder, tmp_path):
+def test_words_of_several_collections_are_distilled(aptool, encoder_folder, collection_folder, tmp_path):
     single, double = tmp_path / "single.bin", tmp_path / "double.bin"
     common = "vectors", "distill", "--model", encoder_folder, "--collection", collection_folder
     assert aptool(*common, "--output", single, "--dim", 3).code == 0
-    # The same words, each twice as often: the same frequencies.
+    # The same words, each twice as often, have the same relative frequencies.
     assert aptool(*common, "--dim", 3, "--collection", collection_folder, "--output", double).code == 0
     assert single.read_bytes() == double.read_bytes()
     assert read_vectors(single).matrix.shape[1] == 3
@@ -134,19 +136,11 @@ def test_there_may_be_several_collections(aptool, encoder_folder, collection_fol
     assert "Missing option '--output'" in wrong.err[0]
 
 
-def test_a_transformer_is_distilled_by_the_command(aptool, encoder_folder, collection_folder, tmp_path):
+def test_the_command_distils_a_transformer(aptool, encoder_folder, collection_folder, tmp_path):
     out = tmp_path / "v.bin"
     done = aptool(
-        "vectors",
-        "distill",
-        "--model",
-        encoder_folder,
-        "--collection",
-        collection_folder,
-        "--dim",
-        8,
-        "--output",
-        out,
+        *("vectors", "distill", "--model", encoder_folder, "--collection", collection_folder),
+        *("--dim", 8, "--output", out),
     )
     assert done.code == 0, done.err
     vectors = read_vectors(out)
@@ -154,7 +148,7 @@ def test_a_transformer_is_distilled_by_the_command(aptool, encoder_folder, colle
     assert len(set(vectors.words)) == len(vectors.words) > 0
 
 
-def test_a_folder_without_a_transformer_is_one_line(aptool, encoder_folder, collection_folder, tmp_path):
+def test_a_folder_without_a_transformer_is_refused(aptool, encoder_folder, collection_folder, tmp_path):
     (encoder_folder / "model.safetensors").unlink()
     common = "--collection", collection_folder, "--output", tmp_path / "v.bin"
     for model in (encoder_folder, collection_folder):
@@ -164,11 +158,11 @@ def test_a_folder_without_a_transformer_is_one_line(aptool, encoder_folder, coll
         assert "expected the folder of a pretrained network" in done.err[0]
 
 
-def test_a_tokenizer_without_unknown_tokens_is_one_line(aptool, encoder_folder, collection_folder, tmp_path):
+def test_a_tokenizer_without_an_unknown_token_is_refused(aptool, encoder_folder, collection_folder, tmp_path):
     path = encoder_folder / "tokenizer.json"
     document = json.loads(path.read_text())
     del document["model"]["vocab"]["[UNK]"]
-    document["added_tokens"] = [one for one in document["added_tokens"] if one["content"] != "[UNK]"]
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] != "[UNK]"]
     path.write_text(json.dumps(document))
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (encoder_folder / name).exists():
@@ -178,4 +172,4 @@ def test_a_tokenizer_without_unknown_tokens_is_one_line(aptool, encoder_folder, 
     done = aptool("vectors", "distill", "--model", encoder_folder, *common)
 
     assert (done.code, len(done.err)) == (1, 1)
-    assert "Missing [UNK] token" in done.err[0]
+    assert "tokenizer.json: model: unk_token '[UNK]' is not in the vocabulary" in done.err[0]

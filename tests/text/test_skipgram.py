@@ -1,4 +1,4 @@
-"""Learning word vectors: the gradient against autograd, and texts whose structure is known."""
+"""Learning word vectors: the gradient against autograd, and texts with a simple structure."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def texts_of_topics(topics: int, words: int, texts: int, seed: int = 0):
 
 
 def test_the_step_follows_the_gradient_of_the_objective(monkeypatch):
-    """One step's direction, against autograd over the objective written out pair by pair."""
+    """The gradient of one step equals autograd's on the objective, written as a sum over pairs."""
     torch.manual_seed(0)
     size, window, negatives, shared, dim = 4, 2, 3, 5, 6
     words = torch.tensor([0, 1, 2, 1, 3, 0, 4, 2])
@@ -35,8 +35,8 @@ def test_the_step_follows_the_gradient_of_the_objective(monkeypatch):
                 continue
             weight = {1: 1.0, 2: 0.5}[distance]
             loss = loss - weight * torch.nn.functional.logsigmoid(a[words[i]] @ b[words[j]])
-            for other in against[i // size]:
-                score = torch.nn.functional.logsigmoid(-a[words[i]] @ b[other])
+            for negative in against[i // size]:
+                score = torch.nn.functional.logsigmoid(-a[words[i]] @ b[negative])
                 loss = loss - weight * negatives / shared * score
     loss.backward()
 
@@ -64,17 +64,14 @@ def test_words_of_one_topic_become_neighbours():
 
 
 def test_windows_end_with_the_text():
-    """Two words that stand side by side only across a border of texts do not come together.
-
-    Each text is a single word, so no pair exists at all and no vector may move.
-    """
+    """Texts of a single word have no pairs, so vectors do not change."""
     ids = np.arange(50, dtype=np.int32) % 5
     start = learn_vectors(ids, np.arange(51), np.zeros(5, np.int64), dim=4, seed=3)
     after = learn_vectors(ids, np.arange(51), np.bincount(ids), dim=4, seed=3)
     assert np.array_equal(start, after)
 
 
-def test_one_seed_gives_one_result_and_two_give_two():
+def test_the_result_depends_on_the_seed_only():
     corpus = texts_of_topics(topics=4, words=10, texts=400)
     first = learn_vectors(*corpus, dim=8, epochs=2, seed=5)
     assert np.array_equal(first, learn_vectors(*corpus, dim=8, epochs=2, seed=5))
@@ -83,7 +80,7 @@ def test_one_seed_gives_one_result_and_two_give_two():
     assert first.dtype == np.float32
 
 
-def test_frequent_words_are_kept_as_often_as_the_word2vec_program_keeps_them():
+def test_frequent_words_are_subsampled_as_in_word2vec():
     # t = 1e-4. At f = 0.01, t/f = 0.01 and sqrt(t/f) + t/f = 0.1 + 0.01; at f = t it is 2, so always.
     counts = np.array([1_000_000 - 10_000 - 100, 10_000, 100])
     keep = skipgram._keep_probability(counts)
@@ -91,7 +88,7 @@ def test_frequent_words_are_kept_as_often_as_the_word2vec_program_keeps_them():
     assert keep[0] == pytest.approx((1e-4 / 0.9899) ** 0.5 + 1e-4 / 0.9899)
 
 
-def test_odd_corpora():
+def test_empty_texts_and_absent_words_are_accepted():
     empty = learn_vectors(np.array([], np.int32), np.array([0]), np.zeros(3, np.int64), dim=4)
     assert empty.shape == (3, 4)
     # Texts without words in between, and a vocabulary with a word that never occurs.
@@ -101,7 +98,7 @@ def test_odd_corpora():
         learn_vectors(ids, offsets, np.array([2, 2, 0]), window=33)
 
 
-def test_the_number_of_threads_is_put_back():
+def test_the_number_of_threads_is_restored():
     before = torch.get_num_threads()
     learn_vectors(np.array([0, 1], np.int32), np.array([0, 2]), np.array([1, 1]), dim=4, threads=before + 1)
     assert torch.get_num_threads() == before
@@ -125,7 +122,7 @@ def test_the_command_learns_from_the_training_split(aptool, collection_folder, t
     assert again.read_bytes() == out.read_bytes()
 
 
-def test_the_command_says_what_is_wrong(aptool, collection_folder, tmp_path):
+def test_the_command_refuses_wrong_arguments(aptool, collection_folder, tmp_path):
     missing = aptool("vectors", "learn", tmp_path / "none", "--output", tmp_path / "v.bin")
     assert missing.code == 1
     assert len(missing.err) == 1

@@ -63,13 +63,13 @@ def as_dict(vectors):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
 def test_a_word_is_the_mean_of_its_subwords(folder, name, config, dtype):
     path = folder({name: ROWS.to(dtype)}, config=config)
-    with recorded() as told:
-        found = read_vectors(path, ["the", "Playing", "xyz", "played", "playing", "", "the"])
-    # playing = play + ##ing: the mean of (4, 0) and (0, 4); xyz has no known token.
-    assert as_dict(found) == {"the": [1, 2], "Playing": [2, 2], "played": [3, 3], "playing": [2, 2]}
-    assert found.matrix.dtype == np.float32
+    with recorded() as log:
+        vectors = read_vectors(path, ["the", "Playing", "xyz", "played", "playing", "", "the"])
+    # playing is the mean of play and ##ing, (4, 0) and (0, 4); xyz has no known token.
+    assert as_dict(vectors) == {"the": [1, 2], "Playing": [2, 2], "played": [3, 3], "playing": [2, 2]}
+    assert vectors.matrix.dtype == np.float32
     expected = "static model, dimension 2, 4 words found, 1 as one token and 3 as the mean of their subwords"
-    assert told.messages == [f"{path}: {expected}"]
+    assert log.messages == [f"{path}: {expected}"]
 
 
 @needs_model2vec
@@ -81,30 +81,30 @@ def test_means_of_half_precision_are_not_rounded(folder):
 
 
 @needs_model2vec
-def test_settings_for_texts_do_not_touch_words(folder, caplog):
+def test_settings_for_texts_do_not_change_word_vectors(folder, caplog):
     """Vectors keep their length, long words are not truncated, and nothing is logged about either."""
     path = folder({"embeddings": ROWS}, normalize=True, max_length=2)
     with caplog.at_level(logging.WARNING):
-        found = read_vectors(path, ["the", "playing" + "ed" * 3])
+        vectors = read_vectors(path, ["the", "playing" + "ed" * 3])
     # play ##ing ##ed ##ed ##ed: ((4, 0) + (0, 4) + 3 (2, 6)) / 5.
-    assert found.matrix == pytest.approx(np.array([[1, 2], [2, 22 / 5]]))
+    assert vectors.matrix == pytest.approx(np.array([[1, 2], [2, 22 / 5]]))
     assert not caplog.records
 
 
 @needs_model2vec
-def test_all_words_are_the_whole_ones_in_the_vocabulary(folder):
+def test_all_words_are_the_tokens_that_are_words(folder):
     assert as_dict(read_vectors(str(folder({"embeddings": ROWS})))) == {"the": [1, 2], "play": [4, 0]}
 
 
 @needs_model2vec
-def test_no_word_wanted_or_found_is_no_error(folder):
+def test_no_requested_or_encodable_word_is_valid(folder):
     path = folder({"embeddings": ROWS})
     assert read_vectors(path, []).matrix.shape == (0, 2)
     assert read_vectors(path, ["xyz"]).matrix.shape == (0, 2)
 
 
 @needs_model2vec
-def test_prefixes_of_unigram_tokens_are_no_part_of_words(folder):
+def test_prefixes_of_unigram_tokens_are_removed(folder):
     tokenizer = Tokenizer(Unigram([("<unk>", 0.0), ("▁the", -1.0), ("▁play", -1.0), ("ing", -2.0)], unk_id=0))
     tokenizer.pre_tokenizer = Metaspace()
     path = folder({"embeddings": ROWS[:4]}, tokenizer)
@@ -119,9 +119,9 @@ def test_mapping_and_weights_apply(folder):
     mapping = torch.tensor([0, 0, 0, 1, 2, 2, 1])
     weights = torch.tensor([0.0, 0, 0, 2, 0.5, 3, 1])
     path = folder({"embeddings": table, "mapping": mapping, "weights": weights})
-    found = as_dict(read_vectors(path, ["the", "play", "playing", "played"]))
+    vectors = as_dict(read_vectors(path, ["the", "play", "playing", "played"]))
     # played: the mean of 0.5 (5, 7) and 1 (2, 3); playing: of 0.5 (5, 7) and 3 (5, 7).
-    assert found == {"the": [4, 6], "play": [2.5, 3.5], "playing": [8.75, 12.25], "played": [2.25, 3.25]}
+    assert vectors == {"the": [4, 6], "play": [2.5, 3.5], "playing": [8.75, 12.25], "played": [2.25, 3.25]}
 
 
 @needs_model2vec
@@ -135,7 +135,7 @@ def test_mapping_and_weights_apply(folder):
         ({"embeddings": ROWS * torch.nan}, "column 'the': NaN or infinity; expected finite numbers"),
     ],
 )
-def test_folders_that_do_not_fit_are_named(folder, tensors, message):
+def test_inconsistent_folders_are_refused(folder, tensors, message):
     path = folder(tensors)
     with pytest.raises(InputError) as error:
         read_vectors(path, ["the", "played"])
@@ -145,10 +145,10 @@ def test_folders_that_do_not_fit_are_named(folder, tensors, message):
 
 
 @needs_model2vec
-def test_broken_and_missing_files_are_named(folder):
+def test_broken_and_missing_files_are_refused(folder):
     path = folder({"embeddings": ROWS})
     (path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match="expected a static model"):
+    with pytest.raises(InputError, match=r"tokenizer\.json: .*expected a tokenizer\.json"):
         read_vectors(path)
     word_piece().save(str(path / "tokenizer.json"))
     data = (path / "model.safetensors").read_bytes()
@@ -170,7 +170,7 @@ def test_a_name_on_the_hub_is_found_in_its_cache(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["folder", "hub"])
-def test_without_the_extra_an_error_says_what_to_install(folder, local, monkeypatch):
+def test_the_error_of_a_missing_extra_names_the_install_command(folder, local, monkeypatch):
     source = str(folder({"embeddings": ROWS})) if local else "somebody/static"
     monkeypatch.setitem(sys.modules, "model2vec", None)
     with pytest.raises(AptoolError) as error:

@@ -40,10 +40,10 @@ def test_truncation_keeps_the_special_token_at_the_end(pieces):
     assert tokens.truncated == 1
 
 
-def test_truncation_removes_what_comes_before_the_suffix():
+def test_truncation_keeps_the_suffix():
     tokens = Tokens(np.arange(9, dtype=np.int32), np.array([0, 6, 9]))
 
-    # Of 0 1 2 3 4 5 the first two and the last two; 6 7 8 is short enough.
+    # The first two and the last two of 0 1 2 3 4 5; 6 7 8 is short enough.
     cut = truncate(tokens, 4, suffix_length=2)
 
     assert (cut.ids.tolist(), cut.offsets.tolist(), cut.truncated) == ([0, 1, 4, 5, 6, 7, 8], [0, 4, 7], 1)
@@ -56,10 +56,10 @@ def test_subword_tokens_belong_to_words(pieces):
     assert pieces.word_indices("").tolist() == [-1, -1]
 
 
-def test_two_texts_are_put_together_as_the_tokenizer_says(pieces):
+def test_a_pair_has_the_special_tokens_of_its_tokenizer(pieces):
     assert pieces.special_tokens() == ([CLS], [SEP], [SEP], [0, 0, 0, 1, 1])
 
-    # As RoBERTa has them: two special tokens between the texts, one token type.
+    # RoBERTa: two special tokens between the texts, one token type.
     other = piece_tokenizer()
     other.post_processor = processors.RobertaProcessing(("[SEP]", SEP), ("[CLS]", CLS))
     assert SubwordTokenizer(other).special_tokens() == ([CLS], [SEP, SEP], [SEP], [0, 0, 0, 0, 0])
@@ -73,11 +73,11 @@ def test_a_tokenizer_without_special_tokens():
 
     assert (pieces.prefix_length, pieces.suffix_length) == (0, 0)
     assert pieces.special_tokens() == ([], [], [], [0, 0, 0, 1, 0])
-    # A text without a token is one unknown one.
+    # A text without tokens becomes one unknown token.
     assert pieces.encode(["", "the garden"]).ids.tolist() == [UNK, *ids("the", "garden")]
 
 
-def test_what_is_saved_is_what_was_there(pieces, tmp_path):
+def test_a_saved_tokenizer_encodes_the_same(pieces, tmp_path):
     pieces.save(tmp_path / "tokenizer.json")
     again = SubwordTokenizer.load(tmp_path / "tokenizer.json")
 
@@ -85,7 +85,7 @@ def test_what_is_saved_is_what_was_there(pieces, tmp_path):
     assert again.word_indices("the river").tolist() == [-1, 0, 1, 1, -1]
 
 
-def test_what_is_no_tokenizer_is_named(tmp_path):
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
 
     with pytest.raises(InputError, match=r"tokenizer\.json: .*expected a tokenizer\.json"):

@@ -1,4 +1,4 @@
-"""Texts as word ids."""
+"""The word-level tokenizer."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,10 @@ def ids(tokenizer, text, limit=None):
     return tokenizer.encode([text], limit).ids.tolist()
 
 
-def test_words_are_numbered_by_how_often_they_occur():
+def test_frequent_words_have_low_ids():
     tokenizer = WordTokenizer.learn(TEXTS)
 
-    # the 3, cat 3, then seven words once each; PAD and UNK come first and differ.
+    # "the" and "cat" occur three times, the other words once; PAD and UNK come first.
     assert (PAD, UNK) == (0, 1)
     assert tokenizer.words[:2] == ["[PAD]", "[UNK]"]
     assert set(tokenizer.words[2:4]) == {"the", "cat"}
@@ -40,14 +40,14 @@ def test_texts_split_at_blanks_and_punctuation():
     assert tokenizer.split("It's  3.14\n") == ["It", "'", "s", "3", ".", "14"]
 
 
-def test_case_can_be_kept():
-    kept = WordTokenizer.learn(TEXTS, lowercase=False)
+def test_lowercasing_is_optional():
+    tokenizer = WordTokenizer.learn(TEXTS, lowercase=False)
 
-    assert {"The", "the", "DOG"} <= set(kept.words)
-    assert ids(kept, "dog DOG") == [UNK, kept.words.index("DOG")]
+    assert {"The", "the", "DOG"} <= set(tokenizer.words)
+    assert ids(tokenizer, "dog DOG") == [UNK, tokenizer.words.index("DOG")]
 
 
-def test_rare_words_are_unknown_and_others_can_be_added():
+def test_rare_words_are_unknown_and_words_can_be_added():
     tokenizer = WordTokenizer.learn(TEXTS, min_count=2, also=["zebra", "cat", "zebra"])
 
     assert set(tokenizer.words[2:4]) == {"the", "cat"}
@@ -60,14 +60,13 @@ def test_a_text_without_a_word_is_one_unknown_word(text):
     assert ids(WordTokenizer.learn(TEXTS), text) == [UNK]
 
 
-def test_no_text_can_name_the_padding():
-    # In brackets, in another case, alone: a text's words never get the id PAD.
+def test_no_word_has_the_id_of_the_padding():
     tokenizer = WordTokenizer.learn([*TEXTS, "[PAD] [pad] PAD [UNK]"])
 
     assert PAD not in ids(tokenizer, "[PAD] [pad] PAD pad [ PAD ] [UNK]")
 
 
-def test_long_texts_are_cut_and_counted():
+def test_long_texts_are_truncated_and_counted():
     tokenizer = WordTokenizer.from_words(["a", "b"])
 
     tokens = tokenizer.encode(["a b a b", "", "b b b", "a b a"], limit=3)
@@ -82,7 +81,7 @@ def test_long_texts_are_cut_and_counted():
     assert tokenizer.encode(["a b a b"]).truncated == 0
 
 
-def test_arrow_texts_are_read_like_any():
+def test_arrow_arrays_are_encoded_as_lists():
     tokenizer = WordTokenizer.learn(TEXTS)
 
     for kind in (pa.string(), pa.large_string()):
@@ -92,7 +91,7 @@ def test_arrow_texts_are_read_like_any():
 
 
 @given(st.lists(st.text(), max_size=8), st.integers(1, 5))
-def test_any_text_has_one_to_limit_known_ids(texts, limit):
+def test_any_text_has_one_to_limit_valid_ids(texts, limit):
     tokenizer = WordTokenizer.learn(TEXTS)
 
     tokens = tokenizer.encode(texts, limit)
@@ -100,11 +99,11 @@ def test_any_text_has_one_to_limit_known_ids(texts, limit):
     assert len(tokens) == len(texts)
     assert all(1 <= length <= limit for length in tokens.lengths)
     assert all(UNK <= word < len(tokenizer) for word in tokens.ids)
-    # Each text as if it were alone.
+    # A text is encoded independently of the other texts.
     assert tokens.ids.tolist() == [word for text in texts for word in ids(tokenizer, text, limit)]
 
 
-def test_chosen_texts_in_any_order():
+def test_take_selects_texts_in_any_order():
     tokens = WordTokenizer.from_words(["a", "b", "c"]).encode(["a b", "c", "b b b"])
 
     taken = tokens.take(np.array([2, 0, 2]))
@@ -133,7 +132,7 @@ def test_a_saved_tokenizer_is_the_same(tmp_path):
         ("", "expected the tokenizer of a model"),
     ],
 )
-def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content, message):
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content, message):
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
 
@@ -162,6 +161,6 @@ def test_a_tokenizer_with_a_gap_in_its_ids_is_refused(tmp_path):
         WordTokenizer.load(path)
 
 
-def test_a_missing_tokenizer_is_named(tmp_path):
+def test_a_missing_tokenizer_is_refused(tmp_path):
     with pytest.raises(InputError, match="file not found; expected the tokenizer of a model"):
         WordTokenizer.load(tmp_path / "tokenizer.json")

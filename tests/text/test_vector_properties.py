@@ -1,4 +1,4 @@
-"""Whatever happens to a file of vectors: right vectors, or one line that names the file."""
+"""Damaged vector files: reading gives the original vectors, or a one-line error that names the file."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ words = st.lists(st.text(letters, min_size=1, max_size=6), min_size=1, max_size=
 
 @st.composite
 def vectors(draw):
-    """Words that begin with a letter, so that no line of numbers alone can be meant by them."""
+    """Vectors of words that begin with a letter, so that no row looks like a line of numbers."""
     named = [f"w{word}" for word in draw(words)]
     width = draw(st.integers(2, 5))
     numbers = st.floats(-1e6, 1e6, width=32).map(lambda number: number or 0.0)
@@ -65,13 +65,13 @@ def as_bytes(made: WordVectors, kind: str) -> bytes:
     return (b"" if kind == "GloVe" else header(made)) + b"".join(rows(made, kind))
 
 
-def right(found: WordVectors, made: WordVectors, besides: tuple[str, ...] = ()) -> bool:
-    """Whether every word that both know has the same vector in both."""
-    known = dict(zip(made.words, made.matrix, strict=True))
+def agree(result: WordVectors, made: WordVectors, ignored: tuple[str, ...] = ()) -> bool:
+    """Whether all common words have the same vectors, except the ignored words."""
+    expected = dict(zip(made.words, made.matrix, strict=True))
     return all(
-        np.array_equal(known[word], row)
-        for word, row in zip(found.words, found.matrix, strict=True)
-        if word in known and word not in besides
+        np.array_equal(expected[word], row)
+        for word, row in zip(result.words, result.matrix, strict=True)
+        if word in expected and word not in ignored
     )
 
 
@@ -81,18 +81,18 @@ def check_line(error: AptoolError, path: Path) -> None:
 
 
 def read(path: Path, data: bytes, words: list[str] | None = None) -> tuple[WordVectors | None, list[str]]:
-    """The vectors, or None, and the messages; the one-line error and the messages are checked here."""
+    """Read a file; return the vectors, or None after an error, and the log. Check the error and the log."""
     path.write_bytes(data)
-    with recorded() as told:
+    with recorded() as log:
         try:
-            found = read_vectors(path, words)
+            result = read_vectors(path, words)
         except AptoolError as error:
             check_line(error, path)
-            return None, told.messages
-    assert all(line.startswith(f"{path}: ") for line in told.messages)
-    assert found.matrix.shape[0] == len(found.words) == len(set(found.words))
-    assert np.isfinite(found.matrix).all()
-    return found, told.messages
+            return None, log.messages
+    assert all(line.startswith(f"{path}: ") for line in log.messages)
+    assert result.matrix.shape[0] == len(result.words) == len(set(result.words))
+    assert np.isfinite(result.matrix).all()
+    return result, log.messages
 
 
 @pytest.fixture
@@ -103,12 +103,12 @@ def path(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @quick
 @given(made=vectors(), bom=st.booleans(), packed=st.booleans())
-def test_whole_files_are_read_as_they_were_made(path, kind, made, bom, packed):
+def test_intact_files_are_read_exactly(path, kind, made, bom, packed):
     data = (b"\xef\xbb\xbf" if bom else b"") + as_bytes(made, kind)
     data = gzip.compress(data) if packed else data
-    found, _ = read(path, data)
-    assert found.words == made.words
-    assert np.array_equal(found.matrix, made.matrix)
+    result, _ = read(path, data)
+    assert result.words == made.words
+    assert np.array_equal(result.matrix, made.matrix)
     some, _ = read(path, data, made.words[::2])
     assert some.words == made.words[::2]
     assert np.array_equal(some.matrix, made.matrix[::2])
@@ -116,35 +116,35 @@ def test_whole_files_are_read_as_they_were_made(path, kind, made, bom, packed):
 
 @quick
 @given(made=vectors(), binary=st.booleans())
-def test_what_is_written_is_read(path, made, binary):
+def test_written_vectors_are_read_exactly(path, made, binary):
     write_vectors(path, made, binary=binary)
-    found = read_vectors(path)
-    assert found.words == made.words
-    assert np.array_equal(found.matrix, made.matrix)
+    result = read_vectors(path)
+    assert result.words == made.words
+    assert np.array_equal(result.matrix, made.matrix)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @quick
 @given(made=vectors(), data=st.data())
-def test_cut_files(path, kind, made, data):
-    whole = as_bytes(made, kind)
-    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    found, messages = read(path, cut)
-    if found is None:
+def test_truncated_files_are_refused_or_reported(path, kind, made, data):
+    content = as_bytes(made, kind)
+    cut = content[: data.draw(st.integers(0, len(content) - 1))]
+    result, messages = read(path, cut)
+    if result is None:
         return
     if kind.startswith("binary"):
-        assert cut == whole.rstrip(b"\n")
+        assert cut == content.rstrip(b"\n")
     suspect = any("may be truncated" in line for line in messages)
-    assert right(found, made, besides=tuple(found.words[-1:]) if suspect else ())
+    assert agree(result, made, ignored=tuple(result.words[-1:]) if suspect else ())
     if kind == "GloVe" or suspect:
-        return  # nothing tells where these end, or it has been told
-    assert found.words == made.words
+        return  # such a file does not announce its number of rows, or the log reports the damage
+    assert result.words == made.words
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @settings(quick, max_examples=10)
 @given(made=vectors())
-def test_cut_gz_files_are_errors(path, kind, made):
+def test_truncated_gz_files_are_refused(path, kind, made):
     packed = gzip.compress(as_bytes(made, kind))
     for end in range(2, len(packed), max(1, len(packed) // 8)):
         assert read(path, packed[:end])[0] is None
@@ -153,71 +153,70 @@ def test_cut_gz_files_are_errors(path, kind, made):
 @pytest.mark.parametrize("kind", KINDS)
 @quick
 @given(made=vectors(), data=st.data())
-def test_bytes_put_in_between(path, kind, made, data):
+def test_inserted_bytes_are_refused_or_change_one_word(path, kind, made, data):
     lines = rows(made, kind)
     row = data.draw(st.integers(0, len(lines) - 1))
     at = data.draw(st.integers(0, len(lines[row]) - 1))
-    # A byte among the numbers of a binary record makes others of them, and the one that no longer fits goes
-    # to the next word. The format has nothing that could tell; it has for the last record.
-    lost = kind.startswith("binary") and row < len(lines) - 1
+    # A byte inserted into a binary record changes its numbers and shifts its last byte to the next word. The
+    # format only detects this in the last record.
+    is_undetected = kind.startswith("binary") and row < len(lines) - 1
     for byte in (b"\0", b"\xff", b"\x1b"):
         broken = [*lines[:row], lines[row][:at] + byte + lines[row][at:], *lines[row + 1 :]]
-        found, _ = read(path, (b"" if kind == "GloVe" else header(made)) + b"".join(broken))
-        assert found is None or right(found, made, besides=(made.words[row],) if lost else ())
+        result, _ = read(path, (b"" if kind == "GloVe" else header(made)) + b"".join(broken))
+        assert result is None or agree(result, made, ignored=(made.words[row],) if is_undetected else ())
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @quick
 @given(made=vectors())
-def test_windows_line_ends(path, kind, made):
-    whole = as_bytes(made, kind)
-    found, _ = read(path, whole.replace(b"\n", b"\r\n"))
+def test_windows_line_ends_are_read_in_text_and_refused_in_binary_files(path, kind, made):
+    result, _ = read(path, as_bytes(made, kind).replace(b"\n", b"\r\n"))
     if kind.startswith("binary"):
-        assert found is None  # any byte of a number may be a newline, and a second one shifts what follows
+        assert result is None  # a newline in a number gets a carriage return too
     else:
-        assert found.words == made.words
-        assert np.array_equal(found.matrix, made.matrix)
+        assert result.words == made.words
+        assert np.array_equal(result.matrix, made.matrix)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "GloVe"])
 @quick
 @given(made=vectors(), words=st.integers(-1, 1), width=st.integers(-1, 1))
-def test_headers_that_lie(path, kind, made, words, width):
-    found, messages = read(path, header(made, words, width) + b"".join(rows(made, kind)))
+def test_wrong_headers_are_refused_or_reported(path, kind, made, words, width):
+    result, messages = read(path, header(made, words, width) + b"".join(rows(made, kind)))
     if (words, width) == (0, 0):
-        assert found.words == made.words
+        assert result.words == made.words
     elif (words, width) == (-1, 0) and not kind.startswith("binary"):
-        assert found.words == made.words
+        assert result.words == made.words
         assert any("the header announces" in line for line in messages)
     else:
-        assert found is None
+        assert result is None
 
 
 @pytest.mark.parametrize("kind", ["text", "GloVe", "fastText"])
 @quick
 @given(made=vectors(), data=st.data())
-def test_a_row_of_another_width(path, kind, made, data):
+def test_a_row_of_another_width_is_refused(path, kind, made, data):
     lines = rows(made, kind)
     at = data.draw(st.integers(0, len(lines) - 1))
     fields = lines[at].split()
     lines[at] = b" ".join(fields[:-1] if data.draw(st.booleans()) else [*fields, b"1"]) + b"\n"
-    found, _ = read(path, (b"" if kind == "GloVe" else header(made)) + b"".join(lines))
-    # A file without a header and with one row has whatever width that row has.
-    assert found is None or (kind == "GloVe" and len(lines) == 1)
+    result, _ = read(path, (b"" if kind == "GloVe" else header(made)) + b"".join(lines))
+    # In a file without a header, the first row determines the width.
+    assert result is None or (kind == "GloVe" and len(lines) == 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @quick
 @given(made=vectors(), encoding=st.sampled_from(["latin-1", "cp1252", "shift_jis", "utf-16-be"]))
-def test_other_encodings(path, kind, made, encoding):
+def test_words_in_other_encodings_do_not_change_the_other_words(path, kind, made, encoding):
     plain = WordVectors(["wplain", *made.words], np.insert(made.matrix, 0, 7, axis=0), "made")
     data = (
         (b"" if kind == "GloVe" else header(plain))
         + rows(plain, kind)[0]
         + b"".join(rows(made, kind, encoding))
     )
-    found, _ = read(path, data, ["wplain"])
-    assert found is None or (found.words, found.matrix.tolist()) == (
+    result, _ = read(path, data, ["wplain"])
+    assert result is None or (result.words, result.matrix.tolist()) == (
         ["wplain"],
         [[7.0] * made.matrix.shape[1]],
     )
@@ -225,19 +224,19 @@ def test_other_encodings(path, kind, made, encoding):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [1000, 100_000, 20_000_000])
-def test_giant_words(path, kind, size):
+def test_giant_words_are_skipped_or_refused(path, kind, size):
     made = WordVectors(["a", "w" * size, "b"], np.arange(6, dtype=np.float32).reshape(3, 2), "made")
-    found, _ = read(path, as_bytes(made, kind), ["a", "b"])
-    # A binary word beyond 64 KiB, or a line beyond 16 MiB, is no word but a file gone wrong.
+    result, _ = read(path, as_bytes(made, kind), ["a", "b"])
+    # Binary words beyond 64 KiB and lines beyond 16 MiB are signs of a damaged file.
     if size == 20_000_000 or (size == 100_000 and kind.startswith("binary")):
-        assert found is None
+        assert result is None
     else:
-        assert (found.words, found.matrix.tolist()) == (["a", "b"], [[0, 1], [4, 5]])
+        assert (result.words, result.matrix.tolist()) == (["a", "b"], [[0, 1], [4, 5]])
 
 
 @settings(quick, max_examples=200)
 @given(data=st.binary(max_size=80) | st.text("0123456789 .-e\n\tnaif\0", max_size=60).map(str.encode))
-def test_any_bytes_at_all(path, data):
+def test_any_bytes_are_read_or_refused(path, data):
     read(path, data)
     read(path, b"2 3\n" + data)
     read(path, data, ["a", "1"])
@@ -246,11 +245,11 @@ def test_any_bytes_at_all(path, data):
 @pytest.mark.parametrize("kind", KINDS)
 @quick
 @given(made=vectors(), data=st.data())
-def test_bytes_changed(path, kind, made, data):
-    whole = bytearray(as_bytes(made, kind))
+def test_changed_bytes_are_read_or_refused(path, kind, made, data):
+    content = bytearray(as_bytes(made, kind))
     for _ in range(data.draw(st.integers(1, 4))):
-        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
-    read(path, bytes(whole))
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    read(path, bytes(content))
 
 
 def static_folder(folder: Path) -> tuple[bytes, bytes]:
@@ -264,29 +263,29 @@ def static_folder(folder: Path) -> tuple[bytes, bytes]:
 
 @settings(quick, max_examples=150)
 @given(data=st.data())
-def test_folders_with_a_file_cut_or_changed(path, data):
+def test_static_models_with_a_damaged_file_are_read_or_refused(path, data):
     pytest.importorskip("model2vec", reason="the extra `distill` is not installed")
     files = dict(zip(("model.safetensors", "tokenizer.json"), static_folder(path), strict=True))
     name = data.draw(st.sampled_from(sorted(files)))
     broken = bytearray(files[name])
     if data.draw(st.booleans()):
         broken = broken[: data.draw(st.integers(0, len(broken) - 1))]
-        certain = True
+        must_fail = True
     else:
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
-        certain = False  # the change may be to a number, or be none
-    for each, whole in files.items():
-        (path / each).write_bytes(broken if each == name else whole)
+        must_fail = False  # the new byte may belong to a number, or equal the old byte
+    for file, content in files.items():
+        (path / file).write_bytes(broken if file == name else content)
     try:
         read_vectors(path, ["the", "playing"])
         read_vectors(path)
     except AptoolError as error:
         check_line(error, path)
     else:
-        assert not certain
+        assert not must_fail
 
 
-def test_the_sizes_that_a_safetensors_header_claims_are_not_believed(path):
+def test_false_sizes_in_a_safetensors_header_are_refused(path):
     pytest.importorskip("model2vec", reason="the extra `distill` is not installed")
     _, tokenizer = static_folder(path)
     claim = json.dumps(

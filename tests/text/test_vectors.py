@@ -1,4 +1,4 @@
-"""Reading and writing word vectors: each format from bytes written by hand, and both ways with gensim."""
+"""Reading and writing word vectors: each format from bytes written by hand, and exchange with gensim."""
 
 import gzip
 import os
@@ -18,7 +18,7 @@ from aptool.text.vectors import VectorCoverage, WordVectors, coverage, read_vect
 
 DATA = os.environ.get("APTOOL_DATA")
 
-# cat is (1, -2), dog is (0.5, 0.25): numbers that float32 and short decimals hold exactly.
+# Numbers that float32 and short decimals represent exactly.
 EXPECTED = {"cat": [1.0, -2.0], "dog": [0.5, 0.25]}
 
 
@@ -58,13 +58,13 @@ def as_dict(vectors: WordVectors) -> dict[str, list[float]]:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
 @pytest.mark.parametrize("data", FORMATS.values(), ids=FORMATS)
-def test_every_format_is_known_by_its_bytes(file, data, packed):
+def test_every_format_is_detected_by_its_bytes(file, data, packed):
     path = file(gzip.compress(data) if packed else data, "name-without-suffix")
     assert as_dict(read_vectors(path)) == EXPECTED
     assert as_dict(read_vectors(path, ["dog", "bird"])) == {"dog": EXPECTED["dog"]}
 
 
-def test_words_come_in_the_order_wanted_and_once(file):
+def test_requested_words_keep_their_order_without_repetition(file):
     path = file(FORMATS["GloVe"])
     assert read_vectors(path, ["dog", "bird", "cat", "dog"]).words == ["dog", "cat"]
     assert read_vectors(path, []).matrix.shape == (0, 2)
@@ -72,9 +72,9 @@ def test_words_come_in_the_order_wanted_and_once(file):
 
 def test_case_falls_back_from_exact_to_lower_to_title_to_upper(file):
     lines = b"apple 1\nApple 2\nParis 3\nNASA 4\nNasa 5\nUK 6\nnew-york 7\nNew-York 8\n"
-    wanted = ["apple", "Apple", "APPLE", "paris", "PARIS", "nasa", "NASA", "uk", "New-york"]
-    # APPLE: no such row, so its lower case. nasa: title case comes before upper case.
-    assert as_dict(read_vectors(file(lines), wanted)) == {
+    requested = ["apple", "Apple", "APPLE", "paris", "PARIS", "nasa", "NASA", "uk", "New-york"]
+    # There is no row APPLE, so its lower case is read. For nasa, title case precedes upper case.
+    assert as_dict(read_vectors(file(lines), requested)) == {
         "apple": [1],
         "Apple": [2],
         "APPLE": [1],
@@ -87,25 +87,25 @@ def test_case_falls_back_from_exact_to_lower_to_title_to_upper(file):
     }
 
 
-def test_what_was_found_in_which_case_is_reported(file):
-    with recorded() as told:
+def test_words_read_in_another_case_are_counted(file):
+    with recorded() as log:
         read_vectors(file(b"apple 1\nParis 3\nUK 6\n"), ["apple", "paris", "uk", "none"])
     path = str(file(b"apple 1\nParis 3\nUK 6\n"))
-    assert told.messages == [
+    assert log.messages == [
         f"{path}: found in title case: 1",
         f"{path}: found in upper case: 1",
         f"{path}: text without a header, dimension 1, 3 of the requested words",
     ]
 
 
-@pytest.mark.parametrize("wanted", [None, ["cat", "dog", ""]], ids=["all", "some"])
-def test_duplicates_and_words_that_are_not_utf8_are_counted_and_skipped(file, wanted):
+@pytest.mark.parametrize("requested", [None, ["cat", "dog", ""]], ids=["all", "some"])
+def test_duplicates_and_words_that_are_not_utf8_are_counted_and_skipped(file, requested):
     rows = (b"cat", 1, -2), (b"caf\xe9", 9, 9), (b"cat", 7, 7), (b"dog", 0.5, 0.25), (b"", 3, 3)
     path = file(b"5 2\n" + b"".join(record(*row) for row in rows))
-    with recorded() as told:
-        assert as_dict(read_vectors(path, wanted)) == EXPECTED
-    odd = [line.removeprefix(f"{path}: ") for line in told.messages if "skipped" in line]
-    assert odd == [
+    with recorded() as log:
+        assert as_dict(read_vectors(path, requested)) == EXPECTED
+    skipped = [line.removeprefix(f"{path}: ") for line in log.messages if "skipped" in line]
+    assert skipped == [
         "1 rows that repeat a word, skipped",
         "1 rows whose word is not UTF-8, skipped",
         "1 rows without a word, skipped",
@@ -149,7 +149,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("data", "message"), ERRORS.values(), ids=ERRORS)
-def test_errors_name_file_and_place(file, data, message):
+def test_errors_name_file_and_position(file, data, message):
     path = file(data, "mine.txt")
     with pytest.raises(InputError) as error:
         read_vectors(path)
@@ -158,34 +158,34 @@ def test_errors_name_file_and_place(file, data, message):
     assert "\n" not in str(error.value)
 
 
-def test_rows_not_wanted_are_checked_for_their_width_only(file):
+def test_only_the_width_of_other_rows_is_checked(file):
     path = file(b"a 1 2\nb nan x\nc 1 2\n")
     assert read_vectors(path, ["a", "c"]).words == ["a", "c"]
     with pytest.raises(InputError, match="line 2: 1 numbers after 'b'"):
         read_vectors(file(b"a 1 2\nb 1\nc 1 2\n"), ["a"])
 
 
-def test_a_gz_file_that_is_cut_is_an_error(file):
-    whole = gzip.compress(FORMATS["GloVe"] * 1000)
+def test_a_truncated_gz_file_is_refused(file):
+    packed = gzip.compress(FORMATS["GloVe"] * 1000)
     with pytest.raises(InputError, match="expected a complete gzip file"):
-        read_vectors(file(whole[:-20]))
+        read_vectors(file(packed[:-20]))
 
 
 def test_a_last_line_without_newline_is_read_and_reported(file):
     path = file(b"cat 1 -2\ndog 0.5 0.25")
-    with recorded() as told:
+    with recorded() as log:
         assert as_dict(read_vectors(path)) == EXPECTED
-    assert told.messages[0] == f"{path}: no newline at the end; the last row may be truncated"
+    assert log.messages[0] == f"{path}: no newline at the end; the last row may be truncated"
 
 
 def test_more_rows_than_a_text_header_announces_are_read_and_reported(file):
     path = file(b"1 2\ncat 1 -2\ndog 0.5 0.25\n")
-    with recorded() as told:
+    with recorded() as log:
         assert as_dict(read_vectors(path)) == EXPECTED
-    assert told.messages[0] == f"{path}: the header announces 1 rows, the file has 2"
+    assert log.messages[0] == f"{path}: the header announces 1 rows, the file has 2"
 
 
-def test_a_missing_file_is_no_hub_name(tmp_path, monkeypatch):
+def test_the_path_of_a_missing_file_is_not_a_hub_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     for name in ("glove.txt", "data/glove", "elsewhere/glove.txt"):
@@ -198,13 +198,13 @@ def test_memory_does_not_grow_with_the_file(file):
     rows = 100_000
     path = file(f"{rows} 64\n".encode() + b"".join(b"w%d" % index + row for index in range(rows)))
     text = file(b"".join(b"w%d" % index + b" 0.125" * 64 + b"\n" for index in range(60_000)), "text")
-    for each in (path, text):
-        assert each.stat().st_size > 20 << 20
+    for large in (path, text):
+        assert large.stat().st_size > 20 << 20
         tracemalloc.start()
-        assert read_vectors(each, ["w7", "w49999"]).words == ["w7", "w49999"]
+        assert read_vectors(large, ["w7", "w49999"]).words == ["w7", "w49999"]
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        # A few blocks of 1 MiB, where the file has more than 20.
+        # A few blocks of 1 MiB, of a file of more than 20 MiB.
         assert peak < 8 << 20
 
 
@@ -246,21 +246,21 @@ WORDS = ["the", "naïve", "東京", "New_York", "�", "<unk>", "\xa0x", "x\u202
 
 
 @pytest.mark.parametrize("binary", [True, False], ids=["binary", "text"])
-def test_gensim_and_aptool_write_the_same_bytes_and_read_each_other(tmp_path, binary):
+def test_gensim_and_aptool_write_the_same_bytes_and_read_the_files_of_the_other(tmp_path, binary):
     keyed_vectors = pytest.importorskip("gensim.models").KeyedVectors
     matrix = np.random.default_rng(1).standard_normal((len(WORDS), 7)).astype(np.float32)
     matrix[0] = [0, -0.0, 1e-38, 3e38, 1 / 3, 1e-5, 123456.789]
-    theirs, ours = tmp_path / "gensim", tmp_path / "aptool"
-    known = keyed_vectors(7)
-    known.add_vectors(WORDS, matrix)
-    known.save_word2vec_format(str(theirs), binary=binary)
-    write_vectors(ours, WordVectors(WORDS, matrix, "test"), binary=binary)
-    assert ours.read_bytes() == theirs.read_bytes()
+    gensim_file, aptool_file = tmp_path / "gensim", tmp_path / "aptool"
+    gensim_vectors = keyed_vectors(7)
+    gensim_vectors.add_vectors(WORDS, matrix)
+    gensim_vectors.save_word2vec_format(str(gensim_file), binary=binary)
+    write_vectors(aptool_file, WordVectors(WORDS, matrix, "test"), binary=binary)
+    assert aptool_file.read_bytes() == gensim_file.read_bytes()
 
-    read = read_vectors(theirs)
+    read = read_vectors(gensim_file)
     assert read.words == WORDS
     assert read.matrix.tobytes() == matrix.tobytes()
-    again = keyed_vectors.load_word2vec_format(str(ours), binary=binary)
+    again = keyed_vectors.load_word2vec_format(str(aptool_file), binary=binary)
     assert again.index_to_key == WORDS
     assert again.vectors.tobytes() == matrix.tobytes()
 
@@ -274,7 +274,7 @@ def test_gensim_and_aptool_write_the_same_bytes_and_read_each_other(tmp_path, bi
         (["a", "b"], np.inf, "'a': expected finite numbers"),
     ],
 )
-def test_what_the_format_cannot_express_is_not_written(tmp_path, words, number, expected):
+def test_words_that_the_format_cannot_express_are_refused(tmp_path, words, number, expected):
     path = tmp_path / "v.bin"
     with pytest.raises(InputError, match=expected):
         write_vectors(path, WordVectors(words, np.full((2, 3), number, np.float32), "test"))
@@ -298,6 +298,6 @@ def test_the_published_google_news_vectors():
     assert vectors.matrix[0, 0] == np.frombuffer(bytes.fromhex("bdff8f3d"), "<f4")[0]
     some = read_vectors(path, ["nasa", "in", "zzzz", "paris"])
     assert some.words == ["nasa", "in", "paris"]
-    # The file has NASA and Paris; words are listed as wanted.
+    # The file has NASA and Paris; words keep the requested spelling.
     upper = dict(zip(vectors.words, vectors.matrix, strict=True))
     assert (some.matrix == [upper["NASA"], upper["in"], upper["Paris"]]).all()

@@ -1,4 +1,4 @@
-"""Training on a cluster, as far as it goes without one: resources, checks of the workers, their messages."""
+"""Parts of training on a cluster that need no cluster: resources, checks and messages of workers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from aptool.errors import AptoolError
 
 @pytest.fixture
 def distributed():
-    # Ray reads the environment when it is imported: not before a test wants it.
+    # Ray reads the environment on import.
     pytest.importorskip("ray")
     from aptool.cluster import train
 
@@ -22,7 +22,7 @@ def distributed():
 
 @pytest.fixture
 def worker():
-    """What a worker runs."""
+    """The module that a worker runs."""
     pytest.importorskip("ray")
     from aptool.cluster import train_worker
 
@@ -30,7 +30,7 @@ def worker():
 
 
 class FreeCluster(Cluster):
-    """Nodes with the given cores and GPUs, all of them free."""
+    """Nodes with the given cores and GPUs, all free."""
 
     def __init__(self, *totals):
         super().__init__("here", "logs")
@@ -46,24 +46,24 @@ class FreeCluster(Cluster):
 @pytest.mark.parametrize(
     ("totals", "workers", "gpus", "expected"),
     [
-        # One worker a node, with all its cores; where nodes differ the smallest decides.
+        # One worker per node, with all its cores; if nodes differ, the smallest decides.
         (((8, 0),), None, 0, (1, 8)),
         (((1, 0), (1, 0)), None, 0, (2, 1)),
         (((8, 0), (6, 0), (0, 0)), None, 0, (2, 6)),
-        # As many as asked for: three share sixteen cores, two of them one node of eight.
+        # The requested number: three workers share 16 cores, two of them on one node of 8.
         (((8, 0), (8, 0)), 3, 0, (3, 4)),
         (((8, 0), (8, 0)), 1, 0, (1, 8)),
-        # One a GPU; half a GPU each makes twice as many.
+        # One worker per GPU, or two with half a GPU each.
         (((16, 2), (16, 2), (4, 0)), None, 1, (4, 8)),
         (((16, 2),), None, 0.5, (4, 4)),
-        # At least and at most: as many as there is room for in between.
+        # A minimum and a maximum: as many as fit.
         (((8, 0), (6, 0)), (1, 4), 0, (4, 3)),
         (((1, 0), (1, 0)), (1, 4), 0, (2, 1)),
         (((16, 2), (16, 2)), (2, 3), 1, (3, 8)),
     ],
 )
-def test_cores_are_shared_out_by_hand(distributed, totals, workers, gpus, expected):
-    number, each = distributed.shared_out(FreeCluster(*totals), workers, Resources(1, gpus))
+def test_number_and_cores_of_workers_by_hand(distributed, totals, workers, gpus, expected):
+    number, each = distributed.allocate_workers(FreeCluster(*totals), workers, Resources(1, gpus))
 
     assert (number, each.cpus) == expected
     assert each.gpus == gpus
@@ -74,17 +74,17 @@ def job(worker, collection_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.training").mkdir()
     (tmp_path / "model.training" / "driver").write_text('{"token": "mine"}')
-    asked = recipe("ap-cnn")
+    tiny_recipe = recipe("ap-cnn")
     return worker.TrainingJob(
-        *(tmp_path, collection_folder, asked, Path("model"), 0, "mine"), versions=versions(), gpu=False
+        *(tmp_path, collection_folder, tiny_recipe, Path("model"), 0, "mine"), versions=versions(), gpu=False
     )
 
 
-def test_a_worker_that_sees_what_the_driver_sees_begins(worker, job):
-    assert worker.opened(job).name == "tiny"
+def test_a_worker_opens_the_files_of_the_driver(worker, job):
+    assert worker.open_collection(job).name == "tiny"
 
 
-def test_a_worker_on_another_disk_says_so(worker, job, tmp_path):
+def test_a_worker_on_another_disk_is_an_error(worker, job, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "model.training").mkdir(parents=True)
     (elsewhere / "model.training" / "driver").write_text('{"token": "another"}')
@@ -92,22 +92,22 @@ def test_a_worker_on_another_disk_says_so(worker, job, tmp_path):
         with pytest.raises(
             AptoolError, match=r"\.training: not found, or not the driver's folder: expected an"
         ):
-            worker.opened(other)
+            worker.open_collection(other)
 
 
-def test_a_worker_without_the_collection_says_which(worker, job):
+def test_a_worker_without_the_collection_is_an_error(worker, job):
     with pytest.raises(AptoolError, match=r"none: no collection\.json in it"):
-        worker.opened(replace(job, collection=Path("none")))
+        worker.open_collection(replace(job, collection=Path("none")))
 
 
-def test_a_worker_with_another_torch_says_so(worker, job):
+def test_a_worker_with_another_torch_is_an_error(worker, job):
     other = replace(job, versions=(("torch", "1.0"),))
 
     with pytest.raises(AptoolError, match=r"torch \d.* there, 1\.0 here: expected the same versions"):
-        worker.opened(other)
+        worker.open_collection(other)
 
 
-def test_only_the_latest_progress_is_kept(distributed):
+def test_the_board_keeps_only_the_latest_progress(distributed):
     from aptool.cluster.messages import MessageBoard
 
     board = MessageBoard()
@@ -122,11 +122,11 @@ def test_only_the_latest_progress_is_kept(distributed):
 @pytest.mark.parametrize(
     ("free", "placed", "ends"), [((1, 0), 1, True), ((1, 0), 0, False), ((0.5, 0), 1, False)]
 )
-def test_a_training_grows_where_the_scheduler_has_room(worker, monkeypatch, free, placed, ends):
+def test_a_training_grows_if_the_scheduler_has_room(worker, monkeypatch, free, placed, ends):
     """Enough free cores on all nodes together may be too few on each of them."""
     cluster = FreeCluster((1, 0), (1, 0))
     monkeypatch.setattr(FreeCluster, "free", lambda self: Resources(*free))
-    monkeypatch.setattr(FreeCluster, "placed", lambda self, wanted, each: wanted[:placed])
+    monkeypatch.setattr(FreeCluster, "reserve", lambda self, requested, each: requested[:placed])
     growth = worker.Growth(cluster, Resources(1))
 
     if ends:

@@ -1,4 +1,4 @@
-"""From a collection and a recipe to a model folder: repeatable, judged as it will be used."""
+"""Training of a model folder from a collection and a recipe."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_every_system_learns(system, collection, tmp_path):
 
 
 @pytest.mark.parametrize("system", ["ap-cnn", "qa-bilstm"])
-def test_one_seed_gives_one_model_to_the_byte(system, collection, tmp_path):
+def test_equal_seeds_give_equal_bytes(system, collection, tmp_path):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -48,8 +48,8 @@ def test_one_seed_gives_one_model_to_the_byte(system, collection, tmp_path):
 
 
 @pytest.mark.parametrize("more", [(), ("training.epochs=0",)], ids=["best epoch", "nothing trained"])
-def test_the_saved_model_has_the_reported_figures(collection, tmp_path, more):
-    # Scored and evaluated as any run would be.
+def test_the_saved_model_has_the_reported_measures(collection, tmp_path, more):
+    # Scored and evaluated as any run.
     result = fit(collection, recipe("ap-cnn", *more), tmp_path / "model", seed=2)
 
     system = ModelSystem(load_model(tmp_path / "model"))
@@ -59,14 +59,14 @@ def test_the_saved_model_has_the_reported_figures(collection, tmp_path, more):
     assert dict(means) == pytest.approx(result.dev)
 
 
-def test_the_model_folder_says_what_made_it(collection, tmp_path):
-    asked = recipe("qa-cnn", "training.dev_measure=nDCG@5")
+def test_the_model_folder_describes_its_training(collection, tmp_path):
+    tiny_recipe = recipe("qa-cnn", "training.dev_measure=nDCG@5")
 
-    result = fit(collection, asked, tmp_path / "model", seed=7)
+    result = fit(collection, tiny_recipe, tmp_path / "model", seed=7)
 
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     history = (tmp_path / "model" / "training" / "history.jsonl").read_text().splitlines()
-    assert config["recipe"] == asked.to_dict()
+    assert config["recipe"] == tiny_recipe.to_dict()
     assert config["training"]["collection"] == "tiny"
     assert config["training"]["fingerprint"] == collection.fingerprint
     assert (config["training"]["seed"], config["training"]["best_epoch"]) == (7, result.best_epoch)
@@ -82,33 +82,33 @@ def test_a_measure_by_another_of_its_names_can_pick_the_best_epoch(collection, t
 
 
 def test_messages_epochs_and_progress(collection, tmp_path):
-    with recorded() as told:
+    with recorded() as log:
         result = fit(collection, recipe("qa-cnn", "text.max_answer_tokens=6"), tmp_path / "model")
 
     # Every answer is seven words long.
-    assert told.messages == [
+    assert log.messages == [
         "training qa-cnn on 40 pairs of 40 questions, 40 answers (40 truncated at 6 tokens), "
         f"{result.words} words (0 with vectors)"
     ]
-    assert told.epochs == result.history
+    assert log.epochs == result.history
     epochs = [f"train: epoch {number} of 4" for number in (1, 2, 3, 4)]
-    assert [name for name in told.tasks if name.startswith("train")] == epochs
-    assert told.tasks.index("loading model") < told.tasks.index(epochs[0])
-    assert told.tasks.count("dev") == 4
-    assert told.updates_of[epochs[3]][-1][:3] == (40, 40, "pairs")
-    # 20 questions of six candidates, each time from the start.
-    dev = [done for done, total, _, _ in told.updates_of["dev"] if total == 120]
+    assert [name for name in log.tasks if name.startswith("train")] == epochs
+    assert log.tasks.index("loading model") < log.tasks.index(epochs[0])
+    assert log.tasks.count("dev") == 4
+    assert log.updates_of[epochs[3]][-1][:3] == (40, 40, "pairs")
+    # 20 questions of six candidates, counted from 0 in each epoch.
+    dev = [done for done, total, _, _ in log.updates_of["dev"] if total == 120]
     assert dev.count(0) == 4
     assert dev.count(120) == 4
 
 
-def test_a_diverged_training_is_explained(collection, tmp_path):
-    # One update an epoch: the loss was still finite, the dev scores are not. Recipe files cannot say 1e30.
-    asked = recipe("ap-cnn", "training.optimizer=sgd", "training.minibatch=99")
-    asked = replace(asked, training=replace(asked.training, learning_rate=1e30))
+def test_a_diverged_training_is_an_error(collection, tmp_path):
+    # One update per epoch: the loss is still finite, the dev scores are not. Recipe files cannot have 1e30.
+    tiny_recipe = recipe("ap-cnn", "training.optimizer=sgd", "training.minibatch=99")
+    tiny_recipe = replace(tiny_recipe, training=replace(tiny_recipe.training, learning_rate=1e30))
 
     with pytest.raises(AptoolError, match=r"not a number; .* lower training\.learning_rate"):
-        fit(collection, asked, tmp_path / "model")
+        fit(collection, tiny_recipe, tmp_path / "model")
 
     assert list(tmp_path.iterdir()) == []
 

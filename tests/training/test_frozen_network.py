@@ -1,4 +1,4 @@
-"""`encoder.tune=none`: the network reads each text once, and what is trained is the same to the bit."""
+"""`encoder.tune=none`: the network reads each text once, and the trained weights are equal to the bit."""
 
 import copy
 
@@ -22,18 +22,18 @@ def network(tmp_path_factory):
 
 @pytest.fixture
 def read(monkeypatch):
-    """The texts that networks read, by their token ids, in the order in which they read them."""
-    found, forward = [], Backbone.forward
+    """Record the token ids of the texts that networks read."""
+    texts_read, forward = [], Backbone.forward
 
     def counted(self, tokens, rows, types=None):
-        found.extend(map(tuple, (part.tolist() for part in tokens.values.split(tokens.sizes.tolist()))))
+        texts_read.extend(map(tuple, (part.tolist() for part in tokens.values.split(tokens.sizes.tolist()))))
         return forward(self, tokens, rows, types)
 
     monkeypatch.setattr(Backbone, "forward", counted)
-    return found
+    return texts_read
 
 
-def test_training_is_the_same_to_the_bit_and_each_text_is_read_once(
+def test_each_text_is_read_once_and_the_weights_are_equal_to_the_bit(
     network, collection, tmp_path, read, monkeypatch
 ):
     recipe = network_recipe("ap-minilm", network, *FROZEN)
@@ -51,16 +51,16 @@ def test_training_is_the_same_to_the_bit_and_each_text_is_read_once(
 
 
 @pytest.mark.parametrize("tuned", ["encoder.tune=all", "encoder.tune=last"])
-def test_states_that_change_are_not_kept(network, collection, tmp_path, read, tuned):
+def test_states_of_a_tuned_network_are_not_cached(network, collection, tmp_path, read, tuned):
     recipe = network_recipe("maxsim-minilm", network, *FROZEN, "training.epochs=1", tuned)
     fit(collection, recipe, tmp_path / "model")
 
     assert len(read) > len(set(read))
 
 
-def test_a_copy_of_a_network_has_no_memory():
+def test_a_copy_of_a_network_has_no_cache():
     # States on another device, or in bf16, differ.
     part = torch.nn.Linear(1, 1)
-    part.memory = frozen_states.StateMemory(torch.device("cpu"))
+    part.state_cache = frozen_states.StateMemory(torch.device("cpu"))
 
-    assert copy.deepcopy(part).memory is None
+    assert copy.deepcopy(part).state_cache is None

@@ -1,4 +1,4 @@
-"""The training loop: what is drawn when, at which rate, and which epoch's weights are kept."""
+"""The training loop: samples, learning rates, and the weights of the best epoch."""
 
 import copy
 from dataclasses import replace
@@ -14,7 +14,7 @@ from aptool.config import TrainingOptions
 from aptool.errors import AptoolError
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import UNK
-from aptool.training import loop, negatives
+from aptool.training import loop, losses
 from aptool.training.loop import train
 from aptool.training.optimization import learning_rate
 
@@ -47,7 +47,7 @@ def test_inverse_and_constant_rates_do_not_change_within_an_epoch():
 
 
 def test_a_rate_that_warms_up_by_hand():
-    # Over the first fifth it rises from nothing; then the schedule runs its whole way in what is left.
+    # The rate rises from 0 over the first fifth; the schedule takes the remaining epochs.
     rates = {}
     for schedule in ("linear", "constant", "inverse"):
         options = TrainingOptions(learning_rate=1.0, schedule=schedule, warmup=0.2)
@@ -61,18 +61,18 @@ def test_a_rate_that_warms_up_by_hand():
 def mined(monkeypatch):
     """The questions and sampled answers of every round of mining."""
     rounds = []
-    choose = negatives.hardest
+    choose = losses.hardest
 
     def record(ranker, examples, questions, sampled, hard_negatives):
         rounds.append((questions.copy(), sampled.copy()))
         return choose(ranker, examples, questions, sampled, hard_negatives)
 
-    monkeypatch.setattr(negatives, "hardest", record)
+    monkeypatch.setattr(losses, "hardest", record)
     return rounds
 
 
 @pytest.mark.parametrize("source", ["corpus", "pool", "mix"])
-def test_negatives_are_sampled_anew_each_epoch_and_are_never_positive(monkeypatch, source):
+def test_each_epoch_samples_other_negatives_and_never_a_positive(monkeypatch, source):
     rounds = mined(monkeypatch)
     options = replace(SGD, epochs=3, minibatch=20, sampled_negatives=10, negatives=source)
 
@@ -85,23 +85,23 @@ def test_negatives_are_sampled_anew_each_epoch_and_are_never_positive(monkeypatc
             assert not set(answers.tolist()) & set(POSITIVES[question])
     for question in range(6):
         assert len({epoch[question] for epoch in by_epoch}) == 3
-    # Nor do the questions come in one order.
+    # The order of the questions differs, too.
     assert len({tuple(questions) for questions, _ in rounds}) == 3
 
 
-def test_all_pairs_or_one_of_each_question(monkeypatch):
+def test_pairs_are_all_or_one_per_question(monkeypatch):
     rounds = mined(monkeypatch)
     examples = training_set(POSITIVES, 12)
 
     train(made("qa-cnn"), examples, replace(SGD, minibatch=99), seed=0, evaluate=always(0.5))
     train(made("qa-cnn"), examples, replace(SGD, minibatch=99, pairs="one"), seed=0, evaluate=always(0.5))
 
-    (every, _), (one, _) = rounds
+    (every, _), (single_pairs, _) = rounds
     assert sorted(every.tolist()) == [0, 1, 1, 1, 2, 3, 3, 4, 5]
-    assert sorted(one.tolist()) == [0, 1, 2, 3, 4, 5]
+    assert sorted(single_pairs.tolist()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_one_pair_of_a_question_is_another_one_each_epoch():
+def test_the_pair_of_a_question_differs_between_epochs():
     chosen = set()
     for epoch in range(20):
         generator = np.random.default_rng([0, epoch])
@@ -133,19 +133,19 @@ def test_negatives_are_scored_for_several_minibatches_at_once(monkeypatch):
     assert len(steps) == 5
 
 
-def test_the_best_epochs_weights_are_kept():
-    figures = iter([0.2, 0.9, 0.5, 0.9])
+def test_the_result_has_the_weights_of_the_best_epoch():
+    measures = iter([0.2, 0.9, 0.5, 0.9])
     seen = []
 
     def evaluate(ranker):
         assert not ranker.training
         seen.append(copy.deepcopy(ranker.state_dict()))
-        return {"MAP": next(figures), "P@1": 1.0}
+        return {"MAP": next(measures), "P@1": 1.0}
 
     system = made("ap-cnn")
     result = train(system, training_set(POSITIVES, 12), replace(ADAM, epochs=4), seed=0, evaluate=evaluate)
 
-    # The first of two equal ones.
+    # The first of two equal epochs.
     assert result.best_epoch == 2
     assert [entry["dev"]["MAP"] for entry in result.history] == [0.2, 0.9, 0.5, 0.9]
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
@@ -155,21 +155,21 @@ def test_the_best_epochs_weights_are_kept():
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_the_last_epochs_weights_are_averaged(epochs):
-    figures = iter([0.9, 0.2, 0.5, 0.4, 0.7])
+def test_the_weights_of_the_last_epochs_are_averaged(epochs):
+    measures = iter([0.9, 0.2, 0.5, 0.4, 0.7])
     seen = []
 
     def evaluate(ranker):
         assert not ranker.training
         seen.append({name: weight.double() for name, weight in ranker.state_dict().items()})
-        return {"MAP": next(figures)}
+        return {"MAP": next(measures)}
 
     system = made("ap-cnn")
     options = replace(ADAM, epochs=4, average_epochs=epochs)
     result = train(system, training_set(POSITIVES, 12), options, seed=0, evaluate=evaluate)
 
     assert result.best_epoch == 4
-    # The figures of a mean are its own; the last epoch's are known.
+    # An average is evaluated again, the last epoch is not.
     assert result.dev == {"MAP": 0.4 if epochs == 1 else 0.7}
     for name, weight in system.state_dict().items():
         mean = sum(weights[name] for weights in seen[4 - epochs : 4]) / epochs
@@ -177,29 +177,29 @@ def test_the_last_epochs_weights_are_averaged(epochs):
         assert epochs > 1 or torch.equal(weight.double(), mean)
 
 
-def test_patience_stops_after_so_many_epochs_without_a_better_one():
-    figures = iter([0.3, 0.5, 0.4, 0.5, 0.6, 0.7])
+def test_patience_stops_after_epochs_without_improvement():
+    measures = iter([0.3, 0.5, 0.4, 0.5, 0.6, 0.7])
 
     result = train(
         made("qa-cnn"),
         training_set(POSITIVES, 12),
         replace(ADAM, epochs=6, patience=2),
         seed=0,
-        evaluate=lambda ranker: {"MAP": next(figures)},
+        evaluate=lambda ranker: {"MAP": next(measures)},
     )
 
     assert (result.best_epoch, len(result.history)) == (2, 4)
 
 
 def test_another_measure_can_pick_the_best_epoch():
-    figures = iter([(0.9, 0.1), (0.5, 0.3)])
+    measures = iter([(0.9, 0.1), (0.5, 0.3)])
 
     result = train(
         made("qa-cnn"),
         training_set(POSITIVES, 12),
         replace(ADAM, epochs=2, dev_measure="P@1"),
         seed=0,
-        evaluate=lambda ranker: dict(zip(("MAP", "P@1"), next(figures), strict=True)),
+        evaluate=lambda ranker: dict(zip(("MAP", "P@1"), next(measures), strict=True)),
     )
 
     assert result.best_epoch == 2
@@ -207,7 +207,7 @@ def test_another_measure_can_pick_the_best_epoch():
 
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("options", [SGD, ADAM, replace(ADAM, dropout=0.3)])
-def test_one_seed_gives_one_result_to_the_bit(name, options):
+def test_equal_seeds_give_equal_weights_to_the_bit(name, options):
     weights = []
     for seed in (3, 3, 4):
         system = made(name)
@@ -221,7 +221,7 @@ def test_one_seed_gives_one_result_to_the_bit(name, options):
     assert any(not torch.equal(weights[0][key], weights[2][key]) for key in weights[0])
 
 
-def test_dropped_words_are_read_as_unknown_ones_in_training_only():
+def test_dropped_words_are_unknown_words_and_only_in_training():
     system = made("ap-cnn")
     system.word_dropout = 0.5
     tokens = Ragged.join([torch.arange(2, 60).repeat(50)])
@@ -237,10 +237,10 @@ def test_dropped_words_are_read_as_unknown_ones_in_training_only():
     assert 0.45 < dropped.double().mean() < 0.55  # more than five standard deviations of 2,900 draws
 
 
-def test_dropout_does_not_reach_the_choice_of_negatives(monkeypatch):
+def test_dropout_does_not_change_the_choice_of_negatives(monkeypatch):
     chosen = []
-    choose = negatives.hardest
-    monkeypatch.setattr(negatives, "hardest", lambda *given: chosen.append(choose(*given)) or chosen[-1])
+    choose = losses.hardest
+    monkeypatch.setattr(losses, "hardest", lambda *given: chosen.append(choose(*given)) or chosen[-1])
     for dropout in (0.0, 0.9):
         system = made("ap-cnn")
         system.dropout = dropout
@@ -250,8 +250,8 @@ def test_dropout_does_not_reach_the_choice_of_negatives(monkeypatch):
 
 
 @pytest.mark.parametrize("minibatch", [1, 99])
-def test_a_loss_that_is_no_number_is_explained(minibatch):
-    # With one update an epoch it is the second epoch whose loss shows it.
+def test_a_loss_that_is_not_a_number_is_an_error(minibatch):
+    # With one update per epoch, the loss of the second epoch is the first to diverge.
     with pytest.raises(AptoolError) as error:
         train(
             made("ap-cnn"),
@@ -265,7 +265,7 @@ def test_a_loss_that_is_no_number_is_explained(minibatch):
     assert "lower training.learning_rate" in str(error.value)
 
 
-def test_questions_with_every_answer_relevant_are_left_out(monkeypatch):
+def test_questions_without_a_negative_are_skipped(monkeypatch):
     rounds = mined(monkeypatch)
 
     train(
@@ -297,13 +297,13 @@ def test_no_epoch_leaves_the_weights_as_they_were():
 
 def test_progress_shows_the_mean_loss_so_far():
     options = replace(SGD, epochs=2, minibatch=4)
-    with recorded() as told:
+    with recorded() as log:
         result = train(made("qa-cnn"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
 
-    assert told.tasks == ["train: epoch 1 of 2", "train: epoch 2 of 2"]
-    assert [update[:3] for update in told.updates] == [(done, 9, "pairs") for done in (0, 4, 8, 9)] * 2
+    assert log.tasks == ["train: epoch 1 of 2", "train: epoch 2 of 2"]
+    assert [update[:3] for update in log.updates] == [(done, 9, "pairs") for done in (0, 4, 8, 9)] * 2
     first, second = result.history
-    assert told.updates[3][3] == f"loss {first['loss']:.4f}"
-    assert told.updates[7][3] == f"loss {second['loss']:.4f}"
-    assert told.epochs == result.history
-    assert result.history[0]["active"] == 1  # the margin is beyond reach
+    assert log.updates[3][3] == f"loss {first['loss']:.4f}"
+    assert log.updates[7][3] == f"loss {second['loss']:.4f}"
+    assert log.epochs == result.history
+    assert result.history[0]["active"] == 1  # no pair reaches the margin

@@ -26,7 +26,7 @@ def write(folder, train, dev=()):
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """A collection, and the same one cut into two, the first with the dev split."""
+    """A collection, and its two halves, the first with the dev split."""
     folder = tmp_path_factory.mktemp("mixture")
     train, dev = list(labelled_pools("train", 40)), list(labelled_pools("dev", 20))
     return (
@@ -36,24 +36,24 @@ def parts(tmp_path_factory):
     )
 
 
-def test_two_parts_are_the_whole(parts):
-    whole, one, two = parts
-    expected = read_texts(whole, "train")
+def test_two_parts_have_the_texts_of_the_complete_collection(parts):
+    complete, first, second = parts
+    expected = read_texts(complete, "train")
 
-    found = read_mixture(one, recipe("ap-cnn").with_mixture([str(two.path)]), "train")
+    actual = read_mixture(first, recipe("ap-cnn").with_mixture([str(second.path)]), "train")
 
-    assert found.questions == expected.questions
-    assert found.answers == expected.answers
-    assert rows(found.positives) == rows(expected.positives)
-    assert rows(found.pools) == rows(expected.pools)
+    assert actual.questions == expected.questions
+    assert actual.answers == expected.answers
+    assert rows(actual.positives) == rows(expected.positives)
+    assert rows(actual.pools) == rows(expected.pools)
 
 
-def test_training_on_two_parts_is_training_on_the_whole(parts, tmp_path):
-    whole, one, two = parts
+def test_training_on_two_parts_is_training_on_the_complete_collection(parts, tmp_path):
+    complete, first, second = parts
     quick = recipe("qa-cnn", "training.epochs=2")
 
-    together = fit(one, quick.with_mixture([str(two.path)]), tmp_path / "parts", seed=3)
-    alone = fit(whole, quick, tmp_path / "whole", seed=3)
+    together = fit(first, quick.with_mixture([str(second.path)]), tmp_path / "parts", seed=3)
+    alone = fit(complete, quick, tmp_path / "whole", seed=3)
 
     assert [entry["loss"] for entry in together.history] == [entry["loss"] for entry in alone.history]
     assert together.dev == alone.dev
@@ -63,9 +63,9 @@ def test_training_on_two_parts_is_training_on_the_whole(parts, tmp_path):
 
 
 def test_an_interrupted_mixture_resumes_to_the_same_bytes(parts, tmp_path, monkeypatch):
-    _, one, two = parts
-    quick = recipe("qa-cnn", "training.epochs=3").with_mixture([str(two.path)])
-    fit(one, quick, tmp_path / "undisturbed", seed=1)
+    _, first, second = parts
+    quick = recipe("qa-cnn", "training.epochs=3").with_mixture([str(second.path)])
+    fit(first, quick, tmp_path / "undisturbed", seed=1)
 
     from aptool.training import fit as fitting
 
@@ -78,9 +78,9 @@ def test_an_interrupted_mixture_resumes_to_the_same_bytes(parts, tmp_path, monke
 
     monkeypatch.setattr(fitting, "save_state", dies)
     with pytest.raises(KeyboardInterrupt):
-        fit(one, quick, tmp_path / "resumed", seed=1)
+        fit(first, quick, tmp_path / "resumed", seed=1)
     monkeypatch.undo()
-    fit(one, quick, tmp_path / "resumed", seed=1)
+    fit(first, quick, tmp_path / "resumed", seed=1)
 
     names = ("undisturbed", "resumed")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in names]
@@ -88,56 +88,56 @@ def test_an_interrupted_mixture_resumes_to_the_same_bytes(parts, tmp_path, monke
 
 
 def test_command_and_library_train_the_same(aptool, parts, tmp_path):
-    _, one, two = parts
+    _, first, second = parts
     small = ("vectors.source=random", "encoder.features=8", "training.epochs=1")
-    arguments = ["train", one.path, two.path, "--preset", "qa-cnn", "--output", tmp_path / "command"]
+    arguments = ["train", first.path, second.path, "--preset", "qa-cnn", "--output", tmp_path / "command"]
 
     finished = aptool(*arguments, *(part for option in small for part in ("--set", option)))
-    library.train(one.path, "qa-cnn", mixture=[two.path], set=list(small), output=tmp_path / "library")
+    library.train(first.path, "qa-cnn", mixture=[second.path], set=list(small), output=tmp_path / "library")
 
     assert finished.code == 0
     models = [load_model(tmp_path / name) for name in ("command", "library")]
     assert models[0].fingerprint == models[1].fingerprint
-    assert models[0].recipe.mixture.collections == [str(two.path)]
-    known = json.loads((tmp_path / "command" / "config.json").read_text())["training"]
-    assert known["collection"] == "one"
+    assert models[0].recipe.mixture.collections == [str(second.path)]
+    metadata = json.loads((tmp_path / "command" / "config.json").read_text())["training"]
+    assert metadata["collection"] == "one"
 
 
-def test_a_model_that_is_started_from_does_not_bring_its_collections(parts, tmp_path):
+def test_a_start_model_does_not_add_its_collections(parts, tmp_path):
     from aptool.models.start import training_recipe
 
-    _, one, two = parts
-    fit(one, recipe("qa-cnn", "training.epochs=0").with_mixture([str(two.path)]), tmp_path / "model")
+    _, first, second = parts
+    fit(first, recipe("qa-cnn", "training.epochs=0").with_mixture([str(second.path)]), tmp_path / "model")
 
     assert training_recipe(None, start=str(tmp_path / "model")).mixture.collections == []
 
 
-def test_another_content_of_a_further_collection_is_another_training(parts, tmp_path):
+def test_the_content_of_a_further_collection_is_an_input_of_the_training(parts, tmp_path):
     from aptool.training.checkpoint import inputs_of
 
-    _, one, _two = parts
+    _, first, _ = parts
     mixed = recipe("qa-cnn").with_mixture([str(tmp_path / "two")])
     write(tmp_path / "two", list(labelled_pools("train", 20)))
-    before = inputs_of(one, mixed)
+    before = inputs_of(first, mixed)
     shutil.rmtree(tmp_path / "two")
     write(tmp_path / "two", list(labelled_pools("train", 21)))
 
-    assert inputs_of(one, mixed) != before
+    assert inputs_of(first, mixed) != before
 
 
-def test_another_content_of_vectors_at_a_url_is_another_training(parts):
+def test_the_content_of_vectors_at_a_url_is_an_input_of_the_training(parts):
     import fsspec
 
     from aptool.training.checkpoint import inputs_of
 
-    _, one, _two = parts
+    _, first, _ = parts
     named = recipe("qa-cnn", "vectors.source=memory://trained/vectors.bin")
     keys = []
     for content in (b"one", b"one", b"another"):
         if not keys or content != b"one":
             with fsspec.open("memory://trained/vectors.bin", "wb") as out:
                 out.write(content)
-        keys.append(inputs_of(one, named))
+        keys.append(inputs_of(first, named))
 
     assert keys[0] == keys[1] != keys[2]
 
@@ -154,27 +154,29 @@ def test_another_content_of_vectors_at_a_url_is_another_training(parts):
         (["{two}x"], "{two}x: no collection.json in it; expected the folder of a collection"),
     ],
 )
-def test_mistakes_end_in_a_line(parts, tmp_path, collections, line):
-    _, one, two = parts
-    names = {"one": one.path, "two": two.path}
+def test_invalid_collections_are_one_line_errors(parts, tmp_path, collections, line):
+    _, first, second = parts
+    names = {"one": first.path, "two": second.path}
     mixed = replace(recipe("qa-cnn")).with_mixture([text.format(**names) for text in collections])
 
     with pytest.raises(InputError) as error:
-        fit(one, mixed, tmp_path / "model")
+        fit(first, mixed, tmp_path / "model")
 
     assert line.format(**names) in str(error.value)
     assert not (tmp_path / "model").exists()
 
 
 def test_a_further_collection_needs_the_training_split(parts, tmp_path):
-    _, one, two = parts
+    _, first, second = parts
     with pytest.raises(InputError, match="split 'dev'; expected one of train"):
-        fit(one, recipe("qa-cnn").with_mixture([str(two.path)]), tmp_path / "model", train_split="dev")
+        fit(first, recipe("qa-cnn").with_mixture([str(second.path)]), tmp_path / "model", train_split="dev")
 
 
 def test_the_option_is_a_list(aptool, parts, tmp_path):
-    _, one, _two = parts
-    finished = aptool("train", one.path, "--set", "mixture.collections=data/two", "--output", tmp_path / "m")
+    _, first, _ = parts
+    finished = aptool(
+        "train", first.path, "--set", "mixture.collections=data/two", "--output", tmp_path / "m"
+    )
 
     assert finished.code == 1
     expected = "mixture.collections: 'data/two': expected a list, each item text"

@@ -1,4 +1,4 @@
-"""Negatives: never a positive, evenly drawn, and the best-scored of each draw."""
+"""Negatives: never a positive, uniform samples, and the highest-scored of each sample."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tiny import lists, ranker, tokens
 
 from aptool.models.ragged import Ragged
 from aptool.training.data import IndexLists, TrainingSet
-from aptool.training.negatives import NegativeSampler, hardest
+from aptool.training.losses import NegativeSampler, hardest
 
 # Twelve answers. Question 0 has one positive, 1 three (the first and the last answer among them), 2 all but
 # answer 5, 3 has a pool without a negative, 4 has every answer as a positive.
@@ -41,13 +41,13 @@ def test_no_positive_in_ten_thousand_draws(examples, source):
     assert drawn.shape == (200, 50)
     for question in range(4):
         seen = set(drawn[questions == question].ravel().tolist())
-        rest = set(range(ANSWERS)) - set(POSITIVES[question])
-        # Every answer that may be drawn was, and no other.
-        assert seen == (set(POOL_NEGATIVES[question]) or rest if source == "pool" else rest)
+        remaining = set(range(ANSWERS)) - set(POSITIVES[question])
+        # All possible answers are drawn, and no other answer.
+        assert seen == (set(POOL_NEGATIVES[question]) or remaining if source == "pool" else remaining)
 
 
 @pytest.mark.parametrize(("question", "cells"), [(0, 11), (1, 9), (3, 10)])
-def test_corpus_draws_are_even(examples, question, cells):
+def test_corpus_draws_are_uniform(examples, question, cells):
     drawn = NegativeSampler(examples, "corpus", sampled=100).sample(
         np.full(100, question), np.random.default_rng(1)
     )
@@ -55,12 +55,12 @@ def test_corpus_draws_are_even(examples, question, cells):
     seen = np.bincount(drawn.ravel(), minlength=ANSWERS)
     counts = seen[[answer for answer in range(ANSWERS) if answer not in POSITIVES[question]]]
     expected = 10_000 / cells
-    # Chi-square has mean df and variance 2 df; even draws come so far out once in many thousand seeds.
+    # Chi-square has mean df and variance 2 df; five deviations are exceeded once in thousands of seeds.
     df = cells - 1
     assert ((counts - expected) ** 2 / expected).sum() < df + 5 * (2 * df) ** 0.5
 
 
-def test_pool_draws_are_even(examples):
+def test_pool_draws_are_uniform(examples):
     drawn = NegativeSampler(examples, "pool", sampled=100).sample(np.full(99, 1), np.random.default_rng(1))
 
     counts = np.bincount(drawn.ravel(), minlength=ANSWERS)[POOL_NEGATIVES[1]]
@@ -68,7 +68,7 @@ def test_pool_draws_are_even(examples):
 
 
 @pytest.mark.parametrize("source", ["pool", "mix"])
-def test_where_no_pool_has_a_negative_the_corpus_is_drawn_from(examples, source):
+def test_negatives_are_from_the_corpus_if_no_pool_has_one(examples, source):
     # As in InsuranceQA, whose training pools hold relevant answers only.
     bare = replace(examples, pool_negatives=lists([[]] * len(examples.questions)))
 
@@ -80,7 +80,7 @@ def test_where_no_pool_has_a_negative_the_corpus_is_drawn_from(examples, source)
         assert set(answers) == set(range(ANSWERS)) - relevant
 
 
-def test_mix_is_half_and_half(examples):
+def test_half_of_a_mix_is_from_the_pool(examples):
     drawn = NegativeSampler(examples, "mix", sampled=50).sample(np.full(1000, 0), np.random.default_rng(2))
 
     # Of 50, 25 come from {1, 9}; of the other 25, from eleven answers, two in eleven fall there as well.
@@ -88,7 +88,7 @@ def test_mix_is_half_and_half(examples):
     assert from_pool == pytest.approx(0.5 + 0.5 * 2 / 11, abs=0.01)
 
 
-def test_draws_follow_from_the_generator_alone(examples):
+def test_draws_depend_only_on_the_generator(examples):
     sampler = NegativeSampler(examples, "mix", sampled=10)
     questions = np.array([0, 1, 2, 3, 0])
 
@@ -96,7 +96,7 @@ def test_draws_follow_from_the_generator_alone(examples):
     sampler.sample(questions, np.random.default_rng(99))
 
     assert (sampler.sample(questions, np.random.default_rng([3, 1])) == first).all()
-    # Another epoch, other draws; and a question that comes twice is drawn for twice.
+    # Another epoch has other draws, and so has each occurrence of a question.
     assert (sampler.sample(questions, np.random.default_rng([3, 2])) != first).any()
     assert (first[0] != first[4]).any()
 
@@ -108,7 +108,7 @@ def test_question_with_every_answer_relevant_cannot_be_trained_on(examples):
 
 
 @pytest.mark.parametrize("system", ["qa-cnn", "ap-cnn"])
-def test_the_best_scored_of_each_draw_is_chosen(examples, system):
+def test_the_highest_scored_negatives_are_chosen(examples, system):
     system = ranker(system, dim=8, size=12)
     questions = np.array([1, 0, 0, 3])
     drawn = NegativeSampler(examples, "corpus", sampled=6).sample(questions, np.random.default_rng(0))
@@ -117,19 +117,19 @@ def test_the_best_scored_of_each_draw_is_chosen(examples, system):
     three = hardest(system, examples, questions, drawn, hard_negatives=3)
 
     assert (chosen.shape, three.shape) == ((4, 1), (4, 3))
-    for question, candidates, best, kept in zip(questions, drawn, chosen, three, strict=True):
-        asked = Ragged.of(examples.questions.take(np.full(len(candidates), question)))
+    for question, candidates, best, best_three in zip(questions, drawn, chosen, three, strict=True):
+        question_tokens = Ragged.of(examples.questions.take(np.full(len(candidates), question)))
         with torch.inference_mode():
-            scored = system(asked, Ragged.of(examples.answers.take(candidates)))
+            scored = system(question_tokens, Ragged.of(examples.answers.take(candidates)))
             scores = dict(zip(candidates, scored, strict=True))
         assert best[0] == max(scores, key=scores.get)
-        # Those that are kept score no less than those that are not, and come best first.
-        left = [scores[answer] for answer in set(candidates) - set(kept)]
-        assert all(scores[answer] >= value - 1e-6 for answer in kept for value in left)
-        assert scores[kept[0]] >= scores[kept[1]] - 1e-6 >= scores[kept[2]] - 2e-6
+        # No other candidate scores higher than the chosen ones, which are sorted by score.
+        other_scores = [scores[answer] for answer in set(candidates) - set(best_three)]
+        assert all(scores[answer] >= value - 1e-6 for answer in best_three for value in other_scores)
+        assert scores[best_three[0]] >= scores[best_three[1]] - 1e-6 >= scores[best_three[2]] - 2e-6
 
 
-def test_lists_are_ascending_and_hold_each_member_once():
+def test_lists_are_ascending_without_duplicates():
     gathered = IndexLists.of(np.array([2, 0, 2, 2, 0]), np.array([9, 4, 1, 9, 3]), 4)
 
     assert gathered.values.tolist() == [3, 4, 1, 9]
@@ -148,6 +148,6 @@ MEMBERS = st.lists(st.lists(st.integers(0, 9), unique=True), min_size=1, max_siz
 def test_lists_contain_their_members(members, values, data):
     rows = data.draw(st.lists(st.integers(0, len(members) - 1)))
 
-    found = lists(members).contain(np.array(rows, dtype=np.int64), np.array(values))
+    contains = lists(members).contain(np.array(rows, dtype=np.int64), np.array(values))
 
-    assert found.tolist() == [[value in members[row] for value in values] for row in rows]
+    assert contains.tolist() == [[value in members[row] for value in values] for row in rows]

@@ -1,6 +1,6 @@
-"""Several processes that train one model: what they add up is what one would do.
+"""Several processes that train one model, as a single process does.
 
-The processes are threads here, each with a model of its own, which meet at a barrier wherever they add.
+The processes are threads here, each with a separate model; they meet at a barrier for each all-reduce.
 """
 
 import threading
@@ -12,7 +12,7 @@ from small_training import ADAM, POSITIVES, SGD, always, made
 from tiny import SYSTEMS, recipe, training_set
 
 from aptool.errors import AptoolError
-from aptool.models.initialization import Corpus, make_vocabulary
+from aptool.models.initialization import TrainingTexts, make_vocabulary
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
@@ -20,19 +20,19 @@ from aptool.training.texts import read_texts
 
 
 class Meeting:
-    """Where threads bring something and each take what all have brought."""
+    """An exchange of values between threads."""
 
     def __init__(self, size):
         self.size = size
-        self.brought = {}
+        self.values = {}
         self.barrier = threading.Barrier(size, timeout=30)
 
     def exchange(self, rank, value):
-        self.brought[rank] = value
+        self.values[rank] = value
         self.barrier.wait()
-        found = [self.brought[number] for number in range(self.size)]
+        collected = [self.values[number] for number in range(self.size)]
         self.barrier.wait()
-        return found
+        return collected
 
 
 class ThreadGroup(ProcessGroup):
@@ -49,13 +49,13 @@ class ThreadGroup(ProcessGroup):
         return self.meeting.exchange(self.rank, value)
 
     def raise_in_all(self, problem):
-        for found in self.meeting.exchange(self.rank, problem):
-            if found is not None:
-                raise found
+        for collected in self.meeting.exchange(self.rank, problem):
+            if collected is not None:
+                raise collected
 
 
 def in_threads(size, work):
-    """What ``work(group)`` returns in each of ``size`` threads."""
+    """Return the results of ``work(group)`` in ``size`` threads."""
     meeting, results = Meeting(size), [None] * size
 
     def run(rank):
@@ -63,7 +63,7 @@ def in_threads(size, work):
             results[rank] = work(ThreadGroup(meeting, rank))
         except Exception as error:
             results[rank] = error
-            if not isinstance(error, AptoolError):  # the others would wait for it in vain
+            if not isinstance(error, AptoolError):  # the other threads would wait forever
                 meeting.barrier.abort()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
@@ -93,23 +93,27 @@ OPTIONS = {
 @pytest.mark.parametrize("name", SYSTEMS)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("size", [2, 3])
-def test_several_processes_train_what_one_does(name, options, size):
+def test_several_processes_train_as_a_single_process(name, options, size):
     # Nine pairs in minibatches of four: the last has one pair, fewer than there are processes.
     alone, history = weights_after(made(name), options)
     systems = [made(name) for _ in range(size)]
 
     together = in_threads(size, lambda group: weights_after(systems[group.rank], options, group))
 
-    for weights, told in together:
+    for weights, history_of_process in together:
         for key, weight in weights.items():
-            # Sums in another order.
+            # The order of sums differs.
             torch.testing.assert_close(weight, alone[key], atol=1e-5, rtol=1e-4)
             assert torch.equal(weight, together[0][0][key])
-        assert [entry["loss"] for entry in told] == pytest.approx([entry["loss"] for entry in history], 1e-4)
-        assert [entry["active"] for entry in told] == pytest.approx([entry["active"] for entry in history])
+        assert [entry["loss"] for entry in history_of_process] == pytest.approx(
+            [entry["loss"] for entry in history], 1e-4
+        )
+        assert [entry["active"] for entry in history_of_process] == pytest.approx(
+            [entry["active"] for entry in history]
+        )
 
 
-def test_a_loss_that_is_no_number_stops_all_of_them():
+def test_a_loss_that_is_not_a_number_stops_all_processes():
     options = replace(SGD, epochs=3, learning_rate=1e30)
 
     systems = [made("ap-cnn"), made("ap-cnn")]
@@ -120,17 +124,17 @@ def test_a_loss_that_is_no_number_stops_all_of_them():
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_dev_is_scored_in_shares_and_judged_alike_by_all(collection, size):
-    asked = recipe("ap-cnn")
+def test_processes_share_the_scoring_of_dev_and_agree_on_its_measures(collection, size):
+    tiny_recipe = recipe("ap-cnn")
     texts = read_texts(collection, "train").all()
-    tokenizer, _, asked = make_vocabulary(asked, Corpus(texts, lambda: iter(()), 0))
-    dev = DevSet(collection, "dev", tokenizer, asked.text)
+    tokenizer, _, tiny_recipe = make_vocabulary(tiny_recipe, TrainingTexts(texts, lambda: iter(()), 0))
+    dev = DevSet(collection, "dev", tokenizer, tiny_recipe.text)
     system = made("ap-cnn")
     system.encoder.embedding = torch.nn.Embedding(len(tokenizer), 6)
     alone = dev.measures(system.eval(), "ndcg_cut_5")
 
-    for figures in in_threads(size, lambda group: dev.measures(system, "ndcg_cut_5", group)):
-        assert figures == pytest.approx(alone)
+    for measures in in_threads(size, lambda group: dev.measures(system, "ndcg_cut_5", group)):
+        assert measures == pytest.approx(alone)
 
 
 def test_an_error_in_one_process_is_raised_in_all():
@@ -142,18 +146,18 @@ def test_an_error_in_one_process_is_raised_in_all():
     assert [str(error) for error in in_threads(3, work)] == ["rank 1 failed"] * 3
 
 
-def test_the_first_process_goes_first_and_the_others_find_what_it_left():
-    found = {0: None}
+def test_the_first_process_runs_before_the_other_processes():
+    collected = {0: None}
 
     def work(group):
         with group.first_process_first():
             if group.rank == 0:
-                found[0] = "left behind"
+                collected[0] = "left behind"
             else:
-                found[group.rank] = found[0]
+                collected[group.rank] = collected[0]
 
     assert in_threads(3, work) == [None] * 3
-    assert found == dict.fromkeys(range(3), "left behind")
+    assert collected == dict.fromkeys(range(3), "left behind")
 
 
 @pytest.mark.parametrize("failing", [0, 2])
@@ -174,6 +178,6 @@ def test_an_error_before_or_after_the_first_process_is_raised_in_all(failing):
 def test_shards_are_a_partition(size):
     groups = [ThreadGroup(Meeting(size), rank) for rank in range(size)]
     for rows in (0, 1, 2, 5, 7, 20):
-        found = [row for group in groups for row in range(rows)[group.shard(rows)]]
+        collected = [row for group in groups for row in range(rows)[group.shard(rows)]]
 
-        assert found == list(range(rows))
+        assert collected == list(range(rows))

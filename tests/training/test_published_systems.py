@@ -1,4 +1,4 @@
-"""What holds for every system that the paper compares with: it learns, and is scored as it is defined."""
+"""The systems that the paper compares with: each learns, and has the scores of its definition."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_every_pooling_of_vectors_takes_every_similarity(system, similarity):
 
 @torch.inference_mode()
 def equal_to_the_definition(ranker):
-    """Scores of the scorer, and of every pair at once as training has them, against each pair alone."""
+    """Compare the scorer, and the score matrix of training, with the scores of single pairs."""
     questions, answers = texts(5, 1), texts(7, 2)
     pair_question, pair_answer = np.repeat(np.arange(5), 7), np.tile(np.arange(7), 5)
 
@@ -63,4 +63,4 @@ def equal_to_the_definition(ranker):
         scores = Scorer(ranker, tokens_per_batch=size).score(questions, answers, pair_question, pair_answer)
         np.testing.assert_allclose(scores, alone, atol=1e-5, rtol=0)
     np.testing.assert_allclose(together.numpy(), alone, atol=1e-5, rtol=0)
-    assert np.ptp(alone) > 1e-4  # it tells answers apart
+    assert np.ptp(alone) > 1e-4  # scores differ between answers

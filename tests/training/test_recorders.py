@@ -1,4 +1,4 @@
-"""``train --log``: what TensorBoard, MLflow and W&B have on disk is the training log, to the last digit."""
+"""``train --log``: the files of TensorBoard, MLflow and W&B have the training history, to the last digit."""
 
 import json
 import struct
@@ -20,7 +20,7 @@ EPOCHS = 3
 
 
 def train(aptool, collection_folder, output, *more):
-    sets = [part for one in options("ap-cnn", f"training.epochs={EPOCHS}") for part in ("--set", one)]
+    sets = [part for option in options("ap-cnn", f"training.epochs={EPOCHS}") for part in ("--set", option)]
     return aptool("train", collection_folder, "--preset", "ap-cnn", *sets, "--output", output, *more)
 
 
@@ -30,7 +30,7 @@ def history(output):
 
 
 def of_tensorboard(folder):
-    """epoch -> name -> value, of the only record in ``folder``."""
+    """Read the only record in ``folder``: values by epoch and name."""
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
@@ -38,12 +38,12 @@ def of_tensorboard(folder):
     (record,) = (path.parent for path in Path(folder).rglob("events.out.tfevents*"))
     events = EventAccumulator(str(record))
     events.Reload()
-    found = {}
+    actual = {}
     for name in events.Tags()["tensors"]:
         for event in events.Tensors(name):
             if not name.startswith("parameters"):
-                found.setdefault(event.step, {})[name] = make_ndarray(event.tensor_proto).item()
-    return found
+                actual.setdefault(event.step, {})[name] = make_ndarray(event.tensor_proto).item()
+    return actual
 
 
 def of_mlflow(folder):
@@ -52,12 +52,12 @@ def of_mlflow(folder):
     (run,) = client.search_runs([client.get_experiment_by_name("aptool").experiment_id])
     assert run.info.status == "FINISHED"
     assert run.data.params["training.epochs"] == str(EPOCHS)
-    found = {}
+    actual = {}
     for name in run.data.metrics:
         for metric in client.get_metric_history(run.info.run_id, name):
             # MLflow allows no @ in names.
-            found.setdefault(metric.step, {})[name.replace("P_1", "P@1")] = metric.value
-    return found
+            actual.setdefault(metric.step, {})[name.replace("P_1", "P@1")] = metric.value
+    return actual
 
 
 def of_wandb(folder):
@@ -65,14 +65,16 @@ def of_wandb(folder):
     from wandb.proto import wandb_internal_pb2
 
     (file,) = Path(folder).rglob("*.wandb")
-    found = {}
+    actual = {}
     for data in leveldb_records(file.read_bytes(), 7):
         record = wandb_internal_pb2.Record.FromString(data)
         row = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
         if "epoch" in row:
             epoch = int(row.pop("epoch"))
-            found[epoch] = {name: json.loads(one) for name, one in row.items() if not name.startswith("_")}
-    return found
+            actual[epoch] = {
+                name: json.loads(value) for name, value in row.items() if not name.startswith("_")
+            }
+    return actual
 
 
 def leveldb_records(content, header):
@@ -85,7 +87,7 @@ def leveldb_records(content, header):
         _, length, kind = struct.unpack_from("<IHB", content, at)
         parts.append(content[at + 7 : at + 7 + length])
         at += 7 + length
-        if kind in (1, 4):  # whole, or the last part
+        if kind in (1, 4):  # complete, or the last part
             yield b"".join(parts)
             parts = []
 
@@ -95,7 +97,7 @@ READERS = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb
 
 @pytest.fixture(params=READERS)
 def log(request, monkeypatch, tmp_path):
-    """A tool that is installed; its files and settings are the test's."""
+    """An installed tracker, with the files and settings of the test."""
     pytest.importorskip(request.param, reason=f"{request.param} is not installed")
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "WANDB_MODE", "WANDB_PROJECT"):
@@ -120,7 +122,7 @@ def test_epochs_before_an_interruption_are_recorded_too(aptool, collection_folde
     assert train(aptool, collection_folder, "models/a").code == 0
     expected = history("models/a")
 
-    # Trained already: nothing is reported, and all is recorded.
+    # The model is complete: nothing is reported, but all epochs are recorded.
     finished = train(aptool, collection_folder, "models/a", "--log", log)
 
     assert finished.code == 0, finished.err
@@ -145,7 +147,7 @@ def history_entry(epoch):
 
 
 def training_of(epochs, before=0):
-    """A training of some epochs, of which the first ones were trained before an interruption."""
+    """A training whose first epochs were before an interruption."""
 
     def run():
         for epoch in range(before + 1, epochs + 1):
@@ -157,7 +159,7 @@ def training_of(epochs, before=0):
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """A tool whose disk is full from the second epoch on; returns its calls."""
+    """The calls of a tracker whose disk is full from the second epoch on."""
     calls = []
 
     class FullDisk:
@@ -224,7 +226,7 @@ def test_callback_of_the_library_gets_the_training_history(collection_folder, tm
     )
 
     written = [json.loads(line) for line in (tmp_path / "m/training/history.jsonl").read_text().splitlines()]
-    assert [(one.number, one.loss, one.dev) for one in epochs] == [
+    assert [(epoch.number, epoch.loss, epoch.dev) for epoch in epochs] == [
         (entry["epoch"], entry["loss"], entry["dev"]) for entry in written
     ]
 

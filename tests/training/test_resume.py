@@ -1,4 +1,4 @@
-"""Training that is killed and started again: the same weights as if nothing had happened."""
+"""Training that is killed and resumes: the weights are those of uninterrupted training."""
 
 import itertools
 import re
@@ -25,10 +25,10 @@ from aptool.training.checkpoint import save_state, training_folder
 from aptool.training.fit import check_training, fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
-# Everything that has a memory: Adam in both its kinds, dropout, negatives that are drawn, learned vectors.
+# Everything with a state: both kinds of Adam, dropout, sampled negatives, learned vectors.
 ASKED = ("vectors.source=learned", "training.dropout=0.2", "training.negatives=mix")
 
-# Five minibatches an epoch, four epochs.
+# Five minibatches per epoch, four epochs.
 MINIBATCH = 8
 OFTEN = 1e-9  # minutes: after each update
 
@@ -59,59 +59,61 @@ def kill(moment, collection, output, *more):
     assert finished.returncode == -signal.SIGKILL, finished.stderr
 
 
-def same(one, other):
-    return all((one / file).read_bytes() == (other / file).read_bytes() for file in FILES)
+def same(first, second):
+    return all((first / file).read_bytes() == (second / file).read_bytes() for file in FILES)
 
 
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS.keys())
-def test_killed_at_any_moment_it_ends_in_the_same_weights(moment, undisturbed, collection_folder, tmp_path):
+def test_training_killed_at_any_moment_resumes_to_the_same_weights(
+    moment, undisturbed, collection_folder, tmp_path
+):
     output = tmp_path / "model"
     kill(moment, collection_folder, output)
     assert not output.exists()
 
-    with recorded() as told:
+    with recorded() as log:
         result = fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
 
     whole = moment[3]
-    resumed = [line for line in told.messages if "resuming" in line]
+    resumed = [line for line in log.messages if "resuming" in line]
     assert resumed == ([f"{output}.training: resuming after epoch {whole} of 4"] if whole else [])
-    assert not any(line.startswith("learning ") for line in told.messages)  # vectors were kept as well
-    assert [entry["epoch"] for entry in told.epochs] == list(range(whole + 1, 5))
+    assert not any(line.startswith("learning ") for line in log.messages)  # vectors are cached, too
+    assert [entry["epoch"] for entry in log.epochs] == list(range(whole + 1, 5))
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert same(output, undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_killed_within_an_epoch_it_goes_on_from_there(undisturbed, collection_folder, tmp_path):
+def test_training_killed_within_an_epoch_resumes_within_the_epoch(undisturbed, collection_folder, tmp_path):
     output, moment = tmp_path / "model", MOMENTS["in the third epoch"]
     kill(moment, collection_folder, output, "--checkpoint-minutes", str(OFTEN))
 
-    with recorded() as told:
+    with recorded() as log:
         fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
 
-    # The update after which it was killed is not in the state.
-    assert f"{output}.training: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in told.messages
+    # The checkpoint does not have the last update before the kill.
+    assert f"{output}.training: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in log.messages
     assert same(output, undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_killed_when_all_but_the_sweeping_was_done(undisturbed, collection_folder, tmp_path):
+def test_training_killed_before_the_clean_up_is_complete(undisturbed, collection_folder, tmp_path):
     kill(("aptool.training.fit:remove_state", "before", 1, 4), collection_folder, tmp_path / "model")
     assert training_folder(tmp_path / "model").exists()
 
-    with recorded() as told:
+    with recorded() as log:
         fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), tmp_path / "model", seed=3)
 
-    taken, done = told.messages
+    taken, done = log.messages
     assert taken.endswith("has ended: its output is taken over")
-    wanted = "up to date: same recipe, data and seed. Delete the folder to train again."
-    assert done == f"{tmp_path / 'model'}: {wanted}"
+    reason = "up to date: same recipe, data and seed. Delete the folder to train again."
+    assert done == f"{tmp_path / 'model'}: {reason}"
     assert same(tmp_path / "model", undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 class StoppedError(Exception):
-    """The training of a test ends here."""
+    """Ends the training of a test."""
 
 
 def stop_after(epoch):
@@ -138,7 +140,7 @@ def stopped(collection, output, *overrides, seed=3, after=2):
     ],
     ids=["sgd", "linear", "frozen", "patience", "average"],
 )
-def test_every_procedure_goes_on_as_if_it_had_not_stopped(overrides, collection, tmp_path):
+def test_every_procedure_resumes_to_the_same_weights(overrides, collection, tmp_path):
     overrides = (*overrides, "training.negatives=mix")
     result = fit(collection, recipe("ap-cnn", *overrides), tmp_path / "whole", seed=3)
     stopped(collection, tmp_path / "model", *overrides, after=min(2, len(result.history)))
@@ -149,8 +151,8 @@ def test_every_procedure_goes_on_as_if_it_had_not_stopped(overrides, collection,
     assert [entry["dev"] for entry in again.history] == [entry["dev"] for entry in result.history]
 
 
-def stopped_within(collection, output, asked, update, monkeypatch):
-    """Trains until after an update; a state is saved as often as can be."""
+def stopped_within(collection, output, tiny_recipe, update, monkeypatch):
+    """Train until after an update, with a checkpoint per update."""
     steps, step = itertools.count(1), loop._step
 
     def last(*given):
@@ -160,17 +162,17 @@ def stopped_within(collection, output, asked, update, monkeypatch):
 
     monkeypatch.setattr(loop, "_step", last)
     with pytest.raises(StoppedError):
-        fit(collection, asked, output, seed=3, checkpoint_minutes=OFTEN)
+        fit(collection, tiny_recipe, output, seed=3, checkpoint_minutes=OFTEN)
     monkeypatch.undo()
 
 
 @pytest.mark.parametrize(
     ("overrides", "update"),
     [
-        ((), 3),  # in the first epoch, before any dev figure
+        ((), 3),  # in the first epoch, before any dev measure
         (("training.dropout=0.3", "training.word_dropout=0.2"), 12),
-        (("training.mining_interval=4", "training.dropout=0.3"), 12),  # among rows that are mined already
-        # An epoch's negatives, sampled at its start.
+        (("training.mining_interval=4", "training.dropout=0.3"), 12),  # within the mined rows
+        # The negatives of an epoch are sampled at its start.
         (("training.loss=softmax", "training.pairs=one", "training.mining_interval=0"), 12),
         (("training.optimizer=sgd", "training.schedule=linear", "training.in_batch=true"), 17),
         (("training.pairs=one", "training.average_epochs=3"), 9),
@@ -178,28 +180,28 @@ def stopped_within(collection, output, asked, update, monkeypatch):
     ],
     ids=["first", "dropout", "mined", "mined once", "sgd", "average", "in batch"],
 )
-def test_within_an_epoch_it_goes_on_as_if_it_had_not_stopped(
+def test_every_procedure_resumes_within_an_epoch_to_the_same_weights(
     overrides, update, collection, tmp_path, monkeypatch
 ):
-    asked = recipe("ap-cnn", "training.negatives=mix", *overrides)
-    whole = fit(collection, asked, tmp_path / "whole", seed=3)
-    stopped_within(collection, tmp_path / "model", asked, update, monkeypatch)
+    tiny_recipe = recipe("ap-cnn", "training.negatives=mix", *overrides)
+    whole = fit(collection, tiny_recipe, tmp_path / "whole", seed=3)
+    stopped_within(collection, tmp_path / "model", tiny_recipe, update, monkeypatch)
 
-    with recorded() as told:
-        again = fit(collection, asked, tmp_path / "model", seed=3)
+    with recorded() as log:
+        again = fit(collection, tiny_recipe, tmp_path / "model", seed=3)
 
     epoch, updates = update // 5 + 1, update % 5
-    place = rf"resuming in epoch {epoch} of 4, after (\d+) pairs"
-    (found,) = [re.search(place, line) for line in told.messages if "resuming" in line]
-    assert updates * asked.training.minibatch == int(found[1])
-    assert [entry["epoch"] for entry in told.epochs] == list(range(epoch, 5))
+    pattern = rf"resuming in epoch {epoch} of 4, after (\d+) pairs"
+    (actual,) = [re.search(pattern, line) for line in log.messages if "resuming" in line]
+    assert updates * tiny_recipe.training.minibatch == int(actual[1])
+    assert [entry["epoch"] for entry in log.epochs] == list(range(epoch, 5))
     assert same(tmp_path / "model", tmp_path / "whole")
-    for one, other in zip(again.history, whole.history, strict=True):
-        assert {**one, "seconds": None} == {**other, "seconds": None}
+    for entry, expected in zip(again.history, whole.history, strict=True):
+        assert {**entry, "seconds": None} == {**expected, "seconds": None}
 
 
 @pytest.mark.parametrize("minutes", [0, 60])
-def test_no_state_within_an_epoch_where_none_is_asked_for_or_due(collection, tmp_path, monkeypatch, minutes):
+def test_no_checkpoint_within_an_epoch_unless_requested_and_due(collection, tmp_path, monkeypatch, minutes):
     states = []
     monkeypatch.setattr("aptool.training.fit.save_state", lambda folder, key, state: states.append(state))
 
@@ -208,21 +210,21 @@ def test_no_state_within_an_epoch_where_none_is_asked_for_or_due(collection, tmp
     assert [state.within for state in states] == [None] * 4
 
 
-def test_another_training_never_resumes_from_a_state(collection, tmp_path):
+def test_a_checkpoint_of_another_training_is_not_used(collection, tmp_path):
     output = tmp_path / "model"
     for overrides, seed in ((("training.margin=0.4",), 3), ((), 4)):
         stopped(collection, output, *overrides, seed=seed)
 
-        with recorded() as told:
+        with recorded() as log:
             fit(collection, recipe("ap-cnn"), output, seed=3)
 
-        wanted = "left by another training (recipe, seed, collection or versions differ)"
-        assert told.messages[0] == f"{output}.training: {wanted}: training from the beginning"
-        assert len(told.epochs) == 4
+        reason = "left by another training (recipe, seed, collection or versions differ)"
+        assert log.messages[0] == f"{output}.training: {reason}: training from the beginning"
+        assert len(log.epochs) == 4
         shutil.rmtree(output)
 
 
-def test_a_model_that_is_whole_is_not_trained_again(collection, tmp_path, monkeypatch):
+def test_a_complete_model_is_not_trained_again(collection, tmp_path, monkeypatch):
     first = fit(collection, recipe("ap-cnn"), tmp_path / "model", seed=3)
     monkeypatch.setattr("aptool.training.fit.train", lambda *given, **named: pytest.fail("trained again"))
 
@@ -230,54 +232,60 @@ def test_a_model_that_is_whole_is_not_trained_again(collection, tmp_path, monkey
 
 
 def test_everything_that_decides_the_weights_is_in_the_key(collection, tmp_path):
-    asked, folder = recipe("ap-cnn"), tmp_path / "model"
+    tiny_recipe, folder = recipe("ap-cnn"), tmp_path / "model"
     keys = {
-        check_training(collection, asked, folder, *more)[1]
+        check_training(collection, tiny_recipe, folder, *more)[1]
         for more in [(0,), (1,), (0, ("train", "test")), (0, ("train", "dev"), "cuda")]
     }
 
     assert len(keys) == 4
 
 
-def test_learned_vectors_are_kept_by_all_that_they_follow_from(tmp_path):
+def test_learned_vectors_are_cached_by_all_of_their_inputs(tmp_path):
     words = WordTokenizer.learn(["where is the river", "the bridge is near the river"])
     tokens = words.encode(["where is the river", "the bridge is near the river"])
     usual = VectorOptions(dim=4)
-    asked = [(usual, 0), (usual, 1), (replace(usual, window=3), 0), (replace(usual, epochs=2), 0), (usual, 0)]
+    inputs = [
+        (usual, 0),
+        (usual, 1),
+        (replace(usual, window=3), 0),
+        (replace(usual, epochs=2), 0),
+        (usual, 0),
+    ]
 
-    found = [learned_vectors(words, tokens, *one, tmp_path).matrix for one in asked]
+    actual = [learned_vectors(words, tokens, *given, tmp_path).matrix for given in inputs]
 
     assert len(list(tmp_path.iterdir())) == 4
-    assert np.array_equal(found[0], found[4])
+    assert np.array_equal(actual[0], actual[4])
 
 
-def test_vectors_that_were_replaced_are_another_training(collection, tmp_path):
+def test_replaced_vectors_are_another_training(collection, tmp_path):
     vectors = tmp_path / "vectors.txt"
     epochs = []
     for line in ("river 1 2\n", "river 1 3\n"):
         vectors.write_text(line)
-        asked = recipe("ap-cnn", f"vectors.source={vectors}", "training.epochs=1")
-        with recorded() as told:
-            fit(collection, asked, tmp_path / "model")
-        epochs += told.epochs
+        tiny_recipe = recipe("ap-cnn", f"vectors.source={vectors}", "training.epochs=1")
+        with recorded() as log:
+            fit(collection, tiny_recipe, tmp_path / "model")
+        epochs += log.epochs
 
     assert [entry["epoch"] for entry in epochs] == [1, 1]
 
 
-def test_a_state_that_does_not_do_what_it_did_is_refused(collection, tmp_path):
-    # Weights of noise under the figures of a trained system: 0.4 is far above what the first have.
+def test_a_checkpoint_with_other_dev_measures_is_refused(collection, tmp_path):
+    # Constant weights with the measures of a trained system.
     output = tmp_path / "model"
     stopped(collection, output)
     path = training_folder(output) / "state.safetensors"
-    tensors, facts = read_tensors(path)
-    noise = {name: one * 0 + 0.1 if name.startswith("weights/") else one for name, one in tensors.items()}
-    write_tensors(path, noise, facts)
+    tensors, metadata = read_tensors(path)
+    noise = {name: 0 * value + 0.1 if "weights/" in name else value for name, value in tensors.items()}
+    write_tensors(path, noise, metadata)
 
     with pytest.raises(AptoolError, match=r"model\.training: the weights of epoch 2 have dev MAP 0\.\d{4}; "):
         fit(collection, recipe("ap-cnn"), output, seed=3)
 
 
-def test_a_damaged_state_is_named(collection, tmp_path):
+def test_a_damaged_checkpoint_is_an_error(collection, tmp_path):
     output = tmp_path / "model"
     stopped(collection, output)
     path = training_folder(output) / "state.safetensors"
@@ -287,15 +295,15 @@ def test_a_damaged_state_is_named(collection, tmp_path):
         fit(collection, recipe("ap-cnn"), output, seed=3)
 
 
-def test_a_state_that_cannot_be_written_stops_training_in_one_line(collection, tmp_path):
+def test_a_file_as_the_folder_of_the_checkpoint_is_an_error(collection, tmp_path):
     (tmp_path / "model.training").write_text("x")
 
     with pytest.raises(InputError, match=r"model\.training: a file; expected a folder"):
         fit(collection, recipe("ap-cnn"), tmp_path / "model")
 
 
-def test_what_else_stands_in_the_folder_of_the_state_stays(collection, tmp_path):
-    # A model may well be called so, and its state be that of another one.
+def test_other_files_in_the_folder_of_the_checkpoint_stay(collection, tmp_path):
+    # The folder of a checkpoint may also be a model.
     fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "model.training")
     fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "model")
 
@@ -303,26 +311,26 @@ def test_what_else_stands_in_the_folder_of_the_state_stays(collection, tmp_path)
     assert not (tmp_path / "model.training" / "state.safetensors").exists()
 
 
-def test_a_state_is_saved_before_its_epoch_is_reported(collection, tmp_path, monkeypatch):
-    kept = []
+def test_a_checkpoint_is_saved_before_its_epoch_is_reported(collection, tmp_path, monkeypatch):
+    saved = []
     monkeypatch.setattr(
         "aptool.training.fit.save_state",
-        lambda folder, key, state: kept.append(len(state.history)) or save_state(folder, key, state),
+        lambda folder, key, state: saved.append(len(state.history)) or save_state(folder, key, state),
     )
     reported = []
 
-    with recorded(on_epoch=lambda entry: reported.append((entry["epoch"], kept[-1]))):
+    with recorded(on_epoch=lambda entry: reported.append((entry["epoch"], saved[-1]))):
         fit(collection, recipe("qa-cnn"), tmp_path / "model")
 
     assert reported == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
 @pytest.mark.parametrize(("minutes", "after"), [(0, 2), (OFTEN, 8)], ids=["epochs", "updates"])
-def test_training_that_is_ended_after_a_checkpoint_goes_on_from_it(
+def test_training_ended_after_a_checkpoint_resumes_from_it(
     minutes, after, undisturbed, collection_folder, tmp_path
 ):
-    """As a cluster ends it, to go on with more workers; after the last checkpoint it is not asked."""
-    asked, output = recipe("ap-cnn", *ASKED), tmp_path / "model"
+    """A cluster ends a training to continue with more workers, except after the last checkpoint."""
+    tiny_recipe, output = recipe("ap-cnn", *ASKED), tmp_path / "model"
     checkpoints = itertools.count(1)
 
     def end():
@@ -331,7 +339,7 @@ def test_training_that_is_ended_after_a_checkpoint_goes_on_from_it(
 
     def run():
         return fit(
-            *(CollectionFiles(collection_folder), asked, output),
+            *(CollectionFiles(collection_folder), tiny_recipe, output),
             seed=3,
             checkpoint_minutes=minutes,
             after_checkpoint=end,
@@ -341,10 +349,10 @@ def test_training_that_is_ended_after_a_checkpoint_goes_on_from_it(
         run()
     assert not output.exists()
     assert len(before.epochs) == (2 if not minutes else 1)
-    with recorded() as told:
+    with recorded() as log:
         run()
 
-    assert any(line.startswith(f"{output}.training: resuming ") for line in told.messages)
+    assert any(line.startswith(f"{output}.training: resuming ") for line in log.messages)
     assert same(output, undisturbed)
     if not minutes:
-        assert next(checkpoints) == 4  # of four epochs, the last one needs none
+        assert next(checkpoints) == 4  # not after the last of four epochs

@@ -1,9 +1,8 @@
-"""Several seeds of one recipe: mean, spread and the best of them."""
+"""Several seeds of a recipe: mean and standard deviation, and the best seed."""
 
 import pytest
 
-from aptool.training.fit import Fit
-from aptool.training.seeds import summarize
+from aptool.training.fit import Fit, summarize
 
 
 def made(map_, mrr):

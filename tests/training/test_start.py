@@ -1,4 +1,4 @@
-"""Training that starts from a trained model: what it keeps, what it grows, what does not fit."""
+"""Training that starts from a trained model: its weights, new words, and incompatible recipes."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ NEW = "zeppelin"
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
-    """A collection with a word that the tiny one does not have."""
+    """A collection with a word that the tiny collection lacks."""
     folder = tmp_path_factory.mktemp("other") / "other"
     with CollectionWriter(folder, name="other", source="made for tests") as writer:
         for split in ("train", "dev"):
@@ -33,7 +33,7 @@ def started(model_folder, *more):
     return recipe("ap-cnn", *more).with_start(str(model_folder))
 
 
-def test_untrained_it_is_the_model_with_more_words(model_folder, other, tmp_path):
+def test_without_an_epoch_it_is_the_model_with_more_words(model_folder, other, tmp_path):
     before = load_model(model_folder)
     fit(other, started(model_folder, "training.epochs=0"), tmp_path / "model")
     after = load_model(tmp_path / "model")
@@ -42,8 +42,8 @@ def test_untrained_it_is_the_model_with_more_words(model_folder, other, tmp_path
     assert after.tokenizer.words[:words] == before.tokenizer.words
     assert NEW in after.tokenizer.words[words:]
     for name, weight in before.ranker.state_dict().items():
-        kept = after.ranker.state_dict()[name]
-        assert torch.equal(kept[:words] if name == "encoder.embedding.weight" else kept, weight)
+        weights = after.ranker.state_dict()[name]
+        assert torch.equal(weights[:words] if name == "encoder.embedding.weight" else weights, weight)
     texts = ["where is the river", "the river near the garden is silver"]
     scores = [model.ranker(*(_ids(model, text) for text in texts)).item() for model in (before, after)]
     assert scores[0] == scores[1]
@@ -55,11 +55,11 @@ def _ids(model, text):
     return Ragged.of(model.tokenizer.encode([text]))
 
 
-def test_training_goes_on_from_its_weights(model_folder, collection, tmp_path):
-    anew = fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "anew", seed=3)
+def test_training_starts_from_the_weights_of_the_model(model_folder, collection, tmp_path):
+    from_scratch = fit(collection, recipe("ap-cnn", "training.epochs=1"), tmp_path / "scratch", seed=3)
     further = fit(collection, started(model_folder, "training.epochs=1"), tmp_path / "further", seed=3)
 
-    assert further.history[0]["loss"] < 0.5 * anew.history[0]["loss"]
+    assert further.history[0]["loss"] < 0.5 * from_scratch.history[0]["loss"]
 
 
 def test_new_words_start_from_a_vector_file(model_folder, other, tmp_path):
@@ -75,7 +75,7 @@ def test_new_words_start_from_a_vector_file(model_folder, other, tmp_path):
     assert result.words_with_vectors == len(load_model(model_folder).tokenizer) + 1
 
 
-def test_vectors_of_the_model_that_are_gone_end_in_what_can_be_done(model_folder, other, tmp_path, aptool):
+def test_missing_vectors_of_the_model_are_an_error_with_a_remedy(model_folder, other, tmp_path, aptool):
     write_vectors(tmp_path / "vectors.bin", WordVectors([NEW], np.ones((1, 16), np.float32), "test"))
     options = ("training.epochs=0", f"vectors.source={tmp_path / 'vectors.bin'}")
     fit(other, started(model_folder, *options), tmp_path / "first")
@@ -99,13 +99,13 @@ def test_statistics_of_pair_features_are_those_of_the_new_texts(collection, othe
     assert not torch.equal(second.ranker.features.corpus, first.ranker.features.corpus)
 
 
-def test_the_recipe_is_that_of_the_model_unless_another_is_named(model_folder):
+def test_the_default_recipe_is_that_of_the_model(model_folder):
     before = load_model(model_folder).recipe
 
-    found = training_recipe(None, ["training.epochs=7"], str(model_folder))
+    actual = training_recipe(None, ["training.epochs=7"], str(model_folder))
 
-    assert (found.preset, found.encoder, found.vectors) == (before.preset, before.encoder, before.vectors)
-    assert (found.training.epochs, found.start.model) == (7, str(model_folder))
+    assert (actual.preset, actual.encoder, actual.vectors) == (before.preset, before.encoder, before.vectors)
+    assert (actual.training.epochs, actual.start.model) == (7, str(model_folder))
     assert training_recipe(None).preset == "ap-cnn"
 
 
@@ -127,7 +127,7 @@ def test_another_system_is_refused_before_any_work(model_folder, other, tmp_path
     assert not (tmp_path / "model").exists()
 
 
-def test_what_is_no_model_is_refused(model_folder, other, tmp_path):
+def test_a_start_that_is_not_a_model_is_refused(model_folder, other, tmp_path):
     with pytest.raises(AptoolError, match="folder not found; expected a model"):
         fit(other, recipe("ap-cnn").with_start(str(tmp_path / "none")), tmp_path / "model")
     with pytest.raises(InputError, match="read by the same command; expected another"):

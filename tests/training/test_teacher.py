@@ -1,4 +1,4 @@
-"""A teacher: losses by hand, no gradient where it is equalled, and runs that do not fit."""
+"""A teacher: losses by hand, no gradient for equal scores, and invalid runs."""
 
 import math
 from dataclasses import replace
@@ -18,8 +18,8 @@ from aptool.formats.trec import write_run
 from aptool.models.build import check_recipe
 from aptool.models.model import load_model
 from aptool.models.start import training_recipe
-from aptool.scoring.baselines import RandomSystem
 from aptool.scoring.score import score
+from aptool.scoring.systems import RandomSystem
 from aptool.training.data import Teacher
 from aptool.training.fit import fit
 from aptool.training.loop import train
@@ -30,7 +30,7 @@ NONE, UNKNOWN = -math.inf, math.nan
 
 
 def test_margins_by_hand():
-    # Margins .5 - .1 = .4 and .5 - .3 = .2 against 1 and 0: (.36 + .04) / 2. Unknown ones do not count.
+    # Margins .5 - .1 = .4 and .5 - .3 = .2 against 1 and 0: (.36 + .04) / 2. Unknown scores do not count.
     scores = torch.tensor([[0.5, 0.1, 0.3], [0.5, 0.1, 0.3], [0.5, NONE, 0.3], [0.5, 0.1, 0.3]])
     taught = torch.tensor([[2.0, 1, 2], [2, UNKNOWN, 2], [2, 1, 2], [UNKNOWN, 1, 2]])
 
@@ -68,14 +68,16 @@ def test_weight_and_scale():
 
 @pytest.mark.parametrize("in_batch", [False, True])
 @pytest.mark.parametrize("kind", ["margin-mse", "kl"])
-def test_a_system_that_teaches_itself_does_not_move(kind, in_batch):
+def test_a_system_with_its_own_scores_as_teacher_does_not_change(kind, in_batch):
     examples = training_set([[0], [1], [2]], answers=6)
     system = made("qa-cnn")
     every = [(q, a) for q in range(3) for a in range(6)]
     with torch.inference_mode():
-        own = [float(batch_scores(system, examples, q, a)) for q, a in every]
+        own_scores = [float(batch_scores(system, examples, q, a)) for q, a in every]
     keys = np.array([q * 6 + a for q, a in every])
-    teacher = Teacher(keys, np.array(own, dtype=np.float32), 6, TeacherOptions("run", kind, weight=1.0))
+    teacher = Teacher(
+        keys, np.array(own_scores, dtype=np.float32), 6, TeacherOptions("run", kind, weight=1.0)
+    )
     before = {name: weight.clone() for name, weight in system.state_dict().items()}
     options = replace(SGD, negatives="pool", in_batch=in_batch, loss="softmax", sampled_negatives=3)
 
@@ -89,20 +91,20 @@ def batch_scores(system, examples, question, answer):
     return score_batch(system, examples, np.array([[question, answer]]), in_batch=False)[0, 0].detach()
 
 
-def test_the_teacher_of_a_model_is_not_that_of_a_training_that_starts_from_it(collection, tmp_path):
-    """Its scores are of that model's own questions, whose ids others may have too."""
+def test_a_start_model_does_not_add_its_teacher(collection, tmp_path):
+    """The teacher has scores for other questions, possibly with equal ids."""
     frame = pairs(collection, "train").with_columns(score=pl.lit(1.0))
     write_run(tmp_path / "teacher.run", frame, "teacher")
     fit(collection, taught(tmp_path / "teacher.run", "teacher.weight=0.25"), tmp_path / "model")
 
     again = training_recipe(None, start=str(tmp_path / "model"))
-    asked = training_recipe(None, ["teacher.run=other.run"], start=str(tmp_path / "model"))
+    with_teacher = training_recipe(None, ["teacher.run=other.run"], start=str(tmp_path / "model"))
 
     assert (again.teacher.run, again.teacher.weight) == ("", 0.25)
-    assert asked.teacher.run == "other.run"
+    assert with_teacher.teacher.run == "other.run"
 
 
-def test_the_teacher_of_a_batch_is_that_of_its_columns():
+def test_the_scores_of_the_teacher_match_the_columns_of_a_batch():
     examples = training_set([[0], [1]], answers=4)
     keys = np.array([0, 1, 2, 3, 4, 5, 6, 7])
     scores = np.arange(8, dtype=np.float32) / 10
@@ -112,14 +114,14 @@ def test_the_teacher_of_a_batch_is_that_of_its_columns():
 
     def losses(in_batch, weight):
         teacher = Teacher(keys, scores, 4, TeacherOptions("run", "margin-mse", weight))
-        asked = replace(options, in_batch=in_batch)
-        return batch_losses(system, replace(examples, teacher=teacher), batch, asked).tolist()
+        batch_options = replace(options, in_batch=in_batch)
+        return batch_losses(system, replace(examples, teacher=teacher), batch, batch_options).tolist()
 
     s = {(q, a): float(batch_scores(system, examples, q, a)) for q in (0, 1) for a in range(4)}
     t = {(q, a): scores[4 * q + a] for q in (0, 1) for a in range(4)}
 
-    def margin(q, *others):
-        of = [((s[q, q] - s[q, a]) - (t[q, q] - t[q, a])) ** 2 for a in others]
+    def margin(q, *negatives):
+        of = [((s[q, q] - s[q, a]) - (t[q, q] - t[q, a])) ** 2 for a in negatives]
         return sum(of) / len(of)
 
     assert losses(False, 1.0) == pytest.approx([margin(0, 2), margin(1, 3)], abs=1e-5)
@@ -127,16 +129,16 @@ def test_the_teacher_of_a_batch_is_that_of_its_columns():
 
 
 def pairs(collection, split="train"):
-    """question_id and answer_id of every pair of a split."""
-    found = [read_pools(unit) for unit in list_units([collection.pools(split)])]
+    """Return question_id and answer_id of every pair of a split."""
+    row_groups = [read_pools(unit) for unit in list_units([collection.pools(split)])]
     return pl.concat(
         pl.DataFrame(
             {
-                "question_id": pl.Series(one.question_ids).gather(one.pair_question),
-                "answer_id": pl.Series(one.answer_ids),
+                "question_id": pl.Series(pools.question_ids).gather(pools.pair_question),
+                "answer_id": pl.Series(pools.answer_ids),
             }
         )
-        for one in found
+        for pools in row_groups
     )
 
 
@@ -149,19 +151,19 @@ def taught(path, *more):
     return recipe("qa-cnn", *more).with_teacher(str(path))
 
 
-def test_scores_are_found_by_both_ids(collection, tmp_path):
+def test_scores_are_looked_up_by_both_ids(collection, tmp_path):
     frame = pairs(collection)
     frame = frame.with_columns(score=np.arange(len(frame)) / 8)
     write_run(tmp_path / "teacher.run", frame.sample(fraction=1, shuffle=True, seed=1), "teacher")
 
-    found = read_teacher(collection, taught(tmp_path / "teacher.run"), "train")
+    actual = read_teacher(collection, taught(tmp_path / "teacher.run"), "train")
 
-    assert found.of(np.array([0, 0, 39]), np.array([[0], [10**6], [0]])).tolist()[0] == [0.0]
-    assert np.isnan(found.of(np.array([0]), np.array([[found.answers - 1]]))).all()
-    assert sorted(found.scores.tolist()) == frame["score"].to_list()
+    assert actual.of(np.array([0, 0, 39]), np.array([[0], [10**6], [0]])).tolist()[0] == [0.0]
+    assert np.isnan(actual.of(np.array([0]), np.array([[actual.answers - 1]]))).all()
+    assert sorted(actual.scores.tolist()) == frame["score"].to_list()
 
 
-def test_a_run_that_lacks_a_pair_names_it(collection, tmp_path):
+def test_a_run_that_lacks_a_pair_is_an_error(collection, tmp_path):
     frame = pairs(collection).with_columns(score=pl.lit(1.0))
     question, answer, _ = frame.row(7)
     write_run(tmp_path / "teacher.run", pl.concat([frame[:7], frame[8:]]), "teacher")
@@ -173,7 +175,7 @@ def test_a_run_that_lacks_a_pair_names_it(collection, tmp_path):
     assert "\n" not in str(raised.value)
 
 
-def test_a_run_of_other_pools_is_one_line(collection, tmp_path):
+def test_a_run_of_other_pools_is_an_error(collection, tmp_path):
     write_run(tmp_path / "teacher.run", pairs(collection, "dev").with_columns(score=pl.lit(1.0)), "teacher")
 
     with pytest.raises(InputError, match=r"other pools only; expected scores of the pairs of .*train"):
@@ -188,17 +190,17 @@ def test_a_run_of_other_pools_is_one_line(collection, tmp_path):
         (["mixture.collections=['x']"], "none with a teacher"),
     ],
 )
-def test_what_does_not_go_with_a_teacher(options, said):
+def test_options_incompatible_with_a_teacher_are_an_error(options, said):
     with pytest.raises(InputError, match=said):
         check_recipe(taught("teacher.run", *options))
 
 
-def test_a_missing_run_is_one_line(collection, tmp_path):
+def test_a_missing_run_is_an_error(collection, tmp_path):
     with pytest.raises(InputError, match=r"teacher\.run: file not found; expected a run that scores"):
         fit(collection, taught(tmp_path / "teacher.run"), tmp_path / "model")
 
 
-def test_fused_runs_teach(aptool, collection, tmp_path):
+def test_a_fused_run_may_be_a_teacher(aptool, collection, tmp_path):
     for seed in (1, 2):
         run = tmp_path / f"{seed}.run"
         score(list_units([collection.pools("train")]), RandomSystem(seed), run, tag="t")

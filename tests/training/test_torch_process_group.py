@@ -1,4 +1,4 @@
-"""Processes that torch has joined: two real ones, which add, share and fail together."""
+"""The collective operations of two real processes of ``torch.distributed``."""
 
 import socket
 
@@ -34,7 +34,7 @@ def test_two_processes(tmp_path):
 
     torch.multiprocessing.spawn(work, (port, tmp_path), nprocs=2)
 
-    told = f"node {socket.gethostname()}: no such thing"
+    error = f"node {socket.gethostname()}: no such thing"
     for rank, part in ((0, slice(0, 2)), (1, slice(2, 5))):
-        # 1 + 2 and 10 + 20 in both; what the first had; what went wrong in the second.
-        assert (tmp_path / str(rank)).read_text() == repr(([3.0, 30.0], {"of": 0}, told, part))
+        # The sums 1 + 2 and 10 + 20, the value of the first process, the error of the second.
+        assert (tmp_path / str(rank)).read_text() == repr(([3.0, 30.0], {"of": 0}, error, part))

@@ -1,4 +1,4 @@
-"""What training reads out of a collection."""
+"""The training data of a collection."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def rows(lists):
 
 @pytest.fixture
 def texts(tmp_path):
-    # "yes" stands in both pools under three ids; "gone" is relevant but in no pool; q3 has none.
+    # "yes" is in both pools under three ids; "gone" is relevant but in no pool; q3 has none.
     collection = write(
         tmp_path / "c",
         [
@@ -37,7 +37,7 @@ def texts(tmp_path):
     return read_texts(collection, "train")
 
 
-def test_answers_are_told_apart_by_their_text(texts):
+def test_answers_are_identified_by_their_text(texts):
     assert texts.questions == ["first", "second", "third"]
     assert texts.answers == ["yes", "no", "maybe"]
     assert rows(texts.pools) == [[0, 1], [0, 1, 2], [0]]
@@ -45,15 +45,15 @@ def test_answers_are_told_apart_by_their_text(texts):
     assert sorted(texts.all()) == ["first", "maybe", "no", "second", "third", "yes"]
 
 
-def test_a_positive_is_no_negative_of_its_pool_under_another_id(texts):
+def test_a_positive_is_not_a_negative_under_another_id(texts):
     examples = tokenize(texts, WordTokenizer.learn(texts.all()), TextOptions())
 
-    # q1's "yes" is right as a, so it is not wrong as c.
+    # "yes" is relevant to q1 as a, so it is not a negative as c.
     assert rows(examples.pool_negatives) == [[1], [0], [0]]
     assert examples.pairs.tolist() == [[0, 0], [1, 1], [1, 2]]
 
 
-def test_texts_are_cut_at_their_own_limits(tmp_path):
+def test_questions_and_answers_have_separate_limits(tmp_path):
     collection = write(tmp_path / "c", [LabelledPool("q1", "a b c d", ["x"], ["e f g h i"], {"x": 1})])
     texts = read_texts(collection, "train")
 
@@ -65,7 +65,7 @@ def test_texts_are_cut_at_their_own_limits(tmp_path):
     assert (examples.questions.truncated, examples.answers.truncated) == (1, 1)
 
 
-def test_shared_answers_are_read_too(tmp_path):
+def test_shared_answers_are_read(tmp_path):
     collection = write(
         tmp_path / "c",
         [LabelledPool("q1", "where", ["x", "y"], None, {"y": 1})],
@@ -78,7 +78,7 @@ def test_shared_answers_are_read_too(tmp_path):
     assert [texts.answers[i] for i in rows(texts.positives)[0]] == ["there"]
 
 
-def test_a_split_over_several_row_groups_is_one(tmp_path, monkeypatch):
+def test_row_groups_of_a_split_are_joined(tmp_path, monkeypatch):
     from aptool.formats import pools
 
     made = [
@@ -94,7 +94,7 @@ def test_a_split_over_several_row_groups_is_one(tmp_path, monkeypatch):
     assert rows(parts.pools) == rows(whole.pools) == [[0, n + 1] for n in range(5)]
 
 
-def test_a_split_without_relevant_answers_is_named(tmp_path):
+def test_a_split_without_relevant_answers_is_an_error(tmp_path):
     collection = write(tmp_path / "c", [LabelledPool("q1", "where", ["x"], ["here"], {"x": 0})])
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Training on a simulated GPU: the CPU's weights, no mixture of devices, a budget of waits."""
+"""Training on a simulated GPU: the weights of a CPU, one device, few waits."""
 
 import copy
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tiny import OVER_STATES, SYSTEMS, pooled, ranker, training_set
 from torch import nn
 
 from aptool.errors import AptoolError
-from aptool.scoring.kernels import attentive
+from aptool.scoring.kernels import attentive_fused
 from aptool.training import loop
 from aptool.training.loop import train
 from aptool.training.optimization import LazyAdam
@@ -27,12 +27,12 @@ RECIPES = {
 
 @pytest.fixture(autouse=True)
 def without_the_fused_kernel(monkeypatch):
-    monkeypatch.setattr(attentive, "is_available", lambda device: False)
+    monkeypatch.setattr(attentive_fused, "is_available", lambda device: False)
 
 
-def assert_same_weights(found, expected):
+def assert_same_weights(actual, expected):
     for key, weight in expected.state_dict().items():
-        torch.testing.assert_close(found.state_dict()[key].to("cpu"), weight, atol=1e-4, rtol=0)
+        torch.testing.assert_close(actual.state_dict()[key].to("cpu"), weight, atol=1e-4, rtol=0)
 
 
 def trained(system, options, device="cpu"):
@@ -47,15 +47,15 @@ def test_weights_are_those_of_a_cpu(name, recipe):
     other = copy.deepcopy(system)
     expected = trained(system, RECIPES[recipe])
     with SimulatedGpu():
-        found = trained(other, RECIPES[recipe], "cuda")
+        actual = trained(other, RECIPES[recipe], "cuda")
 
-    for entry, wanted in zip(found.history, expected.history, strict=True):
-        assert entry["loss"] == pytest.approx(wanted["loss"], abs=1e-5)
+    for entry, reference in zip(actual.history, expected.history, strict=True):
+        assert entry["loss"] == pytest.approx(reference["loss"], abs=1e-5)
     assert_same_weights(other, system)
 
 
 def build(name):
-    """A tiny system of the paper, of those that it compares with, or a CNN with another pooling."""
+    """Create a tiny system: of the paper, of another paper, or a CNN with another pooling."""
     if name in SYSTEMS:
         return ranker(name, words=60, dim=6, size=4)
     if name in PUBLISHED:
@@ -65,7 +65,7 @@ def build(name):
 
 # torch makes packed sequences of an LSTM (wang-nyberg-2015) where the simulation does not see it.
 @pytest.mark.parametrize("name", [*SYSTEMS, *sorted({*PUBLISHED} - {"wang-nyberg-2015"}), *OVER_STATES])
-def test_repeatable_training_launches_nothing_that_cuda_refuses_then(name):
+def test_deterministic_training_launches_only_deterministic_kernels(name):
     # The simulated GPU raises where CUDA would; the weights are those of a CPU, which is repeatable anyway.
     options = replace(RECIPES["adam, clipped"], deterministic=True, epochs=2)
     system = build(name)
@@ -74,24 +74,24 @@ def test_repeatable_training_launches_nothing_that_cuda_refuses_then(name):
     examples = replace(
         examples, questions=with_words(examples.questions), answers=with_words(examples.answers)
     )
-    asked = []
+    settings = []
 
     def evaluate(ranker):
-        asked.append(torch.are_deterministic_algorithms_enabled())
+        settings.append(torch.are_deterministic_algorithms_enabled())
         return always(0.5)(ranker)
 
     train(system, examples, options, seed=0, evaluate=always(0.5))
     with SimulatedGpu():
         train(other.to("cuda"), examples, options, seed=0, evaluate=evaluate)
 
-    assert asked == [True, True]
+    assert settings == [True, True]
     assert not torch.are_deterministic_algorithms_enabled()
     assert_same_weights(other, system)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_an_update_without_mining_does_not_wait(name):
-    # More updates, in the same number of epochs, bring no more waits.
+    # More updates per epoch add no waits.
     waits = []
     for pairs in (3, len(POSITIVES)):
         with SimulatedGpu() as gpu:
@@ -137,7 +137,7 @@ def test_updates_of_dense_gradients_are_those_of_sparse_ones():
     torch.testing.assert_close(kept[1]["exp_avg_sq"], kept[0]["exp_avg_sq"])
 
 
-def test_too_little_memory_is_one_line_with_what_takes_less(monkeypatch):
+def test_too_little_memory_is_an_error_with_a_remedy(monkeypatch):
     def full(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore.")
 
@@ -146,7 +146,7 @@ def test_too_little_memory_is_one_line_with_what_takes_less(monkeypatch):
         trained(ranker("ap-cnn", words=60, dim=6, size=4), ADAM)
 
 
-def test_other_errors_of_an_update_stay_what_they_are(monkeypatch):
+def test_other_errors_of_an_update_are_unchanged(monkeypatch):
     def fault(*arguments):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 

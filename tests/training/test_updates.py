@@ -1,4 +1,4 @@
-"""Updates: which weights a step of training moves, and by how much."""
+"""Updates: the weights that a step changes, and the size of the change."""
 
 import copy
 from dataclasses import replace
@@ -21,7 +21,7 @@ def score(system, question, answer):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_only_the_chosen_negative_is_trained_on(name):
-    # Forty samples of eight answers hold all seven that are not relevant; the best-scored of them is chosen.
+    # Forty samples of eight answers have all seven negatives; the highest-scored of them is chosen.
     examples = training_set([[2]], answers=8)
     system = made(name)
     before = system.encoder.embedding.weight.detach().clone()
@@ -38,7 +38,7 @@ def test_only_the_chosen_negative_is_trained_on(name):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_two_epochs_of_sgd_with_a_rate_divided_by_the_epoch(name):
-    # One question, one relevant answer, one other: in epoch t each weight w becomes w - (λ/t) d loss/dw.
+    # One question, one positive, one negative: in epoch t each weight w becomes w - (λ/t) d loss/dw.
     examples = training_set([[0]], answers=2)
     system, by_hand = made(name), made(name)
     for epoch in (1, 2):
@@ -65,7 +65,7 @@ def test_scores_of_a_minibatch(name):
     system = made(name)
 
     with torch.inference_mode():
-        own = score_batch(system, examples, batch, in_batch=False)
+        sampled_scores = score_batch(system, examples, batch, in_batch=False)
         every = score_batch(system, examples, batch, in_batch=True)
         pairs_only = score_batch(system, examples, batch[:, :2], in_batch=True)
         expected = [[score(system, q, a).item() for a in (0, 2, 5, 1, 9, 2)] for q in (0, 1, 3)]
@@ -74,16 +74,16 @@ def test_scores_of_a_minibatch(name):
     first = [[expected[0][0]], [expected[1][1]], [expected[2][2]]]
     expected[0][0] = expected[1][1] = expected[1][3] = expected[1][5] = expected[2][2] = none
     for scores, columns in ((every, 6), (pairs_only, 3)):
-        wanted = [[*positive, *line[:columns]] for positive, line in zip(first, expected, strict=True)]
-        np.testing.assert_allclose(scores.numpy(), wanted, atol=1e-6)
+        rows_expected = [[*positive, *line[:columns]] for positive, line in zip(first, expected, strict=True)]
+        np.testing.assert_allclose(scores.numpy(), rows_expected, atol=1e-6)
     drawn = [
-        [*positive, line[place]] for positive, line, place in zip(first, expected, (3, 4, 5), strict=True)
+        [*positive, line[column]] for positive, line, column in zip(first, expected, (3, 4, 5), strict=True)
     ]
-    np.testing.assert_allclose(own.numpy(), drawn, atol=1e-6)
+    np.testing.assert_allclose(sampled_scores.numpy(), drawn, atol=1e-6)
 
 
 @pytest.mark.parametrize("in_batch", [False, True])
-def test_an_answer_sampled_again_and_again_is_encoded_and_scored_once(monkeypatch, in_batch):
+def test_repeated_answers_are_encoded_and_scored_once(monkeypatch, in_batch):
     examples = training_set(POSITIVES, 12)
     batch = np.array([[0, 0, 4, 4, 4], [1, 2, 4, 9, 9]])  # the answers 0, 2, 4 and 9
     encoded, scored = [], []
@@ -115,7 +115,7 @@ def test_an_answer_sampled_again_and_again_is_encoded_and_scored_once(monkeypatc
     ],
     ids=["sgd", "adam", "mix", "in batch", "softmax", "adamw"],
 )
-def test_training_lowers_the_loss_and_leaves_padding_alone(name, options):
+def test_training_lowers_the_loss_and_keeps_padding_at_zero(name, options):
     system = made(name)
 
     result = train(
@@ -127,7 +127,7 @@ def test_training_lowers_the_loss_and_leaves_padding_alone(name, options):
     assert not system.encoder.embedding.weight[0].any()
 
 
-def test_embeddings_can_be_left_as_they_are():
+def test_embeddings_can_be_frozen():
     for options in (SGD, ADAM):
         system = made("ap-cnn")
         system.encoder.embedding.weight.requires_grad_(False)
@@ -146,8 +146,8 @@ def test_embeddings_can_have_a_lower_rate_than_other_weights(options):
     for rate in (1.0, 0.1):
         system = made("ap-cnn")
         before = copy.deepcopy(system.state_dict())
-        one = replace(options, minibatch=99, embedding_rate=rate)
-        train(system, training_set(POSITIVES, 12), one, seed=0, evaluate=always(0.5))
+        full_batch = replace(options, minibatch=99, embedding_rate=rate)
+        train(system, training_set(POSITIVES, 12), full_batch, seed=0, evaluate=always(0.5))
         moved.append({name: weight - before[name] for name, weight in system.state_dict().items()})
 
     words = "encoder.embedding.weight"
@@ -157,7 +157,7 @@ def test_embeddings_can_have_a_lower_rate_than_other_weights(options):
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_clipping_bounds_the_whole_step(name):
+def test_clipping_bounds_the_norm_of_all_gradients(name):
     # One update of SGD at rate 1 moves the weights by the gradient, embeddings included.
     system = made(name)
     before = copy.deepcopy(system.state_dict())
@@ -169,7 +169,7 @@ def test_clipping_bounds_the_whole_step(name):
     assert torch.stack(moved).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
-def test_clipping_leaves_a_small_gradient_alone():
+def test_clipping_does_not_change_a_small_gradient():
     results = []
     for clip in (0.0, 1e6):
         system = made("ap-cnn")
@@ -180,9 +180,9 @@ def test_clipping_leaves_a_small_gradient_alone():
         torch.testing.assert_close(results[1][key], weight, atol=1e-6, rtol=0)
 
 
-def test_weights_decay_by_their_share_and_biases_do_not():
-    # One update each: AdamW's is Adam's, and before it every matrix has lost rate · decay = 0.01 · 0.3 of
-    # itself; embeddings are no part of it.
+def test_matrices_decay_and_biases_do_not():
+    # An update of AdamW is that of Adam, after each matrix lost the share rate · decay = 0.01 · 0.3, except
+    # embeddings.
     moved = []
     for optimizer in ("adam", "adamw"):
         system = made("ap-cnn")
@@ -198,8 +198,8 @@ def test_weights_decay_by_their_share_and_biases_do_not():
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAM])
 @pytest.mark.parametrize("name", ["qa-cnn", "ap-bilstm"])
-def test_minibatches_that_are_accumulated_are_one(name, optimizer):
-    # Nine pairs: an update of four, one of four, and one of one.
+def test_accumulated_minibatches_are_a_single_minibatch(name, optimizer):
+    # Nine pairs: updates of four, four and one pairs.
     examples = training_set(POSITIVES, answers=12)
     options = replace(optimizer, epochs=2, loss="softmax", sampled_negatives=3, hard_negatives=2)
     systems = [made(name), made(name)]
@@ -208,12 +208,12 @@ def test_minibatches_that_are_accumulated_are_one(name, optimizer):
         by = replace(options, minibatch=minibatch, accumulate=accumulate)
         train(system, examples, by, seed=0, evaluate=always(0.5))
 
-    one, two = (system.state_dict() for system in systems)
-    for weight in one:
-        torch.testing.assert_close(one[weight], two[weight], atol=1e-5, rtol=1e-4)
+    single, accumulated = (system.state_dict() for system in systems)
+    for weight in single:
+        torch.testing.assert_close(single[weight], accumulated[weight], atol=1e-5, rtol=1e-4)
 
 
-def test_negatives_are_mined_once_an_epoch(monkeypatch):
+def test_negatives_are_mined_once_per_epoch(monkeypatch):
     from aptool.training import loop
 
     mined = []

@@ -1,4 +1,4 @@
-"""One input of the campaign: what a surface is given, and what its functions share."""
+"""An input of the campaign, and helpers of the surfaces."""
 
 import functools
 import gzip
@@ -11,31 +11,34 @@ import readers
 from mutators import NASTY_TEXTS, flip, mutate_bytes
 from world import World, command
 
+from aptool.formats.outputs import MANIFEST
+
 Surface = Callable[["Case"], None]
-SURFACES: dict[str, tuple[int, Surface]] = {}  # its weight: how many of all inputs are for it
+SURFACES: dict[str, tuple[int, Surface]] = {}  # weight (relative number of inputs) and function
 
 
 class Case:
-    """One input: where it may write, its random numbers, and the command that it runs."""
+    """An input: its random numbers, and the command that it runs in the current folder."""
 
     def __init__(self, world: World, random_: random.Random) -> None:
         self.world = world
         self.random = random_
-        self.ended = "-"  # exit code, for the totals
+        self.ended = "-"  # exit code of the command
 
     def run(self, *arguments: Any, outputs: tuple[str, ...] = ()) -> str | None:
-        """Runs a command; its stdout, or None where it ended in one line.
+        """Run a command; return its stdout, or None if it ended with an error of one line.
 
         Args:
-            arguments: of the command.
-            outputs: the names that it may write, and what it may leave behind if it fails.
+            arguments: arguments of the command.
+            outputs: names that the command may write.
         """
         here = Path.cwd()
         before = readers.listing(here)
         done = command(*arguments)
         self.ended = str(done.code)
         after = readers.listing(here)
-        changed = {name for name in before | after if before.get(name) != after.get(name)}
+        names = [name for name in before | after if not name.endswith(MANIFEST)]
+        changed = {name for name in names if before.get(name) != after.get(name)}
         foreign = [name for name in changed if name.partition("/")[0] not in outputs]
         assert not foreign, f"wrote or changed {sorted(foreign)[:5]}"
         assert done.code in (0, 1, 2), f"exit code {done.code}"
@@ -64,12 +67,12 @@ def surface(weight: int) -> Callable[[Surface], Surface]:
 
 @functools.cache
 def content(path: Path) -> bytes:
-    """A file of the world, read once."""
+    """The cached content of a file of the world."""
     return path.read_bytes()
 
 
 def packed(case: Case, name: str, data: bytes) -> str:
-    """Writes a file, sometimes as gzip, sometimes damaged gzip."""
+    """Write a file, sometimes as gzip or damaged gzip; return its name."""
     if case.random.random() < 0.8:
         Path(name).write_bytes(data)
         return name

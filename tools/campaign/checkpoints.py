@@ -1,4 +1,4 @@
-"""Tiny models in the layouts of other libraries, with random weights; nothing is downloaded."""
+"""Tiny models in the layouts of other libraries, with random weights."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ KINDS = ("network", "sentence", "cross", "colbert", "static")
 
 
 def write_all(folder: Path) -> None:
-    """Writes a model of each kind into its own folder."""
+    """Write a model of each kind into a separate folder."""
     import torch
     import transformers
     from safetensors.torch import save_file

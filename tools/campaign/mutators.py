@@ -1,4 +1,4 @@
-"""Mutations of bytes, lines and documents, each decided by a generator of random numbers alone."""
+"""Random mutations of bytes, lines and documents, determined by a random generator."""
 
 import copy
 import json
@@ -112,7 +112,7 @@ NASTY_TEXTS = (
 
 
 def mutate_bytes(random_: random.Random, data: bytes, times: int | None = None) -> bytes:
-    """Flips, inserts, deletes, repeats or cuts, once to three times."""
+    """Flip, insert, delete, repeat or cut bytes, one to three times."""
     for _ in range(times or random_.choice((1, 1, 1, 2, 3))):
         size = len(data)
         at = random_.randrange(size + 1)
@@ -136,7 +136,7 @@ def mutate_bytes(random_: random.Random, data: bytes, times: int | None = None) 
 
 
 def flip(random_: random.Random, data: bytes) -> bytes:
-    """Changes one to three bits."""
+    """Flip one to three bits."""
     changed = bytearray(data)
     for _ in range(random_.choice((1, 1, 2, 3))):
         changed[random_.randrange(len(changed))] ^= 1 << random_.randrange(8)
@@ -144,7 +144,7 @@ def flip(random_: random.Random, data: bytes) -> bytes:
 
 
 def mutate_lines(random_: random.Random, data: bytes, separator: bytes) -> bytes:
-    """Changes lines and their fields, or else bytes."""
+    """Change a line, a field, or bytes."""
     kind = random_.randrange(9)
     lines = data.split(b"\n")
     at, other = random_.randrange(len(lines)), random_.randrange(len(lines))
@@ -174,7 +174,7 @@ def mutate_lines(random_: random.Random, data: bytes, separator: bytes) -> bytes
 
 
 def mutate_document(random_: random.Random, document: Any) -> str:
-    """Changes values, keys or lists of a JSON document, or the text that it is written as."""
+    """Change values, keys or lists of a JSON document, or its text."""
     document = json.loads(json.dumps(document))
     for _ in range(random_.choice((1, 1, 1, 2, 4))):
         holder = random_.choice(list(_holders(document)))

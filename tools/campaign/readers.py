@@ -1,6 +1,6 @@
-"""Plain readers, independent of aptool's: what a file means, line by line.
+"""Plain readers of file formats, independent of aptool.
 
-They are slow and lenient where aptool may be strict; what aptool accepts, they must read alike.
+They are slow, and may accept files that aptool refuses. Files that aptool accepts must give equal content.
 """
 
 import struct
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def judgements(data: bytes) -> dict[str, dict[str, int]]:
-    """question -> answer -> relevance."""
+    """Read qrels as {question: {answer: relevance}}."""
     values: dict[str, dict[str, int]] = defaultdict(dict)
     for line in _lines(data):
         question, _, answer, relevance = line
@@ -18,7 +18,7 @@ def judgements(data: bytes) -> dict[str, dict[str, int]]:
 
 
 def scores(data: bytes) -> dict[str, dict[str, float]]:
-    """question -> answer -> score."""
+    """Read a run as {question: {answer: score}}."""
     values: dict[str, dict[str, float]] = defaultdict(dict)
     for line in _lines(data):
         question, _, answer, _, score, *_ = line
@@ -33,7 +33,7 @@ def _lines(data: bytes) -> list[list[str]]:
 
 
 def measures(qrels: dict[str, dict[str, int]], run: dict[str, dict[str, float]]) -> dict[str, float]:
-    """MAP, MRR and P@1 over the questions of the qrels, by their definitions."""
+    """Compute MAP, MRR and P@1 over the questions of the qrels, by definition."""
     sums = {"MAP": 0.0, "MRR": 0.0, "P@1": 0.0}
     for question, labels in qrels.items():
         ranked = sorted(
@@ -49,7 +49,7 @@ def measures(qrels: dict[str, dict[str, int]], run: dict[str, dict[str, float]])
 
 
 def pool_texts(folder: str) -> list[tuple[str, str, str, str]]:
-    """question id, question, answer id, answer of every pair of a collection, as pyarrow reads them."""
+    """Read (question id, question, answer id, answer) of every pair of a collection with pyarrow."""
     import pyarrow.parquet as pq
 
     shared = Path(folder, "answers.parquet")
@@ -68,7 +68,7 @@ def pool_texts(folder: str) -> list[tuple[str, str, str, str]]:
 
 
 def table(data: bytes) -> list[tuple[str, str, int]]:
-    """question, answer, label of each row of a table with tabs."""
+    """Read (question, answer, label) of each row of a TSV file."""
     lines = data.removeprefix(b"\xef\xbb\xbf").decode().split("\n")
     rows = [line.removesuffix("\r").split("\t") for line in lines if line.strip()]
     columns = [rows[0].index(name) for name in ("question", "answer", "label")]
@@ -76,7 +76,7 @@ def table(data: bytes) -> list[tuple[str, str, int]]:
 
 
 def text_vectors(data: bytes, dim: int) -> dict[str, list[float]]:
-    """word -> numbers, for the rows that have nothing unusual."""
+    """Read {word: numbers} from the regular rows of a text file."""
     values: dict[str, list[float]] = {}
     for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
         fields = line.strip(b" \t\r").split(b" ")
@@ -89,7 +89,7 @@ def text_vectors(data: bytes, dim: int) -> dict[str, list[float]]:
 
 
 def binary_vectors(data: bytes) -> dict[bytes, tuple[float, ...]]:
-    """word -> numbers of a word2vec binary file."""
+    """Read {word: numbers} from a binary word2vec file."""
     head, _, rest = data.partition(b"\n")
     count, dim = map(int, head.split())
     values: dict[bytes, tuple[float, ...]] = {}
@@ -101,7 +101,7 @@ def binary_vectors(data: bytes) -> dict[bytes, tuple[float, ...]]:
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Every path of a folder with its size, time and kind."""
+    """Size, time and type of every path in a folder."""
     values = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()

@@ -1,6 +1,6 @@
-"""Bad inputs by the thousand, in processes that are watched from outside.
+"""Fuzz test: thousands of damaged inputs, in supervised processes.
 
-Every input follows from the seed and its number. A failure is printed with the command that repeats it.
+The seed and the number of an input determine it. A failure is printed with the command that repeats it.
 """
 
 import argparse
@@ -17,18 +17,18 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-SECONDS, MEGABYTES = 10, 1024  # of processor time and of memory, at most, for an input
-PATIENCE = 60  # seconds without a word from a process, which is then ended
+SECONDS, MEGABYTES = 10, 1024  # limits of CPU time and memory per input
+PATIENCE = 60  # seconds without a message from a process until it is killed
 
 for setting in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[setting] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 for setting in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
-    del os.environ[setting]  # without credentials no object store is asked
+    del os.environ[setting]  # without credentials, no request reaches an object store
 
 
 def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str, str]:
-    """The surface of one input, how it ended, and what failed; '' if nothing did."""
+    """Run an input; return its surface, the exit code, and the failure or an empty text."""
     from case import SURFACES, Case
     from surfaces import schedule
     from world import inside
@@ -58,7 +58,7 @@ def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str,
 
 
 def work(base: str, seed: int, numbers: range, share: Connection) -> None:
-    """Attempts inputs one after another; tells each before and after."""
+    """Run inputs one after another; send a message before and after each."""
     import torch
     from world import World
 
@@ -70,13 +70,13 @@ def work(base: str, seed: int, numbers: range, share: Connection) -> None:
         share.send((number, None))
         outcome = attempt(world, seed, number, Path(base) / f"work-{os.getpid()}" / "here")
         share.send((number, outcome))
-        if "MB" in outcome[2]:  # the peak of a process never falls again
+        if "MB" in outcome[2]:  # the peak memory of a process never decreases
             break
     share.close()
 
 
 class Campaign:
-    """Inputs shared among processes; a process that dies or hangs is replaced, and its input has failed."""
+    """Inputs divided among processes. A process that dies or hangs is replaced; its input has failed."""
 
     def __init__(self, seed: int, inputs: range, processes: int) -> None:
         self.seed = seed
@@ -108,12 +108,12 @@ class Campaign:
     def _start(self, base: str, numbers: range, shares: dict[Any, Any]) -> None:
         if not numbers:
             return
-        ours, theirs = multiprocessing.Pipe(duplex=False)
+        receiver, sender = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("spawn")
-        process = context.Process(target=work, args=(base, self.seed, numbers, theirs), daemon=True)
+        process = context.Process(target=work, args=(base, self.seed, numbers, sender), daemon=True)
         process.start()
-        theirs.close()
-        shares[ours] = {"process": process, "numbers": numbers, "at": None, "heard": time.monotonic()}
+        sender.close()
+        shares[receiver] = {"process": process, "numbers": numbers, "at": None, "heard": time.monotonic()}
 
     def _hear(self, share: Any, shares: dict[Any, Any], base: str) -> None:
         try:
@@ -128,10 +128,10 @@ class Campaign:
             self._count(number, outcome)
 
     def _ended(self, entry: dict[str, Any], shares: dict[Any, Any], base: str) -> None:
-        """Goes on after the last input of a process that has ended, in another process."""
+        """Start another process for the remaining inputs of a process that has ended."""
         entry["process"].join()
         numbers, done, code = entry["numbers"], entry["at"], entry["process"].exitcode
-        if done is None:  # it would be started for ever
+        if done is None:  # the next process would fail in the same way
             raise SystemExit(f"a process ended with {code} before its first input")
         if not entry["finished"]:
             name = self._order[done % len(self._order)]
@@ -158,7 +158,7 @@ class Campaign:
 
 
 def main() -> int:
-    """Runs a campaign from the command line."""
+    """Run a campaign from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--inputs", type=int, default=100_000)

@@ -1,4 +1,4 @@
-"""What every input of the campaign starts from: a tiny collection, a model and their runs, made once."""
+"""The files that the inputs of the campaign are derived from: a tiny collection, a model and their runs."""
 
 import contextlib
 import importlib.util
@@ -17,7 +17,7 @@ from tiny import OPTIONS, SIZES, labelled_pools, recipe
 
 
 class Finished(NamedTuple):
-    """How a command ended."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -25,11 +25,11 @@ class Finished(NamedTuple):
 
 
 class World:
-    """The files that inputs are made from; never written to again."""
+    """The files that inputs are derived from; created once and read only."""
 
     def __init__(self, folder: Path) -> None:
         from aptool.formats.collection import CollectionFiles, CollectionWriter
-        from aptool.models.initialization import Corpus  # noqa: F401 - loads torch once, before any clock runs
+        from aptool.models.initialization import TrainingTexts  # noqa: F401 - loads torch once, before any clock runs
         from aptool.training.fit import fit
 
         self.folder = folder
@@ -37,8 +37,8 @@ class World:
         self.shared = folder / "s"
         self.model = folder / "m"
         self.run = folder / "test.run"
-        self.other_run = folder / "other.run"  # the same candidates in another order
-        self.encoded = folder / "encoded"  # the answers of its pools
+        self.other_run = folder / "other.run"  # the same candidates in a different order
+        self.encoded = folder / "encoded"  # answer store of the test pools
         self.train_run = folder / "train.run"
         self.matrix = folder / "matrix"
         self.checkpoints = folder / "checkpoints"
@@ -120,7 +120,7 @@ class World:
 
 
 def matrix_table(collection: Path, seeds: str = "[1]") -> str:
-    """A table of experiments with two baselines and their fusion."""
+    """A matrix file with two baselines and their fusion."""
     return (
         f'measures = ["map", "P_1"]\n[collections.c]\npath = "{collection}"\nsplit = "test"\n'
         '[systems.r]\nbaseline = "random"\n[systems.b]\nbaseline = "bm25"\n[systems.f]\nfuse = ["r", "b"]\n'
@@ -129,16 +129,16 @@ def matrix_table(collection: Path, seeds: str = "[1]") -> str:
 
 
 def small_options() -> list[str]:
-    """Options of `aptool train` for the smallest training."""
+    """Options of `aptool train` for a minimal training."""
     options = (*OPTIONS, *SIZES["cnn"], "training.epochs=1")
     return [word for option in options for word in ("--set", option)]
 
 
 def command(*arguments: Any) -> Finished:
-    """Runs the real command in this process.
+    """Run a command in this process.
 
     Raises:
-        Exception: what the command should have turned into a line.
+        Exception: an exception that the command does not convert to an error of one line.
     """
     from aptool.cli.main import main
 
@@ -159,7 +159,7 @@ def command(*arguments: Any) -> Finished:
 
 @contextlib.contextmanager
 def inside(folder: Path) -> Any:
-    """A new folder that is the current one, removed at the end."""
+    """Run the block in a new folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     before = Path.cwd()

@@ -1,7 +1,7 @@
-"""What happens to a command that runs in a separate process: it is killed, its disk fails, its clock jumps.
+"""Disturbances of a command in a separate process: a signal, a failing disk, a clock that is set back.
 
-Operations on files are counted as the interpreter announces them (``sys.addaudithook``), so that a process is
-stopped at the same place each time.
+File operations are counted by an audit hook (``sys.addaudithook``), so that a disturbance can be repeated at
+the same operation.
 """
 
 import errno
@@ -18,19 +18,19 @@ from typing import Any, NamedTuple
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate"}
 KILLS = ("kill", "late")
-KILLED_IN = "chaos: "  # before what a command did when it was killed
+KILLED_IN = "chaos: "  # prefix of the line with the operation at which the command was killed
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Disturbance(NamedTuple):
-    """What is done to a command.
+    """A disturbance of a command.
 
     Attributes:
-        kind: ``kill`` or ``late`` (killed at an operation, or after a time), ``full`` (no file gets longer
-            than some bytes), ``readonly`` or ``nospace`` (every change fails from an operation on), ``clock``
-            (set back by an hour at an operation), ``twice`` (run by two processes at once), ``none``.
-        at: the operation, from 1; the milliseconds of ``late``; the bytes of ``full``.
-        signal: that kills it.
+        kind: ``kill`` or ``late`` (killed at an operation, or after a time), ``full`` (limited file size),
+            ``readonly`` or ``nospace`` (changes fail from an operation on), ``clock`` (set back by an hour
+            at an operation), ``twice`` (run by two processes at once), ``none``.
+        at: number of the operation, from 1; milliseconds of ``late``; maximum file size of ``full``.
+        signal: signal of ``kill`` and ``late``.
     """
 
     kind: str
@@ -43,12 +43,12 @@ class Disturbance(NamedTuple):
 
 
 def count_changes(folder: Path) -> Callable[[], int]:
-    """Counts changes of files in a folder by this process from here on; gives the count."""
+    """Count changes of files in a folder by this process; return a function that reads the counter."""
     return _watch(folder, lambda number, event, path: None)
 
 
 def disturb(what: Disturbance, folder: Path) -> None:
-    """Arranges for a disturbance of this process."""
+    """Prepare a disturbance of this process."""
     if what.kind == "kill":
 
         def kill(number: int, event: str, path: str) -> None:
@@ -82,7 +82,7 @@ def disturb(what: Disturbance, folder: Path) -> None:
 
 
 def _phase(event: str, path: str) -> str:
-    """What a command does where it makes a change: to which kind of file."""
+    """The operation and the kind of file of a change, as text."""
     kinds = {".claim": "claim", "/driver": "claim", ".parts/": "part", ".training/": "state"}
     kind = next((kind for piece, kind in kinds.items() if piece in path), "output")
     doing = {"os.remove": "removing", "os.rmdir": "removing", "os.rename": "renaming", "os.link": "renaming"}

@@ -1,7 +1,7 @@
-"""Commands that are killed, starved and run twice, and then run again: the bytes are those of a quiet run.
+"""Disturb commands, run them again, and compare their output with that of an undisturbed command.
 
-Every trial follows from the seed and its number, except the scheduling of threads. A failure is
-printed with the command that repeats it.
+The seed and the number of a trial determine it, except the scheduling of threads. A failure is printed with
+the command that repeats it.
 """
 
 import argparse
@@ -23,8 +23,10 @@ from typing import Any, NamedTuple
 from disturb import KILLED_IN, KILLS, SIGNALS, Disturbance, count_changes, disturb
 from scenes import OUT, Scene, prepare, scenes
 
-PATIENCE = 180  # seconds after which a command hangs
-# Files that say when, or in how many seconds, they were made.
+from aptool.formats.outputs import MANIFEST
+
+PATIENCE = 180  # timeout of a command in seconds
+# Files with a date or a duration.
 TIMED = re.compile(r".*\.ir-metadata\.yml|.*/history\.jsonl|.*/table\.(json|md)|.*/seed\d+/[^/]+\.json")
 _KINDS = (
     *("kill", "kill", "late", "kill", "late", "full"),
@@ -33,14 +35,14 @@ _KINDS = (
 
 
 class Quiet(NamedTuple):
-    """An undisturbed command.
+    """The result of an undisturbed command.
 
     Attributes:
-        names: of all files that it writes.
-        hashes: of those that hold the same bytes each time: all but ``TIMED``.
-        changes: how many changes of files it makes.
-        milliseconds: how long it takes.
-        largest: bytes of its largest file.
+        names: names of all files that it writes.
+        hashes: hashes of the files, except ``TIMED``.
+        changes: number of changes of files.
+        milliseconds: duration.
+        largest: bytes of the largest file.
     """
 
     names: set[str]
@@ -51,11 +53,11 @@ class Quiet(NamedTuple):
 
 
 class Child:
-    """A command in a separate process, which has loaded all it needs already."""
+    """A command in a forked process, which has all modules loaded."""
 
     def __init__(self, scene: Scene, folder: Path, what: Disturbance, counts: Path | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._said, says = os.pipe()  # not a file, which a limit on files would stop
+        self._said, says = os.pipe()  # not a file: file sizes may be limited
         self._words = b""
         self.process = os.fork()
         if self.process == 0:
@@ -63,10 +65,10 @@ class Child:
         os.close(says)
 
     def wait(self) -> int:
-        """The exit code; negative the signal that ended it.
+        """Wait for the exit code; a signal is negative.
 
         Raises:
-            AssertionError: it does not end.
+            AssertionError: the command does not end within ``PATIENCE`` seconds.
         """
         end = time.monotonic() + PATIENCE
         while select.select([self._said], [], [], max(0.0, end - time.monotonic()))[0]:
@@ -81,12 +83,12 @@ class Child:
         return code
 
     def words(self) -> list[str]:
-        """The lines that it printed, once it has ended."""
+        """The printed lines, after ``wait``."""
         return self._words.decode(errors="replace").splitlines()
 
 
 def _run(scene: Scene, folder: Path, what: Disturbance, says: int, counts: Path | None) -> None:
-    """The child; never returns."""
+    """Run the command in the child process, and exit."""
     code: Any = 70
     try:
         os.dup2(says, 1)
@@ -115,21 +117,21 @@ def _run(scene: Scene, folder: Path, what: Disturbance, says: int, counts: Path 
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """The hash of every file below a folder."""
+    """Hashes of all files in a folder and its subfolders."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name != MANIFEST
     }
 
 
 def names(folder: Path) -> set[str]:
-    """Everything below a folder."""
+    """All paths in a folder and its subfolders."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 def undisturbed(scene: Scene, base: Path) -> Quiet:
-    """Runs a command twice."""
+    """Run a command twice without a disturbance."""
     results = []
     for turn in ("first", "second"):
         folder, counts = base / f"quiet-{scene.name}" / turn, base / f"quiet-{scene.name}.count"
@@ -148,10 +150,10 @@ def undisturbed(scene: Scene, base: Path) -> Quiet:
 
 
 def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
-    """Disturbs a command, and runs it again; how it first ended.
+    """Disturb a command, and run it again; return the exit code of the disturbed command as text.
 
     Raises:
-        AssertionError: something is half-written, other, left behind, or was not said in a line.
+        AssertionError: a file is incomplete, wrong or left over, or the error is not one line.
     """
     children = [Child(scene, folder, what) for _ in range(2 if what.kind == "twice" else 1)]
     codes = [child.wait() for child in children]
@@ -187,8 +189,8 @@ def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
     return ", ".join([" ".join(map(str, sorted(codes))), *phases])
 
 
-def drawn(random_: random.Random, quiet: Quiet, kind: str) -> Disturbance:
-    """A disturbance of a kind at a place where the command still runs."""
+def sample_disturbance(random_: random.Random, quiet: Quiet, kind: str) -> Disturbance:
+    """Sample a disturbance of a kind, at a point where the command still runs."""
     if kind == "late":
         at = random_.randrange(1, max(2, quiet.milliseconds))
     elif kind == "full":
@@ -199,12 +201,12 @@ def drawn(random_: random.Random, quiet: Quiet, kind: str) -> Disturbance:
 
 
 def main() -> int:
-    """Runs the trials from the command line."""
+    """Run the trials from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0, help="The number of the first trial.")
-    parser.add_argument("--only", type=int, help="The number of one trial.")
+    parser.add_argument("--first", type=int, default=0, help="Number of the first trial.")
+    parser.add_argument("--only", type=int, help="Number of a single trial.")
     given = parser.parse_args()
     numbers = range(given.first, given.first + given.trials) if given.only is None else [given.only]
     totals: Counter[str] = Counter()
@@ -219,7 +221,7 @@ def main() -> int:
             scene = random_.choice(scenes(base / "world"))
             if scene.name not in quiet:
                 quiet[scene.name] = undisturbed(scene, base)
-            what = drawn(random_, quiet[scene.name], _KINDS[number % len(_KINDS)])
+            what = sample_disturbance(random_, quiet[scene.name], _KINDS[number % len(_KINDS)])
             folder = base / "work" / "here"
             totals[what.kind] += 1
             try:
@@ -241,7 +243,7 @@ def main() -> int:
 
 
 def load(world: Path) -> None:
-    """Prepares the inputs in a separate process; here loads what each command would, and runs nothing."""
+    """Prepare the inputs in a separate process, and load the modules of the commands in this process."""
     process = os.fork()
     if process == 0:
         try:
@@ -253,7 +255,7 @@ def load(world: Path) -> None:
             traceback.print_exc()
         os._exit(1)
     assert os.waitpid(process, 0)[1] == 0, "the inputs cannot be made"
-    # Each is loaded once, before the first fork; pandas because Arrow loads it.
+    # Loaded once, before the first fork; Arrow loads pandas.
     for name in ("cli.main", "experiments.runner", "library.evaluation", "library.scoring", "training.fit"):
         importlib.import_module(f"aptool.{name}")
     with contextlib.suppress(ImportError):

@@ -11,14 +11,14 @@ OUT = "o"  # the folder of a command's outputs
 
 
 class Scene(NamedTuple):
-    """A command; it writes into ``OUT`` of the current folder."""
+    """A command that writes into ``OUT`` in the current folder."""
 
     name: str
     arguments: tuple[str, ...]
 
 
 def prepare(folder: Path) -> None:
-    """Writes what the commands read."""
+    """Write the inputs of the commands."""
     world = World(folder)
     rows = [
         row(pool.question_id, pool.question, list(zip(pool.answer_ids, pool.texts or (), strict=True)))
@@ -33,7 +33,7 @@ def prepare(folder: Path) -> None:
 
 
 def write_beir(folder: Path) -> None:
-    """Retrieval data in BEIR's layout."""
+    """Write retrieval data in BEIR's layout."""
     (folder / "qrels").mkdir(parents=True)
     documents = [{"_id": f"d{n}", "title": "", "text": f"river {n} of the mountain"} for n in range(30)]
     queries = [{"_id": f"q{n}", "text": f"where is river {n}"} for n in range(6)]
@@ -44,7 +44,7 @@ def write_beir(folder: Path) -> None:
 
 
 def scenes(folder: Path) -> list[Scene]:
-    """The commands, over the files of ``prepare``."""
+    """The commands, with the files of ``prepare`` as inputs."""
     collection, run, other = folder / "c", folder / "test.run", folder / "other.run"
     small = [option.replace("training.epochs=1", "training.epochs=3") for option in small_options()]
     pools, model = folder / "x.pools.parquet", folder / "m"

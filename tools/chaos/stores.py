@@ -1,7 +1,7 @@
-"""Commands on an object store that is slow, fails, and whose client is killed: the objects of a quiet run.
+"""Run commands on a slow or failing object store, and compare the objects with those of an undisturbed run.
 
-A proxy before an S3 server on loopback delays or refuses requests, as the seed says. A command is run
-against it, and in some trials killed after a time and run again, until it ends well.
+A proxy in front of an S3 server on loopback delays or refuses requests, as determined by the seed. In some
+trials, the command is also killed after a time and run again.
 """
 
 import argparse
@@ -22,13 +22,15 @@ from disturb import SIGNALS, Disturbance
 from run import Child, load
 from scenes import Scene, store_scenes
 
+from aptool.formats.outputs import MANIFEST
+
 KINDS = ("failing", "slow", "killed", "killed while failing")
 _STATUSES = (500, 503, 429)
 AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, Signature=x"
 
 
 class Faults:
-    """What the proxy does with each request."""
+    """The faults that the proxy injects."""
 
     def __init__(self, kind: str, random_: random.Random) -> None:
         self._kind = kind
@@ -37,7 +39,7 @@ class Faults:
         self.number = 0
 
     def before(self, method: str, path: str) -> int | None:
-        """A status instead of the answer of the server; None passes the request on."""
+        """The status of a refused request, or None to forward the request."""
         with self._lock:
             chance = self._random.random()
             self.number += chance < 0.1
@@ -50,8 +52,8 @@ class Faults:
 
 
 def objects(url: str, bucket: str) -> dict[str, bytes]:
-    """All objects of a bucket, without the client of the commands, whose threads do not outlive a fork."""
-    place = f"{url}/{bucket.removeprefix('s3://')}"
+    """All objects of a bucket. Plain HTTP, as the threads of the commands' client do not survive a fork."""
+    root = f"{url}/{bucket.removeprefix('s3://')}"
 
     def get(address: str) -> bytes:
         request = urllib.request.Request(address, headers={"Authorization": AUTHORIZATION})
@@ -59,19 +61,20 @@ def objects(url: str, bucket: str) -> dict[str, bytes]:
             data: bytes = answer.read()
             return data
 
-    names = re.findall(r"<Key>(.*?)</Key>", get(f"{place}?list-type=2").decode())
-    # The history of a training has its times, and a name with a hash of them.
+    names = re.findall(r"<Key>(.*?)</Key>", get(f"{root}?list-type=2").decode())
+    names = [name for name in names if not name.endswith(MANIFEST)]
+    # The name of the history of a training has a hash of its content, which includes times.
     plain = {name: re.sub(r"history-[0-9a-f]{16}", "history", name) for name in names}
-    return {plain[name]: get(f"{place}/{urllib.parse.quote(name)}") for name in names}
+    return {plain[name]: get(f"{root}/{urllib.parse.quote(name)}") for name in names}
 
 
 def trial(
     scene: Scene, url: str, expected: dict[str, bytes], kind: str, random_: random.Random, work: Path
 ) -> str:
-    """Runs a command on a store that has faults; how it ended.
+    """Run a command on a store with faults; return the exit codes as text.
 
     Raises:
-        AssertionError: it does not end well, or other objects are in the bucket.
+        AssertionError: the command fails, or the bucket has wrong objects.
     """
     bucket = "/".join(scene.arguments[-1].split("/")[:3])
     codes = []
@@ -95,7 +98,7 @@ def trial(
 
 
 def main() -> int:
-    """Runs the trials from the command line."""
+    """Run the trials from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trials", type=int, default=40)

@@ -1,5 +1,83 @@
 """Checkpoints of other libraries as rankers: sentence-transformers, cross-encoders, ColBERT, model2vec.
 
-Nothing is converted, and no code of a checkpoint runs. ``load`` is the entry; ``files`` reads a folder's
-layout, ``parts`` what several layouts share, and each layout has a module.
+No code of a checkpoint runs. ``files`` has the parts that several types share; the other modules read
+checkpoints of one type each.
 """
+
+import hashlib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aptool.formats.location import PathOrUrl
+from aptool.models.checkpoints.files import (
+    Checkpoint,
+    Kind,
+    Layout,
+    checkpoint_name,
+    kind_of,
+    read_layout,
+)
+from aptool.models.device import to_device
+from aptool.models.hub import find_folder
+from aptool.models.model import LoadedModel, load_model
+from aptool.version import __version__
+
+# Suffixes of files that determine the scores of a checkpoint.
+_HASHED = (".json", ".txt", ".safetensors", ".metadata", ".model")
+
+
+def load_any(name: PathOrUrl, device: torch.device | str = "cpu", kind: Kind | str = "auto") -> LoadedModel:
+    """Load a model of aptool or of another library.
+
+    Args:
+        name: a folder, a URL of a model of aptool on an object store, or a name on the Hugging Face hub.
+        device: device for the network.
+        kind: checkpoint type; ``auto`` detects it.
+    """
+    folder = find_folder(name)
+    if not isinstance(folder, Path):
+        return load_model(folder, device)
+    layout = read_layout(folder)
+    model_type = kind_of(layout, kind)
+    if model_type == "aptool":
+        return load_model(folder, device)
+    checkpoint = _read(layout, model_type)
+    to_device(checkpoint.ranker.requires_grad_(False).eval(), device)
+    config: dict[str, Any] = {
+        "model_type": model_type,
+        "recipe": checkpoint.recipe.to_dict(),
+        "vocabulary": len(checkpoint.tokenizer),
+        "versions": {"aptool": __version__, "torch": version("torch")},
+    }
+    return LoadedModel(
+        checkpoint.ranker, checkpoint.tokenizer, checkpoint.recipe, config, _fingerprint(folder, model_type)
+    )
+
+
+def _read(layout: Layout, kind: Kind) -> Checkpoint:
+    # Imported here, because models of aptool do not need these modules.
+    from aptool.models.checkpoints.colbert import read_colbert
+    from aptool.models.checkpoints.cross_encoder import read_cross_encoder
+    from aptool.models.checkpoints.sentence import read_sentence, read_static
+
+    readers = {
+        "sentence-transformers": read_sentence,
+        "cross-encoder": read_cross_encoder,
+        "colbert": read_colbert,
+        "static": read_static,
+    }
+    return readers[kind](layout)
+
+
+def _fingerprint(folder: Path, kind: str) -> str:
+    """Hash the kind and all files that determine scores."""
+    digest = hashlib.sha256(f"{__version__}\0{kind}\0{checkpoint_name(folder)}".encode())
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name.endswith(_HASHED):
+            digest.update(str(path.relative_to(folder)).encode())
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]

@@ -1,8 +1,8 @@
 """ColBERT in the layouts of PyLate, of sentence-transformers (MultiVectorEncoder) and of Stanford.
 
-The score is MaxSim: the sum over the question's tokens of the best inner product with an answer token. Each
-text starts with a marker token of its role, questions are padded with mask tokens, and skipped words of an
-answer, such as punctuation, are read but not matched.
+The score is MaxSim: the sum over the question's tokens of the maximum inner product with an answer token.
+Each text starts with a marker token of its role, and questions are padded with mask tokens. The network reads
+all tokens of an answer, but punctuation and other skipped words are not matched.
 """
 
 import string
@@ -11,29 +11,26 @@ from typing import Any
 
 from aptool.errors import InputError
 from aptool.models.checkpoints.files import (
-    ABOUT,
     CONFIG,
+    ST_CONFIG,
     WEIGHTS,
-    Layout,
-    optional_object,
-    positive_integer,
-    read_tensor,
-    shapes,
-)
-from aptool.models.checkpoints.parts import (
     Checkpoint,
+    Layout,
     OpenedEncoder,
     open_encoder,
+    optional_object,
+    positive_integer,
+    projection_of,
     read_dense,
+    read_tensor,
     recipe_of,
-    stacked,
+    shapes,
 )
 from aptool.models.checkpoints.sentence import read_prompts
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
 from aptool.models.ranker import Ranker
-from aptool.text.forms import TextForm
-from aptool.text.subwords import SubwordTokenizer
+from aptool.text.subwords import SubwordTokenizer, TextForm
 from aptool.text.tokenizer import Role
 
 METADATA = "artifact.metadata"
@@ -62,11 +59,11 @@ def read_colbert(layout: Layout) -> Checkpoint:
         forms, limits = _pylate_forms(path, about, opened)
     else:
         layers = _projection(layout, opened.encoder.size)
-        path = layout.folder / ABOUT
-        if layout.about.get("model_type") == "MultiVectorEncoder":
+        path = layout.folder / ST_CONFIG
+        if layout.st_config.get("model_type") == "MultiVectorEncoder":
             forms, limits = _native_forms(layout, opened)
         else:
-            forms, limits = _pylate_forms(path, layout.about, opened)
+            forms, limits = _pylate_forms(path, layout.st_config, opened)
     special = opened.tokenizer.prefix_length + opened.tokenizer.suffix_length
     for form, limit in zip(forms.values(), limits, strict=True):
         least = special + (form.mark >= 0) + 1
@@ -74,23 +71,24 @@ def read_colbert(layout: Layout) -> Checkpoint:
             expected = f"{least} to {opened.max_tokens}, as the network takes, special tokens included"
             raise InputError(path, problem=f"texts of {limit} tokens", expected=expected)
     opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
-    means = layout.about.get("similarity_fn_name") == "meanmaxsim"
+    means = layout.st_config.get("similarity_fn_name") == "meanmaxsim"
     size = layers[-1].outputs if layers else opened.encoder.size
     pooling = MaxSimPooling(size, MaxSimPooling.Options(reduce="mean" if means else "sum"))
-    ranker = Ranker(opened.encoder, pooling, projection=stacked(layers))
+    ranker = Ranker(opened.encoder, pooling, projection=projection_of(layers))
     lowercase = bool(opened.options.get("do_lower_case"))
-    tokenizer = SubwordTokenizer(opened.words.backend_tokenizer, forms, lowercase=lowercase)
+    backend, source = opened.hf_tokenizer.backend_tokenizer, opened.tokenizer.source
+    tokenizer = SubwordTokenizer(backend, forms, lowercase=lowercase, source=source)
     return Checkpoint(ranker, tokenizer, recipe_of(layout, "transformer", "maxsim", *limits))
 
 
 def _projection(layout: Layout, size: int) -> list[Dense]:
     """Read the Dense layers after the network."""
     layers = []
-    for module in layout.named("Dense"):
+    for module in layout.modules_of("Dense"):
         layers.append(read_dense(module, size))
         size = layers[-1].outputs
-    if layout.about.get("model_type") == "MultiVectorEncoder" and not layout.named("Normalize"):
-        raise InputError(layout.folder, problem="vectors of any length", expected="a module Normalize")
+    if layout.st_config.get("model_type") == "MultiVectorEncoder" and not layout.modules_of("Normalize"):
+        raise InputError(layout.folder, problem="vectors without unit length", expected="a module Normalize")
     return layers
 
 
@@ -100,7 +98,7 @@ def _stanford_projection(layout: Layout, size: int) -> list[Dense]:
     shape = shapes(path).get("linear.weight")
     if shape is None or len(shape) != 2 or shape[1] != size:
         raise InputError(
-            path, place="linear.weight", value=shape, expected=f"a projection of {size} features"
+            path, position="linear.weight", value=shape, expected=f"a projection of {size} features"
         )
     layer = Dense(size, shape[0])
     layer.linear.load_state_dict({"weight": read_tensor(path, "linear.weight")})
@@ -110,7 +108,7 @@ def _stanford_projection(layout: Layout, size: int) -> list[Dense]:
 def _pylate_forms(
     path: Path, about: dict[str, Any], opened: OpenedEncoder
 ) -> tuple[dict[Role, TextForm], tuple[int, int]]:
-    """Return the forms of texts and their maximum lengths, from PyLate's entries."""
+    """Return the forms and maximum lengths of texts, from the configuration of PyLate."""
     fill_to = positive_integer(path, about, "query_length", _QUESTION_TOKENS)
     longest = positive_integer(path, about, "document_length", _ANSWER_TOKENS)
     prefixes = about.get("query_prefix", "[Q] "), about.get("document_prefix", "[D] ")
@@ -128,8 +126,8 @@ def _pylate_forms(
 
 
 def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, TextForm], tuple[int, int]]:
-    """Return the forms of texts and their maximum lengths, from sentence-transformers' modules."""
-    path, options = layout.folder / ABOUT, opened.options
+    """Return the forms and maximum lengths of texts, from the modules of sentence-transformers."""
+    path, options = layout.folder / ST_CONFIG, opened.options
     limits = [
         positive_integer(path, options, name, opened.max_tokens)
         for name in ("query_length", "document_length")
@@ -140,7 +138,7 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
     if expansion is not None:
         if not isinstance(expansion, dict) or expansion.get("strategy") not in ("fixed", "min"):
             expected = "a strategy fixed or min, and a length"
-            raise InputError(path, place="query_expansion", value=expansion, expected=expected)
+            raise InputError(path, position="query_expansion", value=expansion, expected=expected)
         fill_to = positive_integer(path, expansion, "length", _QUESTION_TOKENS)
         question = TextForm(
             prompt=prompts["question"],
@@ -150,7 +148,7 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
         )
         limits[0] = fill_to if expansion["strategy"] == "fixed" else max(limits[0], fill_to)
     skipped: tuple[int, ...] = ()
-    for mask in layout.named("MultiVectorMask"):
+    for mask in layout.modules_of("MultiVectorMask"):
         mask_path, config = mask.folder / CONFIG, mask.config
         if config.get("keep_only_token_ids") or config.get("skiplist_tasks") not in (None, ["document"]):
             raise InputError(mask_path, problem="another mask", expected="a skip list of documents")
@@ -160,29 +158,31 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
 
 
 def _mark(path: Path, name: str, prefix: object, opened: OpenedEncoder) -> int:
-    """Return the id of the token that marks a role; -1 without a mark."""
+    """Return the id of the marker token of a role; -1 if there is none."""
     if prefix in (None, ""):
         return -1
-    token = opened.words.get_vocab().get(prefix) if isinstance(prefix, str) else None
+    token = opened.hf_tokenizer.get_vocab().get(prefix) if isinstance(prefix, str) else None
     if token is None:
-        raise InputError(path, place=name, value=prefix, expected="a token of tokenizer.json")
+        raise InputError(path, position=name, value=prefix, expected="a token of tokenizer.json")
     return int(token)
 
 
 def _filler(path: Path, opened: OpenedEncoder, token: object) -> int:
     """Return the id of the token that pads questions: the named token, or the mask token."""
-    words = opened.words
+    tokenizer = opened.hf_tokenizer
     if token is not None:
         return _mark(path, "query_expansion", token, opened)
-    filler = words.mask_token_id if words.mask_token_id is not None else words.eos_token_id
+    filler = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.eos_token_id
     if filler is None:
-        raise InputError(path, problem="no mask token", expected="a tokenizer with one, to fill questions up")
+        raise InputError(
+            path, problem="no mask token", expected="a tokenizer with a mask token, to pad questions"
+        )
     return int(filler)
 
 
 def _ids(path: Path, words: object, opened: OpenedEncoder) -> tuple[int, ...]:
-    """Return the ids of the words of a skip list that are tokens."""
+    """Return the ids of those words of a skip list that are tokens."""
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise InputError(path, place="skiplist_words", value=words, expected="a list of words")
-    vocabulary = opened.words.get_vocab()
+        raise InputError(path, position="skiplist_words", value=words, expected="a list of words")
+    vocabulary = opened.hf_tokenizer.get_vocab()
     return tuple(int(vocabulary[word]) for word in words if word in vocabulary)

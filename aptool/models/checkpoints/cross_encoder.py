@@ -1,8 +1,8 @@
 """Cross-encoders: ``AutoModelForSequenceClassification`` with one label or two.
 
-With one label, the score is its logit after the checkpoint's activation, as in ``CrossEncoder.predict`` of
-sentence-transformers. With two labels, it is the difference of the logits of label 1 (relevant) and label 0:
-the log odds of label 1. Probabilities would tie near one in fp32.
+With one label, the score is the logit after the activation of the checkpoint, as in ``CrossEncoder.predict``
+of sentence-transformers. With two labels, it is the logit of label 1 (relevant) minus the logit of label 0:
+the log odds. Probabilities near one would tie in fp32.
 """
 
 import copy
@@ -14,15 +14,21 @@ from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.models.backbone import BackboneOptions, Classifier
-from aptool.models.checkpoints.files import ABOUT, CONFIG, Layout
-from aptool.models.checkpoints.parts import Checkpoint, activation_of, recipe_of, require_safetensors
-from aptool.models.cross import PairPooling
+from aptool.models.checkpoints.files import (
+    CONFIG,
+    ST_CONFIG,
+    Checkpoint,
+    Layout,
+    activation_of,
+    recipe_of,
+    require_safetensors,
+)
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pooling import apply_activation
 from aptool.models.pretrained import open_network
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.models.transformer import CrossInput
+from aptool.models.transformer import CrossInput, PairPooling
 from aptool.text.subwords import SpecialTokens, SubwordTokenizer
 
 
@@ -54,15 +60,16 @@ class HeadPooling(PairPooling):
         return pooling
 
     @override
-    def bare_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return longest_first(questions, answers, self.max_tokens - self.special_count)
+    def truncated_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return longest_first(questions, answers, self.max_tokens - len(self._special_ids))
 
 
 def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Truncate the lengths of the texts of pairs to ``room`` tokens in total, the longest text first.
+    """Truncate the lengths of the texts of pairs to ``room`` tokens in total, the longer text first.
 
-    As in the library ``tokenizers``: the shorter text stays complete if truncating the longer one suffices,
-    otherwise each gets half of ``room``, the longer text the odd token.
+    This is the strategy ``longest_first`` of the library ``tokenizers``. The shorter text stays complete if
+    truncating the longer text suffices. Otherwise each text gets half of ``room``, and the longer text the
+    odd token.
     """
     short, long = np.minimum(first, second), np.maximum(first, second)
     cut = np.where(short > room, short, np.minimum(long, np.maximum(short, room - short)))
@@ -78,16 +85,18 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
     if layout.modules is not None and len(layout.modules) > 1:
         kinds = ", ".join(module.kind for module in layout.modules[1:])
         raise InputError(folder, problem=f"modules after the network: {kinds}", expected="its own head")
-    if layout.about.get("default_prompt_name"):
-        value = layout.about["default_prompt_name"]
-        raise InputError(layout.folder / ABOUT, place="default_prompt_name", value=value, expected="none")
+    if layout.st_config.get("default_prompt_name"):
+        value = layout.st_config["default_prompt_name"]
+        raise InputError(
+            layout.folder / ST_CONFIG, position="default_prompt_name", value=value, expected="none"
+        )
     require_safetensors(folder)
     opened = open_network(str(folder), head=True)
     config = opened.network.config
     if config.num_labels not in (1, 2):
         expected = "1 or 2: relevant, or not relevant and relevant"
-        raise InputError(folder / CONFIG, place="num_labels", value=config.num_labels, expected=expected)
-    tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer)
+        raise InputError(folder / CONFIG, position="num_labels", value=config.num_labels, expected=expected)
+    tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer, source=folder / "tokenizer.json")
     max_tokens = opened.max_tokens
     special = tokenizer.special_tokens()
     if "token_type_ids" not in opened.tokenizer.model_input_names:
@@ -102,7 +111,7 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
 def _activation(layout: Layout, labels: int) -> str:
     """Return the activation of the logits: by default a sigmoid for one label and none for two."""
     saved = layout.config.get("sentence_transformers")
-    name = layout.about.get("activation_fn")
+    name = layout.st_config.get("activation_fn")
     name = name or (saved.get("activation_fn") if isinstance(saved, dict) else None)
     name = name or layout.config.get("sbert_ce_default_activation_function")
     if name is None:

@@ -1,36 +1,38 @@
-"""Files of a checkpoint: its folder or hub name, its layout, its JSON files and weights."""
+"""Checkpoints of other libraries: layout of the folder, JSON files, weights, and parts of several types."""
 
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 
+from aptool.config import Recipe, TextOptions
 from aptool.documents import read_json
-from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.urls import is_object_url
-from aptool.models import hub
-from aptool.models.pretrained import check_network_config
+from aptool.errors import InputError, UsageError
+from aptool.models.backbone import Backbone, BackboneOptions
+from aptool.models.initialization import EncoderSpec
+from aptool.models.pooling import ACTIVATIONS, Dense
+from aptool.models.pretrained import check_network_config, open_network
+from aptool.models.ranker import Ranker
+from aptool.models.tensor_file import read_header
+from aptool.models.transformer import TransformerEncoder
+from aptool.text.subwords import SubwordTokenizer
 
 Kind = Literal["aptool", "sentence-transformers", "cross-encoder", "colbert", "static"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-# A network without a head and without modules: sentence-transformers pools the mean of its states.
+# A network without head and ``modules.json``; sentence-transformers adds mean pooling.
 NETWORK = "a network without head"
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 MODULES = "modules.json"
-ABOUT = "config_sentence_transformers.json"
+ST_CONFIG = "config_sentence_transformers.json"
 
 EXPECTED = "a file of the checkpoint, in JSON"
 
-# Files to fetch from the hub: no code and no pickles.
-_FETCHED = ("*.json", "*.safetensors", "*.txt", "*.model", "artifact.metadata")
-
-# Classes of modules, by the last part of their names.
+# Supported modules: the last part of the class name.
 _MODULES = (
     *("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"),
     *("StaticEmbedding", "MultiVectorMask"),
@@ -44,141 +46,52 @@ _MODEL_TYPES: dict[str, Kind] = {
     "MultiVectorEncoder": "colbert",
 }
 
-# Entries of that file that only PyLate writes.
+# Entries of ``config_sentence_transformers.json`` that only PyLate writes.
 _PYLATE = ("query_prefix", "document_prefix", "do_query_expansion", "attend_to_expansion_tokens")
 
 
-def find_folder(name: PathOrUrl) -> Location:
-    """Return a model's folder, or the local copy of a model on the hub."""
-    if is_object_url(name):
-        return location(name)
-    url = _hub_url(name)
-    if url is not None:
-        return hub.local_folder(url, _FETCHED)
-    text = str(name)
-    if Path(text).is_dir():
-        return Path(text)
-    if Path(text).exists():
-        raise InputError(text, problem="a file", expected="the folder of a model")
-    raise AptoolError(
-        f"{text}: folder not found; expected a model "
-        f"(`aptool train COLLECTION --output {text}` trains one), or a name on the Hugging Face hub"
-    )
-
-
-def pinned_name(name: PathOrUrl) -> str:
-    """Return a model's name for every node: its folder, or its URL on the hub at this machine's commit."""
-    folder, url = find_folder(name), _hub_url(name)
-    return str(folder) if url is None else hub.pinned(url, Path(str(folder)))
-
-
-def _hub_url(name: PathOrUrl) -> str | None:
-    text = str(name)
-    if hub.is_url(text):
-        return text
-    return f"hf://{text}" if is_hub_name(text) and not Path(text).is_dir() else None
-
-
-def is_hub_name(name: str) -> bool:
-    """Whether a name can be ``OWNER/NAME`` on the hub, and is not a path in an existing folder.
-
-    ``models`` is not an owner: it is the folder that ``aptool train`` writes to.
-    """
-    owner, _, model = name.partition("/")
-    is_pair = bool(model and "/" not in model)
-    return is_pair and owner not in ("", ".", "..", "~", "models") and not Path(owner).exists()
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file."""
-    content = read_json(path, EXPECTED)
-    if not isinstance(content, dict):
-        raise InputError(path, value=content, expected="a JSON object")
-    return content
-
-
-def optional_object(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file; empty without the file."""
-    return read_object(path) if path.is_file() else {}
-
-
-def shapes(path: Path) -> dict[str, list[int]]:
-    """Read the shape of each tensor from the header of a safetensors file."""
-    if not path.is_file():
-        expected = "weights in a safetensors file; pickled ones are not read"
-        raise InputError(path, problem="file not found", expected=expected)
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(path, problem=str(error), expected="a safetensors file") from error
-
-
-def read_tensor(path: Path, name: str) -> Tensor:
-    """Read a tensor of a safetensors file; floating-point values as fp32."""
-    if name not in shapes(path):
-        raise InputError(path, place=name, problem="missing", expected="the weights of the checkpoint")
-    with safe_open(path, framework="pt") as file:
-        tensor: Tensor = file.get_tensor(name)
-    if tensor.is_floating_point():
-        tensor = tensor.float()
-        if not torch.isfinite(tensor).all():
-            raise InputError(path, place=name, problem="NaN or infinite", expected="finite weights")
-    return tensor
-
-
-def fill(module: nn.Module, path: Path) -> None:
-    """Load all weights of a module from a safetensors file, by name."""
-    for name, weight in module.state_dict().items():
-        check_shape(path, name, list(weight.shape))
-    module.load_state_dict({name: read_tensor(path, name) for name in module.state_dict()})
-
-
-def check_shape(path: Path, name: str, shape: list[int]) -> None:
-    """Raise unless a tensor has the configured shape."""
-    in_file = shapes(path)
-    if name not in in_file:
-        raise InputError(path, place=name, problem="missing", expected="the weights of the checkpoint")
-    if in_file[name] != shape:
-        raise InputError(
-            path, place=name, value=in_file[name], expected=f"shape {shape}, as its {CONFIG} says"
-        )
-
-
 class Module(NamedTuple):
-    """A module that a folder lists."""
+    """A module of a checkpoint in the layout of sentence-transformers."""
 
     kind: str  # last part of the class name, such as ``Pooling``
     folder: Path
-    config: dict[str, Any]  # empty without a file
+    config: dict[str, Any]  # empty if the file is missing
 
 
 class Layout(NamedTuple):
-    """The description that a folder has of its model; files that it lacks are empty."""
+    """The configuration files of a checkpoint."""
 
     folder: Path
-    config: dict[str, Any]  # ``config.json``
-    about: dict[str, Any]  # ``config_sentence_transformers.json``
-    modules: list[Module] | None  # from ``modules.json``; None without the file
+    config: dict[str, Any]  # ``config.json``; empty if missing
+    st_config: dict[str, Any]  # ``config_sentence_transformers.json``; empty if missing
+    modules: list[Module] | None  # from ``modules.json``; None if missing
 
     @property
     def transformer(self) -> Path:
         """The folder of the network."""
         return self.modules[0].folder if self.modules else self.folder
 
-    def named(self, kind: str) -> list[Module]:
-        """Return the modules of a kind, in order."""
+    def modules_of(self, kind: str) -> list[Module]:
+        """Return the modules of one kind, in order."""
         return [module for module in self.modules or [] if module.kind == kind]
 
 
+class Checkpoint(NamedTuple):
+    """A checkpoint of another library, loaded as a ranker on the CPU."""
+
+    ranker: Ranker
+    tokenizer: SubwordTokenizer
+    recipe: Recipe  # components and maximum lengths of texts
+
+
 def read_layout(folder: Path) -> Layout:
-    """Read the layout of a folder."""
+    """Read the configuration files of a folder."""
     modules = _read_modules(folder) if (folder / MODULES).is_file() else None
-    return Layout(folder, optional_object(folder / CONFIG), optional_object(folder / ABOUT), modules)
+    return Layout(folder, optional_object(folder / CONFIG), optional_object(folder / ST_CONFIG), modules)
 
 
 def kind_of(layout: Layout, requested: str = "auto") -> Kind:
-    """Return the kind of model in a folder; ``auto`` detects it."""
+    """Return the kind of model in a folder; raise if it is not the requested kind."""
     if requested not in ("auto", *KINDS):
         raise UsageError(f"kind {requested!r}: expected one of auto, {', '.join(KINDS)}")
     candidates = _candidates(layout)
@@ -191,7 +104,7 @@ def kind_of(layout: Layout, requested: str = "auto") -> Kind:
         kind: Any = candidates[0]
         return "sentence-transformers" if kind == NETWORK else kind
     if candidates:
-        problem, expected = f"two models here: {' and '.join(candidates)}", "one, or --kind to say which"
+        problem, expected = f"two models here: {' and '.join(candidates)}", "one, or --kind to choose one"
         raise InputError(layout.folder, problem=problem, expected=expected)
     inside = sorted(path.name for path in layout.folder.iterdir() if _is_model(path))
     problem = f"{len(inside)} models here: {', '.join(inside)}" if inside else "no model here"
@@ -206,22 +119,24 @@ def _candidates(layout: Layout) -> list[str]:
     """Return the kinds of models that a folder may hold."""
     if layout.config.get("model_type") == "aptool":
         return ["aptool"]
-    model_type = layout.about.get("model_type")
+    model_type = layout.st_config.get("model_type")
     if isinstance(model_type, str) and model_type in _MODEL_TYPES:
         return [_MODEL_TYPES[model_type]]
     if model_type not in (None, "SentenceTransformer"):
         expected = f"a model of kind {', '.join(KINDS)}"
-        raise InputError(layout.folder / ABOUT, place="model_type", value=model_type, expected=expected)
+        raise InputError(
+            layout.folder / ST_CONFIG, position="model_type", value=model_type, expected=expected
+        )
     architectures = layout.config.get("architectures") or [""]
     if not isinstance(architectures, list):
         where, expected = layout.folder / CONFIG, "a list of names"
-        raise InputError(where, place="architectures", value=architectures, expected=expected)
+        raise InputError(where, position="architectures", value=architectures, expected=expected)
     architecture = str(architectures[0])
     kinds: list[str] = []
     if layout.modules is not None:
-        if layout.named("StaticEmbedding"):
+        if layout.modules_of("StaticEmbedding"):
             kinds.append("static")
-        elif layout.named("MultiVectorMask") or any(name in layout.about for name in _PYLATE):
+        elif layout.modules_of("MultiVectorMask") or any(name in layout.st_config for name in _PYLATE):
             kinds.append("colbert")
         else:
             kinds.append("sentence-transformers")
@@ -244,24 +159,117 @@ def _read_modules(folder: Path) -> list[Module]:
         raise InputError(path, value=entries, expected="a list of modules")
     modules = []
     for number, entry in enumerate(entries):
-        name, place = str(entry.get("type")), f"module {number}"
+        name, position = str(entry.get("type")), f"module {number}"
         kind = name.rpartition(".")[2]
         if not name.startswith(_LIBRARIES) or kind not in _MODULES:
             expected = f"one of {', '.join(_MODULES)} of sentence-transformers; no code of a model is run"
-            raise InputError(path, place=f"{place}: type", value=name, expected=expected)
+            raise InputError(path, position=f"{position}: type", value=name, expected=expected)
         subfolder = folder / str(entry.get("path", ""))
         if not subfolder.resolve().is_relative_to(folder.resolve()):
-            raise InputError(path, place=f"{place}: path", value=entry["path"], expected="a folder within it")
+            raise InputError(
+                path, position=f"{position}: path", value=entry["path"], expected="a folder within it"
+            )
         config = {} if kind in ("Transformer", "StaticEmbedding") else optional_object(subfolder / CONFIG)
         modules.append(Module(kind, subfolder, config))
     networks = [module for module in modules if module.kind in ("Transformer", "StaticEmbedding")]
     if len(networks) != 1 or networks[0] is not modules[0]:
         problem = f"{len(networks)} networks" if len(networks) != 1 else f"{modules[0].kind} comes first"
-        raise InputError(path, problem=problem, expected="one network, and then what is done with its states")
+        raise InputError(path, problem=problem, expected="one network, followed by modules on its states")
     return modules
 
 
-def transformer_options(layout: Layout) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """Read the object in a JSON file."""
+    content = read_json(path, EXPECTED)
+    if not isinstance(content, dict):
+        raise InputError(path, value=content, expected="a JSON object")
+    return content
+
+
+def optional_object(path: Path) -> dict[str, Any]:
+    """Read the object in a JSON file; return an empty object if the file is missing."""
+    return read_object(path) if path.is_file() else {}
+
+
+def positive_integer(path: Path, table: dict[str, Any], name: str, default: int) -> int:
+    """Return an entry; raise unless it is a positive integer."""
+    value = table.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 24:
+        raise InputError(path, position=name, value=value, expected="a positive integer")
+    return value
+
+
+def shapes(path: Path) -> dict[str, list[int]]:
+    """Return the shape of each tensor of a safetensors file."""
+    header = read_header(path, "weights in a safetensors file; pickled ones are not read")
+    return {name: shape for name, (shape, _) in header.items()}
+
+
+def read_tensor(path: Path, name: str, shape: list[int] | None = None) -> Tensor:
+    """Read a tensor of a safetensors file; floating-point values as fp32.
+
+    Args:
+        path: the file.
+        name: name of the tensor.
+        shape: required shape.
+    """
+    in_file = shapes(path)
+    if name not in in_file:
+        raise InputError(path, position=name, problem="missing", expected="the weights of the checkpoint")
+    if shape is not None and in_file[name] != shape:
+        raise InputError(path, position=name, value=in_file[name], expected=f"shape {shape}, as in {CONFIG}")
+    with safe_open(path, framework="pt") as file:
+        tensor: Tensor = file.get_tensor(name)
+    if tensor.is_floating_point():
+        tensor = tensor.float()
+        if not torch.isfinite(tensor).all():
+            raise InputError(path, position=name, problem="NaN or infinite", expected="finite weights")
+    return tensor
+
+
+def load_weights(module: nn.Module, path: Path) -> None:
+    """Load the weights of a module from a safetensors file, by name."""
+    weights = module.state_dict()
+    module.load_state_dict({name: read_tensor(path, name, [*weights[name].shape]) for name in weights})
+
+
+class OpenedEncoder(NamedTuple):
+    """The network of a checkpoint, as an encoder."""
+
+    encoder: TransformerEncoder
+    hf_tokenizer: Any  # of ``transformers``
+    tokenizer: SubwordTokenizer  # the same tokenizer
+    max_tokens: int  # maximum length of a text
+    options: dict[str, Any]  # of the module, such as ``max_seq_length``
+
+
+def open_encoder(layout: Layout) -> OpenedEncoder:
+    """Load the network of a checkpoint, without head."""
+    folder = layout.transformer
+    require_safetensors(folder)
+    opened = open_network(str(folder))
+    options = _network_options(layout)
+    path = folder / "sentence_bert_config.json"
+    max_tokens = positive_integer(path, options, "max_seq_length", opened.max_tokens)
+    backbone = Backbone(opened.network, BackboneOptions(tune="none"))
+    tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer, source=folder / "tokenizer.json")
+    least = tokenizer.prefix_length + tokenizer.suffix_length + 1
+    if max_tokens < least:
+        expected = f"at least {least}, special tokens included"
+        raise InputError(path, position="max_seq_length", value=max_tokens, expected=expected)
+    spec = EncoderSpec(len(tokenizer), backbone.size, {})
+    return OpenedEncoder(
+        TransformerEncoder(spec, BackboneOptions(tune="none"), backbone),
+        opened.tokenizer,
+        tokenizer,
+        min(max_tokens, opened.max_tokens),
+        options,
+    )
+
+
+def _network_options(layout: Layout) -> dict[str, Any]:
     """Read the options of the network's module, such as ``max_seq_length``."""
     for path in sorted(layout.transformer.glob("sentence_*_config.json")):
         options = optional_object(path)
@@ -270,11 +278,58 @@ def transformer_options(layout: Layout) -> dict[str, Any]:
     return {}
 
 
-def positive_integer(path: Path, table: dict[str, Any], name: str, default: int) -> int:
-    """Return an entry that is a length or a size."""
-    value = table.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 1 << 24:
-        raise InputError(path, place=name, value=value, expected="a positive integer")
-    return value
+def require_safetensors(folder: Path) -> None:
+    """Raise unless a folder has weights that can be read without running code."""
+    if not any(folder.glob("*.safetensors")):
+        expected = "weights in safetensors files; pickled ones are not read"
+        raise InputError(folder / WEIGHTS, problem="file not found", expected=expected)
+
+
+def recipe_of(layout: Layout, encoder: str, pooling: str, question_tokens: int, answer_tokens: int) -> Recipe:
+    """Describe a checkpoint as a recipe."""
+    text = TextOptions(max_question_tokens=question_tokens, max_answer_tokens=answer_tokens)
+    return Recipe(checkpoint_name(layout.folder), {"type": encoder}, {"type": pooling}, text=text)
+
+
+def checkpoint_name(folder: Path) -> str:
+    """Return the name of a checkpoint: of its folder, or of the model on the hub if it is a copy."""
+    path = folder.absolute()
+    for part in path.parts:
+        if part.startswith("models--"):
+            return part.split("--")[-1]
+    return path.resolve().name or "model"
+
+
+def activation_of(path: Path, name: object) -> str:
+    """Return the name of an activation function, given the name of torch's class."""
+    activation = str(name).rpartition(".")[2].lower()
+    if activation not in ACTIVATIONS or not str(name).startswith("torch."):
+        expected = f"torch's class for one of {', '.join(ACTIVATIONS)}"
+        raise InputError(path, position="activation_function", value=name, expected=expected)
+    return activation
+
+
+def read_dense(module: Module, inputs: int) -> Dense:
+    """Read a Dense layer with ``inputs`` input features."""
+    path, weights = module.folder / CONFIG, module.folder / WEIGHTS
+    config = module.config
+    if positive_integer(path, config, "in_features", 0) != inputs:
+        expected = f"{inputs}, the features of its input"
+        raise InputError(path, position="in_features", value=config.get("in_features"), expected=expected)
+    outputs = positive_integer(path, config, "out_features", 0)
+    activation = activation_of(path, config.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    read_tensor(weights, "linear.weight", [outputs, inputs])  # checks the size before allocation
+    layer = Dense(
+        inputs,
+        outputs,
+        bias=bool(config.get("bias", True)),
+        activation=activation,
+        residual=bool(config.get("use_residual", False)),
+    )
+    load_weights(layer, weights)
+    return layer
+
+
+def projection_of(layers: list[Dense]) -> nn.Module | None:
+    """Chain layers to a projection; None without layers."""
+    return nn.Sequential(*layers) if layers else None

@@ -1,8 +1,8 @@
-"""The kernel of attentive pooling: late interaction.
+"""The kernel of attentive pooling on a CPU.
 
-With one text of a pair fixed, the alignment with all its partners is a single matrix product over the
-partners' states, stored end to end, without padding and without a mask. Pairs are therefore grouped by the
-text of one side: all pairs of an answer, or all pairs of a question.
+The alignment of a text with all its partners is a single matrix product over the concatenated states of the
+partners, without padding or masks. Pairs are therefore grouped by one of their texts: all pairs of an answer,
+or all pairs of a question.
 """
 
 from typing import Any, NamedTuple
@@ -18,15 +18,13 @@ from aptool.models.pooling import segment_max
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.kernels.attentive_batched import score_batched
-from aptool.scoring.kernels.attentive_fused import is_available, score_fused
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
 
-# Matrix products are fastest with dimensions of this multiple: the last state of an answer is repeated up to
-# it. A repeated state changes no maximum.
+# Matrix products are fastest with multiples of this dimension, so the last state of an answer is repeated; a
+# repeated state changes no maximum.
 ALIGNED = 16
 
-# Pairs per block: their vectors stay in a core's cache until they are compared.
+# Pairs per block: few enough that their vectors stay in the cache of a core until they are compared.
 PAIRS_PER_BLOCK = 1024
 
 # The fixed cost per group, in moved tokens.
@@ -42,7 +40,7 @@ class EncodedQuestions(NamedTuple):
 
 
 class AttentivePairScorer(PairScorer):
-    """G and what follows from it (eq. 13 to 18) for every pair, from the states of both texts."""
+    """Equations 13 to 18 for every pair, from the states of both texts."""
 
     pooling: AttentivePooling
     row_multiple = ALIGNED
@@ -50,12 +48,12 @@ class AttentivePairScorer(PairScorer):
     @override
     @classmethod
     def suits(cls, pooling: Any) -> bool:
-        """Vectors are compared by their cosine, which no divisor changes."""
+        """Require cosines, as the divisor of a softmax changes no cosine."""
         return isinstance(pooling.similarity, Cosine)
 
     @override
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
-        """Every state; the last one is repeated."""
+        """Select all states; repeat the last one."""
         counts = (tokens.sizes + ALIGNED - 1) // ALIGNED * ALIGNED
         rows = Ragged.of_sizes(tokens.values.new_empty(int(counts.sum())), counts)
         owners = rows.owners()
@@ -64,7 +62,7 @@ class AttentivePairScorer(PairScorer):
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """The states of each answer, a multiple of ALIGNED."""
+        """Return the states of each answer, a multiple of ``ALIGNED``."""
         return states
 
     @override
@@ -74,10 +72,13 @@ class AttentivePairScorer(PairScorer):
 
     @override
     def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """On a CPU pairs are grouped by the side that moves fewer tokens."""
+        """On a CPU, group pairs by the side that moves fewer tokens."""
         states, projected, sharpness = questions
         if projected.is_cuda:
-            kernel = score_fused if is_available(projected.device) else score_batched
+            from aptool.scoring.kernels import attentive_batched, attentive_fused
+
+            fused = attentive_fused.is_available(projected.device)
+            kernel = attentive_fused.score_fused if fused else attentive_batched.score_batched
             return kernel(states, projected, answers, pairs, sharpness=sharpness)
         question_tokens = int(states.sizes[pairs.questions].sum())
         answer_tokens = int((answers.lengths * pairs.counts).sum())
@@ -87,19 +88,19 @@ class AttentivePairScorer(PairScorer):
 
 
 def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-    """For each answer, one product with the tokens of all its K questions; blocks of answers at a time."""
+    """Compute one product per answer, with the tokens of all its K questions, in blocks of answers."""
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
     block = max(1, PAIRS_PER_BLOCK * len(pairs.counts) // len(pairs.questions))
     scores = []
     for first in range(0, len(pairs.counts), block):
         last = min(first + block, len(pairs.counts))
-        some = Pairs(pairs.questions[bounds[first] : bounds[last]], pairs.counts[first:last])
-        scores.append(_score_block(questions, answers, first, some))
+        block_pairs = Pairs(pairs.questions[bounds[first] : bounds[last]], pairs.counts[first:last])
+        scores.append(_score_block(questions, answers, first, block_pairs))
     return torch.cat(scores)
 
 
 def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: int, pairs: Pairs) -> Tensor:
-    """(P,) scores of the pairs of some consecutive answers, from the ``first`` one on."""
+    """(P,) scores of the pairs of consecutive answers, starting with answer ``first``."""
     states, projected, sharpness = questions
     rows = states.rows(pairs.questions)  # (S,) the question tokens of every pair, pair after pair
     sizes = states.sizes[pairs.questions]  # (P,) question tokens of each pair
@@ -132,7 +133,7 @@ def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: in
 
 
 def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-    """For each question, one product with the tokens of all its K answers."""
+    """Compute one product per question, with the tokens of all its K answers."""
     states, projected, sharpness = questions
     answers = answers.joined()
     pair_answers = pairs.answers

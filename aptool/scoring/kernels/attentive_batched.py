@@ -1,9 +1,9 @@
-"""Attentive pooling on a GPU in batched products: an answer's states are read once for all its questions.
+"""Attentive pooling on a GPU in batched products, which read an answer once for all its questions.
 
-The scores are those of ``aptool.scoring.kernels.attentive``. On a GPU kernel launches are expensive and
-padding is cheap: answers of similar length are batched, each with the tokens of all its questions. Padding
-repeats the last state of a text, which changes no maximum; only the attention weights need a mask. The host
-plans batches and never waits for the device.
+The scores are those of ``aptool.scoring.kernels.attentive``. On a GPU, launches are expensive and padding is
+cheap: answers of similar length are batched, each with the tokens of all its questions. Padding repeats the
+last state of a text, which changes no maximum; only the attention weights need a mask. The host plans the
+batches and never waits for the device.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.pair_scorer import cosines
 
-# Elements of the largest tensor of a batch: G, the states of its questions or the vectors of its answers.
+# Maximum elements of a tensor of a batch: of G, the states of questions or the vectors of answers.
 ELEMENTS = 1 << 28
 
-# Answers that are planned together.
+# Number of answers that are planned together.
 _PLANNED = 4096
 
 
@@ -41,8 +41,8 @@ def score_batched(
         projected: (N, c) the rows of Qᵀ U.
         answers: states of n answers.
         pairs: the pairs, sorted by answer.
-        elements: elements of the largest tensor of a batch; None is ``ELEMENTS``.
-        sharpness: factor of g before its softmax.
+        elements: maximum elements of a tensor of a batch; None is ``ELEMENTS``.
+        sharpness: factor of g before the softmax.
 
     Returns:
         (P,) fp32.
@@ -51,7 +51,7 @@ def score_batched(
     (values,) = answers.batches
     values = values.float()
     size, elements = values.shape[1], elements or ELEMENTS
-    # An answer with very many pairs is split into copies.
+    # An answer with too many pairs for a batch is split into copies.
     largest = max(size, int(answers.lengths.max()))
     most = max(1, elements // (largest * int(questions.sizes.max())))
     copies = -(-pairs.counts // most)
@@ -62,21 +62,21 @@ def score_batched(
     tokens = np.add.reduceat(questions.sizes[pairs.questions], ends - counts)  # (n,) question tokens
     scores = []
     for first, last in _batches(answers.lengths[answer], counts, tokens, size, elements):
-        some = Pairs(pairs.questions[ends[first] - counts[first] : ends[last - 1]], counts[first:last])
+        batch_pairs = Pairs(pairs.questions[ends[first] - counts[first] : ends[last - 1]], counts[first:last])
         batch = answer[first:last]
         texts = answers.starts[batch], answers.lengths[batch]
-        scores.append(_score(questions, projected, values, *texts, some, sharpness))
+        scores.append(_score(questions, projected, values, *texts, batch_pairs, sharpness))
     return torch.cat(scores)
 
 
 def _batches(
     lengths: np.ndarray, counts: np.ndarray, tokens: np.ndarray, size: int, elements: int
 ) -> Iterator[tuple[int, int]]:
-    """First and last (excluded) of the consecutive answers of each batch, at least one."""
+    """Yield the first and last (excluded) of the consecutive answers of each batch, at least one."""
     first = 0
     while first < len(lengths):
-        some = slice(first, first + _PLANNED)
-        widest, longest, most = (np.maximum.accumulate(which[some]) for which in (tokens, lengths, counts))
+        planned = slice(first, first + _PLANNED)
+        widest, longest, most = (np.maximum.accumulate(sizes[planned]) for sizes in (tokens, lengths, counts))
         each = np.maximum(widest * np.maximum(longest, size), most * size)
         fits = np.searchsorted(each * np.arange(1, len(each) + 1), elements, side="right")
         last = first + max(1, int(fits))
@@ -93,7 +93,7 @@ def _score(
     pairs: Pairs,
     sharpness: float,
 ) -> Tensor:
-    """(P,) scores of the pairs of B answers, whose states begin at the rows ``starts`` of ``values``."""
+    """(P,) scores of the pairs of B answers, whose states start at rows ``starts`` of ``values``."""
     device = values.device
     longest = int(answer_lengths.max())
     position = torch.arange(longest, device=device)  # (L,)

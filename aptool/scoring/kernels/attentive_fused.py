@@ -1,38 +1,40 @@
-"""Attentive pooling on a GPU in one kernel, which writes only the scores.
+"""Attentive pooling on a GPU in one fused kernel, which writes only the scores.
 
-A program (``attentive_triton``) has one answer and up to ``PAIRS`` of its questions. Texts of similar length
-share a launch, padded to powers of two. Pairs whose tile of G does not fit in registers are scored by
-``attentive_batched``. The host plans all launches, sends them in one message and never waits for the device.
+A program of ``attentive_triton`` scores one answer with up to ``PAIRS`` of its questions. Texts of similar
+length share a launch, padded to powers of two. ``attentive_batched`` scores pairs whose tile of G does not
+fit in registers. The host plans all launches, sends them in one message and never waits for the device.
 """
 
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aptool.models.device import has_tensor_cores, send
+from aptool.environment import version_of
+from aptool.models.device import has_tensor_cores, products_are_tf32, send
 from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.attentive_batched import score_batched
 
-# Least padded tokens of a question and of an answer, and least pairs per program.
+# Minimum padded tokens of a question and of an answer, and minimum pairs per program.
 LEAST_SLOTS, LEAST_TOKENS, LEAST_PAIRS = 8, 16, 4
+
+OLDEST_TRITON = (3, 7)  # that of PyTorch 2.13
 
 
 class Tile(NamedTuple):
-    """The constants that one launch is compiled for."""
+    """The compile-time constants of a launch."""
 
     pairs: int
     slots: int  # tokens of a question, padded
     tokens: int  # tokens of an answer, padded
 
     def options(self, dtype: torch.dtype, fp32: str = "tf32x3") -> dict[str, Any]:
-        """Constants and launch options of the program, for answers in fp32 or bf16.
+        """Return the constants and launch options of the program, for answers in fp32 or bf16.
 
-        Products of fp32 are three of TF32 (``tf32x3``), which is as exact; ``tf32`` alone moves scores by
-        more than 1e-5.
+        A product in fp32 is computed as three in TF32 (``tf32x3``), which is as exact; a single one changes
+        scores by more than 1e-5.
         """
         half = dtype == torch.bfloat16
         return {
@@ -49,10 +51,10 @@ class Tile(NamedTuple):
 
 
 def tile_of(slots: int, tokens: int, dtype: torch.dtype) -> Tile | None:
-    """The tile for padded lengths of questions and answers; None if it would not fit in registers.
+    """Return the tile for padded lengths of questions and answers; None if it does not fit in registers.
 
-    Eight warps hold 32,768 numbers of G with products of bf16, half as many with those of fp32, which need
-    registers for both halves of each factor.
+    Eight warps hold 32,768 numbers of G with products in bf16, and half as many with products in fp32, which
+    need registers for both halves of each factor.
     """
     rows, numbers = (256, 1 << 15) if dtype == torch.bfloat16 else (128, 1 << 14)
     pairs = min(rows // slots, numbers // (slots * tokens))
@@ -60,8 +62,11 @@ def tile_of(slots: int, tokens: int, dtype: torch.dtype) -> Tile | None:
 
 
 def is_available(device: torch.device) -> bool:
-    """Whether Triton is installed and this GPU has the tensor cores."""
-    return find_spec("triton") is not None and has_tensor_cores(device)
+    """Whether the GPU has tensor cores, and Triton is a version that the kernel is tested with."""
+    version = version_of("triton")
+    if version is None or tuple(map(int, version.split(".")[:2])) < OLDEST_TRITON:
+        return False
+    return has_tensor_cores(device)
 
 
 def score_fused(
@@ -96,7 +101,7 @@ def score_fused(
         tables.append(table.reshape(-1))
     scores = torch.empty(count, device=device)
     if launches:
-        fp32 = "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "tf32x3"
+        fp32 = "tf32" if products_are_tf32() else "tf32x3"
         sent = send(np.concatenate([pairs.questions[order], order, *tables]).astype(np.int32), device)
         texts = projected.to(values.dtype), questions.values, questions.offsets, values
         at = 2 * count
@@ -108,14 +113,15 @@ def score_fused(
     if too_large:
         rest = np.sort(np.concatenate(too_large))
         present, number = np.unique(pair_answers[rest], return_counts=True)
-        some = Pairs(pairs.questions[rest], number)
-        long = answers.select(present)
-        scores[send(rest, device)] = score_batched(questions, projected, long, some, sharpness=sharpness)
+        long_answers, long_pairs = answers.select(present), Pairs(pairs.questions[rest], number)
+        scores[send(rest, device)] = score_batched(
+            questions, projected, long_answers, long_pairs, sharpness=sharpness
+        )
     return scores
 
 
 def _launch(programs: int, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """Start the program on the device of its inputs."""
+    """Launch the program on the device of its inputs."""
     from aptool.scoring.kernels.attentive_triton import join
 
     with torch.cuda.device(inputs[0].device):
@@ -123,18 +129,18 @@ def _launch(programs: int, inputs: tuple[Any, ...], options: dict[str, Any]) -> 
 
 
 def _powers(numbers: np.ndarray, least: int) -> np.ndarray:
-    """(n,) int64 exponent of the least power of two that is at least each number, and ``least``."""
+    """(n,) int64: exponent of the smallest power of two of at least each number and ``least``."""
     return np.ceil(np.log2(np.maximum(numbers, least))).astype(np.int64)
 
 
 def _blocks(answers: EncodedAnswers, pair_answers: np.ndarray, first: int, most: int) -> np.ndarray:
-    """(4, B) the pairs of each program: see ``blocks`` of ``attentive_triton.join``.
+    """(4, B) the pairs of each program: ``blocks`` of ``attentive_triton.join``.
 
     Args:
-        answers: in one batch.
+        answers: the answers, in one batch.
         pair_answers: (P,) the answer of consecutive pairs, ascending.
-        first: number of the first of these pairs.
-        most: pairs of a program.
+        first: index of the first of these pairs.
+        most: maximum pairs per program.
     """
     starts = np.flatnonzero(np.diff(pair_answers, prepend=-1))
     counts = np.diff(starts, append=len(pair_answers))

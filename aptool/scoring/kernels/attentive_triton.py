@@ -15,9 +15,9 @@ def join(
     states,  # (N, c) fp32 states of questions
     question_offsets,  # (n + 1,) int64
     answers,  # (R, c) states of answers, in the precision of the products
-    blocks,  # (4, B) int32: first row of an answer, its tokens, first of its pairs here, how many there are
+    blocks,  # (4, B) int32: first row and number of tokens of the answer, first pair, number of pairs
     pair_question,  # (P,) int32
-    pair_place,  # (P,) int32 where the score goes
+    pair_position,  # (P,) int32 index of the score in ``scores``
     scores,  # (P,) fp32
     sharpness,
     c,
@@ -28,11 +28,11 @@ def join(
     CAST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Score of one answer with up to PAIRS of its questions, each of up to SLOTS tokens.
+    """Score one answer with up to PAIRS of its questions, each of up to SLOTS tokens.
 
-    A question's last token is repeated, and so is the answer's: that changes no maximum. G is a tile in
-    registers of which only maxima are taken. r_q and r_a are never written: their inner product and squared
-    lengths are added up over blocks of K features.
+    The last token of a text is repeated as padding, which changes no maximum. G is a tile in registers; only
+    its maxima are used. r_q and r_a are never written: their inner product and squared lengths are summed
+    over blocks of K features.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     a_begin = tl.load(blocks + program).to(tl.int64)
@@ -85,5 +85,5 @@ def join(
         qq += tl.sum(r_q * r_q, 1)
         aa += tl.sum(r_a * r_a, 1)
     lengths = tl.maximum(tl.sqrt(qq), 1e-8) * tl.maximum(tl.sqrt(aa), 1e-8)
-    where = tl.load(pair_place + first + pair, mask=is_pair, other=0)
-    tl.store(scores + where, dots / lengths, mask=is_pair)  # eq. 11
+    target = tl.load(pair_position + first + pair, mask=is_pair, other=0)
+    tl.store(scores + target, dots / lengths, mask=is_pair)  # eq. 11

@@ -1,8 +1,8 @@
-"""The interface of kernels: the scores of many pairs that share texts.
+"""The interface of kernels, which score many pairs of encoded texts, and the kernels of most poolings.
 
-``aptool.models.pooling`` defines the score of one pair. A ``PairScorer`` computes the same scores from texts
-that were encoded once each: it defines which states of a text are needed, what is computed once per answer
-and once per question, and what remains to be computed per pair.
+``aptool.models.pooling`` defines the score of one pair. A ``PairScorer`` computes the same scores, with each
+text encoded once: it selects the states that it needs, and divides the work into steps per answer, per
+question and per pair.
 """
 
 from abc import ABC, abstractmethod
@@ -22,9 +22,9 @@ from aptool.scoring.encoded import EncodedAnswers, Pairs
 
 
 class PairScorer(ABC):
-    """Scores pairs of encoded texts with the weights that a pooling has when the kernel is created."""
+    """Scores pairs of encoded texts, with the weights of a pooling at creation."""
 
-    # In memory the number of rows of an answer is a multiple of this: the last row is repeated.
+    # The number of rows of an answer in memory is a multiple of this; the last row is repeated.
     row_multiple = 1
 
     def __init__(self, pooling: Any) -> None:
@@ -32,34 +32,34 @@ class PairScorer(ABC):
 
     @classmethod
     def suits(cls, pooling: Any) -> bool:
-        """Whether this kernel computes the scores of a pooling with these options."""
+        """Whether this kernel supports the options of a pooling."""
         return True
 
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
-        """The states of answers that ``cache_answers`` takes; by default every state.
+        """Select the states of answers for ``cache_answers``; by default all states.
 
         Args:
             tokens: token ids of n answers.
 
         Returns:
-            (R,) int64 rows of tokens, text by text; (n,) int64 number of rows of each text.
+            (R,) int64 row numbers of tokens, text by text; (n,) int64 number of rows per text.
         """
         return tokens.row_numbers(), tokens.sizes
 
     @abstractmethod
     def cache_answers(self, states: Ragged) -> Ragged:
-        """The stored representation of answers: any rows per answer, from the selected states, values (R, c).
+        """Return the stored representation of answers: rows per answer, from the selected states (R, c).
 
-        A row depends on its own answer alone. Rows may be in bf16, as the states are.
+        A row depends only on its answer. Rows may be in bf16, as the states.
         """
 
-    def kept_rows(self, lengths: np.ndarray) -> np.ndarray:
-        """(n,) int64 rows that ``cache_answers`` gives answers with (n,) tokens, without repetitions."""
+    def row_counts(self, lengths: np.ndarray) -> np.ndarray:
+        """(n,) int64: rows that ``cache_answers`` returns for answers of (n,) tokens, without repetitions."""
         return lengths
 
     @abstractmethod
     def prepare_questions(self, states: Ragged) -> Any:
-        """The representation of all questions, from their states, values (N, c)."""
+        """Return the representation of all questions, from their states (N, c)."""
 
     @abstractmethod
     def score_pairs(self, questions: Any, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
@@ -67,18 +67,18 @@ class PairScorer(ABC):
 
         Args:
             questions: the result of ``prepare_questions``.
-            answers: n answers, with the rows that ``cache_answers`` gave them.
+            answers: n answers, with the rows of ``cache_answers``.
             pairs: the pairs, sorted by answer; each answer has at least one.
 
         Returns:
-            (P,) fp32, equal to the pooling's own scores up to rounding.
+            (P,) fp32, equal to the scores of the pooling up to rounding.
         """
 
 
 def cosines(first: Tensor, second: Tensor) -> Tensor:
-    """(n,) cosines of the rows of two (n, c), the first of which is overwritten.
+    """(n,) cosines of the rows of two (n, c); overwrites the first.
 
-    ``cosine_similarity`` would allocate (n, c) twice more.
+    ``cosine_similarity`` would allocate two more (n, c).
     """
     lengths = first.norm(dim=1).clamp_min(EPSILON) * second.norm(dim=1).clamp_min(EPSILON)
     return first.mul_(second).sum(1) / lengths
@@ -91,13 +91,13 @@ class IndependentPairScorer(PairScorer):
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """One row per answer."""
+        """Return one row per answer."""
         vectors = self.pooling.represent(states).float()
         rows = self.pooling.similarity.prepare_answers(vectors)
         return Ragged.of_sizes(rows, np.ones_like(states.sizes))
 
     @override
-    def kept_rows(self, lengths: np.ndarray) -> np.ndarray:
+    def row_counts(self, lengths: np.ndarray) -> np.ndarray:
         return np.ones_like(lengths)
 
     @override
@@ -106,18 +106,18 @@ class IndependentPairScorer(PairScorer):
 
     @override
     def score_pairs(self, questions: Tensor, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """From one matrix product, or row by row where that is less work."""
+        """Compute one matrix product, or row by row if that is less work."""
         similarity, device = self.pooling.similarity, questions.device
         vectors = answers.ragged().values  # (n, c)
-        q, a = pairs.on(device)
-        present, turn = np.unique(pairs.questions, return_inverse=True)
-        if len(present) * len(vectors) <= 64 * len(turn):
-            return similarity.matrix(questions[send(present, device)], vectors)[send(turn, device), a]
+        q, a = send(np.stack([pairs.questions, pairs.answers]), device)
+        present, row = np.unique(pairs.questions, return_inverse=True)
+        if len(present) * len(vectors) <= 64 * len(row):
+            return similarity.matrix(questions[send(present, device)], vectors)[send(row, device), a]
         return similarity.pairs(questions[q], vectors[a])
 
 
 class FirstPairScorer(IndependentPairScorer):
-    """The same for a pooling that reads only the first state of a text."""
+    """Similarities of vectors that depend only on the first state of each text."""
 
     @override
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
@@ -125,20 +125,20 @@ class FirstPairScorer(IndependentPairScorer):
 
 
 class PairwisePairScorer(PairScorer):
-    """The pooling's own ``score_pairs``, for any pooling; pairs of similar length share a batch."""
+    """``score_pairs`` of any pooling; pairs of similar length share a batch."""
 
     pooling: Pooling
-    # Tokens of pairs in one batch.
+    # Tokens per batch, of both texts of its pairs.
     tokens_per_batch = 1 << 14
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """The states of each answer, or its token ids."""
+        """Return the states of each answer, or its token ids."""
         return states
 
     @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """The states, or the token ids."""
+        """Return the states, or the token ids."""
         return _in_fp32(states)
 
     @override
@@ -149,50 +149,51 @@ class PairwisePairScorer(PairScorer):
         batch_of = (np.cumsum(tokens[order]) - 1) // self.tokens_per_batch
         scores = []
         for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
-            some = questions.select(pairs.questions[batch])
-            scores.append(self.score_batch(some, _in_fp32(joined.select(pair_answers[batch]))))
+            batch_questions = questions.select(pairs.questions[batch])
+            batch_answers = _in_fp32(joined.select(pair_answers[batch]))
+            scores.append(self.score_batch(batch_questions, batch_answers))
             pairs.scored(len(batch))
         return torch.cat(scores)[send(np.argsort(order), questions.values.device)]
 
     def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n,) scores of n pairs, from what ``prepare_questions`` and ``cache_answers`` gave."""
+        """(n,) scores of n pairs, from the rows of ``prepare_questions`` and ``cache_answers``."""
         return self.pooling.score_pairs(questions, answers)
 
 
 class CrossPairScorer(PairwisePairScorer):
-    """One pass of the network per pair; "states" are token ids, so that more of them fit in a batch."""
+    """One pass of the network per pair; a batch is larger, as "states" are token ids."""
 
     tokens_per_batch = 1 << 18
 
 
 def _in_fp32(states: Ragged) -> Ragged:
-    """States in fp32, which poolings compute in; token ids as they are."""
+    """Convert states to fp32, the precision of poolings; token ids are unchanged."""
     return states.with_values(states.values.float()) if states.values.is_floating_point() else states
 
 
 class MatchPairScorer(PairwisePairScorer):
-    """Similarities of tokens, whose states are scaled to unit length once."""
+    """Similarities of tokens; states are scaled to unit length once."""
 
     pooling: MatchPooling
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """The representation that the pooling defines."""
-        kept = self.pooling.kept(states.with_values(states.values.float()))
-        return kept.with_values(kept.values.to(states.values.dtype))
+        """Return the representation that the pooling defines."""
+        rows = self.pooling.stored_rows(states.with_values(states.values.float()))
+        return rows.with_values(rows.values.to(states.values.dtype))
 
     @override
-    def kept_rows(self, lengths: np.ndarray) -> np.ndarray:
-        return lengths + self.pooling.more_rows
+    def row_counts(self, lengths: np.ndarray) -> np.ndarray:
+        return lengths + self.pooling.extra_rows
 
     @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """The representation that the pooling defines."""
-        return self.pooling.kept(states.with_values(states.values.float()))
+        """Return the representation that the pooling defines."""
+        return self.pooling.stored_rows(states.with_values(states.values.float()))
 
     @override
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """On a GPU, where launches are expensive, pairs are batched."""
+        """Compute one product per answer; batch pairs on a GPU, where launches are expensive."""
         if questions.values.is_cuda:
             return super().score_pairs(questions, answers, pairs)
         rows = questions.rows(pairs.questions)  # the tokens of every pair's question, pair after pair
@@ -217,4 +218,4 @@ class MatchPairScorer(PairwisePairScorer):
 
     @override
     def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
-        return self.pooling.score_kept(questions, answers)
+        return self.pooling.score_stored(questions, answers)

@@ -10,7 +10,7 @@ import readers
 from case import Case, content, surface
 from mutators import flip, mutate_bytes, mutate_document
 
-# Entries by which a folder of one of these libraries has code run, or other things fetched.
+# Entries of model folders that would run code or download files.
 HOSTILE = (
     {"auto_map": {"AutoModel": "evil.Evil", "AutoConfig": "evil.Evil", "AutoTokenizer": ["evil.Evil", None]}},
     {"trust_remote_code": True},

@@ -1,4 +1,4 @@
-"""Collections, and the results of experiments with them."""
+"""Damaged collections and results of experiments."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def collections(case: Case) -> None:
 
 @surface(3)
 def folds(case: Case) -> None:
-    """A collection dealt out: every question of train and dev is in the dev split of one fold."""
+    """Folds of a collection: every question of train and dev is in the dev split of one fold."""
     shutil.copytree(case.world.collection, "c")
     number = case.random.choice((2, 3, 7, 1000))
     if case.random.random() < 0.7:
@@ -66,7 +66,7 @@ def matrices(case: Case) -> None:
 
 @surface(3)
 def results(case: Case) -> None:
-    """The folder of a matrix, as `aptool report` reads it, and the history of a model."""
+    """The folder of a matrix for `aptool report`, and the training history of a model."""
     from aptool.errors import AptoolError
     from aptool.reporting.curves import read_history
     from aptool.reporting.runs import find_collections, read_runs
@@ -98,7 +98,7 @@ def results(case: Case) -> None:
     for read in (lambda: find_collections(read_runs("o"), {}), lambda: read_history("m")):
         try:
             read()
-        except OSError as error:  # the command says its reason in a line
+        except OSError as error:  # the command prints the reason
             assert error.strerror
             case.ended = "1"
         except AptoolError as error:

@@ -1,4 +1,4 @@
-"""Model folders, and what a training keeps."""
+"""Damaged model folders, training checkpoints and caches."""
 
 import json
 import shutil

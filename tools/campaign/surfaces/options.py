@@ -1,4 +1,4 @@
-"""Options of commands, URLs, and texts in pages."""
+"""Values of options, URLs, and texts in HTML pages."""
 
 import functools
 import shutil
@@ -13,7 +13,7 @@ _PLOTS = (".csv", ".png", ".svg")  # suffixes of the files of `aptool plot`
 
 @surface(8)
 def options(case: Case) -> None:
-    """Any option of the cheaper commands with any value."""
+    """Any option of the fast commands, with any value."""
     shutil.copy(case.world.run, "x.run")
     shutil.copy(case.world.collection / "test.qrels", "x.qrels")
     name, given = case.random.choice(_commands())
@@ -62,7 +62,7 @@ def _commands() -> list[tuple[str, tuple[str, ...]]]:
 
 @functools.cache
 def _options(name: str) -> list[str]:
-    """The options of a command that take a value, except options that write anywhere or wait."""
+    """Options of a command with a value, except options that write to any path or wait."""
     import click
 
     from aptool.cli.main import cli
@@ -143,7 +143,7 @@ def _url(case: Case) -> str:
 
 @surface(3)
 def texts(case: Case) -> None:
-    """Texts of every kind in a page: it stays well-formed and holds no code of theirs."""
+    """Arbitrary texts in a page: the page is well-formed, and contains no script of a text."""
     from html.parser import HTMLParser
 
     pieces = (

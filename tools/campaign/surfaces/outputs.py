@@ -1,4 +1,4 @@
-"""What stands where an output is to be: metadata of an earlier run, and claims of other processes."""
+"""Damaged files at the path of an output: metadata of an earlier run, and claims of other processes."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ _ODD_YAML = (
 
 @surface(3)
 def sidecars(case: Case) -> None:
-    """Metadata of a run that is written again: an author's additions stay, or the run is refused."""
+    """Metadata of a run that is overwritten: an author's entries are preserved, or the run is refused."""
     shutil.copy(case.world.run, "x.run")
     whole = content(Path(f"{case.world.run}.ir-metadata.yml"))
     kind = case.random.randrange(3)
@@ -67,7 +67,7 @@ def _document(data: bytes) -> dict[object, object] | None:
 
 @surface(3)
 def claims(case: Case) -> None:
-    """The claim of a process that has ended: taken over, whatever is in it; other files there stay."""
+    """The claim of a process that has ended: it is taken over, and other files in the folder stay."""
     from aptool.formats import claim
 
     owner = {"token": "0" * 16, "host": "there", "machine": "other", "process": 1, "started": "1"}
@@ -84,6 +84,7 @@ def claims(case: Case) -> None:
         owner["machine"] = claim._machine()
         owner[case.random.choice(sorted(owner))] = case.random.choice(NASTY_VALUES)
         path.write_text(json.dumps(owner))
+    content_before = path.read_bytes()
     patience, claim.PATIENCE_SECONDS = claim.PATIENCE_SECONDS, 0.02
     pools = case.world.collection / "test.pools.parquet"
     outputs = ("x.run", "x.run.parts", "x.run.ir-metadata.yml")
@@ -92,6 +93,9 @@ def claims(case: Case) -> None:
         taken = case.run("score", pools, *given, outputs=outputs) is not None
     finally:
         claim.PATIENCE_SECONDS = patience
+    if not content_before.startswith(b'{"token": '):  # not recognizable as a claim
+        assert taken or path.read_bytes() == content_before, "refused and changed a file"
+        return
     assert taken, "the claim of an ended process blocks the output"
     assert Path("x.run").read_bytes() == content(case.world.run), "another run"
     assert [path.name for path in Path("x.run.parts").iterdir()] == ["notes.txt"]

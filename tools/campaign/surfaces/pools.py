@@ -1,7 +1,8 @@
-"""Pools and answers in Parquet, and the parts of a run."""
+"""Damaged Parquet files of pools and answers, and parts of a run."""
 
 import functools
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def answers(case: Case) -> None:
 
 @surface(6)
 def rows(case: Case) -> None:
-    """Pools as another program may write them: any values in the columns' types."""
+    """Pools of another program: any values of the types of the columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,7 +78,7 @@ def rows(case: Case) -> None:
 
 @surface(4)
 def parts(case: Case) -> None:
-    """A part of an earlier run that was damaged since."""
+    """A damaged part of an earlier run."""
     pools = case.world.collection / "test.pools.parquet"
     name, whole = _part(case.world)
     Path("x.run.parts").mkdir()
@@ -101,7 +102,9 @@ def _part(world: World) -> tuple[str, bytes]:
     scoring.merge = kept_first
     try:
         units = list_units([str(world.collection / "test.pools.parquet")])
-        scoring.score(units, ModelLoader(str(world.model)), world.folder / "kept.run")
+        # Not in the folder of the world: other processes compare it with its earlier state.
+        with tempfile.TemporaryDirectory() as folder:
+            scoring.score(units, ModelLoader(str(world.model)), Path(folder) / "kept.run")
     finally:
         scoring.merge = merge
     return next(iter(kept.items()))

@@ -18,7 +18,7 @@ _WIKIQA = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence
 
 
 def _block(kind: str, *words: str) -> str:
-    """Words, and four lines about them, as jacana has them."""
+    """Words and their four annotation lines, in the format of jacana."""
     rows = [words, *(tuple(mark for _ in words) for mark in ("N", "S", "0", "-"))]
     rows += [("x",), ("1",)] * (kind == "positive")
     lines = "\n".join("\t".join(row) for row in rows)
@@ -69,7 +69,7 @@ def insuranceqa(case: Case) -> None:
 
 @surface(4)
 def retrieval(case: Case) -> None:
-    """One of four layouts of retrieval data, with one of its files changed."""
+    """Retrieval data in one of four layouts, with one changed file."""
     layout = case.random.choice((_beir, _mteb, _msmarco, _pyserini))
     files, arguments = layout()
     changed = case.random.choice(sorted(files))
@@ -90,7 +90,7 @@ def retrieval(case: Case) -> None:
 
 
 def _plain(name: str, data: bytes) -> str:
-    """The texts of a file, as they are between JSON's quotes."""
+    """The texts of a file, with JSON's escapes."""
     text = data.decode("utf-8", "replace")
     parts = []
     for line in text.split("\n") if name.endswith(".jsonl") else ():
@@ -153,7 +153,7 @@ def _either(case: Case, data: bytes, separator: bytes) -> bytes:
 
 
 def _in_source(folder: str, source: str) -> None:
-    """Every question and answer of an imported collection is in its source, word by word."""
+    """Check that every question and answer of an imported collection is in its source, word by word."""
     if not Path(folder).exists():
         return
     text = " ".join(source.split())

@@ -1,4 +1,4 @@
-"""Recipes, single settings, and trainings by them."""
+"""Recipes, single options, and trainings with them."""
 
 import functools
 from pathlib import Path
@@ -48,7 +48,7 @@ def _sections() -> list[str]:
 
 @surface(2)
 def trainings(case: Case) -> None:
-    """A whole training with one option changed to a value in its bounds, or just outside."""
+    """A training with one option set to a value within its bounds, or just outside."""
     key = case.random.choice(
         [name for name in _sections() if name.startswith(("training.", "text.", "vectors."))]
     )

@@ -1,4 +1,4 @@
-"""What grows over several commands: stores of encoded answers."""
+"""Damaged stores of encoded answers."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from surfaces.pools import same_run
 
 @surface(3)
 def encoded(case: Case) -> None:
-    """A store with a damaged file: its answers are scored as before or not at all, and encoding mends it."""
+    """A store with a damaged file: scores are equal or refused, and encoding repairs the store."""
     shutil.copytree(case.world.encoded, "s")
     pools = case.world.collection / "test.pools.parquet"
     manifest, part = Path("s/encoded.json"), next(Path("s").glob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""Files of text that are imported, and word vectors."""
+"""Damaged text files to import, and word vectors."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ def json_lines(case: Case) -> None:
 
 
 def same_pairs(expected: list[tuple[str, str, int]]) -> None:
-    """Compares an imported collection, read by pyarrow alone, with the rows that it is from."""
+    """Compare an imported collection, read by pyarrow, with its source rows."""
     import pyarrow.parquet as pq
 
     labels = readers.judgements(Path("c/test.qrels").read_bytes())

@@ -1,4 +1,4 @@
-"""Commands that read several things at once: one of them is damaged, and the others are as they were."""
+"""Commands with several inputs, one of which is damaged."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from world import small_options
 
 @surface(2)
 def breakdowns(case: Case) -> None:
-    """Figures by kind of question, and what a reviewer asks: the measures stay those of the run."""
+    """Measures by group of questions, and a review: the measures of the run do not change."""
     qrels, pools = case.world.collection / "test.qrels", Path("test.pools.parquet")
     pools.write_bytes(_damaged(case, content(case.world.collection / pools.name)))
     shutil.copy(case.world.collection / "answers.parquet", ".")
@@ -32,7 +32,7 @@ def breakdowns(case: Case) -> None:
 
 @surface(1)
 def started_trainings(case: Case) -> None:
-    """A training that reads a model to start from, a teacher's run, another collection or vectors."""
+    """A training with a start model, a teacher's run, a further collection or vectors."""
     shutil.copytree(case.world.collection, "d")
     shutil.copytree(case.world.model, "start")
     source = case.random.choice(("start", "teacher", "mixture", "vectors"))
@@ -60,7 +60,7 @@ def started_trainings(case: Case) -> None:
 
 @surface(1)
 def reports(case: Case) -> None:
-    """A page, and charts, of a folder of runs in which a file is damaged."""
+    """A report and plots of a folder of runs with a damaged file."""
     run = mutate_lines(case.random, content(case.world.run), b" ")
     if case.random.random() < 0.5:
         Path("x.run").write_bytes(run)
@@ -82,7 +82,7 @@ def reports(case: Case) -> None:
 
 @surface(2)
 def descriptions(case: Case) -> None:
-    """Commands that describe a collection, or a pair of it."""
+    """Commands that describe a collection or a pair."""
     shutil.copytree(case.world.collection, "c")
     name = case.random.choice(("test.pools.parquet", "test.qrels", "collection.json"))
     Path("c", name).write_bytes(_damaged(case, Path("c", name).read_bytes()))
@@ -95,6 +95,6 @@ def descriptions(case: Case) -> None:
 
 
 def _damaged(case: Case, data: bytes) -> bytes:
-    """Sometimes as it was."""
+    """Damaged data, or sometimes the unchanged data."""
     kind = case.random.random()
     return data if kind < 0.3 else flip(case.random, data) if kind < 0.7 else mutate_bytes(case.random, data)

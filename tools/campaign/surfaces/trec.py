@@ -1,4 +1,4 @@
-"""Qrels and runs, and what is made of runs."""
+"""Damaged qrels and runs: evaluation, comparison and fusion."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def fusions(case: Case) -> None:
 
 @surface(3)
 def learned_fusions(case: Case) -> None:
-    """A fusion fitted on judgements; some input of it is changed."""
+    """A learned fusion with a changed input."""
     data = {
         "a.run": content(case.world.run),
         "b.run": content(case.world.other_run),
@@ -76,6 +76,6 @@ def learned_fusions(case: Case) -> None:
 
 
 def same_pairs(fused: dict[str, dict[str, float]], runs: list[dict[str, dict[str, float]]]) -> None:
-    """Every candidate of any run is in the fused one, and no other."""
+    """Check that the fused run has the candidates of all runs, and no other candidates."""
     pairs = {(question, answer) for run in runs for question in run for answer in run[question]}
     assert {(question, answer) for question in fused for answer in fused[question]} == pairs

@@ -1,4 +1,8 @@
-"""JSON objects in a file: one per line, in an array, one after the other, or in a list inside a document."""
+"""Text files, local or remote, plain or gzip: lines, and JSON objects.
+
+A line ends in LF or CR LF and nowhere else: Python's ``str.splitlines`` would also end one at U+2028, and
+`csv` at a lone CR. A byte order mark is skipped; gzip is detected by its first bytes.
+"""
 
 import json
 import re
@@ -6,19 +10,65 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aptool.datasets.lines import open_plain, read_lines, readable
-from aptool.datasets.policies import FIELD_OPTION
 from aptool.documents import parse_json
 from aptool.errors import InputError, first_few
+from aptool.formats.inputs import open_unpacked, readable
 
+FIELD_OPTION = "--field"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DEEPEST_FIELD = 4
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Read the lines of a UTF-8 file, with their numbers from 1; refuse NUL bytes and lone CR."""
+    with open_unpacked(path) as file:
+        number = 0
+        while True:
+            with readable(path):
+                raw = file.readline()
+            if not raw:
+                return
+            number += 1
+            if number == 1:
+                raw = raw.removeprefix(_BYTE_ORDER_MARK)
+            yield number, _decode(path, number, raw)
+
+
+def read_rows(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Read lines as `read_lines` does; blank lines are skipped at the end and refused elsewhere."""
+    blank = 0
+    for number, line in read_lines(path):
+        if not line.strip():
+            blank = blank or number
+        elif blank:
+            expected = "a row; only the end may be blank"
+            raise InputError(path, position=f"line {blank}", value="", expected=expected)
+        else:
+            yield number, line
+
+
+def _decode(path: str | Path, number: int, raw: bytes) -> str:
+    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+    for byte, name, expected in (
+        (b"\0", "a NUL byte", "text, not a binary file"),
+        (b"\r", "a carriage return", "lines that end in LF or CR LF"),
+    ):
+        if byte in raw:
+            position = f"line {number}, byte {raw.index(byte) + 1}"
+            raise InputError(path, position=position, value=name, expected=expected)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        position = f"line {number}, byte {error.start + 1}"
+        bad = raw[error.start : error.start + 1]
+        raise InputError(path, position=position, value=bad, expected="text in UTF-8") from error
 
 
 def read_objects(
     path: str | Path, *, strict: bool = False, field: str | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the objects of a file, each with its place: ``line 3`` of JSON Lines, or ``item 3``.
+    """Read the objects of a file, each with its position: ``line 3`` of JSON Lines, or ``item 3``.
 
     JSON Lines are streamed; all other layouts are held in memory.
 
@@ -30,9 +80,9 @@ def read_objects(
     if field is None and _is_json_lines(path):
         for number, line in read_lines(path):
             if line.strip():
-                place = f"line {number}"
-                value = parse_json(line, path, place=place, expected="one JSON object", strict=strict)
-                yield place, _object(path, place, value)
+                position = f"line {number}"
+                value = parse_json(line, path, position=position, expected="one JSON object", strict=strict)
+                yield position, _object(path, position, value)
         return
     text = "".join(f"{line}\n" for _, line in read_lines(path))
     items = (item for document in _documents(path, text, strict) for item in _items(path, document, field))
@@ -59,7 +109,7 @@ def list_fields(value: Any, key: str) -> list[str]:
 
 
 def _is_json_lines(path: str | Path) -> bool:
-    with open_plain(path) as file, readable(path):
+    with open_unpacked(path) as file, readable(path):
         byte = file.read(1)
         while byte and (byte.isspace() or byte in b"\xef\xbb\xbf"):
             byte = file.read(1)
@@ -95,7 +145,7 @@ def _documents(path: str | Path, text: str, strict: bool) -> Iterator[Any]:
 
 
 def _items(path: str | Path, document: Any, field: str | None) -> Iterator[Any]:
-    """The objects of one document; a list on the way to the field means all of its objects."""
+    """The objects at the path ``field`` of a document, through all items of the lists on the path."""
     values = document if isinstance(document, list) else [document]
     for key in field.split(".") if field is not None else ():
         if not all(isinstance(value, dict) and key in value for value in values):
@@ -109,7 +159,7 @@ def _items(path: str | Path, document: Any, field: str | None) -> Iterator[Any]:
     yield from values
 
 
-def _object(path: str | Path, place: str, value: Any) -> dict[str, Any]:
+def _object(path: str | Path, position: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InputError(path, place=place, value=value, expected="a JSON object")
+        raise InputError(path, position=position, value=value, expected="a JSON object")
     return value

@@ -1,7 +1,4 @@
-"""Agreement of two runs: Kendall's tau, rank-biased overlap, and the correlation of a measure over questions.
-
-Runs with equal means can be right about different questions.
-"""
+"""Diagnostics of runs: oracle upper bound, gap between dev and test, agreement of two runs."""
 
 import itertools
 import math
@@ -12,14 +9,88 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from aptool.evaluation.evaluation import Evaluation, MeasureValues
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.names import is_mean, measure_names
+from aptool.evaluation.significance import CONFIDENCE, Interval, gap_interval
 from aptool.formats.trec import rank_candidates
 
 # p of rank-biased overlap: the first ten ranks have 86% of the weight (Webber et al., section 4.1).
 PERSISTENCE = 0.9
 
+_KEYS = ["question_id", "answer_id"]
+
+
+class Limits(NamedTuple):
+    """The oracle upper bound of a run: the measures of a perfect re-ranking of its candidates.
+
+    Attributes:
+        recall: share of the relevant answers that are candidates, mean over questions; equals the best MAP.
+        questions: number of questions with a relevant answer.
+        without: number of these questions without a relevant candidate.
+        relevant: number of relevant answers of all questions.
+        found: number of relevant answers that are candidates.
+        best: each measure of the best order.
+    """
+
+    recall: float
+    questions: int
+    without: int
+    relevant: int
+    found: int
+    best: Mapping[str, float]
+
+
+def candidate_limits(
+    qrels: pl.DataFrame, run: pl.DataFrame, measures: Iterable[str], *, level: int = 1
+) -> Limits:
+    """The measures of the best order: the highest relevance first, unjudged candidates last.
+
+    The arguments are those of `measures.evaluate`; the scores of the run do not matter.
+    """
+    names = measure_names(measures)
+    relevance = pl.col("relevance").fill_null(-1).clip(lower_bound=-1).cast(pl.Float64)
+    best = run.select(_KEYS).join(qrels.select(*_KEYS, "relevance"), on=_KEYS, how="left")
+    counts = ["set_recall", "num_rel", "num_rel_ret"]
+    evaluation = evaluate(qrels, best.select(*_KEYS, score=relevance), [*names, *counts], level=level)
+    answerable = evaluation.per_question.filter(pl.col("NumRel") > 0)
+    return Limits(
+        recall=evaluation.means["set_recall"],
+        questions=answerable.height,
+        without=answerable.filter(pl.col("NumRelRet") == 0).height,
+        relevant=int(evaluation.means["num_rel"]),
+        found=int(evaluation.means["num_rel_ret"]),
+        best=MeasureValues({name: evaluation.means[name] for name in names}),
+    )
+
+
+class Gap(NamedTuple):
+    """The mean of a measure on two splits."""
+
+    dev: float
+    test: float
+    difference: float  # test minus dev
+    interval: Interval | None  # bootstrap interval of the difference; None if a split has one question
+
+
+def split_gaps(
+    dev: Evaluation, test: Evaluation, measures: Iterable[str], *, confidence: float = CONFIDENCE
+) -> dict[str, Gap]:
+    """The gap between two evaluations of a system, by each measure that is a mean over questions."""
+    gaps = {}
+    for name in filter(is_mean, measures):
+        columns = [evaluation.per_question[name].to_numpy() for evaluation in (dev, test)]
+        several = min(map(len, columns)) > 1
+        interval = gap_interval(*columns, confidence=confidence) if several else None
+        gaps[name] = Gap(dev.means[name], test.means[name], test.means[name] - dev.means[name], interval)
+    return gaps
+
 
 class Agreement(NamedTuple):
-    """The agreement of two runs, or its mean over several pairs; None where a value is undefined."""
+    """The agreement of two runs, or its mean over several pairs; None where a value is undefined.
+
+    Runs with equal means can be right about different questions.
+    """
 
     tau: float | None  # Kendall's tau of the shared candidates, mean over questions; -1 to 1
     overlap: float | None  # extrapolated rank-biased overlap, mean over questions; 0 to 1
@@ -40,8 +111,7 @@ def agreement(
 
     judged = tables[0].select("question_id")
     first, second = (rank_candidates(run.join(judged, on="question_id", how="semi")) for run in runs)
-    keys = ["question_id", "answer_id"]
-    both = first.select(*keys, "rank").join(second.select(*keys, other="rank"), on=keys, how="inner")
+    both = first.select(*_KEYS, "rank").join(second.select(*_KEYS, other="rank"), on=_KEYS, how="inner")
     depths = first.group_by("question_id").len().join(second.group_by("question_id").len(), on="question_id")
     common = {
         question: (np.array(ranks), np.array(other_ranks))
@@ -54,11 +124,8 @@ def agreement(
         if len(ranks) > 1:
             taus.append(float(kendalltau(ranks, other_ranks).statistic))
         overlaps.append(rank_biased_overlap(ranks, other_ranks, min(length, other_length)))
-    paired = (
-        tables[0]
-        .select("question_id", measure)
-        .join(tables[1].select("question_id", other=measure), on="question_id", how="inner")
-    )
+    values = tables[1].select("question_id", other=measure)
+    paired = tables[0].select("question_id", measure).join(values, on="question_id", how="inner")
     return Agreement(_mean(taus), _mean(overlaps), _correlation(paired[measure], paired["other"]))
 
 

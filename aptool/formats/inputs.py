@@ -1,28 +1,50 @@
-"""Files to read: on this machine, in an object store, or at another URL that fsspec supports."""
+"""Input files: local, in an object store, or at another URL that fsspec supports.
+
+``Unpacked`` decompresses gzip while reading.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import glob
+import gzip
 import io
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from typing_extensions import override
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.location import ObjectPath, PathOrUrl
+from aptool.formats.location import (
+    ObjectPath,
+    PathOrUrl,
+    is_glob,
+    is_object_url,
+    is_remote,
+    store_of,
+    whole_url,
+)
 from aptool.formats.store import ReplacedError, Stat
-from aptool.formats.stores import store_of
-from aptool.formats.urls import is_glob, is_object_url, is_remote, whole_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+GZIP = b"\x1f\x8b"
+
+# Gzip data may expand to ALWAYS_BYTES, or MOST_TIMES: text expands 20 times, repeated lines 100 times, and
+# gzip bombs 1,000 times.
+MOST_TIMES = 200
+ALWAYS_BYTES = 64 << 20
+_BLOCK_BYTES = 1 << 17
+
+
 class Input(NamedTuple):
-    """A file to read and its expected version; None is any."""
+    """An input file and its expected version; with None, any version is valid."""
 
     path: str
     version: str | None
@@ -52,15 +74,34 @@ def open_binary(path: PathOrUrl) -> IO[bytes]:
     with readable(path):
         if is_object_url(path):
             return ObjectPath(str(path)).open()
-        return _open_other(str(path)) if is_remote(path) else Path(str(path)).open("rb")
+        if is_remote(path):
+            return _open_other(str(path))
+        file = Path(str(path))
+        if file.is_char_device() or file.is_block_device():  # may never end, such as /dev/zero
+            raise InputError(path, problem="a device", expected="a file")
+        return file.open("rb")
+
+
+@contextmanager
+def open_unpacked(path: PathOrUrl) -> Iterator[IO[bytes]]:
+    """Open a local file or a URL for reading, unpacked if it is gzip. It need not be seekable."""
+    with open_binary(path) as opened:
+        # A file served over HTTP without byte ranges cannot seek; a buffer allows a look at its first bytes.
+        file = io.BufferedReader(cast(io.RawIOBase, opened))
+        with readable(path):
+            is_packed = file.peek(2)[:2] == GZIP
+        yield cast(IO[bytes], Unpacked(path, file) if is_packed else file)
 
 
 def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
-    """Open a local file or a URL for Arrow, at an expected version from ``stat``; None is any.
+    """Open a local file or a URL for Arrow.
 
-    Arrow reads a local file itself. Its threads must never read a Python file: they may hold it when the
-    interpreter ends, and abort the process. A URL gives a ``pa.PythonFile``, which must be read with
-    ``use_threads=False``, as ``ParquetReader`` does.
+    Read a ``pa.PythonFile``, which a URL gives, with ``use_threads=False``: Arrow's threads abort the process
+    if they hold a Python file when the interpreter ends. Arrow reads a local file without Python.
+
+    Args:
+        path: the file.
+        version: the expected version, from ``stat``; with None, any version is valid.
 
     Raises:
         ReplacedError: the file has another version, or an object is replaced while it is read.
@@ -84,9 +125,9 @@ def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
 
 
 def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
-    """The files of ``paths``: a folder expands to its files with ``suffix``, a glob to its matches.
+    """List the files of ``paths`` without duplicates.
 
-    Files of one folder or glob are sorted by name; no file is repeated.
+    A folder expands to its files with ``suffix``, a glob to its matches, both sorted by name.
     """
     files: dict[str, None] = {}
     for path in paths:
@@ -100,7 +141,7 @@ def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
 
 
 def unreadable(path: PathOrUrl, error: BaseException) -> InputError:
-    """The one-line error for an unreadable file."""
+    """The error for a file that cannot be read."""
     name = str(path)
     if isinstance(error, FileNotFoundError):
         return InputError(name, problem="file not found", expected="a file that exists")
@@ -112,7 +153,7 @@ def unreadable(path: PathOrUrl, error: BaseException) -> InputError:
 
 @contextmanager
 def readable(path: PathOrUrl) -> Iterator[None]:
-    """Raise errors of reading as an InputError with the file; each protocol has its own exceptions."""
+    """Raise all errors of reading a file as InputError; each protocol of fsspec has its own exceptions."""
     try:
         yield
     except AptoolError:
@@ -126,7 +167,7 @@ def readable(path: PathOrUrl) -> Iterator[None]:
 
 
 def _open_other(url: str) -> IO[bytes]:
-    """A seekable file; a stream is read into memory."""
+    """Open a URL of another protocol. A stream that cannot seek is read into memory."""
     import fsspec
 
     file = cast(IO[bytes], fsspec.open(whole_url(url), "rb").open())
@@ -153,15 +194,15 @@ def _matches(path: str, suffix: str) -> list[str]:
 def _object_matches(url: str, suffix: str) -> list[str]:
     with readable(url):
         if is_glob(url):
-            # Listed from the last folder without a wildcard; as on a disk, wildcards do not match a slash.
-            plain = ObjectPath(url)
-            while is_glob(str(plain)):
-                if plain.parent == plain:
+            # As on a disk, wildcards do not match a slash.
+            folder = ObjectPath(url)
+            while is_glob(str(folder)):
+                if folder.parent == folder:
                     raise InputError(url, problem="a wildcard in the bucket", expected="the bucket's name")
-                plain = plain.parent
+                folder = folder.parent
             depth = url.count("/")
-            store, key = store_of(plain)
-            files = [str(plain / name) for name in store.names(key)]
+            store, key = store_of(folder)
+            files = [str(folder / name) for name in store.names(key)]
             return [file for file in files if file.count("/") == depth and fnmatch.fnmatchcase(file, url)]
         entries = [str(entry) for entry in ObjectPath(url).iterdir()]
         return [entry for entry in entries if entry.endswith(suffix)] if entries else [url]
@@ -179,3 +220,62 @@ def _other_matches(path: str, suffix: str) -> list[str]:
         else:
             return [path]
     return sorted(str(system.unstrip_protocol(file)) for file in files)
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most ``size`` bytes; no bytes at the end."""
+
+
+class Unpacked(io.BufferedReader):
+    """The decompressed content of a gzip stream.
+
+    Reading raises InputError if the stream is damaged, or if it expands far more than text does.
+    """
+
+    def __init__(self, path: object, file: Readable) -> None:
+        """Decompress ``file``; errors name ``path``."""
+        super().__init__(_Decompressor(path, file), _BLOCK_BYTES)
+
+
+class _CountedBytes:
+    """A stream that counts its read bytes."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self.count = 0
+
+    def read(self, size: int, /) -> bytes:
+        data = self._file.read(size)
+        self.count += len(data)
+        return data
+
+
+class _Decompressor(io.RawIOBase):
+    def __init__(self, path: object, file: Readable) -> None:
+        self._path = path
+        self._packed = _CountedBytes(file)
+        self._gzip = gzip.GzipFile(fileobj=cast(IO[bytes], self._packed), mode="rb")
+        self._unpacked_bytes = 0
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._gzip.read1(len(buffer))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(str(self._path), problem=str(error), expected="a complete gzip file") from error
+        self._unpacked_bytes += len(data)
+        if self._unpacked_bytes > max(ALWAYS_BYTES, MOST_TIMES * self._packed.count):
+            problem = f"unpacks to more than {MOST_TIMES} times its size"
+            raise InputError(str(self._path), problem=problem, expected="packed text, or the file unpacked")
+        buffer[: len(data)] = data
+        return len(data)
+
+    @override
+    def readall(self) -> bytes:
+        return b"".join(iter(lambda: self.read(_BLOCK_BYTES) or b"", b""))

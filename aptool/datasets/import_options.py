@@ -1,0 +1,233 @@
+"""Options of an import of a user's own data: its columns, the policies on its rows, and its labels.
+
+Error messages name command-line options by the constants of this module.
+"""
+
+import difflib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, TypeAlias, get_args
+
+from aptool.datasets.pairs import Columns, Conflicts, Empty, Pair, Resolution
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.location import PathOrUrl
+
+RELEVANT_OPTION = "--relevant"
+UNLABELLED_OPTION = "--unlabelled"
+COLUMNS_OPTION = "--columns"
+DELIMITER_OPTION = "--delimiter"
+
+RawPair: TypeAlias = tuple[Pair, str]
+"""A pair without relevance, and its label as text."""
+
+# A column with more distinct values holds ids or texts, not labels.
+MOST_LABELS = 100
+_MOST_ROWS = 100_000  # read after an unknown label, to list the labels of the file
+_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
+_NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|(?i:nan)")
+_BOOLEANS = {"true": 1, "false": 0}
+_MISSING = ("", "null")
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """The columns (or JSON keys) of the parts of a pair, and the format of a table.
+
+    Attributes:
+        question: column (or key) of the question's text.
+        answer: column of the candidate's text, or its key in a candidate; None: ``answer``, and in
+            a candidate also ``text``.
+        label: column of the relevance label, or its key in a candidate; for candidates that are plain texts,
+            key of the list of their labels.
+        question_id: column of the question's id; None: the text identifies the question.
+        answer_id: column of the candidate's id; None: the text identifies the candidate.
+        candidates: key of the list of candidates.
+        positions: for candidates that are plain texts, key of the list of positions, from 0, of the relevant
+            candidates.
+        field: path of keys, joined by dots, to the list of objects in a JSON document; None: the document is
+            the list.
+        header: names of the columns of a table without a header line; None: the first line has them.
+        delimiter: column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab.
+        quotes: ``literal``: quotation marks are text; ``csv``: quotation marks enclose fields, in which the
+            delimiter and line breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``.
+    """
+
+    question: str = "question"
+    answer: str | None = None
+    label: str = "label"
+    question_id: str | None = None
+    answer_id: str | None = None
+    candidates: str = "candidates"
+    positions: str = "relevant"
+    field: str | None = None
+    header: tuple[str, ...] | None = None
+    delimiter: str | None = None
+    quotes: Literal["literal", "csv"] | None = None
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of a row that is a pair; a text replaces a missing id."""
+        question_id, answer_id = self.question_id or self.question, self.answer_id or self.pair_answer
+        return Columns(question_id, self.question, answer_id, self.pair_answer, self.label)
+
+    @property
+    def pair_answer(self) -> str:
+        """Column of the candidate's text in a row that is a pair."""
+        return self.answer or "answer"
+
+    def candidate_answer(self, candidate: Mapping[str, object]) -> str:
+        """Key of the text in a candidate that is an object."""
+        return self.answer or ("answer" if "answer" in candidate and "text" not in candidate else "text")
+
+
+@dataclass(frozen=True)
+class ImportPolicies:
+    """Policies for rows that are not plain pairs; each has the name of its command-line option.
+
+    Attributes:
+        questions: see `CollectionWriter`.
+        conflicts: for a pair with different labels: ``error``, or keep the ``max`` or the ``min``.
+        empty: for candidates without text: ``drop`` and count them, ``keep`` or ``refuse``.
+        relevant: labels that count as relevant, all others do not; None: labels are whole numbers.
+        unlabelled: splits without labels, which get pools and no qrels.
+    """
+
+    questions: str = "all"
+    conflicts: Resolution = "error"
+    empty: Empty = "drop"
+    relevant: tuple[str, ...] | None = None
+    unlabelled: tuple[str, ...] = ()
+
+    def check(self, splits: Sequence[str]) -> None:
+        """Check the values; unlabelled splits must be among ``splits``."""
+        for name, choices in (("conflicts", get_args(Resolution)), ("empty", get_args(Empty))):
+            value = getattr(self, name)
+            if value not in choices:
+                raise UsageError(f"--{name} {value!r}: expected one of {', '.join(choices)}")
+        if self.relevant is not None and not all(label.strip() for label in self.relevant or ("",)):
+            raise UsageError(f"{RELEVANT_OPTION}: expected labels, such as Good,PotentiallyUseful")
+        for split in self.unlabelled:
+            if split not in splits:
+                expected = f"one of the imported splits: {', '.join(splits)}"
+                raise UsageError(f"{UNLABELLED_OPTION} {split!r}: expected {expected}")
+
+
+class SplitPolicies:
+    """The policies for one split, with the number of rows that each policy affected.
+
+    Attributes:
+        split: name of the split.
+        labelled: whether the split has labels.
+        empty: see `ImportPolicies`.
+        conflicts: see `Conflicts`.
+        counts: policy -> rows.
+    """
+
+    def __init__(self, split: str, policies: ImportPolicies) -> None:
+        self.split = split
+        self.labelled = split not in policies.unlabelled
+        self.empty = policies.empty
+        self.conflicts = Conflicts(policies.conflicts)
+        self.counts: Counter[str] = Counter()
+
+
+class Labels:
+    """Maps the labels of all splits to relevance.
+
+    Without ``relevant``, a label is a whole number, or true or false. With it, these labels are relevant (1)
+    and all other labels are not (0).
+    """
+
+    def __init__(self, relevant: Sequence[str] | None = None) -> None:
+        self._relevant = frozenset(label.strip() for label in relevant) if relevant is not None else None
+        self._relevance: dict[str, int] = {}
+
+    def apply(
+        self, path: PathOrUrl, column: str, rows: Iterator[RawPair], policies: SplitPolicies
+    ) -> Iterator[Pair]:
+        """Set the relevance of pairs. A candidate that is dropped as empty needs no label."""
+        drops_empty = policies.empty == "drop"
+        for pair, text in rows:
+            if pair.answer is None or (drops_empty and text in _MISSING and not pair.answer.strip()):
+                yield pair
+                continue
+            relevance = self._relevance.get(text)
+            if relevance is None:
+                relevance = self._parse(text)
+                if relevance is None:
+                    expected = "a whole number: 0 not relevant, 1 or more relevant"
+                    expected += self._hint(text, rows, policies.split)
+                    raise InputError(
+                        path, position=pair.position, column=column, value=text, expected=expected
+                    )
+                self._relevance[text] = relevance
+                if self._relevant is not None and len(self._relevance) > MOST_LABELS:
+                    problem = f"more than {MOST_LABELS} distinct labels"
+                    raise InputError(path, column=column, problem=problem, expected="a column of labels")
+            yield pair._replace(relevance=relevance)
+
+    def check_use(self) -> None:
+        """Check that each label of ``relevant`` occurs in the data."""
+        missing = sorted((self._relevant or frozenset()) - self._relevance.keys())
+        if missing and self._relevance:
+            labels = quoted_names(sorted(self._relevance))
+            raise UsageError(f"{RELEVANT_OPTION} {missing[0]!r}: no such label; expected some of {labels}")
+
+    def _parse(self, text: str) -> int | None:
+        if self._relevant is not None:
+            return int(text in self._relevant)
+        return int(text) if _INTEGER.fullmatch(text) else _BOOLEANS.get(text.casefold())
+
+    def _hint(self, text: str, rows: Iterator[RawPair], split: str) -> str:
+        """Name the option that reads the labels of the file, if one does."""
+        labels = {*self._relevance, text}
+        with suppress(AptoolError):
+            for _, label in islice(rows, _MOST_ROWS):
+                labels.add(label)
+                if len(labels) > MOST_LABELS:
+                    return ""
+        words = sorted(labels.difference(_MISSING))
+        if not words:
+            return f" ({UNLABELLED_OPTION} {split} if the split has no labels)"
+        if text in _MISSING or all(map(_NUMBER.fullmatch, words)):
+            return ""
+        return f"; of the labels {quoted_names(words)}, name the relevant ones: {RELEVANT_OPTION} LABEL,LABEL"
+
+
+def label_text(value: Any) -> str:
+    """A label as text: ``1`` for true and for 1.0, ``null`` for none."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        value = int(value)
+    return json.dumps(value, default=repr)
+
+
+def quoted_names(names: Sequence[str]) -> str:
+    """List at most twenty names for a message, quoted and shortened."""
+    shown = [repr(name if len(name) <= 30 else name[:29] + "…") for name in names[:20]]
+    return (", ".join(shown) or "none") + (", …" if len(names) > 20 else "")
+
+
+def option_hint(part: str, split: str) -> str:
+    """Name the options that help if the column of a part, such as ``question_id``, is missing."""
+    hint = f"--{part.replace('_', '-')} NAME"
+    return hint if part != "label" else f"{hint}, or {UNLABELLED_OPTION} {split} for a split without labels"
+
+
+def missing_column(
+    path: str, position: str | None, name: str, names: Sequence[str], hint: str = ""
+) -> InputError:
+    """The error for a missing column: lists the columns, the nearest name and the options that help."""
+    expected = "this column" + (f", or {hint}" if hint else "")
+    lowered = {column.casefold(): column for column in names}
+    near = difflib.get_close_matches(name.casefold(), lowered, n=1, cutoff=0.5)
+    if near:
+        expected += f"; did you mean {lowered[near[0]]!r}?"
+    problem = f"not found among {quoted_names(names)}"
+    return InputError(path, position=position, column=name, problem=problem, expected=expected)

@@ -1,0 +1,235 @@
+"""Which files an output may replace: those that aptool wrote and that have not changed since.
+
+A hidden file in each folder with outputs, ``.aptool-outputs.json``, has the kind and the SHA-256 of each of
+them. It is the same on disks and on object stores. An entry is written before its file gets its final name,
+so that a killed command can run again.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from aptool.documents import parse_json
+from aptool.errors import InputError
+from aptool.formats.local_store import remove_leftovers, resolved
+from aptool.formats.location import Location, PathOrUrl, location, store_of
+
+MANIFEST = ".aptool-outputs.json"
+
+# The metadata of a run are in a file with its name and this suffix.
+METADATA_SUFFIX = ".ir-metadata.yml"
+
+EXPECTED = "another path, or --overwrite (in Python, overwrite=True)"
+
+_UNKNOWN = "no record that aptool wrote it"
+
+# Hashes per file: the present content and, if the last command was killed, that of the content before.
+_HASHES = 3
+
+_CHUNK_BYTES = 16 << 20
+
+# The entry of a folder itself, see ``adopt``.
+_FOLDER = "."
+
+
+class Kind(StrEnum):
+    """A kind of output: a file, or a folder whose files belong together."""
+
+    COLLECTION = "collection"
+    EVALUATION = "evaluation"
+    EXPORT = "exported model"
+    HEAT_MAP = "heat map"
+    METADATA = "metadata"
+    MODEL = "model"
+    PLOT = "plot"
+    POOLS = "pools"
+    QRELS = "qrels"
+    REPORT = "report"
+    RESULT = "result"
+    RUN = "run"
+    SEEDS = "summary of seeds"
+    TABLE = "table"
+    VECTORS = "word vectors"
+
+
+# Names of the files that belong to an output folder, relative to it.
+_FOLDER_FILES = {
+    Kind.COLLECTION: re.compile(r"collection\.json|answers\.parquet|[^/]+\.(pools\.parquet|qrels)"),
+    Kind.EXPORT: re.compile(r"(\d+_\w+/)?([^/]+\.(json|safetensors|txt|model)|README\.md)"),
+    Kind.MODEL: re.compile(
+        r"config\.json|tokenizer\.json|model\.safetensors|README\.md|training/history\.jsonl"
+    ),
+}
+
+
+class Written(NamedTuple):
+    """An output that aptool wrote: its `Kind` and the SHA-256 of its content."""
+
+    kind: str
+    hashes: tuple[str, ...]
+
+
+def adopt(path: PathOrUrl, kind: Kind) -> None:
+    """Record an existing file, or a folder's files with the names of this kind, as replaceable.
+
+    This is ``--overwrite``: the record makes every process replace exactly these files.
+    """
+    final = _final(path)
+    store, key = store_of(final)
+    if kind not in _FOLDER_FILES:
+        with contextlib.suppress(FileNotFoundError):
+            record(final, kind, sha256_of(final))
+        if kind is Kind.RUN:
+            adopt(f"{final}{METADATA_SUFFIX}", Kind.METADATA)
+        return
+    names = [name for name in store.names(key) if _FOLDER_FILES[kind].fullmatch(name)]
+    if names or store.names(key):
+        adopted = {name: Written(kind, (sha256_of(final / name),)) for name in names}
+        record_all(final, {_FOLDER: Written(kind, ()), **adopted})
+
+
+def check_replaceable(path: PathOrUrl, kind: Kind) -> None:
+    """Raise if there is a file that aptool did not write as this kind, or that has changed since.
+
+    An empty file may be replaced.
+
+    Raises:
+        InputError: names the file and the reason.
+    """
+    final = _final(path)
+    problem = _problem(final, kind, read_written(final.parent).get(final.name))
+    if problem is not None:
+        raise InputError(path, problem=problem, expected=EXPECTED)
+
+
+def check_folder_replaceable(folder: PathOrUrl, kind: Kind) -> None:
+    """Raise if a folder has files and is not an unchanged output of this kind.
+
+    Files of the user in the folder are no obstacle: they stay.
+
+    Raises:
+        InputError: names the folder, or the changed file, and the reason.
+    """
+    final = _final(folder)
+    store, key = store_of(final)
+    names = set(store.names(key))
+    if not names:
+        return
+    written = read_written(final)
+    if all(entry.kind != kind for entry in written.values()):
+        kinds = sorted({entry.kind for entry in written.values()})
+        problem = f"another kind of output ({', '.join(kinds)})" if kinds else _UNKNOWN
+        raise InputError(folder, problem=problem, expected=EXPECTED)
+    of_kind = [name for name, entry in written.items() if entry.kind == kind and entry.hashes]
+    check_names_replaceable(folder, kind, of_kind)
+
+
+def check_names_replaceable(folder: PathOrUrl, kind: Kind, names: Iterable[str]) -> None:
+    """Raise if one of these files of a folder, by relative name, may not be replaced."""
+    final = _final(folder)
+    written = read_written(final)
+    for name in sorted(names):
+        problem = _problem(final / name, kind, written.get(name))
+        if problem is not None:
+            raise InputError(f"{folder}/{name}", problem=problem, expected=EXPECTED)
+
+
+def is_unchanged(file: Location, entry: Written) -> bool:
+    """Whether a file has the content that aptool wrote."""
+    return bool(entry.hashes) and _problem(file, entry.kind, entry) is None
+
+
+def record(path: PathOrUrl, kind: Kind, sha256: str) -> None:
+    """Note that aptool is about to write a file; call before the file gets its final name."""
+    final = _final(path)
+    record_all(final.parent, {final.name: Written(kind, (sha256,))})
+
+
+def record_all(folder: Location, outputs: Mapping[str, Written]) -> None:
+    """Note several files of a folder, by name; see ``record``."""
+    manifest = folder / MANIFEST
+    store, key = store_of(manifest)
+    if isinstance(manifest, Path):
+        remove_leftovers(manifest)
+    while True:
+        try:
+            data, version = store.read_versioned(key)
+        except FileNotFoundError:
+            if store.create(key, _dumped(outputs)):
+                return
+            continue
+        written = _parsed(manifest, data)
+        for name, entry in outputs.items():
+            before = written[name].hashes if name in written else ()
+            hashes = tuple(dict.fromkeys((*entry.hashes, *before)))
+            written[name] = Written(entry.kind, hashes[:_HASHES])
+        if store.swap(key, _dumped(written), version):
+            return
+
+
+def read_written(folder: Location) -> dict[str, Written]:
+    """The outputs of aptool in a folder, by name; empty if there are none."""
+    manifest = folder / MANIFEST
+    store, key = store_of(manifest)
+    try:
+        data = store.read(key)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return _parsed(manifest, data)
+
+
+def sha256_of(file: Location) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while chunk := opened.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _problem(file: Location, kind: str, entry: Written | None) -> str | None:
+    """The reason why a file may not be replaced; None if it may be."""
+    store, key = store_of(file)
+    try:
+        size = store.stat(key).size
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if size == 0:
+        return None
+    if entry is None:
+        return _UNKNOWN
+    if entry.kind != kind:
+        return f"another kind of output ({entry.kind})"
+    if sha256_of(file) not in entry.hashes:
+        return "changed since aptool wrote it"
+    return None
+
+
+def _final(path: PathOrUrl) -> Location:
+    """The location without links, whose targets are replaced."""
+    target = location(path)
+    return resolved(target) if isinstance(target, Path) else target
+
+
+def _dumped(written: Mapping[str, Written]) -> bytes:
+    document = {
+        name: {"kind": entry.kind, "sha256": list(entry.hashes)} for name, entry in sorted(written.items())
+    }
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def _parsed(manifest: Location, data: bytes) -> dict[str, Written]:
+    expected = "the record of outputs that aptool keeps"
+    try:
+        document = parse_json(data.decode("utf-8"), manifest, expected=expected)
+        return {
+            name: Written(str(entry["kind"]), tuple(map(str, entry["sha256"])))
+            for name, entry in document.items()
+        }
+    except (UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise InputError(manifest, problem="unknown content", expected=expected) from error

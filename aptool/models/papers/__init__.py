@@ -1,1 +1,0 @@
-"""Systems of other papers on answer selection, for comparison with attentive pooling."""

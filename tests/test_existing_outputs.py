@@ -1,0 +1,222 @@
+"""Every command with an output keeps a file or folder that aptool did not write, on disks and in buckets."""
+
+import hashlib
+
+import pytest
+from tiny import options
+
+from aptool.formats.location import location, store_of
+from aptool.formats.outputs import MANIFEST, sha256_of
+
+# Content of other programs, by name. Runs, vectors and pages look like outputs of aptool.
+FOREIGN = {
+    "text": b"To the limit of infinity and beyond: my thesis\n",
+    "run": b"Q0 Q0 Q0-0 1 0.5 other\n",
+    "word vectors": b"2 2\nword 0.1 0.2\nother 0.3 0.4\n",
+    "JSON": b'{"scripts": {}, "info": {"name": "my collection"}}\n',
+    "page": b"<!doctype html><title>My page</title>\n",
+    "table": b"question_id,MAP\nQ0,0.5\n",
+    "Parquet": b"PAR1 of mine PAR1",
+    "image": b"\x89PNG\r\n\x1a\n of mine",
+}
+
+# Commands with an output file: the arguments, where {out} is the output, and the suffix of its name.
+FILES = {
+    "score": ("score {tiny}/test.pools.parquet --model bm25 --output {out}", ".run"),
+    "fuse": ("fuse {a} {b} --output {out}", ".run"),
+    "vectors learn": ("vectors learn {tiny} --epochs 1 --dim 4 --min-count 1 --output {out}", ".bin"),
+    "eval": ("eval {a} --qrels {tiny}/test.qrels --per-question {out}", ".csv"),
+    "plot": ("plot scores {a} --qrels {tiny}/test.qrels --output {out}", ".svg"),
+    "explain": ("explain --model {model} --question w1 --answer w2 --html {out}", ".html"),
+    "report": ("report {matrix} --output {out}", ".html"),
+}
+
+# Commands with an output folder, and the file that another program has there.
+FOLDERS = {
+    "train": ("train {tiny} --preset ap-cnn {settings} --output {out}", "model.safetensors"),
+    "import": (
+        "data import tsv test={tsv} --question-id qid --answer-id aid --output {out}",
+        "collection.json",
+    ),
+    "matrix": ("matrix {table} --output {out}", "table.md"),
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory, collection_folder, model_folder):
+    """Inputs of all commands, by the names of their arguments."""
+    import aptool as library
+    from aptool.experiments.matrix import read_matrix
+    from aptool.experiments.runner import run_matrix
+    from aptool.experiments.table import summarize, write_table
+
+    folder = tmp_path_factory.mktemp("inputs")
+    for name in ("a", "b"):
+        library.score(collection_folder / "test.pools.parquet", "random", folder / f"{name}.run", tag=name)
+    rows = "qid\tquestion\taid\tanswer\tlabel\nq1\twhere\ta1\there\t1\nq1\twhere\ta2\tthere\t0\n"
+    (folder / "rows.tsv").write_text(rows)
+    (folder / "matrix.toml").write_text(
+        f'[collections.tiny]\npath = "{collection_folder}"\nsplit = "test"\n'
+        '[systems.bm25]\nbaseline = "bm25"\n'
+        '[[rows]]\ncollection = "tiny"\nsystems = ["bm25"]\n'
+    )
+    plan = read_matrix(folder / "matrix.toml", {})
+    results = run_matrix(plan, folder / "matrix")
+    write_table(folder / "matrix", summarize(results), results, [], plan.measures, "command")
+    return {
+        "tiny": collection_folder,
+        "model": model_folder,
+        "a": folder / "a.run",
+        "b": folder / "b.run",
+        "tsv": folder / "rows.tsv",
+        "table": folder / "matrix.toml",
+        "matrix": folder / "matrix",
+        "settings": " ".join(f"--set {option}" for option in options("ap-cnn", "training.epochs=1")),
+    }
+
+
+def contents(folder):
+    """The files of a folder or bucket by name, without the record of outputs."""
+    store, key = store_of(folder)
+    names = [name for name in store.names(key) if not name.endswith(MANIFEST)]
+    return {name: sha256_of(location(folder) / name) for name in names}
+
+
+def put(path, content):
+    """Write a file as another program does."""
+    store, key = store_of(path)
+    assert store.create(key, content)
+
+
+def run(aptool, command, inputs, out, *more):
+    return aptool(*command.format(**inputs, out=out).split(), *more)
+
+
+def assert_refused(finished, name):
+    assert finished.code == 1
+    assert len(finished.err) == 1, finished.err
+    assert name in finished.err[0]
+    assert "expected another path, or --overwrite" in finished.err[0]
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("command", FILES)
+def test_file_of_another_program_is_kept(aptool, inputs, tmp_path, command, content):
+    arguments, suffix = FILES[command]
+    out = tmp_path / f"mine{suffix}"
+    put(out, content)
+
+    assert_refused(run(aptool, arguments, inputs, out), out.name)
+
+    assert contents(tmp_path) == {out.name: hashlib.sha256(content).hexdigest()}
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_overwrite_replaces_a_file_and_later_runs_need_no_option(aptool, inputs, tmp_path, command):
+    arguments, suffix = FILES[command]
+    out = tmp_path / f"mine{suffix}"
+    put(out, b"mine")
+    put(tmp_path / "other.txt", b"mine")
+
+    assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
+    assert run(aptool, arguments, inputs, out).code == 0
+
+    assert out.read_bytes() != b"mine"
+    assert (tmp_path / "other.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_target_of_a_link_is_kept(aptool, inputs, tmp_path, command):
+    arguments, suffix = FILES[command]
+    (tmp_path / "target").mkdir()
+    put(tmp_path / "target" / "thesis", FOREIGN["text"])
+    out = tmp_path / f"link{suffix}"
+    out.symlink_to(tmp_path / "target" / "thesis")
+
+    assert_refused(run(aptool, arguments, inputs, out), out.name)
+
+    assert (tmp_path / "target" / "thesis").read_bytes() == FOREIGN["text"]
+
+
+@pytest.mark.parametrize("command", FILES)
+def test_changed_output_is_kept(aptool, inputs, tmp_path, command):
+    arguments, suffix = FILES[command]
+    out = tmp_path / f"mine{suffix}"
+    assert run(aptool, arguments, inputs, out).code == 0
+    corrected = out.read_bytes() + b"# corrected by hand\n"
+    out.write_bytes(corrected)
+
+    finished = run(aptool, arguments, inputs, out)
+
+    assert_refused(finished, "changed since aptool wrote it")
+    assert out.read_bytes() == corrected
+
+
+@pytest.mark.parametrize("command", [name for name in FILES if name not in ("explain", "plot")])
+def test_object_of_another_program_is_kept(aptool, inputs, bucket, command):
+    arguments, suffix = FILES[command]
+    out = f"{bucket}/mine{suffix}"
+    put(out, FOREIGN["text"])
+
+    assert_refused(run(aptool, arguments, inputs, out), f"mine{suffix}")
+    assert contents(bucket) == {f"mine{suffix}": hashlib.sha256(FOREIGN["text"]).hexdigest()}
+
+    assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
+    assert location(out).read_bytes() != FOREIGN["text"]
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_folder_of_another_program_is_kept(aptool, inputs, tmp_path, command):
+    arguments, name = FOLDERS[command]
+    out = tmp_path / "out"
+    out.mkdir()
+    put(out / "notes.txt", b"mine")
+    put(out / name, FOREIGN["JSON"])
+    before = contents(out)
+
+    assert_refused(run(aptool, arguments, inputs, out), "out")
+    assert contents(out) == before
+
+    assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
+    assert (out / name).read_bytes() != FOREIGN["JSON"]
+    assert (out / "notes.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_prefix_of_another_program_is_kept(aptool, inputs, bucket, command):
+    arguments, name = FOLDERS[command]
+    out = f"{bucket}/out"
+    put(f"{out}/{name}", FOREIGN["JSON"])
+    before = contents(out)
+
+    assert_refused(run(aptool, arguments, inputs, out), "out")
+
+    assert contents(out) == before
+
+
+def test_changed_run_of_a_matrix_is_an_error(aptool, inputs, tmp_path):
+    out = tmp_path / "out"
+    assert run(aptool, FOLDERS["matrix"][0], inputs, out).code == 0
+    changed = out / "tiny" / "bm25" / "seed0" / "test.run"
+    lines = changed.read_text().splitlines(keepends=True)
+    changed.write_text("".join(lines[: len(lines) // 2]))
+
+    finished = run(aptool, FOLDERS["matrix"][0], inputs, out)
+
+    assert finished.code == 1
+    assert "test.run: changed since aptool wrote it" in finished.err[-1]
+    assert run(aptool, FOLDERS["matrix"][0], inputs, out, "--overwrite").code == 0
+    assert changed.read_text() == "".join(lines)
+
+
+def test_corrected_model_card_is_kept(aptool, inputs, tmp_path):
+    arguments, _ = FOLDERS["train"]
+    out = tmp_path / "out"
+    assert run(aptool, arguments, inputs, out).code == 0
+    (out / "README.md").write_text("my own card\n")
+
+    assert_refused(
+        run(aptool, arguments, inputs, out, "--seed", "2"), "README.md: changed since aptool wrote it"
+    )
+
+    assert (out / "README.md").read_text() == "my own card\n"
