@@ -108,7 +108,8 @@ def test_rate_without_seconds_is_unknown(matrix, tmp_path, collection_folder):
     saved |= {"seconds": {"train": 0.0, "score": 0}, "costs": {"pairs": 1}}
     record.write_text(json.dumps(saved))
 
-    assert matrix(text).code == 0
+    assert "changed since aptool wrote it" in matrix(text).err[-1]
+    assert matrix(text, "--overwrite").code == 0
     document = json.loads((tmp_path / "out/table.json").read_text())
     assert document["lines"][0]["pairs_per_second"] is None
 

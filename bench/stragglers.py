@@ -1,0 +1,128 @@
+"""Time of a run on a cluster with one slow worker, with and without re-scoring of its units.
+
+    python -m bench.stragglers [--units 40] [--workers 4] [--seconds 1] [--slowdown 10] [--repeats 3]
+
+Workers sleep for ``--seconds`` per unit; the first worker sleeps ``--slowdown`` times as long. So the result does
+not depend on the number of cores. Runs with and without re-scoring alternate.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from aptool.formats.pools import list_units
+from aptool.scoring.score import score
+from aptool.scoring.systems import RandomSystem
+from bench.cluster import cluster, sha256
+from bench.common import benchmark_parser, write_results
+
+
+class SleepingSystem(RandomSystem):
+    """Random scores after a sleep; the first process to score sleeps ``slowdown`` times as long."""
+
+    def __init__(self, folder: Path, seconds: float, slowdown: float) -> None:
+        super().__init__()
+        self._folder = folder
+        self._seconds = seconds
+        self._slowdown = slowdown
+
+    @override
+    def score(self, prepared: Any) -> Any:
+        time.sleep(self._seconds * (self._slowdown if self._is_slow() else 1))
+        return super().score(prepared)
+
+    def _is_slow(self) -> bool:
+        try:
+            with (self._folder / "slow").open("x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            return (self._folder / "slow").read_text() == str(os.getpid())
+        return True
+
+
+def main() -> None:
+    """Print the seconds of the runs."""
+    parser = benchmark_parser(__doc__, 3)
+    parser.add_argument("--units", type=int, default=40, help="row groups (default 40)")
+    parser.add_argument("--workers", type=int, default=4, help="worker processes (default 4)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per unit (default 1)")
+    parser.add_argument("--slowdown", type=float, default=10.0, help="factor of the slow worker (default 10)")
+    options = parser.parse_args()
+    root = str(Path(__file__).parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    with tempfile.TemporaryDirectory() as name:
+        results = measure(Path(name), options)
+    write_results(results, options.output)
+
+
+def measure(folder: Path, options: Any) -> dict[str, Any]:
+    """Measure runs with and without re-scoring; print and return their seconds."""
+    pools = folder / "test.pools.parquet"
+    write_pools(pools, options.units)
+    seconds: dict[str, list[float]] = {"with re-scoring": [], "without re-scoring": []}
+    hashes = set()
+    with cluster(folder, options.workers) as address:
+        run(folder, pools, address, options, 0)  # warm-up: the first run on a new cluster takes longer
+        for _ in range(options.repeats):
+            for name, spare in (("with re-scoring", 64), ("without re-scoring", 0)):
+                seconds[name].append(run(folder, pools, address, options, spare))
+                hashes.add(sha256(folder / "out.run"))
+    if len(hashes) != 1:
+        raise SystemExit("the run files differ")
+    for name, values in seconds.items():
+        print(f"{name:20} {statistics.median(values):6.1f} s ({min(values):.1f} to {max(values):.1f})")
+    return {"options": {key: str(value) for key, value in vars(options).items()}, "seconds": seconds}
+
+
+def run(folder: Path, pools: Path, address: str, options: Any, spare: int) -> float:
+    """Score all units once; return the wall time."""
+    from aptool.cluster import ray_data
+    from aptool.cluster.connection import connect
+    from aptool.cluster.resources import Resources
+    from aptool.cluster.score import ClusterExecutor, RemoteSystem
+
+    (folder / "slow").unlink(missing_ok=True)
+    (folder / "out.run").unlink(missing_ok=True)
+    ray_data.MOST_SPARE = spare
+    opens = partial(_open, folder, options.seconds, options.slowdown)
+    system = RemoteSystem(RandomSystem().fingerprint, opens, "random", Resources(cpus=1))
+    with connect(address) as connected:
+        start = time.monotonic()
+        score(
+            list_units([pools]),
+            system,
+            folder / "out.run",
+            ClusterExecutor(connected, workers=options.workers),
+        )
+        return time.monotonic() - start
+
+
+def _open(folder: Path, seconds: float, slowdown: float, device: str) -> SleepingSystem:
+    return SleepingSystem(folder, seconds, slowdown)
+
+
+def write_pools(path: Path, units: int) -> None:
+    """Write one pool of ten candidates per row group."""
+    candidate = pa.struct([("answer_id", pa.string()), ("text", pa.string())])
+    schema = pa.schema(
+        [("question_id", pa.string()), ("question", pa.string()), ("candidates", pa.list_(candidate))]
+    )
+    with pq.ParquetWriter(path, schema) as writer:
+        for unit in range(units):
+            candidates = [
+                {"answer_id": f"q{unit}-{number}", "text": f"answer {number}"} for number in range(10)
+            ]
+            rows = [{"question_id": f"q{unit}", "question": "which one", "candidates": candidates}]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+
+
+if __name__ == "__main__":
+    main()
