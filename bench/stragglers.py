@@ -2,8 +2,8 @@
 
     python -m bench.stragglers [--units 40] [--workers 4] [--seconds 1] [--slowdown 10] [--repeats 3]
 
-Workers sleep for ``--seconds`` per unit; the first worker sleeps ``--slowdown`` times as long. So the result does
-not depend on the number of cores. Runs with and without re-scoring alternate.
+Workers sleep for ``--seconds`` per unit; the first worker sleeps ``--slowdown`` times as long. So the
+result does not depend on the number of cores. Runs with and without re-scoring alternate.
 """
 
 import os
