@@ -97,6 +97,7 @@ def fit(
     group: ProcessGroup = SINGLE_PROCESS,
     check_claim: Callable[[], None] | None = None,
     after_checkpoint: Callable[[], None] | None = None,
+    is_preempted: Callable[[], bool] | None = None,
 ) -> Fit:
     """Train a system on a collection and write its model folder.
 
@@ -118,6 +119,7 @@ def fit(
             claims the output here.
         after_checkpoint: called in process 0 after each checkpoint except that of the last epoch. If it
             raises an ``AptoolError``, training ends in all processes.
+        is_preempted: see ``train``.
     """
     with group.together():
         device = pick_device(str(device))
@@ -193,6 +195,7 @@ def fit(
             after_saving=after_saving,
             checkpoint_minutes=checkpoint_minutes,
             group=group,
+            is_preempted=is_preempted,
         )
         metadata = {
             "collection": collection.name,
