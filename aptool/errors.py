@@ -38,7 +38,7 @@ class UsageError(AptoolError):
     exit_code = 2
 
 
-class Terminated(SystemExit):  # noqa: N818 - no error, as SystemExit
+class Terminated(SystemExit):
     """The command received SIGTERM: it ends as after Ctrl-C, with exit code 143."""
 
     def __init__(self) -> None:

@@ -155,9 +155,10 @@ def test_notice_of_preemption_saves_checkpoints_within_the_epoch(
     def run(**more):
         return fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3, **more)
 
-    with monkeypatch.context() as patch, pytest.raises(StoppedError):
+    with monkeypatch.context() as patch:
         patch.setattr(loop, "_step", last)
-        run(is_preempted=lambda: next(polls) >= 10)
+        with pytest.raises(StoppedError):
+            run(is_preempted=lambda: next(polls) >= 10)
     with recorded() as log:
         run()
 
