@@ -294,8 +294,8 @@ def test_interpolated_precision_is_that_of_trec_eval_10(tmp_path):
     measures = ["11pt_avg", "iprec_at_recall_0.40"]
     results = library.evaluate(tmp_path / "x.qrels", tmp_path / "x.run", measures)
 
-    assert results["11pt_avg"] == pytest.approx(5 / 11)
-    assert results["iprec_at_recall_0.40"] == 1
+    assert results.means["11pt_avg"] == pytest.approx(5 / 11)
+    assert results.means["IPrec@0.4"] == 1
 
 
 @pytest.mark.parametrize("where", ["parts", "training", "encode"])
