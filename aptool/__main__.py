@@ -1,55 +1,64 @@
-"""The ``aptool`` command, and ``python -m aptool``: Ctrl-C ends with one line and exit code 130.
+"""The ``aptool`` command, and ``python -m aptool``: Ctrl-C and SIGTERM end with one line.
 
-An interrupt during imports is handled here too, since compiled modules may print, replace or lose it.
+The exit code is 130 or 143. A signal during imports is handled here too, since compiled modules may print,
+replace or lose the exception.
 """
 
 import os
 import signal
 import sys
-from types import TracebackType
-from typing import Any, NoReturn
+from types import FrameType, TracebackType
+from typing import NoReturn
 
-INTERRUPTED = 130
+# Signals that end a command: the line on stderr and the exit code, 128 and the number of the signal.
+ENDS = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
+
+_received: list[int] = []
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    signal.signal(signal.SIGINT, _end)  # no output exists yet
+    for number in ENDS:
+        signal.signal(number, _end)  # no output exists yet
     sys.excepthook = _print_exception
     sys.unraisablehook = _print_unraisable
     from aptool.cli.main import main as run
+    from aptool.errors import Terminated
 
-    interrupts = []
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        _received.append(number)
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    def interrupt(*arguments: Any) -> None:
-        interrupts.append(arguments)
-        signal.default_int_handler(*arguments)
-
-    signal.signal(signal.SIGINT, interrupt)
+    for number in ENDS:
+        signal.signal(number, interrupt)
     try:
         run()
     except Exception:
-        if interrupts:
-            _end()
+        if _received:
+            _end(_received[0])
         raise
 
 
-def _end(*arguments: object) -> NoReturn:
+def _end(number: int, frame: FrameType | None = None) -> NoReturn:
     """Exit at once; unfinished output files have temporary names."""
-    os.write(2, b"aptool: interrupted\n")
-    os._exit(INTERRUPTED)
+    line, code = ENDS[signal.Signals(number)]
+    os.write(2, f"aptool: {line}\n".encode())
+    os._exit(code)
 
 
 def _print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if issubclass(kind, KeyboardInterrupt):
-        _end()
+    _end_if_interrupted(kind)
     sys.__excepthook__(kind, error, trace)
 
 
 def _print_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        _end()
+    _end_if_interrupted(unraisable.exc_type)
     sys.__unraisablehook__(unraisable)
+
+
+def _end_if_interrupted(kind: type[BaseException]) -> None:
+    if _received and issubclass(kind, KeyboardInterrupt | SystemExit):
+        _end(_received[0])
 
 
 if __name__ == "__main__":

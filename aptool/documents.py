@@ -156,7 +156,10 @@ def _text(path: str | DocumentPath, largest: int, expected: str) -> str:
 def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise _DocumentError(f"an integer of {len(digits.lstrip('-')):,} digits")
-    return int(digits)
+    value = int(digits)
+    if value.bit_length() > 64:
+        raise _DocumentError(f"an integer of {value.bit_length():,} bits")
+    return value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

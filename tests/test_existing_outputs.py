@@ -3,6 +3,7 @@
 import hashlib
 
 import pytest
+from networks import REASON, initialized, network_recipe, write_network
 from tiny import options
 
 from aptool.formats.location import location, store_of
@@ -24,21 +25,42 @@ FOREIGN = {
 FILES = {
     "score": ("score {tiny}/test.pools.parquet --model bm25 --output {out}", ".run"),
     "fuse": ("fuse {a} {b} --output {out}", ".run"),
+    "fuse, learned": ("fuse {a} {b} --train {tiny}/test.qrels --output {out}", ".run"),
+    "vectors distill": (
+        "vectors distill --model {network} --collection {tiny} --dim 4 --output {out}",
+        ".bin",
+    ),
     "vectors learn": ("vectors learn {tiny} --epochs 1 --dim 4 --min-count 1 --output {out}", ".bin"),
     "eval": ("eval {a} --qrels {tiny}/test.qrels --per-question {out}", ".csv"),
+    "eval, Parquet": ("eval {a} --qrels {tiny}/test.qrels --per-question {out}", ".parquet"),
     "plot": ("plot scores {a} --qrels {tiny}/test.qrels --output {out}", ".svg"),
+    "plot, PNG": ("plot training {model} --output {out}", ".png"),
+    "plot, data": ("plot training {model} --output {stem}.svg", ".csv"),
     "explain": ("explain --model {model} --question w1 --answer w2 --html {out}", ".html"),
+    "explain, PNG": ("explain --model {model} --question w1 --answer w2 --png {out}", ".png"),
     "report": ("report {matrix} --output {out}", ".html"),
 }
+LOCAL_FILES = ("explain", "explain, PNG", "plot", "plot, PNG", "plot, data")
 
-# Commands with an output folder, and the file that another program has there.
+# Commands with an output folder, and a file that another program has there.
 FOLDERS = {
     "train": ("train {tiny} --preset ap-cnn {settings} --output {out}", "model.safetensors"),
+    "train, seeds": ("train {tiny} --preset ap-cnn {settings} --seeds 2 --output {out}", "seeds.json"),
+    "export": ("export {sentence} --output {out}", "modules.json"),
+    "functions": ("data functions --limit 100 --output {out}", "test.qrels"),
+    "pools": (
+        "data pools {first} --corpus {corpus} --queries {queries} --qrels {first_qrels} --output {out}",
+        "answers.parquet",
+    ),
+    "folds": ("data folds {tiny} --folds 2 --output {out}", "fold1/collection.json"),
     "import": (
         "data import tsv test={tsv} --question-id qid --answer-id aid --output {out}",
         "collection.json",
     ),
     "matrix": ("matrix {table} --output {out}", "table.md"),
+    "matrix, table": ("matrix {table} --output {out}", "table.json"),
+    "matrix, run": ("matrix {table} --output {out}", "tiny/bm25/seed0/test.run"),
+    "matrix, result": ("matrix {table} --output {out}", "tiny/bm25/seed0/test.json"),
 }
 
 
@@ -49,7 +71,9 @@ def inputs(tmp_path_factory, collection_folder, model_folder):
     from aptool.experiments.matrix import read_matrix
     from aptool.experiments.runner import run_matrix
     from aptool.experiments.table import summarize, write_table
+    from aptool.models.model import save_model
 
+    pytest.importorskip("sentence_transformers", reason=REASON)
     folder = tmp_path_factory.mktemp("inputs")
     for name in ("a", "b"):
         library.score(collection_folder / "test.pools.parquet", "random", folder / f"{name}.run", tag=name)
@@ -63,7 +87,21 @@ def inputs(tmp_path_factory, collection_folder, model_folder):
     plan = read_matrix(folder / "matrix.toml", {})
     results = run_matrix(plan, folder / "matrix")
     write_table(folder / "matrix", summarize(results), results, [], plan.measures, "command")
+    (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "there"}\n{"_id": "d2", "text": "here"}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "where"}\n')
+    (folder / "first.run").write_text("q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 1.0 t\n")
+    (folder / "first.qrels").write_text("q1 0 d1 1\n")
+    network = write_network(folder / "bert")
+    ranker, tokenizer = initialized("mean-minilm", network)
+    training = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch": 1, "dev": {"map": 1}}
+    save_model(folder / "m", ranker, tokenizer, network_recipe("mean-minilm", network), training, [])
     return {
+        "network": network,
+        "sentence": folder / "m",
+        "corpus": folder / "corpus.jsonl",
+        "queries": folder / "queries.jsonl",
+        "first": folder / "first.run",
+        "first_qrels": folder / "first.qrels",
         "tiny": collection_folder,
         "model": model_folder,
         "a": folder / "a.run",
@@ -89,7 +127,8 @@ def put(path, content):
 
 
 def run(aptool, command, inputs, out, *more):
-    return aptool(*command.format(**inputs, out=out).split(), *more)
+    stem = str(out).rpartition(".")[0]
+    return aptool(*command.format(**inputs, out=out, stem=stem).split(), *more)
 
 
 def assert_refused(finished, name):
@@ -152,7 +191,21 @@ def test_changed_output_is_kept(aptool, inputs, tmp_path, command):
     assert out.read_bytes() == corrected
 
 
-@pytest.mark.parametrize("command", [name for name in FILES if name not in ("explain", "plot")])
+@pytest.mark.parametrize("command", FILES)
+def test_folder_of_the_user_at_the_name_of_a_file_is_kept(aptool, inputs, tmp_path, command):
+    arguments, suffix = FILES[command]
+    out = tmp_path / f"mine{suffix}"
+    out.mkdir()
+    put(out / "notes.txt", b"mine")
+
+    finished = run(aptool, arguments, inputs, out, "--overwrite")
+
+    assert finished.code in (1, 2)
+    assert len(finished.err) == 1, finished.err
+    assert (out / "notes.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("command", [name for name in FILES if name not in LOCAL_FILES])
 def test_object_of_another_program_is_kept(aptool, inputs, bucket, command):
     arguments, suffix = FILES[command]
     out = f"{bucket}/mine{suffix}"
@@ -165,13 +218,17 @@ def test_object_of_another_program_is_kept(aptool, inputs, bucket, command):
     assert location(out).read_bytes() != FOREIGN["text"]
 
 
+@pytest.mark.parametrize("is_link", [False, True], ids=["folder", "link"])
 @pytest.mark.parametrize("command", FOLDERS)
-def test_folder_of_another_program_is_kept(aptool, inputs, tmp_path, command):
+def test_folder_of_another_program_is_kept(aptool, inputs, tmp_path, command, is_link):
     arguments, name = FOLDERS[command]
     out = tmp_path / "out"
-    out.mkdir()
-    put(out / "notes.txt", b"mine")
-    put(out / name, FOREIGN["JSON"])
+    folder = tmp_path / "target" if is_link else out
+    (folder / name).parent.mkdir(parents=True)
+    if is_link:
+        out.symlink_to(folder)
+    put(folder / "notes.txt", b"mine")
+    put(folder / name, FOREIGN["JSON"])
     before = contents(out)
 
     assert_refused(run(aptool, arguments, inputs, out), "out")
@@ -182,7 +239,71 @@ def test_folder_of_another_program_is_kept(aptool, inputs, tmp_path, command):
     assert (out / "notes.txt").read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
 @pytest.mark.parametrize("command", FOLDERS)
+def test_file_of_another_program_in_a_folder_is_kept(aptool, inputs, tmp_path, command, content):
+    arguments, name = FOLDERS[command]
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True)
+    put(out / name, content)
+
+    assert_refused(run(aptool, arguments, inputs, out), "out")
+
+    assert contents(out) == {name: hashlib.sha256(content).hexdigest()}
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_changed_file_of_a_folder_is_kept(aptool, inputs, tmp_path, command):
+    arguments, name = FOLDERS[command]
+    out = tmp_path / "out"
+    assert run(aptool, arguments, inputs, out).code == 0
+    corrected = (out / name).read_bytes() + b" "
+    (out / name).write_bytes(corrected)
+    before = contents(out)
+
+    finished = run(aptool, arguments, inputs, out)
+
+    if finished.code:  # a training that is up to date writes nothing
+        assert_refused(finished, "changed since aptool wrote it")
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_file_of_the_user_at_the_name_of_a_folder_is_kept(aptool, inputs, tmp_path, command):
+    arguments, _ = FOLDERS[command]
+    put(tmp_path / "out", b"mine")
+
+    finished = run(aptool, arguments, inputs, tmp_path / "out", "--overwrite")
+
+    assert finished.code in (1, 2)
+    assert len(finished.err) == 1, finished.err
+    assert (tmp_path / "out").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("place", ["folder", "link", "bucket"])
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_store_of_answers_is_not_written_into_a_folder_with_other_files(
+    aptool, inputs, tmp_path, request, place, content
+):
+    """A store has no ``--overwrite``: a folder with other files is never one."""
+    out = request.getfixturevalue("bucket") + "/store" if place == "bucket" else tmp_path / "store"
+    if place == "link":
+        (tmp_path / "target").mkdir()
+        (tmp_path / "store").symlink_to(tmp_path / "target")
+    elif place == "folder":
+        (tmp_path / "store").mkdir()
+    put(f"{out}/encoded.json", content)
+    before = contents(out)
+
+    finished = run(aptool, "encode {tiny}/test.pools.parquet --model {model} --output {out}", inputs, out)
+
+    assert finished.code == 1
+    assert len(finished.err) == 1, finished.err
+    assert "store" in finished.err[0]
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("command", [name for name in FOLDERS if name != "export"])
 def test_prefix_of_another_program_is_kept(aptool, inputs, bucket, command):
     arguments, name = FOLDERS[command]
     out = f"{bucket}/out"
@@ -190,8 +311,10 @@ def test_prefix_of_another_program_is_kept(aptool, inputs, bucket, command):
     before = contents(out)
 
     assert_refused(run(aptool, arguments, inputs, out), "out")
-
     assert contents(out) == before
+
+    assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
+    assert contents(out).get(name) != before[name]  # weights have the name of their content
 
 
 def test_changed_run_of_a_matrix_is_an_error(aptool, inputs, tmp_path):

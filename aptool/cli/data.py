@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -91,6 +91,15 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
         context.exit(1)
 
 
+def _fold_folders(output: str) -> list[str]:
+    """The folders of folds in an output, on a disk or an object store."""
+    from aptool.formats.location import store_of
+
+    store, key = store_of(output)
+    folders = {name.partition("/")[0] for name in store.names(key) if re.match(r"fold\d+/", name)}
+    return [f"{output}/{folder}" for folder in sorted(folders)]
+
+
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
 @click.option(
@@ -111,7 +120,7 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
     help="Split to take questions from; repeatable.",
 )
 @click.option("--output", metavar="FOLDER", required=True, help="Folder of the folds: FOLDER/fold1 etc.")
-@overwrite_option("COLLECTION", files=lambda output: sorted(Path(output).glob("fold*")))
+@overwrite_option("COLLECTION", files=_fold_folders)
 def folds(collection: str, folds: int, splits: tuple[str, ...], output: str) -> None:
     """Split COLLECTION into cross-validation folds.
 

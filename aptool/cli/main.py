@@ -16,7 +16,7 @@ from typing_extensions import override
 from aptool.cli.next_steps import next_steps
 from aptool.cli.tables import messages_on_stderr
 from aptool.environment import limit_spinning
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, Terminated
 from aptool.options import LAST_WITH_REMOVED
 from aptool.plugins import use_plugin
 from aptool.version import __version__, requiring_torch
@@ -115,6 +115,8 @@ def main() -> NoReturn:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
+    except Terminated:
+        _fail("terminated", 143)
     except click.ClickException as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # since click 8.2
             click.echo(error.format_message(), err=True)

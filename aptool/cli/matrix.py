@@ -71,6 +71,7 @@ def matrix(
     from aptool.experiments.matrix import read_matrix
     from aptool.experiments.runner import adopt_results, run_matrix
     from aptool.experiments.table import (
+        TABLES,
         not_above_random,
         paired_cells,
         paired_tests,
@@ -86,7 +87,8 @@ def matrix(
         adopt_results(output)
     if quick:
         plan = plan.with_one_seed()
-    check_output(output / "table.md", Kind.TABLE)
+    for name in TABLES:
+        check_output(output / name, Kind.TABLE)
 
     with where.connected() as connection:
         if where.on_cluster and jobs == 1:

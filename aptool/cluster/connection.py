@@ -13,6 +13,7 @@ import importlib
 import logging
 import os
 import re
+import signal
 import socket
 import sys
 import tempfile
@@ -126,7 +127,7 @@ def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
     before = set(threading.enumerate())
     with tempfile.TemporaryFile("w+", errors="replace") as messages:
         try:
-            with contextlib.nullcontext() if debug else _descriptor(2, messages):
+            with contextlib.nullcontext() if debug else _descriptor(2, messages), _same_sigterm():
                 ray.init(address=address, **options)
         except Exception as error:
             messages.seek(0)
@@ -223,6 +224,17 @@ def _defaults(variables: dict[str, str]) -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _same_sigterm() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which Ray replaces by an exit with code 15."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
 
 
 @contextlib.contextmanager

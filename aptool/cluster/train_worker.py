@@ -77,6 +77,7 @@ def train_worker(config: dict[str, Any]) -> None:
                 group=group,
                 check_claim=partial(_check_claim, job),
                 after_checkpoint=growth.check if growth is not None else None,
+                is_preempted=is_preempted,
             )
     except AptoolError as error:
         # Ray would restart the workers if this error were raised.
@@ -90,6 +91,12 @@ def train_worker(config: dict[str, Any]) -> None:
             raise RuntimeError("an error of one worker ends all") from error
     if post is not None:
         post.flush()
+
+
+def is_preempted() -> bool:
+    """Whether a node of this training is about to be taken away; False if Ray does not tell."""
+    get_info = getattr(ray.train, "get_preemption_info", None)
+    return get_info is not None and get_info() is not None
 
 
 def open_collection(job: TrainingJob) -> CollectionFiles:

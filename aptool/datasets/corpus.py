@@ -201,4 +201,7 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
             expected = "query-id<TAB>corpus-id<TAB>score"
             raise InputError(path, position=position, problem=f"{len(fields)} fields", expected=expected)
         query, document, label = fields
+        for column, name in (("query-id", query), ("corpus-id", document)):
+            if not name.strip():
+                raise InputError(path, position=position, column=column, value=name, expected="an id")
         yield Judgement(position, query, document, parse_label(path, position, "score", label, graded=True))

@@ -49,10 +49,9 @@ def write_folds(
         check_output_folder(target, Kind.COLLECTION)
     with contextlib.ExitStack() as undo:
         for number, target in enumerate(targets):
-            is_new = not target.exists()
-            _write_fold(collection, target, number, folds, pools, fold_of, present)
-            if is_new:
+            if not target.exists():
                 undo.callback(remove_tree, target)
+            _write_fold(collection, target, number, folds, pools, fold_of, present)
         undo.pop_all()
     return [CollectionFiles(target) for target in targets]
 

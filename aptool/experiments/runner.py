@@ -22,6 +22,7 @@ from aptool.errors import AptoolError, InputError, error_with
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
+from aptool.experiments.table import TABLES
 from aptool.experiments.trial import Result, Train, TrialRunner
 from aptool.formats.claim import claimed
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter
@@ -54,7 +55,7 @@ def adopt_results(output: Location) -> None:
         folder, _, _ = name.partition("/model/")
         if folder != name:
             models.add(f"{folder}/model")
-        elif name in ("table.md", "table.json"):
+        elif name in TABLES:
             adopt(output / name, Kind.TABLE)
         elif name.endswith(".run"):
             adopt(output / name, Kind.RUN)
@@ -96,6 +97,8 @@ def run_matrix(
         folders = {evaluated.collection: collection.path for evaluated, collection in collections.items()}
         runner = TrialRunner(matrix, output, recipes, folders, device, train, executor)
         trials = list_trials(experiments, matrix.systems)
+        for trial in trials:
+            runner.check_outputs(trial)
         if processes is None:
             by_trial = [runner.run(trial) for trial in trials]
         else:

@@ -201,7 +201,7 @@ class LocalProcesses(Processes):
     def __exit__(self, *raised: object) -> None:
         """End all processes."""
         for worker in self._workers:
-            worker.process.terminate()
+            worker.process.kill()  # training would defer SIGTERM until a checkpoint
         for worker in self._workers:
             worker.process.join()
 

@@ -15,12 +15,15 @@ from aptool.experiments.trial import Result
 from aptool.formats.atomic import output_file
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
-from aptool.formats.outputs import Kind
+from aptool.formats.outputs import Kind, sha256_of
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.html import markdown_table
 
 # Fewer than for one comparison: every pair of systems is tested.
 PERMUTATIONS = 10_000
+# The files of ``write_table``.
+TABLES = ("table.md", "table.json", "paired.md")
+
 _CLOCK_STEP = 1e-9  # of `time.perf_counter`, in seconds
 
 
@@ -248,7 +251,11 @@ def _cells(summary: Summary, fold_measure: str | None) -> list[str]:
 
 def _result_entry(result: Result, folder: Location) -> dict[str, Any]:
     """A result as JSON values, its run file relative to the folder of the table."""
-    entry = {**result._asdict(), "run": str(result.run).removeprefix(f"{folder}/")}
+    entry = {
+        **result._asdict(),
+        "run": str(result.run).removeprefix(f"{folder}/"),
+        "sha256": sha256_of(result.run),
+    }
     del entry["folder"]  # stored in the entry of the collection
     return entry
 

@@ -26,7 +26,7 @@ from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Tri
 from aptool.formats.atomic import output_file
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
-from aptool.formats.outputs import Kind, sha256_of
+from aptool.formats.outputs import Kind, check_replaceable, sha256_of
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.checkpoints import load_any
@@ -124,6 +124,13 @@ class TrialRunner:
     device: str = "auto"
     train: Train | None = None
     executor: Executor | None = None
+
+    def check_outputs(self, trial: Trial) -> None:
+        """Raise if a run file or a result is not aptool's, or has changed."""
+        for evaluated in trial.splits:
+            run = self._run_file(trial, evaluated.split)
+            check_replaceable(run, Kind.RUN)
+            check_replaceable(_record(run), Kind.RESULT)
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""

@@ -14,11 +14,21 @@ from aptool.documents import parse_yaml
 from aptool.errors import InputError, first_line
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.outputs import EXPECTED, METADATA_SUFFIX, Kind, read_written, record, sha256_of
+from aptool.formats.outputs import (
+    EXPECTED,
+    METADATA_SUFFIX,
+    Kind,
+    read_written,
+    record,
+    sha256_of,
+    sha256_of_output,
+)
 
 SCHEMA_VERSION = 0.1
 # The entries of `to_document`.
-_WRITTEN = ("schema-version", "run-version", "tag", "platform", "implementation", "method", "data")
+_WRITTEN = (
+    *("schema-version", "run-version", "run-sha256", "tag", "platform", "implementation", "method", "data"),
+)
 _DOCUMENT = "a document of ir_metadata"
 _COMPONENTS = ("platform", "research goal", "implementation", "method", "actor", "data")
 
@@ -45,7 +55,7 @@ def to_document(metadata: dict[str, Any]) -> dict[str, Any]:
 def write_metadata(run: PathOrUrl, metadata: dict[str, Any]) -> Location:
     """Write the metadata of a run file, and preserve entries of its author."""
     path = metadata_path(run)
-    document = to_document(metadata)
+    document = {**to_document(metadata), "run-sha256": sha256_of_output(run)}
     document |= {key: value for key, value in _existing(path).items() if key not in document}
     _write(path, document)
     return path

@@ -60,7 +60,12 @@ class Kind(StrEnum):
 # Names of the files that belong to an output folder, relative to it.
 _FOLDER_FILES = {
     Kind.COLLECTION: re.compile(r"collection\.json|answers\.parquet|[^/]+\.(pools\.parquet|qrels)"),
-    Kind.EXPORT: re.compile(r"(\d+_\w+/)?([^/]+\.(json|safetensors|txt|model)|README\.md)"),
+    # The files of sentence-transformers and PyLate; the rest of the folder is the user's.
+    Kind.EXPORT: re.compile(
+        r"(\d+_\w+/)?(config\.json|model\.safetensors)|README\.md|(added_tokens|config_sentence_transformers|"
+        r"modules|sentence_[a-z_]+_config|special_tokens_map|tokenizer|tokenizer_config|vocab)\.json|"
+        r"(merges|vocab)\.txt|(sentencepiece\.bpe|spiece|tokenizer)\.model"
+    ),
     Kind.MODEL: re.compile(
         r"config\.json|tokenizer\.json|model\.safetensors|README\.md|training/history\.jsonl"
     ),
@@ -190,6 +195,13 @@ def sha256_of(file: Location) -> str:
         while chunk := opened.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def sha256_of_output(path: PathOrUrl) -> str:
+    """SHA-256 of a file, from the record if aptool has just written it."""
+    final = _final(path)
+    written = read_written(final.parent).get(final.name)
+    return written.hashes[0] if written is not None and written.hashes else sha256_of(final)
 
 
 def _problem(file: Location, kind: str, entry: Written | None) -> str | None:

@@ -100,6 +100,9 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
         entry = parse_json(line, path, position=position, expected=expected)
         if not isinstance(entry, dict) or "epoch" not in entry:
             raise InputError(path, position=position, value=line, expected=expected)
+        if not isinstance(entry.get("dev", {}), dict):
+            expected = "the measures by name"
+            raise InputError(path, position=position, column="dev", value=entry["dev"], expected=expected)
         row = _flat(entry)
         for column, value in row.items():
             if not isinstance(value, int | float) or not math.isfinite(value):

@@ -15,6 +15,7 @@ from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
 from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
+from aptool.formats.outputs import sha256_of
 from aptool.formats.trec import read_qrels, read_run
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class RunEntry(NamedTuple):
     run: Location
     seconds: dict[str, float]  # train, score
     model: Location | None  # its model folder, if it was trained
+    sha256: str | None = None  # of the run file that was evaluated, if recorded
 
     @property
     def split(self) -> str:
@@ -90,6 +92,9 @@ def read_runs(folder: PathOrUrl) -> Runs:
     for entry in entries:
         if not entry.run.is_file():
             raise InputError(entry.run, problem="file not found", expected=f"a run file listed in {path}")
+        if entry.sha256 is not None and entry.sha256 != sha256_of(entry.run):
+            expected = "the run that it evaluated; run `aptool matrix` again"
+            raise InputError(entry.run, problem=f"changed since {path} was written", expected=expected)
     return Runs(root, entries, measures, command, collections, fingerprints, lines)
 
 
@@ -100,7 +105,15 @@ def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     if not all(isinstance(result[name], str) for name in ("collection", "system")):
         raise TypeError("names that are not strings")
     trained = model if (model / "config.json").is_file() else None
-    return RunEntry(result["collection"], result["system"], int(result["seed"]), run, seconds, trained)
+    return RunEntry(
+        result["collection"],
+        result["system"],
+        int(result["seed"]),
+        run,
+        seconds,
+        trained,
+        result.get("sha256"),
+    )
 
 
 def _collection(folder: Location, path: str) -> Location:

@@ -38,7 +38,7 @@ _END = _COUNTS.size + _CHECKSUM.size
 
 # Names of files in the folder of parts; a killed driver leaves temporary files and attempt records.
 ATTEMPTS = re.compile(r"[0-9a-f]{24}\.part\.try-.+|\.[0-9a-f]{24}\.part(\.try-.+)?\.[a-z0-9_]{8}\.part")
-_ALL_FILES = re.compile(rf"[0-9a-f]{{24}}\.part|{ATTEMPTS.pattern}")
+_NAME = re.compile(r"[0-9a-f]{24}\.part")
 
 # Memory for prefetched blocks, bounds of the block size, and number of concurrent requests.
 _MEMORY_BYTES = 256 << 20
@@ -120,10 +120,15 @@ def missing_parts(parts: Sequence[Part]) -> list[Part]:
 
 def _is_complete(part: Part, data: bytes) -> bool:
     """Whether the bytes are an undamaged part with all pairs of its unit."""
-    if len(data) < _END or zlib.crc32(memoryview(data)[:-4]) != _CHECKSUM.unpack(data[-4:])[0]:
+    if not _is_undamaged(data):
         return False
     _, size = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
     return int(pl.read_ipc_stream(data[-_END - size : -_END])["pairs"].sum()) == part.pairs
+
+
+def _is_undamaged(data: bytes) -> bool:
+    """Whether bytes end in the checksum of a part."""
+    return len(data) >= _END and zlib.crc32(memoryview(data)[:-4]) == _CHECKSUM.unpack(data[-4:])[0]
 
 
 def read_indices(parts: Sequence[Part]) -> list[Index]:
@@ -179,8 +184,21 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
             for number, begin, end in _joined(ranges.sort("question_id")).iter_rows():
                 lines[number].copy(begin, end, file)
             before_publishing()
-    remove_matching(parts_folder(output), _ALL_FILES)
+    _remove_parts(parts, parts_folder(output))
     return sum(index.truncated for index in indices)
+
+
+def _remove_parts(parts: Sequence[Part], folder: Location) -> None:
+    """Remove the parts of a run and of earlier inputs; a file of the user with such a name stays."""
+    store, key = store_of(folder)
+    own_names = {part.path.name for part in parts}
+
+    def is_part(name: str) -> bool:
+        return name in own_names or _is_undamaged((folder / name).read_bytes())
+
+    names = [name for name in store.names(key) if _NAME.fullmatch(name) and is_part(name)]
+    store.delete([f"{key}/{name}" for name in names])
+    remove_matching(folder, ATTEMPTS)
 
 
 def _joined(ranges: pl.DataFrame) -> pl.DataFrame:

@@ -174,8 +174,9 @@ class WordTokenizer(TextTokenizer):
         if (tokenizer.token_to_id(PAD_WORD), tokenizer.token_to_id(UNK_WORD)) != (PAD, UNK):
             raise InputError(path, expected=f"{PAD_WORD} with id {PAD} and {UNK_WORD} with id {UNK}")
         ids = tokenizer.get_vocab().values()
-        if max(ids) != len(ids) - 1:
-            raise InputError(path, value=max(ids), expected=f"ids from 0 to {len(ids) - 1}")
+        if sorted(ids) != list(range(len(ids))):
+            problem = f"ids up to {max(ids)}, {len(set(ids))} of them different"
+            raise InputError(path, problem=problem, expected=f"each id from 0 to {len(ids) - 1} once")
         loaded = cls(tokenizer)
         loaded.source = str(path)
         return loaded

@@ -17,7 +17,7 @@ from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.names import measure_names
 from aptool.evaluation.significance import Spread, mean_and_sd
-from aptool.formats.atomic import check_apart, output_file
+from aptool.formats.atomic import check_apart, check_output, output_file
 from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location, store_of
@@ -97,6 +97,7 @@ def fit(
     group: ProcessGroup = SINGLE_PROCESS,
     check_claim: Callable[[], None] | None = None,
     after_checkpoint: Callable[[], None] | None = None,
+    is_preempted: Callable[[], bool] | None = None,
 ) -> Fit:
     """Train a system on a collection and write its model folder.
 
@@ -118,6 +119,7 @@ def fit(
             claims the output here.
         after_checkpoint: called in process 0 after each checkpoint except that of the last epoch. If it
             raises an ``AptoolError``, training ends in all processes.
+        is_preempted: see ``train``.
     """
     with group.together():
         device = pick_device(str(device))
@@ -193,6 +195,7 @@ def fit(
             after_saving=after_saving,
             checkpoint_minutes=checkpoint_minutes,
             group=group,
+            is_preempted=is_preempted,
         )
         metadata = {
             "collection": collection.name,
@@ -343,7 +346,8 @@ def adopt_models(output: PathOrUrl) -> None:
 
 
 def check_seeds_folder(output: PathOrUrl) -> None:
-    """Raise if ``output`` is itself a model."""
+    """Raise if ``output`` is itself a model, or has a summary that may not be replaced."""
+    check_output(location(output) / SUMMARY, Kind.SEEDS)
     if has_model(output):
         expected = "another folder for the models of several seeds, or a new one"
         raise InputError(output, problem="a model", expected=expected)

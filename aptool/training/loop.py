@@ -94,8 +94,11 @@ def train(
     after_saving: Callable[[], None] = lambda: None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
+    is_preempted: Callable[[], bool] | None = None,
 ) -> Trained:
     """Train a ranker in place, on its device.
+
+    On SIGTERM, a checkpoint is saved before the signal takes effect.
 
     Args:
         ranker: the ranker, with initial weights.
@@ -108,13 +111,15 @@ def train(
         after_saving: called after ``save`` and the report of the epoch, except after the last epoch.
         checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments.
+        is_preempted: whether a machine of the group is about to be taken away; then checkpoints within the
+            epoch follow each other. All processes call it after the same updates.
     """
     sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives)
     pairs = examples.pairs[sampler.trainable()[examples.pairs[:, 0]]]
     if not len(pairs):
         raise AptoolError("training needs negatives: every answer is relevant to every question")
     optimizers = build_optimizers(ranker, options)
-    timer = CheckpointTimer(checkpoint_minutes)
+    timer = CheckpointTimer(checkpoint_minutes, is_preempted)
     context = _Context(ranker, examples, options, seed, group, pairs, sampler, optimizers, timer)
     history: list[dict[str, Any]] = []
     best_epoch, best_weights = 0, copy.deepcopy(ranker.state_dict())
@@ -131,10 +136,11 @@ def train(
         states = [optimizer.state_dict() for optimizer in optimizers]
         save(TrainingState(history, best_epoch, ranker.state_dict(), best_weights, states, within))
         timer.restart()
+        timer.terminate()
         if within is not None:
             after_saving()
 
-    with repeatable_sums(context.device, options.deterministic):
+    with repeatable_sums(context.device, options.deterministic), timer.deferring_termination():
         for epoch in range(len(history) + 1, options.epochs + 1):
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break
@@ -194,8 +200,8 @@ def _train_epoch(
     seed_dropout(context.seed, epoch, group.rank)
     pairs = _epoch_pairs(context.pairs, options.pairs, generator)
     updates_per_read = 1 if device.type == "cpu" else UPDATES_PER_READ
-    # Sum of losses, number of nonzero losses, and whether a checkpoint is due.
-    totals = torch.zeros(3, dtype=torch.float64, device=device)
+    # Sum of losses, number of nonzero losses, and whether a checkpoint and a poll are due.
+    totals = torch.zeros(4, dtype=torch.float64, device=device)
     total = active = mining = 0.0
     done = updates = 0
     block = pairs[:0]
@@ -231,7 +237,7 @@ def _train_epoch(
         updates += 1
         if updates % updates_per_read and done < len(pairs):
             continue
-        total, active, due = totals.tolist()
+        total, active, due, poll_due = totals.tolist()
         if not math.isfinite(total):
             updates += (epoch - 1) * math.ceil(len(pairs) / size)
             raise AptoolError(
@@ -239,8 +245,8 @@ def _train_epoch(
                 "expected a lower training.learning_rate, or a training.clip such as 5"
             )
         update(done, len(pairs), "pairs", f"loss {total / done:.4f}")
-        if due and done < len(pairs):
-            totals[2] = 0
+        totals[2:] = 0
+        if done < len(pairs) and ((poll_due and context.timer.poll()) or due):
             save(
                 EpochState(
                     pairs=done,
@@ -260,9 +266,10 @@ def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
     """Update the weights by the mean loss of a batch of minibatches.
 
     Returns:
-        (3,) sum of losses, number of nonzero losses, and 1 if process 0 wants a checkpoint.
+        (4,) sum of losses, number of nonzero losses, and 1 each if process 0 wants a checkpoint or a poll.
     """
-    due, ranker, options, group = context.timer.due, context.ranker, context.options, context.group
+    ranker, options, group = context.ranker, context.options, context.group
+    due = (float(context.timer.due), float(context.timer.poll_due)) if group.rank == 0 else (0.0, 0.0)
     for optimizer in context.optimizers:
         optimizer.zero_grad(set_to_none=True)
     parts = []
@@ -273,7 +280,7 @@ def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
         losses = losses.detach()
         parts.append(torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight)
     totals = torch.stack(parts).sum(0)
-    totals = torch.cat([totals, totals.new_full((1,), float(due and group.rank == 0))])
+    totals = torch.cat([totals, totals.new_tensor(due)])
     totals = all_reduce_gradients(group, trainable_parameters(ranker), totals)
     if options.clip:
         clip_gradients(ranker, options.clip)

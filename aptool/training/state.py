@@ -1,7 +1,11 @@
 """The state of a training, from which it resumes, after an epoch or within an epoch."""
 
+import contextlib
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +13,9 @@ import torch
 from torch import Tensor
 
 from aptool.training.process_group import ProcessGroup
+
+# Seconds between two questions to the cluster whether a machine is about to be taken away.
+NOTICE_SECONDS = 5.0
 
 
 class EpochState(NamedTuple):
@@ -36,20 +43,64 @@ class TrainingState(NamedTuple):
 
 
 class CheckpointTimer:
-    """The time until the next checkpoint within an epoch; 0 minutes is never."""
+    """When a checkpoint within an epoch is due: after an interval, on SIGTERM and on a notice of preemption.
 
-    def __init__(self, minutes: float) -> None:
+    Args:
+        minutes: the interval; 0 is never.
+        is_preempted: whether a machine of the training is about to be taken away. All processes call it after
+            the same updates.
+    """
+
+    def __init__(self, minutes: float, is_preempted: Callable[[], bool] | None = None) -> None:
         self._seconds = 60 * minutes
+        self._is_preempted = is_preempted
+        self._last_poll = time.monotonic()
+        self._is_terminated = False
         self.restart()
 
     @property
     def due(self) -> bool:
-        """Whether the interval has passed since the last checkpoint."""
-        return 0 < self._seconds <= time.monotonic() - self._start
+        """Whether this process wants a checkpoint."""
+        return self._is_terminated or 0 < self._seconds <= time.monotonic() - self._start
+
+    @property
+    def poll_due(self) -> bool:
+        """Whether this process wants all processes to call ``poll``."""
+        return self._is_preempted is not None and time.monotonic() - self._last_poll >= NOTICE_SECONDS
+
+    def poll(self) -> bool:
+        """Whether there is a notice of preemption, the same in all processes."""
+        self._last_poll = time.monotonic()
+        return self._is_preempted is not None and self._is_preempted()
 
     def restart(self) -> None:
         """Start the next interval."""
         self._start = time.monotonic()
+
+    @contextlib.contextmanager
+    def deferring_termination(self) -> Iterator[None]:
+        """Defer a first SIGTERM until ``terminate`` or the end of the block; a second one acts at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._handler = signal.getsignal(signal.SIGTERM)
+
+        def defer(number: int, frame: FrameType | None) -> None:
+            self._is_terminated = True
+            signal.signal(signal.SIGTERM, self._handler)
+
+        signal.signal(signal.SIGTERM, defer)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, self._handler)
+            self.terminate()
+
+    def terminate(self) -> None:
+        """Act on a deferred SIGTERM, as the process would have without ``deferring_termination``."""
+        if self._is_terminated:
+            self._is_terminated = False
+            signal.raise_signal(signal.SIGTERM)
 
 
 def seed_dropout(*entropy: int) -> None:

@@ -1,7 +1,9 @@
-"""Ctrl-C while a command imports its modules: one error line and exit code 130."""
+"""Ctrl-C and SIGTERM end a command with one line, exit code 130 or 143, and nothing half-written."""
 
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -10,7 +12,7 @@ PROGRAM = """
 import os, signal, sys
 from aptool.__main__ import main
 
-module, action, *arguments = sys.argv[1:]
+module, number, action, *arguments = sys.argv[1:]
 
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
@@ -19,7 +21,7 @@ class Interrupting:
             exec(action)
 
 def interrupt():
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), int(number))
 
 class InterruptedOnDelete:
     def __del__(self):
@@ -34,17 +36,45 @@ PLAIN = "interrupt()"
 REPLACED = """
 try:
     interrupt()
-except KeyboardInterrupt:
+except (KeyboardInterrupt, SystemExit):
     raise ImportError("numpy._core.multiarray failed to import") from None
 """
 PRINTED = """
 try:
     interrupt()
-except KeyboardInterrupt:
+except (KeyboardInterrupt, SystemExit):
     sys.excepthook(*sys.exc_info())
     raise ImportError("numpy._core.multiarray failed to import") from None
 """
 IGNORED = "held = InterruptedOnDelete(); del held"
+
+ENDS = {
+    "Ctrl-C": (signal.SIGINT, 130, "aptool: interrupted"),
+    "SIGTERM": (signal.SIGTERM, 143, "aptool: terminated"),
+}
+
+# Run a command that waits, after its first call of FUNCTION, until NOTE is removed.
+WAITING = """
+import importlib, sys, time
+from pathlib import Path
+from aptool.__main__ import main
+
+target, note, *arguments = sys.argv[1:]
+name, _, function = target.partition(":")
+module = importlib.import_module(name)
+original = getattr(module, function)
+
+def waiting(*args, **kwargs):
+    result = original(*args, **kwargs)
+    Path(note).touch()
+    while Path(note).exists():
+        time.sleep(0.01)
+    return result
+
+setattr(module, function, waiting)
+sys.argv = ["aptool", *arguments]
+main()
+"""
 
 
 @pytest.mark.parametrize(
@@ -60,12 +90,14 @@ IGNORED = "held = InterruptedOnDelete(); del held"
         ("pyarrow.parquet", IGNORED),
     ],
 )
-def test_failure_during_imports_is_one_line(module, action, tmp_path):
+@pytest.mark.parametrize("end", ENDS)
+def test_signal_during_imports_is_one_line(end, module, action, tmp_path):
+    number, code, line = ENDS[end]
     (tmp_path / "x.tsv").write_text("question\tanswer\tlabel\nq\ta\t1\n")
     command = ("data", "import", "tsv", "test=x.tsv", "--output", "c")
 
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, module, action, *command],
+        [sys.executable, "-c", PROGRAM, module, str(int(number)), action, *command],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -74,5 +106,56 @@ def test_failure_during_imports_is_one_line(module, action, tmp_path):
     )
 
     # Click ends the line on which the terminal shows ^C.
-    assert (done.returncode, done.stderr.strip()) == (130, "aptool: interrupted")
+    assert (done.returncode, done.stderr.strip()) == (code, line)
     assert [path.name for path in tmp_path.iterdir()] == ["x.tsv"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    ("function", "command"),
+    [
+        ("aptool.scoring.score:write_part", "score {tiny}/test.pools.parquet --model bm25 --output out"),
+        ("aptool.datasets.folds:_write_fold", "data folds {tiny} --output out"),
+        ("aptool.formats.atomic:record", "fuse {a} {b} --output out"),
+    ],
+    ids=["score", "folds", "fuse"],
+)
+def test_signal_in_a_command_leaves_nothing_half_written(
+    end, function, command, collection_folder, tmp_path, aptool
+):
+    number, code, line = ENDS[end]
+    runs = {}
+    for name in ("a", "b"):
+        runs[name] = tmp_path / f"{name}.run"
+        options = ("--model", "random", "--tag", name, "--output", runs[name])
+        assert aptool("score", collection_folder / "test.pools.parquet", *options).code == 0
+    folder, note = tmp_path / "folder", tmp_path / "note"
+    folder.mkdir()
+    arguments = command.format(tiny=collection_folder, **runs).split()
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING, function, note, *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+    )
+    try:
+        while not note.exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(number)
+        time.sleep(0.5)
+        note.unlink()  # a thread does not receive the signal
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == code
+    assert [text for text in err.splitlines() if text][-1] == line
+    assert "Traceback" not in err
+    assert not (folder / "out").is_file()
+    assert not list(folder.rglob("collection.json"))
+
+    assert aptool(*arguments[:-1], folder / "out").code == 0

@@ -53,7 +53,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpu
             os.replace = replace_but(output)
             die_before_completing_uploads()
         if phase == "removing":
-            parts.remove_matching = remove_two_and_die
+            parts._remove_parts = remove_two_and_die
         try:
             system = remote_system(notes, seconds, Resources(0, gpus) if gpus else ONE_CORE)
             scored = score.score(list_units([pools]), system, output, executor)
@@ -73,7 +73,7 @@ def replace_but(output):
     return called
 
 
-def remove_two_and_die(folder, names):
+def remove_two_and_die(parts, folder):
     for path in sorted(path for path in folder.iterdir() if path.suffix == ".part")[:2]:
         path.unlink()
     die()

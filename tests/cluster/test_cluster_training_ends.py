@@ -66,7 +66,14 @@ def test_error_of_one_worker_ends_all_workers(cluster, collection_folder, tmp_pa
     assert time.monotonic() - begun < 600  # long enough for a busy machine
 
 
-def test_interrupted_training_resumes_the_next_time(run, address, surroundings, collection_folder, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGINT, 130, "aptool: interrupted"), (signal.SIGTERM, 143, "aptool: terminated")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_interrupted_training_resumes_the_next_time(
+    run, address, surroundings, collection_folder, tmp_path, number, code, line
+):
     settings = [part for option in options("ap-cnn") for part in ("--set", option)]
     arguments = [
         "train",
@@ -97,12 +104,12 @@ def test_interrupted_training_resumes_the_next_time(run, address, surroundings, 
             assert training.poll() is None, log.read_text()
             time.sleep(0.1)
         (tmp_path / "model.hold").touch()
-        training.send_signal(signal.SIGINT)
-        assert training.wait(600) == 130, log.read_text()
+        training.send_signal(number)
+        assert training.wait(600) == code, log.read_text()
     finally:
         training.kill()
         training.wait()
-    assert log.read_text().splitlines()[-1] == "aptool: interrupted"
+    assert log.read_text().splitlines()[-1] == line
     assert not (tmp_path / "model").exists()
     (tmp_path / "model.hold").unlink()
 

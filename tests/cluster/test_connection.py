@@ -139,6 +139,27 @@ def test_missing_resources_are_named_every_half_minute_until_the_wait_ends(monke
     assert cluster.missing(2, Resources(1)) == ""
 
 
+def test_cluster_without_room_for_35_minutes_is_waited_for(monkeypatch):
+    """The default is no limit; a line per half minute names the missing resources."""
+    from aptool.cluster import resources
+
+    now, cluster = [0.0], FakeCluster(node(1))
+
+    def sleep(seconds):
+        now[0] += 1
+        if now[0] == 35 * 60:
+            object.__setattr__(cluster, "given", (node(1), node(1)))
+            object.__setattr__(cluster, "taken", [NOTHING, NOTHING])
+
+    monkeypatch.setattr(resources.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(resources.time, "sleep", sleep)
+
+    with recorded() as records:
+        assert cluster.check_room(2, Resources(1)) == 2
+    assert set(records.messages) == {"waiting for 2 CPUs; the cluster has 1, its autoscaler may add nodes"}
+    assert len(records.messages) == 35 * 2
+
+
 def test_nodes_that_join_end_the_wait():
     cluster = FakeCluster()
     threading.Timer(0.5, lambda: object.__setattr__(cluster, "given", (node(1), node(1)))).start()

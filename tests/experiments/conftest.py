@@ -8,8 +8,8 @@ def run_matrix(aptool, tmp_path, monkeypatch):
     """A function that writes a table of experiments and runs `aptool matrix` on it."""
     monkeypatch.chdir(tmp_path)
 
-    def run(text, *options):
+    def run(text, *more):
         (tmp_path / "eval.toml").write_text(text)
-        return aptool("matrix", "eval.toml", "--output", "out", *options)
+        return aptool("matrix", "eval.toml", "--output", "out", *more)
 
     return run

@@ -116,7 +116,7 @@ def valid(job):
 def test_every_way_to_run_has_an_overlay():
     assert [path.name for path in OVERLAYS] == [
         *("cpu", "eval", "score-gpu", "store-cpu", "store-score-gpu", "store-train-gpu"),
-        *("train-8gpu", "train-gpu"),
+        *("train-8gpu", "train-gpu", "train-spot"),
     ]
 
 

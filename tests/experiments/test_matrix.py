@@ -85,7 +85,7 @@ WRONG_SPENDING = {
 
 
 @pytest.mark.parametrize("case", WRONG_SPENDING)
-def test_trial_with_invalid_seconds_or_costs_is_run_again(matrix, tmp_path, collection_folder, case):
+def test_edited_seconds_or_costs_are_an_error(matrix, tmp_path, collection_folder, case):
     text = table(collection_folder, systems=["bm25"])
     first = matrix(text)
     record = tmp_path / "out/tiny/bm25/seed1/test.json"
@@ -93,8 +93,11 @@ def test_trial_with_invalid_seconds_or_costs_is_run_again(matrix, tmp_path, coll
     record.write_text(valid.replace(*WRONG_SPENDING[case]))
     assert record.read_text() != valid
 
-    again = matrix(text)
+    refused = matrix(text)
+    again = matrix(text, "--overwrite")
 
+    assert refused.code == 1
+    assert "test.json: changed since aptool wrote it" in refused.err[-1]
     assert (again.code, made(again)) == (0, ["bm25, seed 1"])
     assert json.loads(record.read_text()).keys() == json.loads(valid).keys()
     assert [line.split()[:3] for line in again.out] == [line.split()[:3] for line in first.out]
@@ -108,7 +111,6 @@ def test_rate_without_seconds_is_unknown(matrix, tmp_path, collection_folder):
     saved |= {"seconds": {"train": 0.0, "score": 0}, "costs": {"pairs": 1}}
     record.write_text(json.dumps(saved))
 
-    assert "changed since aptool wrote it" in matrix(text).err[-1]
     assert matrix(text, "--overwrite").code == 0
     document = json.loads((tmp_path / "out/table.json").read_text())
     assert document["lines"][0]["pairs_per_second"] is None

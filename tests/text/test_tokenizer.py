@@ -152,12 +152,17 @@ def test_a_tokenizer_with_other_special_ids_is_refused(tmp_path):
         WordTokenizer.load(path)
 
 
-def test_a_tokenizer_with_a_gap_in_its_ids_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [(7, "ids up to 7, 4 of them different"), (0, "ids up to 4, 4 of them different")],
+    ids=["gap", "twice"],
+)
+def test_a_tokenizer_with_a_gap_or_an_id_twice_is_refused(tmp_path, changed, problem):
     path = tmp_path / "tokenizer.json"
-    WordTokenizer.from_words(["a", "b"]).save(path)
-    path.write_text(path.read_text().replace('"b":3', '"b":7'))
+    WordTokenizer.from_words(["a", "b", "c"][: 2 + (not changed)]).save(path)
+    path.write_text(path.read_text().replace('"b":3', f'"b":{changed}'))
 
-    with pytest.raises(InputError, match=r"tokenizer\.json: 7: expected ids from 0 to 3"):
+    with pytest.raises(InputError, match=rf"tokenizer\.json: {problem}; expected each id from 0 to"):
         WordTokenizer.load(path)
 
 

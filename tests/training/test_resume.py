@@ -21,7 +21,7 @@ from aptool.models.initialization import learned_vectors
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import loop
-from aptool.training.checkpoint import save_state, training_folder
+from aptool.training.checkpoint import STATE, save_state, training_folder
 from aptool.training.fit import check_training, fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
@@ -49,14 +49,16 @@ def undisturbed(tmp_path_factory, collection_folder):
     return folder
 
 
-def kill(moment, collection, output, *more):
+def kill(moment, collection, output, *more, number=signal.SIGKILL):
+    """Train in another process that sends itself a signal; return the lines on stderr."""
     target, when, call, _ = moment
     settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
     arguments = ["train", collection, "--output", output, "--seed", "3", *settings, *more]
     script = Path(__file__).parents[1] / "killed_training.py"
-    command = [sys.executable, script, target, when, str(call), *map(str, arguments)]
+    command = [sys.executable, script, target, when, str(call), str(int(number)), *map(str, arguments)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.returncode == -signal.SIGKILL, finished.stderr
+    assert finished.returncode == (-number if number == signal.SIGKILL else 128 + number), finished.stderr
+    return finished.stderr.splitlines()
 
 
 def same(first, second):
@@ -95,6 +97,73 @@ def test_training_killed_within_an_epoch_resumes_within_the_epoch(undisturbed, c
     assert f"{output}.training: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in log.messages
     assert same(output, undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("moment", "resumed"),
+    [
+        ("in the third epoch", f"in epoch 3 of 4, after {4 * MINIBATCH} pairs"),
+        ("between the state and its report", "after epoch 2 of 4"),
+    ],
+)
+def test_training_saves_a_checkpoint_on_sigterm(moment, resumed, undisturbed, collection_folder, tmp_path):
+    output = tmp_path / "model"
+
+    lines = kill(MOMENTS[moment], collection_folder, output, number=signal.SIGTERM)
+
+    assert lines[-1] == "aptool: terminated"
+    assert "Traceback" not in "".join(lines)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.training"]
+    with recorded() as log:
+        fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
+    assert f"{output}.training: resuming {resumed}" in log.messages
+    assert same(output, undisturbed)
+
+
+def test_library_hands_sigterm_to_the_handler_of_its_caller(collection_folder, tmp_path):
+    """The handler runs after the checkpoint, and training goes on if it returns."""
+    states = []
+    before = signal.signal(
+        signal.SIGTERM, lambda *_: states.append((tmp_path / "m.training" / STATE).exists())
+    )
+    try:
+        with recorded(on_epoch=lambda entry: signal.raise_signal(signal.SIGTERM)) as log:
+            fit(CollectionFiles(collection_folder), recipe("qa-cnn", "training.epochs=2"), tmp_path / "m")
+    finally:
+        handler = signal.signal(signal.SIGTERM, before)
+
+    assert states == [True, True]
+    assert len(log.epochs) == 2
+    assert handler.__name__ == "<lambda>"  # the caller's handler is restored
+
+
+def test_notice_of_preemption_saves_checkpoints_within_the_epoch(
+    undisturbed, collection_folder, tmp_path, monkeypatch
+):
+    """The notice comes in the second update of the third epoch, the machine is lost in the fourth."""
+    monkeypatch.setattr("aptool.training.state.NOTICE_SECONDS", 0)
+    polls = itertools.count(1)  # one per update, except the last of an epoch
+    steps, step = itertools.count(1), loop._step
+
+    def last(*given):
+        if next(steps) == 14:
+            raise StoppedError
+        return step(*given)
+
+    output = tmp_path / "model"
+
+    def run(**more):
+        return fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_step", last)
+        with pytest.raises(StoppedError):
+            run(is_preempted=lambda: next(polls) >= 10)
+    with recorded() as log:
+        run()
+
+    assert f"{output}.training: resuming in epoch 3 of 4, after {3 * MINIBATCH} pairs" in log.messages
+    assert same(output, undisturbed)
 
 
 def test_training_killed_before_the_clean_up_is_complete(undisturbed, collection_folder, tmp_path):

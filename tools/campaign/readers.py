@@ -68,11 +68,12 @@ def pool_texts(folder: str) -> list[tuple[str, str, str, str]]:
 
 
 def table(data: bytes) -> list[tuple[str, str, int]]:
-    """Read (question, answer, label) of each row of a TSV file."""
+    """Read (question, answer, label) of each row of a TSV file with a text of the answer."""
     lines = data.removeprefix(b"\xef\xbb\xbf").decode().split("\n")
     rows = [line.removesuffix("\r").split("\t") for line in lines if line.strip()]
     columns = [rows[0].index(name) for name in ("question", "answer", "label")]
-    return [(row[columns[0]], row[columns[1]], int(row[columns[2]])) for row in rows[1:]]
+    values = [(row[columns[0]], row[columns[1]], int(row[columns[2]])) for row in rows[1:]]
+    return [value for value in values if value[1].strip()]
 
 
 def text_vectors(data: bytes, dim: int) -> dict[str, list[float]]:

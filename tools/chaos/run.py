@@ -95,7 +95,7 @@ def _run(scene: Scene, folder: Path, what: Disturbance, says: int, counts: Path 
         os.dup2(says, 2)
         os.close(says)
         os.chdir(folder)
-        from aptool.cli.main import main
+        from aptool.__main__ import main
 
         counted = count_changes(folder) if counts is not None else lambda: 0
         disturb(what, folder)
@@ -160,7 +160,7 @@ def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
     for child, code in zip(children, codes, strict=True):
         words = child.words()
         assert not any("Traceback" in line for line in words), words[-3:]
-        assert code in (0, 1, 130, *(-signal for signal in SIGNALS)), f"exit code {code}: {words[-3:]}"
+        assert code in (0, 1, 130, 143, *(-signal for signal in SIGNALS)), f"exit code {code}: {words[-3:]}"
         if code == 1 and what.kind not in KILLS:
             said = [line for line in words if line.startswith("aptool: ")]
             assert len(said) == 1, words[-5:]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from aptool.errors import InputError
 from aptool.formats.location import PathOrUrl
 from aptool.models.checkpoints.files import (
     Checkpoint,
@@ -45,6 +46,10 @@ def load_any(name: PathOrUrl, device: torch.device | str = "cpu", kind: Kind | s
     if model_type == "aptool":
         return load_model(folder, device)
     checkpoint = _read(layout, model_type)
+    for name, weight in checkpoint.ranker.state_dict().items():
+        if not torch.isfinite(weight).all():
+            position, expected = f"weight {name!r}", "finite weights"
+            raise InputError(folder, position=position, problem="not finite", expected=expected)
     to_device(checkpoint.ranker.requires_grad_(False).eval(), device)
     config: dict[str, Any] = {
         "model_type": model_type,

@@ -11,6 +11,7 @@ from case import SURFACES
 from surfaces import (  # noqa: F401 - they register
     checkpoints,
     collections,
+    existing,
     models,
     options,
     outputs,
