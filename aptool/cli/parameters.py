@@ -22,6 +22,7 @@ Command: TypeAlias = Callable[..., None]
 _ADVANCED = "Advanced"
 _SECTIONS = {
     "Model": "--model --preset --set --vectors --start --teacher --seeds",
+    "Server": "--server-model --server-batch --server-requests --server-timeout --server-set",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
     "--fill --answers --tag --name --split --config --field --let --quick --groups --per-question --names "
     "--log --json --markdown --latex",

@@ -30,6 +30,7 @@ from aptool.library.run import Run, run_of_scores
 from aptool.library.where import Address, Where
 from aptool.scoring.score import AnySystem, Executor, ScoredRun, score_in_memory
 from aptool.scoring.score import score as score_units
+from aptool.scoring.server import RerankServer, is_server_url
 from aptool.scoring.systems import BASELINES, BaselineLoader, System
 from aptool.version import requiring_torch
 
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 def score(
     pools: Pools | PathLike | Iterable[PathLike],
-    model: "Model | System | PathLike",
+    model: "Model | System | RerankServer | PathLike",
     output: PathLike,
     executor: Executor | None = None,
     *,
@@ -71,8 +72,9 @@ def score(
         pools: ``Pools``, or files, folders, globs or URLs of pools.
         model: a model folder or a name on the Hugging Face hub (see `load`); a `Model` or another system; or
             a baseline, ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0). Write
-            ``"./bm25"`` for a model folder with that name. A baseline ignores ``device``, ``precision``,
-            ``tokens_per_batch`` and ``kind``.
+            ``"./bm25"`` for a model folder with that name. Or a model behind a server: a URL, such as
+            ``"http://localhost:8000/rerank"``, or a `RerankServer`. Baselines and servers ignore ``device``,
+            ``precision``, ``tokens_per_batch`` and ``kind``.
         output: the run file; gzip if the name ends in ``.gz``.
         executor: backend that scores the row groups, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
@@ -121,13 +123,18 @@ def score(
     store = check_encoded(encoded, fill, precision)
     if store is not None and isinstance(model, System):
         raise UsageError("encoded: requires a model folder or a Model, not another system")
-    baseline = model if isinstance(model, str) and model in BASELINES else None
-    if baseline is not None:
+    without_model: BaselineLoader | RerankServer | None = None
+    if isinstance(model, RerankServer) or is_server_url(model):
+        without_model = model if isinstance(model, RerankServer) else RerankServer(str(model))
+    elif isinstance(model, str) and model in BASELINES:
+        without_model = BaselineLoader(model)
+    if without_model is not None:
+        name = without_model.name if isinstance(without_model, BaselineLoader) else without_model.url
         if store is not None:
-            raise UsageError(f"encoded: expected None with {baseline}, which does not encode answers")
+            raise UsageError(f"encoded: expected None with {name}, which does not encode answers")
         not_default = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
         not_default |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
-        _log_baseline(baseline, [name for name, is_set in not_default.items() if is_set])
+        _log_without_model(name, [option for option, is_set in not_default.items() if is_set])
     elif not (_is_model(model) or isinstance(model, System)):
         model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
         check_apart(path, files_of(model))
@@ -137,8 +144,8 @@ def score(
     with filling(store, fill), pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
         system: AnySystem
-        if baseline is not None:
-            system = BaselineLoader(baseline)
+        if without_model is not None:
+            system = without_model
         elif isinstance(model, System):
             system = model
         elif _is_model(model) and executor is None:
@@ -259,14 +266,36 @@ def bm25_run(pools: Pools) -> Run:
         return run_of_scores(*score_in_memory(files.units, BaselineLoader("bm25"), answers=files.answers))
 
 
+def rerank_run(pools: Pools, server: "RerankServer | str") -> Run:
+    """Score pools with a model behind a server, in memory; `score` writes the same run to a file.
+
+    Args:
+        pools: the pools to score.
+        server: a `RerankServer`, or the URL of one, such as ``"http://localhost:8000/rerank"``.
+
+    Returns:
+        A run whose tag is the name of the model, or ``rerank``.
+
+    Raises:
+        AptoolError: the pools are invalid, or the server does not return a score per candidate.
+
+    Example:
+        >>> run = aptool.rerank_run(data.pools("dev"), "http://localhost:8000/rerank")  # doctest: +SKIP
+    """
+    check_type("pools", pools, Pools, "Pools")
+    system = server if isinstance(server, RerankServer) else RerankServer(check_text("server", server))
+    with pools.on_disk() as files:
+        return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))
+
+
 def _is_model(value: object) -> "TypeIs[Model]":
     """Whether a value is a ``Model``; does not import that class."""
     module = sys.modules.get("aptool.library.model")
     return module is not None and isinstance(value, module.Model)
 
 
-def _log_baseline(name: str, ignored: list[str]) -> None:
+def _log_without_model(name: str, ignored: list[str]) -> None:
     if ignored:
         logger.info(f"{name} needs no model: {', '.join(ignored)} ignored")
-    if Path(name).exists():
+    if name in BASELINES and Path(name).exists():
         logger.info(f"{name}: the untrained system; for the model folder write ./{name}")
