@@ -128,6 +128,12 @@ def _field(text: str) -> tuple[str, Any]:
 )
 @kind_option
 @click.option(
+    "--words",
+    metavar="NAME",
+    type=UTF8,
+    help="Words of bm25: unicode, bigrams (of Han, Kana, Hangul) or MODULE:FUNCTION.  [default: unicode]",
+)
+@click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end
     help="TREC run file; gzip if the name ends in .gz.  [default: POOLS with .run]",

@@ -32,6 +32,7 @@ from aptool.scoring.score import AnySystem, Executor, ScoredRun, score_in_memory
 from aptool.scoring.score import score as score_units
 from aptool.scoring.server import RerankServer, is_server_url
 from aptool.scoring.systems import BASELINES, BaselineLoader, System
+from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import requiring_torch
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def score(
     kind: str = "auto",
     encoded: PathLike | None = None,
     fill: bool = False,
+    words: str | None = None,
     overwrite: bool = False,
     cluster: Address = None,
     workers: int | None = None,
@@ -87,6 +89,7 @@ def score(
         encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
             ``fp32`` or ``auto``.
         fill: whether to encode missing answers and add them to the store; otherwise they are an error.
+        words: the words of ``"bm25"``, as for `bm25_run`. Default: ``unicode``.
         overwrite: replace an existing run even if aptool did not write it, or it has changed since.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster. Default: as many as fit.
@@ -127,7 +130,9 @@ def score(
     if isinstance(model, RerankServer) or is_server_url(model):
         without_model = model if isinstance(model, RerankServer) else RerankServer(str(model))
     elif isinstance(model, str) and model in BASELINES:
-        without_model = BaselineLoader(model)
+        without_model = BaselineLoader(model, words="unicode" if words is None else check_words(words))
+    if words is not None and model != "bm25":
+        raise UsageError("words: requires the model bm25; a recipe has text.words")
     if without_model is not None:
         name = without_model.name if isinstance(without_model, BaselineLoader) else without_model.url
         if store is not None:
@@ -241,7 +246,7 @@ def encode(
         )
 
 
-def bm25_run(pools: Pools) -> Run:
+def bm25_run(pools: Pools, *, words: str = "unicode") -> Run:
     """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75).
 
     Document frequencies are counted over the distinct answers of the pools. ``aptool.score(pools, "bm25",
@@ -249,21 +254,35 @@ def bm25_run(pools: Pools) -> Run:
 
     Args:
         pools: the pools to score.
+        words: ``unicode``: lower-cased runs of letters, digits and underscores. ``bigrams``: the same, but
+            overlapping bigrams of Han, Kana and Hangul characters, for Chinese, Japanese and Korean. Or the
+            import path of a function that returns the words of a text: ``"jieba:lcut"``.
 
     Returns:
         A run with the tag ``bm25``.
 
     Raises:
-        AptoolError: the pools are invalid.
+        AptoolError: the pools or the words are invalid.
 
     Example:
         >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}
         >>> aptool.bm25_run(aptool.Pools.from_dict({"q1": pool})).to_polars()["answer_id"].to_list()
         ['b', 'a']
+        >>> pool = "東京タワーの高さは?", {"a": "東京の人口", "b": "東京タワーは三百三十三メートル"}
+        >>> run = aptool.bm25_run(aptool.Pools.from_dict({"q1": pool}), words="bigrams")
+        >>> run.to_polars()["answer_id"].to_list()
+        ['b', 'a']
     """
     check_type("pools", pools, Pools, "Pools")
+    loader = BaselineLoader("bm25", words=check_words(words))
     with pools.on_disk() as files:
-        return run_of_scores(*score_in_memory(files.units, BaselineLoader("bm25"), answers=files.answers))
+        return run_of_scores(*score_in_memory(files.units, loader, answers=files.answers))
+
+
+def check_words(words: str) -> str:
+    """Return the name of a word splitter that exists."""
+    word_splitter(check_text("words", words, expected=EXPECTED))
+    return words
 
 
 def rerank_run(pools: Pools, server: "RerankServer | str") -> Run:
