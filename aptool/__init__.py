@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from aptool.library.pools import Pools
     from aptool.library.qrels import Qrels
     from aptool.library.run import Run
-    from aptool.library.scoring import bm25_run, encode, score
+    from aptool.library.scoring import bm25_run, encode, rerank_run, score
     from aptool.library.training import train
+    from aptool.scoring.server import RerankServer
 
 __all__ = [
     "AptoolError",
@@ -37,6 +38,7 @@ __all__ = [
     "Model",
     "Pools",
     "Qrels",
+    "RerankServer",
     "Run",
     "bm25_run",
     "compare",
@@ -47,6 +49,7 @@ __all__ = [
     "learn_fusion",
     "load",
     "load_ranx",
+    "rerank_run",
     "save_ranx",
     "score",
     "to_ir_measures",
@@ -61,6 +64,7 @@ _MODULES = {
     "Model": "aptool.library.model",
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.qrels",
+    "RerankServer": "aptool.scoring.server",
     "Run": "aptool.library.run",
     "bm25_run": "aptool.library.scoring",
     "compare": "aptool.library.evaluation",
@@ -71,6 +75,7 @@ _MODULES = {
     "learn_fusion": "aptool.library.fusion",
     "load": "aptool.library.model",
     "load_ranx": "aptool.library.exchange",
+    "rerank_run": "aptool.library.scoring",
     "save_ranx": "aptool.library.exchange",
     "to_ir_measures": "aptool.library.exchange",
     "score": "aptool.library.scoring",

@@ -50,12 +50,13 @@ def imported(module, tree=None):
                 full = f"{node.module}.{name.name}"
                 yield full if full in MODULES else node.module
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            # The name must be constant, except in modules that import commands, public names, plugins or
-            # optional packages.
+            # The name must be constant, except in modules that import commands, public names, plugins,
+            # optional packages or functions of the user.
             if isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
             else:
-                assert module in ("aptool.cli.main", "aptool", "aptool.plugins", "aptool.text.tokenizer")
+                text = ("aptool.text.tokenizer", "aptool.text.words")
+                assert module in ("aptool.cli.main", "aptool", "aptool.plugins", *text)
 
 
 def package_of(module):

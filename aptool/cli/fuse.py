@@ -1,8 +1,9 @@
-"""``aptool fuse``: fuse runs, by reciprocal rank or with learned weights."""
+"""``aptool fuse``: fuse runs, by ranks, by scores or with learned weights."""
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,9 @@ from aptool.cli.parameters import UTF8, Bounded, json_option, overwrite_option
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
+
+if TYPE_CHECKING:
+    from aptool.evaluation.fusion import Method, Normalization
 
 # Defaults of `library.fusion`, which is too slow to import for --help.
 _K, _FOLDS = 60.0, 5
@@ -36,6 +40,18 @@ _K, _FOLDS = 60.0, 5
     help=f"Cross-validation folds, 2 or more.  [default: {_FOLDS}]",
 )
 @click.option(
+    "--method",
+    metavar="NAME",
+    type=click.Choice(["rrf", "combsum", "combmnz"]),
+    help="rrf (reciprocal ranks), combsum or combmnz (normalized scores).  [default: rrf]",
+)
+@click.option(
+    "--normalization",
+    metavar="NAME",
+    type=click.Choice(["min-max", "z-score"]),
+    help="Scores per question, for combsum and combmnz: min-max or z-score.  [default: min-max]",
+)
+@click.option(
     "--k",
     type=Bounded(click.FloatRange(0)),
     metavar="X",
@@ -49,13 +65,16 @@ def fuse(
     qrels: str | None,
     train_runs: tuple[str, ...],
     folds: int | None,
+    method: Method | None,
+    normalization: Normalization | None,
     k: float | None,
     tag: str,
     as_json: bool,
 ) -> None:
     """Fuse RUNs of the same questions into one run.
 
-    Without --train, by reciprocal rank fusion: the score of a candidate is the sum of 1 / (k + rank). With
+    Without --train, by reciprocal rank fusion: the score of a candidate is the sum of 1 / (k + rank); or by
+    the sum of its normalized scores (combsum), times the number of runs with the candidate (combmnz). With
     --train, by a linear model of the scores, standardized per question; its weights are printed.
     """
     if len(runs) < 2:
@@ -63,8 +82,17 @@ def fuse(
     if qrels is None and (train_runs or folds is not None):
         option = "--train-run" if train_runs else "--folds"
         raise UsageError(f"{option} given without --train QRELS; expected both")
-    if qrels is not None and k is not None:
-        raise UsageError("--k given with --train; expected one or the other: learned fusion has no k")
+    options = {"--method": method, "--normalization": normalization, "--k": k}
+    for option, value in options.items():
+        if qrels is not None and value is not None:
+            name = option.removeprefix("--")
+            raise UsageError(
+                f"{option} given with --train; expected one or the other: learned fusion has no {name}"
+            )
+    if method in (None, "rrf") and normalization is not None:
+        raise UsageError("--normalization requires --method combsum or combmnz")
+    if method not in (None, "rrf") and k is not None:
+        raise UsageError(f"--k given with --method {method}; expected one or the other")
     if train_runs and len(train_runs) != len(runs):
         raise UsageError(f"{len(train_runs)} --train-run for {len(runs)} runs; expected one for each")
     if train_runs and folds is not None:
@@ -78,7 +106,7 @@ def fuse(
     check_run_output(output)
     check_apart(output, files_of(*runs, *train_runs, *([qrels] if qrels is not None else [])))
     if qrels is None:
-        fuse_runs(runs, k=_K if k is None else k, tag=tag).save(output)
+        fuse_runs(runs, method=method or "rrf", k=k, normalization=normalization, tag=tag).save(output)
         weights = []
     else:
         learned = learn_fusion(runs, qrels, train_runs=train_runs or None, folds=folds or _FOLDS, tag=tag)

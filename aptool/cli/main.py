@@ -22,7 +22,7 @@ from aptool.plugins import use_plugin
 from aptool.version import __version__, requiring_torch
 
 # (command, option) that LAST_WITH_REMOVED was the last version to have.
-REMOVED_OPTIONS = {("fuse", "--method"), ("fuse", "--seed")}
+REMOVED_OPTIONS = {("fuse", "--seed")}
 
 # Characters per error message; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000

@@ -21,7 +21,8 @@ Command: TypeAlias = Callable[..., None]
 # Sections of the help of long commands; an option that is in none of them is an advanced one.
 _ADVANCED = "Advanced"
 _SECTIONS = {
-    "Model": "--model --preset --set --vectors --start --teacher --seeds",
+    "Model": "--model --words --preset --set --vectors --start --teacher --seeds",
+    "Server": "--server-model --server-batch --server-requests --server-timeout --server-set",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
     "--fill --answers --tag --name --split --config --field --let --quick --groups --per-question --names "
     "--log --json --markdown --latex",

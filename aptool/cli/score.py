@@ -1,5 +1,7 @@
 """``aptool score`` and ``aptool encode``: score pools, and encode answers for repeated scoring."""
 
+import json
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +12,9 @@ from aptool.cli.next_steps import default_model, default_run
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
+    Bounded,
+    Command,
+    Count,
     SectionedCommand,
     cluster_options,
     device_option,
@@ -17,16 +22,19 @@ from aptool.cli.parameters import (
     model_option,
     overwrite_option,
     tokens_per_batch_option,
+    with_options,
 )
+from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
     from aptool.library.where import Where
+    from aptool.scoring.server import RerankServer
 
 
 class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
-    """A model, or the name of an untrained baseline."""
+    """A model, the name of an untrained baseline, or the URL of a server."""
 
     name = "model"
 
@@ -34,10 +42,11 @@ class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in c
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> "Location | str":
+        from aptool.scoring.server import is_server_url
         from aptool.scoring.systems import BASELINES
 
         # A location loses the ./ that distinguishes the folder ./bm25 from the baseline.
-        return value if value in BASELINES else LOCATION.convert(value, param, ctx)
+        return value if value in BASELINES or is_server_url(value) else LOCATION.convert(value, param, ctx)
 
     @override
     def shell_complete(
@@ -46,21 +55,91 @@ class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in c
         return LOCATION.shell_complete(ctx, param, incomplete)
 
 
+def server_options(command: Command) -> Command:
+    """Add the options of a server to a command; they replace a URL as ``model`` by a ``RerankServer``."""
+    options = (
+        click.option(
+            "--server-model", metavar="NAME", type=UTF8, help="Model of the server (Cohere, Jina: required)."
+        ),
+        click.option(
+            "--server-batch",
+            metavar="N",
+            type=Count(),
+            help="Documents per request to the server.  [default: 32]",
+        ),
+        click.option(
+            "--server-requests",
+            metavar="N",
+            type=Count(most=1024),
+            help="Concurrent requests, per worker on a cluster.  [default: 8]",
+        ),
+        click.option(
+            "--server-timeout",
+            metavar="SECONDS",
+            type=Bounded(click.FloatRange(min=0, min_open=True)),
+            help="Seconds for the answer to a request.  [default: 60]",
+        ),
+        click.option(
+            "--server-set",
+            metavar="KEY=VALUE",
+            type=UTF8,
+            multiple=True,
+            help="Another field of the requests, as JSON or text, such as truncate_prompt_tokens=-1.",
+        ),
+    )
+
+    @wraps(command)
+    def with_server(*, model: "Location | str | None", **arguments: Any) -> None:
+        from aptool.scoring.server import RerankServer, is_server_url
+
+        names = ("model", "batch", "requests", "timeout")
+        values = {name: arguments.pop(f"server_{name}") for name in names}
+        values["fields"] = dict(map(_field, arguments.pop("server_set")))
+        given = {name: value for name, value in values.items() if value is not None and value != {}}
+        if is_server_url(model):
+            command(model=RerankServer(str(model), **given), **arguments)
+            return
+        if given:
+            option = "set" if "fields" in given else next(iter(given))
+            raise UsageError(f"--server-{option}: requires the URL of a server as --model")
+        command(model=model, **arguments)
+
+    return with_options(*options)(with_server)
+
+
+def _field(text: str) -> tuple[str, Any]:
+    """The name and the value of a field: JSON, or else text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--server-set {text!r}: expected KEY=VALUE, such as truncate_prompt_tokens=-1")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
 @click.command("score", cls=SectionedCommand)
 @click.argument("pools", nargs=-1, required=True)
 @click.option(
     "--model",
     type=SystemType(),
-    help="Model folder, Hugging Face name (hf://ORG/NAME), bm25 or random.  [default: models/ap-cnn]",
+    help="Model folder, Hugging Face name (hf://ORG/NAME), bm25, random, or URL of a server with the rerank "
+    "API, such as http://HOST:PORT/rerank.  [default: models/ap-cnn]",
 )
 @kind_option
+@click.option(
+    "--words",
+    metavar="NAME",
+    type=UTF8,
+    help="Words of bm25: unicode, bigrams (of Han, Kana, Hangul) or MODULE:FUNCTION.  [default: unicode]",
+)
 @click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end
     help="TREC run file; gzip if the name ends in .gz.  [default: POOLS with .run]",
 )
 @overwrite_option("RUN")
-@click.option("--tag", type=UTF8, help="Run tag, one word.  [default: preset of the model, or bm25, random]")
+@click.option("--tag", type=UTF8, help="Run tag, one word.  [default: preset or name of the model]")
 @click.option(
     "--encoded", type=LOCATION, help="Answer store of `aptool encode`.  [default: encode the answers]"
 )
@@ -80,10 +159,11 @@ class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in c
     help="Precision: fp32, tf32, bf16, or auto: bf16 on a GPU if it ranks a sample as fp32 does, else fp32.",
 )
 @tokens_per_batch_option
+@server_options
 @cluster_options
 def score(
     pools: tuple[str, ...],
-    model: "Location | str | None",
+    model: "Location | RerankServer | str | None",
     output: str | None,
     tag: str | None,
     where: "Where",
@@ -92,7 +172,8 @@ def score(
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
     The models bm25 and random are untrained baselines; pass a model folder named bm25 as ./bm25. BM25 counts
-    document frequencies over the distinct answers of all POOLS.
+    document frequencies over the distinct answers of all POOLS. The key of a server is read from
+    APTOOL_API_KEY.
 
     Run the same command again after an interruption to resume.
     """

@@ -47,6 +47,7 @@ from aptool.scoring.parts import Part, digest_of, read_indices
 from aptool.scoring.pipeline import PairMeter, UnitRecord
 from aptool.scoring.score import AnySystem, Executor, ScoredRun
 from aptool.scoring.scorer import Precision
+from aptool.scoring.server import RerankServer
 from aptool.scoring.systems import BaselineLoader, System
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,8 @@ class ClusterExecutor(Executor):
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
         if isinstance(system, RemoteSystem):
             return system
+        if isinstance(system, RerankServer):
+            return self._baseline(system.load())  # each worker reads its own key
         if isinstance(system, BaselineLoader):
             return self._baseline(system.load(units, read_answers(*answers) if answers is not None else None))
         if not isinstance(system, ModelLoader):

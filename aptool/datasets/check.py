@@ -13,6 +13,7 @@ from aptool.formats.location import PathOrUrl, is_object_url, is_remote, locatio
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run
+from aptool.text.words import has_words
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ def _check_pools(
             pool = pools.answer_ids[start:end].to_pylist() if relevant else []
             judged = relevant.get(question_id, ()) if relevant else ()
             pool_counts.add(end - start, sum(answer_id in judged for answer_id in pool))
+        pool_counts.without_words += sum(not has_words(text) for text in pools.questions.to_pylist())
     return seen, pool_counts
 
 

@@ -157,6 +157,7 @@ class PoolCounts:
         relevant: relevant candidates.
         single: pools with a single candidate.
         without_relevant: pools without a relevant candidate.
+        without_words: questions in which no two words are separated, as in Chinese; see `has_words`.
     """
 
     labelled: bool = True
@@ -165,6 +166,7 @@ class PoolCounts:
     relevant: int = 0
     single: int = 0
     without_relevant: int = 0
+    without_words: int = 0
 
     def add(self, candidates: int, relevant: int) -> None:
         """Count one pool."""
@@ -194,6 +196,11 @@ class PoolCounts:
         mean = self.candidates / self.questions
         if mean < SMALL_POOL:
             lines.append(f"mean pool size {mean:.1f} candidates: a random order already scores high")
+        if 2 * self.without_words > self.questions:
+            lines.append(
+                f"{self.without_words:,} {of_questions} have no separate words, as in Chinese: "
+                "BM25 needs --words bigrams, and word systems --set text.words=bigrams"
+            )
         return lines
 
 

@@ -1,8 +1,8 @@
-"""Fusion of runs by reciprocal rank, or by a logistic regression on their scores."""
+"""Fusion of runs by reciprocal rank, by sums of normalized scores, or by a logistic regression."""
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,11 @@ from aptool.text.tokenizer import require
 
 DEFAULT_K = 60  # Cormack, Clarke and Buettcher, SIGIR 2009
 DEFAULT_FOLDS = 5
+
+Method: TypeAlias = Literal["rrf", "combsum", "combmnz"]
+METHODS: tuple[Method, ...] = get_args(Method)
+Normalization: TypeAlias = Literal["min-max", "z-score"]
+NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 
 _KEYS = ["question_id", "answer_id"]
 _PURPOSE = "learned fusion"
@@ -37,6 +42,35 @@ def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K)
     # Floating-point sums depend on the order of their terms.
     fused = pl.concat(parts).group_by("question_id", "answer_id").agg(score=pl.col("part").sort().sum())
     return rank_candidates(fused).drop("rank")
+
+
+def combine_scores(
+    frames: Sequence[pl.DataFrame], normalization: Normalization, *, multiply: bool = False
+) -> pl.DataFrame:
+    """Score every candidate by the sum of its normalized scores (CombSUM; Fox and Shaw, TREC-2, 1993).
+
+    A run that lacks a candidate adds 0. The result does not depend on the order of the runs.
+
+    Args:
+        frames: question_id, answer_id, score of two or more runs.
+        normalization: of the scores of each question and run; equal scores become 0. ``min-max`` maps them to
+            0 to 1; ``z-score`` subtracts the mean and divides by the standard deviation.
+        multiply: multiply the sum by the number of runs with the candidate (CombMNZ).
+
+    Returns:
+        question_id, answer_id, score (f64), in trec_eval's order.
+    """
+    score = pl.col("score").cast(pl.Float64)
+    if normalization == "min-max":
+        origin, unit = score.min(), score.max() - score.min()
+    else:
+        origin, unit = score.mean(), score.std(ddof=0)
+    differ = score.max() > score.min()
+    normalized = pl.when(differ.over("question_id")).then(((score - origin) / unit).over("question_id"))
+    parts = [frame.select(*_KEYS, part=normalized.otherwise(0.0)) for frame in frames]
+    # Floating-point sums depend on the order of their terms.
+    total = pl.col("part").sort().sum() * (pl.len() if multiply else 1)
+    return rank_candidates(pl.concat(parts).group_by(_KEYS).agg(score=total)).drop("rank")
 
 
 class LearnedFusion(NamedTuple):

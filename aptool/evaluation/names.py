@@ -62,6 +62,8 @@ FAMILIES = {
     "nDCG": _NDCG,
     "Success": Family(None, "success"),
     "RBP": Family(None, ranking="RBP", parameters=("p", "rel")),
+    "ERR": Family(None, ranking="ERR", parameters=()),
+    "nERR": Family(None, ranking="nERR", parameters=()),
     "Judged": Family(None, ranking="Judged", parameters=()),
     "IPrec": Family(None, "iprec_at_recall"),
     "Rprec": Family("Rprec"),

@@ -1,4 +1,4 @@
-"""Measures that trec_eval lacks, computed from the ranking: RR with a cutoff, RBP, and the share judged."""
+"""Measures that trec_eval lacks, computed from the ranking: RR with a cutoff, ERR, RBP, the share judged."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,11 +7,35 @@ import polars as pl
 from aptool.evaluation.names import Measure
 from aptool.formats.trec import rank_candidates
 
+# Grade that satisfies a user with the highest probability; higher grades count as this one, as in gdeval.
+HIGHEST_GRADE = 4
+
+# Normalized measure -> the measure that is divided by its value for the best ranking of the judged answers.
+_NORMALIZED = {"nERR": "ERR"}
+
 
 def measure_rankings(
     qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
 ) -> dict[str, dict[str, float]]:
     """Compute measures of `RANKING_MEASURES`: question id -> name -> value, for questions in both frames."""
+    values = _measure_rankings(qrels, run, [_unnormalized(measure) for measure in measures], level)
+    normalized = [measure for measure in measures if measure.family in _NORMALIZED]
+    if normalized:
+        best = qrels.select("question_id", "answer_id", score="relevance")
+        ideal = _measure_rankings(qrels, best, [_unnormalized(measure) for measure in normalized], level)
+        for question, row in values.items():
+            for measure in normalized:
+                row[measure.name] /= ideal[question][measure.name] or 1.0
+    return values
+
+
+def _unnormalized(measure: Measure) -> Measure:
+    return measure._replace(family=_NORMALIZED.get(measure.family, measure.family))
+
+
+def _measure_rankings(
+    qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
+) -> dict[str, dict[str, float]]:
     keys = ["question_id", "answer_id"]
     judged = run.select(*keys, pl.col("score").cast(pl.Float64))
     judged = judged.join(qrels.select("question_id").unique(), on="question_id", how="semi")
@@ -45,6 +69,17 @@ def _rank_biased_precision(measure: Measure, within: pl.Expr, level: int) -> pl.
     return (1 - measure.persistence) * persistence.pow(ranks - 1).sum()
 
 
+def _expected_reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
+    """Sum over ranks r of 1/r times the probability that the user stops there (Chapelle et al., 2009).
+
+    Grade g satisfies the user with probability (2^g - 1) / 2^4; a satisfied user stops.
+    """
+    grade = pl.col("relevance").fill_null(0).clip(0, HIGHEST_GRADE).cast(pl.Float64)
+    satisfied = ((grade * 0 + 2).pow(grade) - 1) / 2**HIGHEST_GRADE
+    reads_on = (1 - satisfied).cum_prod().shift(1, fill_value=1.0)
+    return (satisfied * reads_on / pl.col("rank")).filter(within).sum()
+
+
 def _judged(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
     """The share of judged candidates, among at most as many as the cutoff."""
     return (pl.col("relevance").fill_null(-1) >= 0).filter(within).mean()
@@ -55,5 +90,6 @@ def _judged(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
 RANKING_MEASURES: dict[str, Callable[[Measure, pl.Expr, int], pl.Expr]] = {
     "RR": _reciprocal_rank,
     "RBP": _rank_biased_precision,
+    "ERR": _expected_reciprocal_rank,
     "Judged": _judged,
 }

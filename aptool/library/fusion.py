@@ -1,41 +1,73 @@
-"""Fusion of runs by reciprocal rank, or with weights that are learned from judged questions."""
+"""Fusion of runs by ranks or scores, or with weights that are learned from judged questions."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from aptool.errors import InputError
+from aptool.errors import InputError, UsageError
 from aptool.evaluation import fusion
-from aptool.evaluation.fusion import DEFAULT_K, reciprocal_rank_fusion
-from aptool.library.arguments import check_integer, check_list, check_number, check_text
+from aptool.evaluation.fusion import (
+    DEFAULT_K,
+    METHODS,
+    NORMALIZATIONS,
+    Method,
+    Normalization,
+    combine_scores,
+    reciprocal_rank_fusion,
+)
+from aptool.library.arguments import check_choice, check_integer, check_list, check_number, check_text
 from aptool.library.qrels import AnyQrels, as_qrels
 from aptool.library.run import AnyRun, Run, as_run, run_of_scores
 
 
-def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") -> Run:
-    """Fuse runs by reciprocal rank: the score of a candidate is the sum of 1 / (k + rank) over the runs.
+def fuse(
+    runs: Iterable[AnyRun],
+    *,
+    method: Method = "rrf",
+    k: float | None = None,
+    normalization: Normalization | None = None,
+    tag: str = "fused",
+) -> Run:
+    """Fuse runs by their ranks or scores, without training data.
 
     Args:
         runs: two or more runs: ``Run``, files or dicts.
-        k: constant of the ranks, at least 0; a larger constant reduces the weight of the first ranks.
+        method: ``rrf``, reciprocal rank fusion: the score of a candidate is the sum of 1 / (k + rank) over
+            the runs. ``combsum``: the sum of its normalized scores. ``combmnz``: that sum times the number of
+            runs with the candidate. A run that lacks a candidate adds 0.
+        k: constant of ``rrf``, at least 0; a larger constant reduces the weight of the first ranks. Default:
+            60.
+        normalization: of the scores of each question for ``combsum`` and ``combmnz``: ``min-max`` or
+            ``z-score``. Default: ``min-max``.
         tag: the name of the fused run.
 
     Returns:
         A run with the candidates of all runs.
 
     Raises:
-        AptoolError: fewer than two runs are given, or a run is invalid.
+        AptoolError: fewer than two runs are given, a run is invalid, or an argument is not of the method.
 
     Example:
         >>> first = aptool.Run.from_dict({"q1": {"a": 0.9, "b": 0.2}})
         >>> second = aptool.Run.from_dict({"q1": {"b": 12.0, "c": 3.0}})
         >>> list(aptool.fuse([first, second]).to_dict()["q1"])
         ['b', 'a', 'c']
+        >>> aptool.fuse([first, second], method="combmnz").to_dict()["q1"]
+        {'b': 2.0, 'a': 1.0, 'c': 0.0}
     """
     fused = [as_run(run) for run in check_list("runs", runs, "at least two runs")]
     if len(fused) < 2:
         raise InputError("runs", value=fused, expected="at least two runs")
-    check_number("k", k, 0, float(1 << 53))
-    frame = reciprocal_rank_fusion([run.frame for run in fused], k)
+    frames = [run.frame for run in fused]
+    if check_choice("method", method, METHODS) == "rrf":
+        if normalization is not None:
+            raise UsageError("normalization: expected None with the method rrf, which uses no scores")
+        frame = reciprocal_rank_fusion(frames, check_number("k", DEFAULT_K if k is None else k, 0, 1 << 53))
+    else:
+        if k is not None:
+            raise UsageError(f"k: expected None with the method {method}, which uses no ranks")
+        normalization = "min-max" if normalization is None else normalization
+        check_choice("normalization", normalization, NORMALIZATIONS)
+        frame = combine_scores(frames, normalization, multiply=method == "combmnz")
     return run_of_scores(frame, check_text("tag", tag))
 
 

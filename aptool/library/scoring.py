@@ -30,7 +30,9 @@ from aptool.library.run import Run, run_of_scores
 from aptool.library.where import Address, Where
 from aptool.scoring.score import AnySystem, Executor, ScoredRun, score_in_memory
 from aptool.scoring.score import score as score_units
+from aptool.scoring.server import RerankServer, is_server_url
 from aptool.scoring.systems import BASELINES, BaselineLoader, System
+from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import requiring_torch
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 def score(
     pools: Pools | PathLike | Iterable[PathLike],
-    model: "Model | System | PathLike",
+    model: "Model | System | RerankServer | PathLike",
     output: PathLike,
     executor: Executor | None = None,
     *,
@@ -57,6 +59,7 @@ def score(
     kind: str = "auto",
     encoded: PathLike | None = None,
     fill: bool = False,
+    words: str | None = None,
     overwrite: bool = False,
     cluster: Address = None,
     workers: int | None = None,
@@ -71,8 +74,9 @@ def score(
         pools: ``Pools``, or files, folders, globs or URLs of pools.
         model: a model folder or a name on the Hugging Face hub (see `load`); a `Model` or another system; or
             a baseline, ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0). Write
-            ``"./bm25"`` for a model folder with that name. A baseline ignores ``device``, ``precision``,
-            ``tokens_per_batch`` and ``kind``.
+            ``"./bm25"`` for a model folder with that name. Or a model behind a server: a URL, such as
+            ``"http://localhost:8000/rerank"``, or a `RerankServer`. Baselines and servers ignore ``device``,
+            ``precision``, ``tokens_per_batch`` and ``kind``.
         output: the run file; gzip if the name ends in ``.gz``.
         executor: backend that scores the row groups, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
@@ -85,6 +89,7 @@ def score(
         encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
             ``fp32`` or ``auto``.
         fill: whether to encode missing answers and add them to the store; otherwise they are an error.
+        words: the words of ``"bm25"``, as for `bm25_run`. Default: ``unicode``.
         overwrite: replace an existing run even if aptool did not write it, or it has changed since.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster. Default: as many as fit.
@@ -121,13 +126,20 @@ def score(
     store = check_encoded(encoded, fill, precision)
     if store is not None and isinstance(model, System):
         raise UsageError("encoded: requires a model folder or a Model, not another system")
-    baseline = model if isinstance(model, str) and model in BASELINES else None
-    if baseline is not None:
+    without_model: BaselineLoader | RerankServer | None = None
+    if isinstance(model, RerankServer) or is_server_url(model):
+        without_model = model if isinstance(model, RerankServer) else RerankServer(str(model))
+    elif isinstance(model, str) and model in BASELINES:
+        without_model = BaselineLoader(model, words="unicode" if words is None else check_words(words))
+    if words is not None and model != "bm25":
+        raise UsageError("words: requires the model bm25; a recipe has text.words")
+    if without_model is not None:
+        name = without_model.name if isinstance(without_model, BaselineLoader) else without_model.url
         if store is not None:
-            raise UsageError(f"encoded: expected None with {baseline}, which does not encode answers")
+            raise UsageError(f"encoded: expected None with {name}, which does not encode answers")
         not_default = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
         not_default |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
-        _log_baseline(baseline, [name for name, is_set in not_default.items() if is_set])
+        _log_without_model(name, [option for option, is_set in not_default.items() if is_set])
     elif not (_is_model(model) or isinstance(model, System)):
         model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
         check_apart(path, files_of(model))
@@ -137,8 +149,8 @@ def score(
     with filling(store, fill), pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
         system: AnySystem
-        if baseline is not None:
-            system = BaselineLoader(baseline)
+        if without_model is not None:
+            system = without_model
         elif isinstance(model, System):
             system = model
         elif _is_model(model) and executor is None:
@@ -234,7 +246,7 @@ def encode(
         )
 
 
-def bm25_run(pools: Pools) -> Run:
+def bm25_run(pools: Pools, *, words: str = "unicode") -> Run:
     """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75).
 
     Document frequencies are counted over the distinct answers of the pools. ``aptool.score(pools, "bm25",
@@ -242,21 +254,57 @@ def bm25_run(pools: Pools) -> Run:
 
     Args:
         pools: the pools to score.
+        words: ``unicode``: lower-cased runs of letters, digits and underscores. ``bigrams``: the same, but
+            overlapping bigrams of Han, Kana and Hangul characters, for Chinese, Japanese and Korean. Or the
+            import path of a function that returns the words of a text: ``"jieba:lcut"``.
 
     Returns:
         A run with the tag ``bm25``.
 
     Raises:
-        AptoolError: the pools are invalid.
+        AptoolError: the pools or the words are invalid.
 
     Example:
         >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}
         >>> aptool.bm25_run(aptool.Pools.from_dict({"q1": pool})).to_polars()["answer_id"].to_list()
         ['b', 'a']
+        >>> pool = "東京タワーの高さは?", {"a": "東京の人口", "b": "東京タワーは三百三十三メートル"}
+        >>> run = aptool.bm25_run(aptool.Pools.from_dict({"q1": pool}), words="bigrams")
+        >>> run.to_polars()["answer_id"].to_list()
+        ['b', 'a']
     """
     check_type("pools", pools, Pools, "Pools")
+    loader = BaselineLoader("bm25", words=check_words(words))
     with pools.on_disk() as files:
-        return run_of_scores(*score_in_memory(files.units, BaselineLoader("bm25"), answers=files.answers))
+        return run_of_scores(*score_in_memory(files.units, loader, answers=files.answers))
+
+
+def check_words(words: str) -> str:
+    """Return the name of a word splitter that exists."""
+    word_splitter(check_text("words", words, expected=EXPECTED))
+    return words
+
+
+def rerank_run(pools: Pools, server: "RerankServer | str") -> Run:
+    """Score pools with a model behind a server, in memory; `score` writes the same run to a file.
+
+    Args:
+        pools: the pools to score.
+        server: a `RerankServer`, or the URL of one, such as ``"http://localhost:8000/rerank"``.
+
+    Returns:
+        A run whose tag is the name of the model, or ``rerank``.
+
+    Raises:
+        AptoolError: the pools are invalid, or the server does not return a score per candidate.
+
+    Example:
+        >>> run = aptool.rerank_run(data.pools("dev"), "http://localhost:8000/rerank")  # doctest: +SKIP
+    """
+    check_type("pools", pools, Pools, "Pools")
+    system = server if isinstance(server, RerankServer) else RerankServer(check_text("server", server))
+    with pools.on_disk() as files:
+        return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))
 
 
 def _is_model(value: object) -> "TypeIs[Model]":
@@ -265,8 +313,8 @@ def _is_model(value: object) -> "TypeIs[Model]":
     return module is not None and isinstance(value, module.Model)
 
 
-def _log_baseline(name: str, ignored: list[str]) -> None:
+def _log_without_model(name: str, ignored: list[str]) -> None:
     if ignored:
         logger.info(f"{name} needs no model: {', '.join(ignored)} ignored")
-    if Path(name).exists():
+    if name in BASELINES and Path(name).exists():
         logger.info(f"{name}: the untrained system; for the model folder write ./{name}")

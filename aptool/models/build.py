@@ -204,7 +204,7 @@ def initialize(recipe: Recipe, texts: TrainingTexts) -> Initialization:
 
 def with_features(initial: Initialization, recipe: Recipe, texts: TrainingTexts) -> Initialization:
     """Extend an initialization by the word statistics of pair features."""
-    identify_words(initial.tokenizer, recipe)
+    set_tokenizer(initial.tokenizer, recipe)
 
     def load_weights(ranker: nn.Module) -> int:
         initialized = initial.load_weights(ranker)
@@ -217,9 +217,11 @@ def with_features(initial: Initialization, recipe: Recipe, texts: TrainingTexts)
     return initial._replace(load_weights=load_weights)
 
 
-def identify_words(tokenizer: TextTokenizer, recipe: Recipe) -> None:
-    """Let a tokenizer identify words if the recipe has pair features, which need them."""
+def set_tokenizer(tokenizer: TextTokenizer, recipe: Recipe) -> None:
+    """Let a tokenizer split texts as the recipe says, and identify words if the recipe has pair features."""
     tokenizer.identify_words = bool(_columns_of(recipe))
+    if isinstance(tokenizer, WordTokenizer):
+        tokenizer.bigrams = recipe.text.words == "bigrams"
 
 
 def _columns_of(recipe: Recipe) -> tuple[str, ...]:

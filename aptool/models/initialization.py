@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -70,21 +71,21 @@ def make_vocabulary(
     from aptool.text.vectors import coverage, read_vectors
 
     options = recipe.text
-    tokenizer = WordTokenizer.learn(texts.train, lowercase=options.lowercase, min_count=options.min_count)
+    bigrams = options.words == "bigrams"
+    learn = partial(WordTokenizer.learn, lowercase=options.lowercase, bigrams=bigrams)
+    tokenizer = learn(texts.train, min_count=options.min_count)
     source = recipe.vectors.source
     if source == "random":
         return tokenizer, None, recipe
     if source == "learned":
         tokens = tokenizer.encode(texts.train)
         return tokenizer, learned_vectors(tokenizer, tokens, recipe.vectors, texts.seed, texts.cache), recipe
-    all_words = WordTokenizer.learn(texts.all_splits(), lowercase=options.lowercase).words[UNK + 1 :]
+    all_words = learn(texts.all_splits()).words[UNK + 1 :]
     vectors = read_vectors(source, dict.fromkeys([*tokenizer.words[UNK + 1 :], *all_words]))
     if not vectors.words:
         expected = "vectors of its language, and with text.lowercase=false if they are of cased words"
         raise InputError(source, problem="no vector for any word of the collection", expected=expected)
-    tokenizer = WordTokenizer.learn(
-        texts.train, lowercase=options.lowercase, min_count=options.min_count, also=vectors.words
-    )
+    tokenizer = learn(texts.train, min_count=options.min_count, also=vectors.words)
     counts = tokenizer.encode(texts.train).counts(len(tokenizer))
     covered = coverage(
         vectors, {word: n for word, n in zip(tokenizer.words, counts.tolist(), strict=True) if n}

@@ -23,7 +23,7 @@ from aptool.formats.location import Location, ObjectPath, PathOrUrl, is_object_u
 from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
-from aptool.models.build import build_ranker, encoder_type, identify_words, max_weights
+from aptool.models.build import build_ranker, encoder_type, max_weights, set_tokenizer
 from aptool.models.device import to_device
 from aptool.models.hub import local_folder
 from aptool.models.pretrained import check_ids, check_network_config
@@ -157,7 +157,7 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     if backbone is not None:
         check_network_config(path / CONFIG, backbone["network"])
     tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
-    identify_words(tokenizer, recipe)
+    set_tokenizer(tokenizer, recipe)
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 
 import torch
@@ -51,7 +52,7 @@ def check_start(recipe: Recipe) -> None:
     """Raise unless a recipe describes the same system as the model to start from."""
     if not recipe.start.model:
         return
-    before, now = model_recipe(recipe.start.model).to_dict(), recipe.to_dict()
+    before, now = asdict(model_recipe(recipe.start.model)), asdict(recipe)
     for section in _SAME:
         for name in sorted(now[section].keys() | before[section].keys()):
             value, required = now[section].get(name), before[section].get(name)
@@ -93,12 +94,14 @@ def _extend_vocabulary(
     """Add the words of the texts to the model's tokenizer; return vectors of some new words too."""
     assert isinstance(model.tokenizer, WordTokenizer)
     options, words = recipe.text, model.tokenizer.words[UNK + 1 :]
+    bigrams = options.words == "bigrams"
+    learn = partial(WordTokenizer.learn, lowercase=options.lowercase, bigrams=bigrams)
     in_model = set(words)
-    learned = WordTokenizer.learn(texts.train, lowercase=options.lowercase, min_count=options.min_count)
+    learned = learn(texts.train, min_count=options.min_count)
     new = [word for word in learned.words[UNK + 1 :] if word not in in_model]
     vectors = None
     if recipe.vectors.source not in ("learned", "random"):
-        all_words = WordTokenizer.learn(texts.all_splits(), lowercase=options.lowercase).words[UNK + 1 :]
+        all_words = learn(texts.all_splits()).words[UNK + 1 :]
         new_words = dict.fromkeys([*new, *(word for word in all_words if word not in in_model)])
         vectors = _vectors(model, recipe, new_words)
         dim = model.ranker.encoder.spec.dim
@@ -108,7 +111,8 @@ def _extend_vocabulary(
                 recipe.vectors.source, position="dimension", value=vectors.matrix.shape[1], expected=expected
             )
         new = list(dict.fromkeys([*new, *vectors.words]))
-    return WordTokenizer.from_words([*words, *new], lowercase=options.lowercase), vectors
+    tokenizer = WordTokenizer.from_words([*words, *new], lowercase=options.lowercase, bigrams=bigrams)
+    return tokenizer, vectors
 
 
 def _vectors(model: LoadedModel, recipe: Recipe, words: Iterable[str]) -> WordVectors:

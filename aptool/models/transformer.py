@@ -28,7 +28,7 @@ from aptool.models.ragged import Ragged
 from aptool.text.subwords import SpecialTokens, SubwordTokenizer
 
 # Options of ``text`` that apply only to word tokenizers.
-WORD_OPTIONS = ("lowercase", "min_count")
+WORD_OPTIONS = ("lowercase", "words", "min_count")
 
 
 class PretrainedEncoder(Encoder):

@@ -41,6 +41,7 @@ from aptool.scoring.parts import (
     write_part,
 )
 from aptool.scoring.pipeline import MemorySink, PairMeter, UnitRecord, UnitScores, score_units
+from aptool.scoring.server import RerankServer
 from aptool.scoring.systems import BaselineLoader, System
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-AnySystem: TypeAlias = "System | ModelLoader | BaselineLoader"
+AnySystem: TypeAlias = "System | ModelLoader | BaselineLoader | RerankServer"
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def score(
 
     Args:
         units: the row groups to score.
-        system: the system, or a ``ModelLoader`` or ``BaselineLoader`` that opens it.
+        system: the system, or a ``ModelLoader``, ``BaselineLoader`` or ``RerankServer`` that opens it.
         output: the run file; gzip if its name ends in ``.gz``.
         executor: scores the units; None is this process.
         tag: the tag of the run, one word; None is the tag of the system.

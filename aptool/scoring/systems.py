@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import get_progress
-from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency, words
+from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
+from aptool.text.words import word_splitter
 
 
 class System(ABC):
@@ -78,27 +79,35 @@ class Bm25System(System):
 
     tag = "bm25"
 
-    def __init__(self, corpus: Iterable[str]) -> None:
-        """Count the documents of each word, among the distinct texts of a corpus."""
+    def __init__(self, corpus: Iterable[str], words: str = "unicode") -> None:
+        """Count the documents of each word, among the distinct texts of a corpus.
+
+        Args:
+            corpus: the texts.
+            words: the words of a text, as for `word_splitter`.
+        """
+        self._words, split = words, word_splitter(words)
         self._documents = self._length = 0
         self._frequencies: Counter[str] = Counter()
         seen: set[bytes] = set()
         for text in corpus:
-            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
-            if digest in seen:
+            key = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            if key in seen:
                 continue
-            seen.add(digest)
-            document = words(text)
+            seen.add(key)
+            document = split(text)
             self._documents += 1
             self._length += len(document)
             self._frequencies.update(set(document))
         counts = [self._documents, self._length, sorted(self._frequencies.items())]
-        self.fingerprint = json.dumps(["bm25", hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]])
+        digest = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
+        self.fingerprint = json.dumps(["bm25", digest, *([words] if words != "unicode" else [])])
 
     @classmethod
-    def of(cls, units: Sequence[Unit], answers: Answers | None) -> "Bm25System":
-        """Use the distinct answers of pools as the corpus."""
+    def of(cls, units: Sequence[Unit], answers: Answers | None, words: str = "unicode") -> "Bm25System":
+        """Use the distinct answers of pools as the corpus; ``words`` as for `word_splitter`."""
         query_words: set[str] = set()
+        split = word_splitter(words)
 
         def texts() -> Iterator[str]:
             with get_progress().task("document frequencies") as update:
@@ -106,27 +115,29 @@ class Bm25System(System):
                     update(number, len(units), "row groups")
                     pools = read_pools(unit, answers)
                     query_words.update(
-                        word for question in pools.questions.to_pylist() for word in words(question)
+                        word for question in pools.questions.to_pylist() for word in split(question)
                     )
                     yield from pools.answers.to_pylist()
 
-        system = cls(texts())
+        system = cls(texts(), words)
         # Only words of the questions affect scores; the others would take memory.
         system._frequencies = Counter({w: n for w, n in system._frequencies.items() if w in query_words})
         return system
 
     @override
     def describe(self) -> dict[str, Any]:
-        return {"name": "BM25", "k1": K1, "b": B, "documents": self._documents}
+        described = {"name": "BM25", "k1": K1, "b": B, "documents": self._documents}
+        return {**described, **({"words": self._words} if self._words != "unicode" else {})}
 
     @override
     def score(self, prepared: PoolBatch) -> np.ndarray:
-        queries = [words(question) for question in prepared.questions.to_pylist()]
+        split = word_splitter(self._words)
+        queries = [split(question) for question in prepared.questions.to_pylist()]
         vocabulary_words = {word for query in queries for word in query if word in self._frequencies}
         vocabulary = {word: number for number, word in enumerate(sorted(vocabulary_words))}
         builder = PostingsBuilder()
         for text in prepared.answers.to_pylist():
-            document = words(text)
+            document = split(text)
             builder.add([vocabulary[word] for word in document if word in vocabulary], len(document))
         frequencies = np.array([self._frequencies[word] for word in vocabulary], dtype=np.int64)
         idf = inverse_document_frequency(frequencies, self._documents)
@@ -139,20 +150,21 @@ class Bm25System(System):
         return scores
 
 
-# Constructors of the untrained systems, given a seed, the row groups to score and the shared answers.
-BASELINES: dict[str, Callable[[int, Sequence[Unit], Answers | None], System]] = {
-    "bm25": lambda seed, units, answers: Bm25System.of(units, answers),
-    "random": lambda seed, units, answers: RandomSystem(seed),
-}
-
-
 @dataclass(frozen=True)
 class BaselineLoader:
     """The name of an untrained system, to be created when the pools are known."""
 
     name: str  # a key of ``BASELINES``
     seed: int = 0  # of random scores
+    words: str = "unicode"  # of BM25, as for ``word_splitter``
 
     def load(self, units: Sequence[Unit], answers: Answers | None) -> System:
         """Create the system for these row groups and shared answers."""
-        return BASELINES[self.name](self.seed, units, answers)
+        return BASELINES[self.name](self, units, answers)
+
+
+# Constructors of the untrained systems, given their loader, the row groups to score and the shared answers.
+BASELINES: dict[str, Callable[[BaselineLoader, Sequence[Unit], Answers | None], System]] = {
+    "bm25": lambda loader, units, answers: Bm25System.of(units, answers, loader.words),
+    "random": lambda loader, units, answers: RandomSystem(loader.seed),
+}

@@ -5,7 +5,7 @@ Lucene's variant (Kamphuis et al. 2020, *Which BM25 do you mean?*): the sum over
     ln(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length))
 
 with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. Words are lower-cased runs of
-letters, digits and underscores, without stemming or stop words.
+letters, digits and underscores, without stemming or stop words (`text.words` has other splitters).
 
 Each term of the sum is rounded to float32, and terms are added in the order of the query's words, so that a
 score does not depend on the other documents that are scored.

@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from aptool.errors import AptoolError, InputError
 from aptool.text.tokenizer_file import encode_texts, read_tokenizer
+from aptool.text.words import separate_bigrams
 from aptool.version import install_command
 
 # A tokenizer may present questions to the network in another form than answers.
@@ -131,18 +132,27 @@ class WordTokenizer(TextTokenizer):
     unit = "words"
     unknown = UNK
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, bigrams: bool = False) -> None:
+        """Wrap a tokenizer; ``bigrams`` as for ``learn``."""
         self._tokenizer = tokenizer
+        self.bigrams = bigrams
 
     @classmethod
     def learn(
-        cls, texts: Iterable[str], *, lowercase: bool = True, min_count: int = 1, also: Iterable[str] = ()
+        cls,
+        texts: Iterable[str],
+        *,
+        lowercase: bool = True,
+        bigrams: bool = False,
+        min_count: int = 1,
+        also: Iterable[str] = (),
     ) -> "WordTokenizer":
         """Learn a vocabulary from texts, the most frequent words first.
 
         Args:
             texts: the training texts.
             lowercase: lower-case words.
+            bigrams: the words of Han, Kana and Hangul text are bigrams of characters; see `text.words`.
             min_count: leave out words that occur less often.
             also: further words, at the end of the vocabulary.
         """
@@ -153,19 +163,21 @@ class WordTokenizer(TextTokenizer):
             vocab_size=2**31 - 1,
             show_progress=False,
         )
-        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer.train_from_iterator(map(separate_bigrams, texts) if bigrams else texts, trainer)
         vocabulary = tokenizer.get_vocab()
         words = [word for word, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
         words += [word for word in dict.fromkeys(also) if word not in vocabulary]
-        return cls.from_words(words[2:], lowercase=lowercase)
+        return cls.from_words(words[2:], lowercase=lowercase, bigrams=bigrams)
 
     @classmethod
-    def from_words(cls, words: Sequence[str], *, lowercase: bool = True) -> "WordTokenizer":
-        """A tokenizer with the vocabulary PAD, UNK and ``words``, in this order."""
+    def from_words(
+        cls, words: Sequence[str], *, lowercase: bool = True, bigrams: bool = False
+    ) -> "WordTokenizer":
+        """A tokenizer with the vocabulary PAD, UNK and ``words``, in this order; options as for ``learn``."""
         tokenizer = _untrained(lowercase)
         ids = {word: index for index, word in enumerate([PAD_WORD, UNK_WORD, *words])}
         tokenizer.model = WordLevel(ids, unk_token=UNK_WORD)
-        return cls(tokenizer)
+        return cls(tokenizer, bigrams)
 
     @classmethod
     @override
@@ -195,6 +207,8 @@ class WordTokenizer(TextTokenizer):
         self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
     ) -> Tokens:
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
+        if self.bigrams:
+            batch = list(map(separate_bigrams, batch))
         encodings = encode_texts(self._tokenizer, batch, self.source, special=False)
         tokens = join_rows([encoding.ids or [UNK] for encoding in encodings])
         if self.identify_words:
@@ -219,6 +233,10 @@ class WordTokenizer(TextTokenizer):
                 word = word.lower() if lower else word
                 numbers[index] = len(vocabulary) + zlib.crc32(word.encode())
         return numbers
+
+    @override
+    def split(self, text: str) -> list[str]:
+        return super().split(separate_bigrams(text) if self.bigrams else text)
 
     @override
     def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:

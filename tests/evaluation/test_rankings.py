@@ -1,6 +1,7 @@
-"""RR with a cut-off, RBP and the share judged, by hand; and levels of relevance of all measures."""
+"""RR with a cut-off, RBP, ERR and the share judged, by hand; and levels of relevance of all measures."""
 
 import os
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -49,6 +50,56 @@ def test_ties_at_the_cutoff_go_to_the_higher_id_in_bytes():
 
 def test_scores_are_compared_as_float64():
     assert measured({"a": 1}, {"a": 1.0, "z": 1 - 2**-53}, ["RR@1"]) == {"MRR@1": 1}
+
+
+def test_err_by_hand():
+    # Satisfied with probability 0 at rank 1, 3/16 at rank 2 (grade 2), 15/16 at rank 3 (grade 4).
+    scores = {"x": 3, "a": 2, "b": 1}
+
+    result = measured({"a": 2, "b": 4, "c": -1}, scores, ["ERR", "ERR@2", "err@1"])
+
+    at_2 = 3 / 16 / 2
+    assert result == pytest.approx({"ERR": at_2 + 13 / 16 * 15 / 16 / 3, "ERR@2": at_2, "ERR@1": 0})
+
+
+def test_nerr_by_hand():
+    """The best ranking has the judged answers in the order of their grades, also those that the run lacks."""
+    scores = {"x": 3, "a": 2}
+
+    result = measured({"a": 2, "b": 4, "c": 0}, scores, ["nERR", "nERR@1", "nERR@2"])
+
+    best = 15 / 16 + 1 / 16 * 3 / 16 / 2
+    assert result == pytest.approx({"nERR": 3 / 16 / 2 / best, "nERR@1": 0, "nERR@2": 3 / 16 / 2 / best})
+
+
+def test_nerr_of_the_best_ranking_is_1_and_0_without_a_relevant_answer():
+    judged = {"q1": {"a": 1, "b": 0}, "q2": {"a": 3, "b": 1, "c": 1}, "q3": {"a": 0}}
+    run = run_of(judged)
+
+    result = evaluate(qrels_of(judged), run, ["nERR", "nERR@2"]).per_question
+
+    assert result["nERR"].to_list() == pytest.approx([1, 1, 0])
+    assert result["nERR@2"].to_list() == pytest.approx([1, 1, 0])
+
+
+def test_err_agrees_with_ir_measures():
+    """ir_measures calls gdeval, whose highest grade is 4 and which prints five decimals."""
+    ir_measures = pytest.importorskip("ir_measures")
+    if shutil.which("perl") is None:
+        pytest.skip("gdeval needs perl")
+    judged = {f"{n}": {f"a{i}": (i * i + n) % 5 for i in range(9)} for n in range(6)}
+    scores = {f"{n}": {f"a{i}": (i * 7 + n * 3) % 11 + i / 16 for i in range(12)} for n in range(6)}
+    names = ["ERR@1", "ERR@3", "ERR@10"]
+    parsed = [ir_measures.parse_measure(name) for name in names]
+    expected = {
+        (metric.query_id, str(metric.measure)): metric.value
+        for metric in ir_measures.iter_calc(parsed, judged, scores)
+    }
+
+    result = evaluate(qrels_of(judged), run_of(scores), names).per_question
+
+    values = {(row["question_id"], name): row[name] for row in result.iter_rows(named=True) for name in names}
+    assert values == pytest.approx(expected, abs=6e-6)
 
 
 def test_missing_question_counts_0_and_extra_question_is_ignored():

@@ -112,13 +112,13 @@ def test_files_of_different_length_are_refused(example, tmp_path):
     assert not (tmp_path / "mine").exists()
 
 
-def test_err_by_hand(example):
-    example("err_measure")
+def test_dcg_by_hand(example):
+    example("dcg_measure")
     qrels = pl.DataFrame({"question_id": ["q"] * 2, "answer_id": ["a", "b"], "relevance": [2, 4]})
     run = pl.DataFrame({"question_id": ["q"] * 3, "answer_id": ["x", "a", "b"], "score": [3.0, 2.0, 1.0]})
 
-    means = evaluate(qrels, run, ["ERR", "ERR@2"]).means
+    means = evaluate(qrels, run, ["DCG", "DCG@2"]).means
 
-    # Probability of satisfaction: 0 at rank 1 (grade 0), 3/16 at rank 2 (grade 2), 15/16 at rank 3 (grade 4).
-    assert means["ERR@2"] == pytest.approx(3 / 16 / 2)
-    assert means["ERR"] == pytest.approx(3 / 16 / 2 + 13 / 16 * 15 / 16 / 3)
+    # Grade 0 at rank 1, 2 at rank 2, 4 at rank 3, whose logarithm is 2.
+    assert means["DCG@2"] == pytest.approx(2 / math.log2(3))
+    assert means["DCG"] == pytest.approx(2 / math.log2(3) + 4 / 2)

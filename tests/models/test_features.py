@@ -11,7 +11,7 @@ from torch import tensor
 from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
-from aptool.models.build import check_recipe, identify_words
+from aptool.models.build import check_recipe, set_tokenizer
 from aptool.models.features import COLUMNS, HEADS, PairFeatures, WordBags
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.text.tokenizer import WordTokenizer, concatenated
@@ -93,9 +93,9 @@ def test_words_of_different_case_differ_without_lowercasing():
 
 
 def test_words_are_identified_only_for_pair_features(tokenizer):
-    identify_words(tokenizer, recipe("qa-cnn"))
+    set_tokenizer(tokenizer, recipe("qa-cnn"))
     assert not tokenizer.identify_words
-    identify_words(tokenizer, recipe("qa-cnn", "features.columns=overlap bm25", "head.type=linear"))
+    set_tokenizer(tokenizer, recipe("qa-cnn", "features.columns=overlap bm25", "head.type=linear"))
     assert tokenizer.identify_words
 
 

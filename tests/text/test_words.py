@@ -1,0 +1,237 @@
+"""Words of Chinese, Japanese and Korean: bigrams as of Lucene's CJK analyzer, in BM25 and in word systems."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import options
+
+import aptool as library
+from aptool.errors import AptoolError, UsageError
+from aptool.models.model import load_model
+from aptool.text.bm25 import words as unicode_words
+from aptool.text.tokenizer import WordTokenizer
+from aptool.text.words import bigram_words, has_words, separate_bigrams, word_splitter
+
+LANGUAGES = Path(__file__).parents[2] / "examples" / "languages"
+
+# Inputs and tokens of Lucene's TestCJKAnalyzer (testJa1, testJa2, testC, testMix, testMix2), and of Hangul.
+LUCENE = {
+    "一二三四五六七八九十": "一二 二三 三四 四五 五六 六七 七八 八九 九十",
+    "一 二三四 五六七八九 十": "一 二三 三四 五六 六七 七八 八九 十",
+    "abc defgh ijklmn opqrstu vwxy z": "abc defgh ijklmn opqrstu vwxy z",
+    "あいうえおabcかきくけこ": "あい いう うえ えお abc かき きく くけ けこ",
+    "あいうえおabんcかきくけ こ": "あい いう うえ えお ab ん c かき きく くけ こ",
+    "안녕하세요 한글입니다": "안녕 녕하 하세 세요 한글 글입 입니 니다",
+}
+
+
+@pytest.mark.parametrize("text", LUCENE)
+def test_bigrams_are_those_of_lucene(text):
+    assert bigram_words(text) == LUCENE[text].split()
+
+
+def test_scripts_are_joined_and_other_words_kept():
+    text = "東京タワー2020、ＴＯＫＹＯ Tower・𠮷野家で々"
+
+    assert bigram_words(text) == [
+        *("東京", "京タ", "タワ", "ワー", "2020", "ｔｏｋｙｏ", "tower"),
+        *("𠮷野", "野家", "家で", "で々"),
+    ]
+
+
+@given(st.text())
+def test_text_without_these_scripts_does_not_change_and_bigrams_are_stable(text):
+    once = separate_bigrams(text)
+
+    assert bigram_words(once) == bigram_words(text)
+    latin = text.encode("ascii", "ignore").decode()
+    assert bigram_words(latin) == unicode_words(latin)
+
+
+@pytest.mark.parametrize(
+    ("text", "separate"),
+    [
+        ("where is it", True),
+        ("북경은 어디에 있습니까", True),  # Korean has spaces
+        ("北京 在 哪里", True),  # words separated by spaces
+        ("北京在哪里有", False),
+        ("東京タワーはどこですか", False),
+        ("北 京 在 哪 里", False),  # characters separated by spaces
+        ("Python入門はどこですか", False),
+        ("a b ?", False),
+        ("", False),
+    ],
+)
+def test_questions_without_words_are_recognized(text, separate):
+    assert has_words(text) == separate
+
+
+# The relevant answer is first, except in the last question of zh (rank 4: it shares no bigram, and the other
+# three do) and in the fourth of ja (rank 2: 日本で一番高い山 shares four bigrams with the question).
+BY_HAND = {"zh": (1 + 1 + 1 + 1 + 1 / 4) / 5, "ja": (1 + 1 + 1 + 1 / 2 + 1) / 5}
+
+
+@pytest.mark.parametrize("language", BY_HAND)
+def test_figures_by_hand(aptool, tmp_path, monkeypatch, language):
+    """With unicode words, a text is one word: all scores are 0, and the relevant answer has the lowest id."""
+    monkeypatch.chdir(tmp_path)
+    aptool("data", "import", "csv", f"dev={LANGUAGES / language}.csv", "--output", "data")
+
+    finished = aptool("score", "data/dev.pools.parquet", "--model", "bm25", "--words", "bigrams")
+    default = aptool("score", "data/dev.pools.parquet", "--model", "bm25", "--output", "unicode.run")
+
+    assert (finished.code, default.code) == (0, 0), finished.err
+    measured = [library.evaluate("data/dev.qrels", run, "MAP").means["MAP"] for run in RUNS]
+    assert measured == pytest.approx([BY_HAND[language], 1 / 4])
+    assert "words: bigrams" in Path("data/dev.run.ir-metadata.yml").read_text()
+    assert "words" not in Path("unicode.run.ir-metadata.yml").read_text().partition("method:")[2]
+
+
+RUNS = ["data/dev.run", "unicode.run"]
+
+
+@pytest.mark.parametrize(
+    ("language", "question", "answer", "score"),
+    [
+        # 12 answers of 65 bigrams. 长城, in 2 answers, is the common bigram; the answer has 7 bigrams.
+        ("zh", 0, 0, math.log(1 + 10.5 / 2.5) / (1 + 1.2 * (0.25 + 0.75 * 7 / (65 / 12)))),
+        # 9 answers of 59 bigrams. 首都, in 1 answer, is the common bigram; the answer has 5 bigrams.
+        ("ja", 4, 0, math.log(1 + 8.5 / 1.5) / (1 + 1.2 * (0.25 + 0.75 * 5 / (59 / 9)))),
+    ],
+)
+def test_scores_by_hand(aptool, tmp_path, language, question, answer, score):
+    aptool("data", "import", "csv", f"dev={LANGUAGES / language}.csv", "--output", tmp_path / "data")
+    pools = library.Pools.load(tmp_path / "data" / "dev.pools.parquet")
+
+    run = library.bm25_run(pools, words="bigrams").to_dict()
+
+    assert run[f"dev-Q{question}"][f"dev-Q{question}-{answer}"] == pytest.approx(score, rel=1e-6)
+
+
+POOL = {"q": ("a-b c", {"x": "a b", "y": "a-b"})}
+
+
+def test_function_of_an_import_path(aptool, tmp_path, monkeypatch):
+    """The words of `shlex.split` are a-b and c; those of unicode a, b and c."""
+    monkeypatch.chdir(tmp_path)
+    pools = library.Pools.from_dict(POOL)
+
+    split = library.bm25_run(pools, words="shlex:split").to_dict()["q"]
+
+    assert split["x"] == 0 < split["y"]
+    library.score(pools, "bm25", "one.run", words="shlex:split")
+    assert library.Run.load("one.run").to_dict()["q"] == pytest.approx(split)
+    assert library.bm25_run(pools).to_dict()["q"]["x"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bigram", "words: 'bigram': expected unicode, bigrams, or MODULE:FUNCTION"),
+        ("no_such_module:f", "words: no_such_module:f: No module named 'no_such_module'; expected"),
+        ("json:f", "words: json:f: module 'json' has no attribute 'f'; expected"),
+        ("json:decoder", "words: json:decoder: not a function; expected"),
+    ],
+)
+def test_wrong_words_are_refused(words, message):
+    with pytest.raises(UsageError) as error:
+        library.bm25_run(library.Pools.from_dict(POOL), words=words)
+
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("math:sqrt", "words: math:sqrt: TypeError: must be real number, not str, for the text "),
+        ("builtins:bytearray", "words: builtins:bytearray: TypeError: string argument without an encoding"),
+    ],
+)
+def test_failing_functions_end_in_one_line(words, message):
+    with pytest.raises(AptoolError) as error:
+        library.bm25_run(library.Pools.from_dict(POOL), words=words)
+
+    assert str(error.value).startswith(message)
+
+
+def test_words_that_are_not_text_are_refused():
+    with pytest.raises(AptoolError, match=r"words: base64:b64decode: \[.*\]: expected a list of words"):
+        word_splitter("base64:b64decode")("abcd")
+
+
+def test_words_belong_to_bm25(aptool, collection_folder, tmp_path):
+    pools = collection_folder / "dev.pools.parquet"
+    output = ["--output", tmp_path / "dev.run"]
+
+    finished = aptool("score", pools, "--model", "random", "--words", "bigrams", *output)
+
+    assert finished.code == 2
+    assert finished.err[-1] == "aptool: words: requires the model bm25; a recipe has text.words"
+
+
+def test_systems_of_other_words_have_other_fingerprints():
+    from aptool.scoring.systems import Bm25System
+
+    texts = ["a b", "c"]
+    systems = [Bm25System(texts), Bm25System(texts, "bigrams"), Bm25System(texts, "shlex:split")]
+
+    assert len({system.fingerprint for system in systems}) == 3
+
+
+def test_tokenizer_of_bigrams():
+    texts = ["東京タワーは赤い。", "TOKYO tower!"]
+    tokenizer = WordTokenizer.learn(texts, bigrams=True)
+
+    assert tokenizer.split(texts[0]) == ["東京", "京タ", "タワ", "ワー", "ーは", "は赤", "赤い", "。"]
+    tokens = tokenizer.encode(["東京 tower", "京タワ", ""])
+    words = [tokenizer.words[number] for number in tokens.ids]
+    assert words == ["東京", "tower", "京タ", "タワ", "[UNK]"]
+    assert len(tokenizer.word_indices(texts[0])) == 8
+
+
+def test_word_systems_take_bigrams_and_keep_them(tmp_path, monkeypatch, aptool):
+    monkeypatch.chdir(tmp_path)
+    file = LANGUAGES / "ja.csv"
+    aptool("data", "import", "csv", f"train={file}", f"dev={file}", "--output", "ja")
+    recipe = [*options("qa-cnn"), "text.words=bigrams"]
+    model = library.train("ja", preset="qa-cnn", set=recipe, seed=1)
+    model.save("model")
+    tokenizer = load_model("model").tokenizer
+
+    assert json.loads(Path("model/config.json").read_text())["recipe"]["text"]["words"] == "bigrams"
+    assert tokenizer.split("京タワ") == ["京タ", "タワ"]
+    ids = tokenizer.encode(["京タワ"]).ids.tolist()
+    assert [tokenizer.words[number] for number in ids] == ["京タ", "タワ"]
+    pools = library.Pools.load("ja/dev.pools.parquet")
+    assert library.load("model", device="cpu").run(pools).to_dict() == model.run(pools).to_dict()
+    changed = library.train("ja", preset="qa-cnn", set=[*recipe, "training.epochs=0"], start="model")
+    assert changed.config["recipe"]["text"]["words"] == "bigrams"
+    with pytest.raises(AptoolError, match=r"text.words: 'unicode': expected 'bigrams', as in the model"):
+        library.train("ja", preset="qa-cnn", set=[*recipe, "text.words=unicode"], start="model")
+
+
+def test_recipes_leave_out_the_default(model_folder):
+    config = json.loads((model_folder / "config.json").read_text())
+
+    assert "words" not in config["recipe"]["text"]
+
+
+@pytest.mark.parametrize("language", BY_HAND)
+def test_check_warns_of_questions_without_words(aptool, tmp_path, language):
+    aptool("data", "import", "csv", f"dev={LANGUAGES / language}.csv", "--output", tmp_path / "data")
+
+    finished = aptool("data", "check", tmp_path / "data")
+
+    assert finished.code == 0
+    (line,) = [line for line in finished.err if "separate words" in line]
+    assert line.startswith("dev: warning: 5 of 5 questions have no separate words")
+
+
+def test_check_does_not_warn_of_english(aptool, collection_folder):
+    finished = aptool("data", "check", collection_folder)
+
+    assert not [line for line in finished.err if "separate words" in line]
