@@ -67,7 +67,8 @@ class PassageSystem(System):
 
     @override
     def copies(self, most: int) -> list[System]:
-        return [PassageSystem(system, self._passages) for system in self._system.copies(most)]
+        _, *others = self._system.copies(most)
+        return [self, *(PassageSystem(system, self._passages) for system in others)]
 
     @override
     def truncated(self, prepared: PreparedPassages) -> int:
