@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli.next_steps import default_model
-from aptool.cli.parameters import LOCATION, UTF8, device_option, json_option, model_option, overwrite_option
+from aptool.cli.parameters import (
+    LOCATION,
+    UTF8,
+    aggregate_option,
+    device_option,
+    json_option,
+    model_option,
+    overwrite_option,
+    passages_option,
+)
 from aptool.errors import UsageError, counted
 
 if TYPE_CHECKING:
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from aptool.models.model import LoadedModel
 
 _LISTED = 8  # words below each text
+_SHOWN_OF_PASSAGE = 60  # characters in the list of passages
 _PLAIN_WIDTH = 100
 # Terminals interpret control characters; U+2400 and following are their visible symbols.
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
@@ -34,6 +44,8 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 @click.option("--split", metavar="SPLIT", help="Split of the collection.  [default: test]")
 @click.option("--question-id", type=UTF8, metavar="ID", help="Question id.")
 @click.option("--answer-id", type=UTF8, metavar="ID", help="Answer id.")
+@passages_option
+@aggregate_option
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
 @click.option("--png", metavar="FILE", type=LOCATION, help="Write a PNG image.")
 @overwrite_option("HEAT_MAP", "html", "png")
@@ -48,6 +60,8 @@ def explain(
     split: str | None,
     question_id: str | None,
     answer_id: str | None,
+    passages: str | None,
+    aggregate: str | None,
     html: Location | None,
     png: Location | None,
     matrix: bool,
@@ -60,6 +74,8 @@ def explain(
 
     Attentive poolings have attention weights. With max pooling, the weight of a word is the share of features
     that are maximal at the word; with token matching, its share of the matches.
+
+    With --passages, the words are those of the passage with the greatest score.
     """
     _check_pair(question, answer, collection, question_id, answer_id)
     if split is not None and collection is None:
@@ -75,8 +91,10 @@ def explain(
     from aptool.formats.outputs import Kind
     from aptool.models.checkpoints import load_any
     from aptool.models.device import pick_device
-    from aptool.models.explain import explain_pairs
+    from aptool.models.explain import explain_pair
+    from aptool.text.passages import parse_passages
 
+    cut = parse_passages(passages, aggregate)
     for path in (html, png):
         if path is not None:
             check_output(path, Kind.HEAT_MAP)
@@ -88,7 +106,9 @@ def explain(
     else:
         pair = (str(question), str(answer))
     model = load_any(folder, pick_device(device))
-    explanation = explain_pairs(model, [pair], alignment=matrix)[0]
+    if cut is not None:
+        cut.check_limit(model.recipe.text.max_answer_tokens)
+    explanation = explain_pair(model, *pair, cut, alignment=matrix)
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]
         expected = "attentive, abcnn, alignment or token-matching pooling"
@@ -106,7 +126,7 @@ def explain(
 
         click.echo(json.dumps(_document(explanation, model, folder), indent=2, ensure_ascii=False))
     elif html is None and png is None:
-        _print(explanation, model)
+        _print(explanation, model, pair[1])
     else:
         click.echo("\n".join(str(path) for path in (html, png) if path is not None))
 
@@ -141,6 +161,9 @@ def _document(explanation: Explanation, model: LoadedModel, folder: Location) ->
         "question": _text_json(explanation.question),
         "answer": _text_json(explanation.answer),
     }
+    if explanation.passages:
+        document["passages"] = [passage._asdict() for passage in explanation.passages]
+        document["best_passage"] = explanation.best_passage
     if explanation.alignment is not None:
         document["alignment"] = explanation.alignment.tolist()
         document["best_aligned"] = explanation.best_aligned
@@ -167,7 +190,7 @@ def _text_json(text: TextWeights) -> dict[str, Any]:
     }
 
 
-def _print(explanation: Explanation, model: LoadedModel) -> None:
+def _print(explanation: Explanation, model: LoadedModel, answer: str) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -175,6 +198,11 @@ def _print(explanation: Explanation, model: LoadedModel) -> None:
         console = Console(highlight=False, width=_PLAIN_WIDTH)
     kind = f"{model.recipe.preset}, {explanation.weights_name}"
     _line(console, f"score {explanation.score:.4f}  ({kind})")
+    for number, passage in enumerate(explanation.passages):
+        mark = "best" if number == explanation.best_passage else "    "
+        shown = visible(answer[passage.begin : passage.end])
+        shown = shown if len(shown) <= _SHOWN_OF_PASSAGE else f"{shown[: _SHOWN_OF_PASSAGE - 1]}…"
+        _line(console, f"{mark}  passage {number + 1}  {passage.score:.4f}  {shown}")
     limits = (model.recipe.text.max_question_tokens, model.recipe.text.max_answer_tokens)
     for name, text, limit in zip(
         ("question", "answer"), (explanation.question, explanation.answer), limits, strict=True

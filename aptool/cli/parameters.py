@@ -24,8 +24,8 @@ _SECTIONS = {
     "Model": "--model --words --preset --set --vectors --start --teacher --seeds",
     "Server": "--server-model --server-batch --server-requests --server-timeout --server-set",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
-    "--fill --answers --tag --name --split --config --field --let --quick --groups --per-question --names "
-    "--log --json --markdown --latex",
+    "--fill --passages --aggregate --answers --tag --name --split --config --field --let --quick --groups "
+    "--per-question --names --log --json --markdown --latex",
     "Columns": "--question --answer --label --question-id --answer-id --candidates --positions --columns "
     "--delimiter --quotes",
     "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
@@ -160,6 +160,20 @@ tokens_per_batch_option = click.option(
     type=Count(),
     metavar="N",
     help="Tokens per batch; fewer save memory.  [default: 8,192; GPU: 262,144]",
+)
+passages_option = click.option(
+    "--passages",
+    metavar="WORDS:STRIDE",
+    type=UTF8,
+    help="Cut long candidates into passages: one of WORDS words starts every STRIDE words.  "
+    "[default: truncate candidates at the limit of the model]",
+)
+aggregate_option = click.option(
+    "--aggregate",
+    metavar="NAME",
+    type=click.Choice(["max", "first", "mean", "top2"]),
+    help="Score of a candidate: max or mean of its passages, first passage, or mean of its top2.  "
+    "[default: max]",
 )
 seed_option = click.option(
     "--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, show_default=True, help="Random seed."

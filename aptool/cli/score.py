@@ -16,11 +16,13 @@ from aptool.cli.parameters import (
     Command,
     Count,
     SectionedCommand,
+    aggregate_option,
     cluster_options,
     device_option,
     kind_option,
     model_option,
     overwrite_option,
+    passages_option,
     tokens_per_batch_option,
     with_options,
 )
@@ -144,6 +146,8 @@ def _field(text: str) -> tuple[str, Any]:
     "--encoded", type=LOCATION, help="Answer store of `aptool encode`.  [default: encode the answers]"
 )
 @click.option("--fill", is_flag=True, help="Encode answers that --encoded lacks, and add them to it.")
+@passages_option
+@aggregate_option
 @click.option(
     "--answers",
     type=LOCATION,
@@ -174,6 +178,8 @@ def score(
     The models bm25 and random are untrained baselines; pass a model folder named bm25 as ./bm25. BM25 counts
     document frequencies over the distinct answers of all POOLS. The key of a server is read from
     APTOOL_API_KEY.
+
+    --passages scores long candidates by their passages. A Chinese or Japanese character counts as a word.
 
     Run the same command again after an interruption to resume.
     """
@@ -212,6 +218,7 @@ def score(
     type=LOCATION,
     help="Texts of shared answers.  [default: answers.parquet next to the pools]",
 )
+@passages_option
 @device_option
 @click.option(
     "--precision",
@@ -246,6 +253,5 @@ def encode(
             device=where.device,
             **options,
         )
-    click.echo(
-        f"{output}: {encoded.texts:,} answers, {encoded.encoded:,} encoded now, {encoded.size / 1e6:,.1f} MB"
-    )
+    new = f"{encoded.encoded:,}{' passages' if options['passages'] is not None else ''}"
+    click.echo(f"{output}: {encoded.texts:,} answers, {new} encoded now, {encoded.size / 1e6:,.1f} MB")

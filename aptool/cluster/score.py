@@ -44,11 +44,13 @@ from aptool.scoring.model_system import (
     sampled_pools,
 )
 from aptool.scoring.parts import Part, digest_of, read_indices
+from aptool.scoring.passages import PassageLoader, PassageSystem
 from aptool.scoring.pipeline import PairMeter, UnitRecord
 from aptool.scoring.score import AnySystem, Executor, ScoredRun
 from aptool.scoring.scorer import Precision
 from aptool.scoring.server import RerankServer
 from aptool.scoring.systems import BaselineLoader, System
+from aptool.text.passages import Passages
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,7 @@ class RemoteSystem(System):
     tag: str
     resources: Resources = ONE_CORE  # of a worker
     max_answer_tokens: int | None = None
+    scored_texts: str = "answers"
     paths: tuple[str, ...] = ()  # files and folders that every node must see
     description: Mapping[str, Any] = field(default_factory=dict)  # entries of ``System.describe``
 
@@ -95,6 +98,18 @@ class RemoteLoader:
     def __call__(self, device: str) -> System:
         """Load the model on a device, with the precision that the driver has chosen."""
         return self.loader.load((), None, device)
+
+
+@dataclass(frozen=True)
+class RemotePassages:
+    """Load a system that scores passages on a worker; hashable, as ``RemoteLoader``."""
+
+    load: Callable[[str], System]
+    passages: Passages
+
+    def __call__(self, device: str) -> System:
+        """Load the system on a device."""
+        return PassageSystem(self.load(device), self.passages)
 
 
 class ClusterExecutor(Executor):
@@ -140,6 +155,8 @@ class ClusterExecutor(Executor):
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
         if isinstance(system, RemoteSystem):
             return system
+        if isinstance(system, PassageLoader):
+            return _with_passages(self.open(system.loader, units, answers), system.passages)
         if isinstance(system, RerankServer):
             return self._baseline(system.load())  # each worker reads its own key
         if isinstance(system, BaselineLoader):
@@ -322,6 +339,18 @@ def _run_driver_remotely(
             return work(ClusterExecutor(cluster, **options))
     finally:
         os.chdir(before)
+
+
+def _with_passages(system: RemoteSystem, passages: Passages) -> RemoteSystem:
+    """Return the description of a system that scores passages with another system."""
+    passages.check_limit(system.max_answer_tokens)
+    return replace(
+        system,
+        fingerprint=passages.fingerprint(system.fingerprint),
+        load=RemotePassages(system.load, passages),
+        scored_texts=PassageSystem.scored_texts,
+        description={**system.description, **passages.describe()},
+    )
 
 
 def _constant(system: System, device: str) -> System:

@@ -21,6 +21,9 @@ from aptool.formats.schemas import arrow_schema, load_schema
 
 ANSWERS = "answers.parquet"
 
+# ``PoolBatch.shared_rows`` of a text of the pools file, and of a passage of a shared answer.
+UNSHARED, PART_OF_SHARED = -1, -2
+
 # Maximum size of a row group: some megabytes of text, or about a second of scoring.
 ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_CANDIDATES = 1 << 18
@@ -66,7 +69,7 @@ class PoolBatch:
     answers: pa.Array  # (distinct,) texts
     pair_answer: np.ndarray  # (pairs,) int64, into answers
     shared: Answers | None  # the shared answers, if they were read
-    shared_rows: np.ndarray  # (distinct,) int64, row in shared; -1 for a text of the pools file
+    shared_rows: np.ndarray  # (distinct,) int64, row in shared; UNSHARED, PART_OF_SHARED
 
     @cached_property
     def pair_question(self) -> np.ndarray:
@@ -275,7 +278,7 @@ def _resolve_texts(
     pair_answer = np.zeros(len(is_shared), dtype=np.int64)
     unshared = texts.values.filter(pa.array(~is_shared)).dictionary_encode()
     pair_answer[~is_shared] = unshared.indices.to_numpy()
-    no_rows = np.full(len(unshared.dictionary), -1, dtype=np.int64)
+    no_rows = np.full(len(unshared.dictionary), UNSHARED, dtype=np.int64)
     if not is_shared.any():
         return unshared.dictionary, no_rows, pair_answer
     if answers is None:

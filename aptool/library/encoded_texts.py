@@ -9,6 +9,7 @@ import numpy as np
 from aptool.errors import InputError, UsageError
 from aptool.formats.location import location
 from aptool.library.arguments import PathLike, check_path
+from aptool.text.passages import Passages, parse_passages
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,7 @@ class EncodedTexts:
     object. Objects are immutable, so several threads may use them.
 
     Attributes:
+        passages: the passages of the texts; None if whole texts were encoded.
         preset: the preset of the model.
         fingerprint: the fingerprint of the model.
         device: the device of the encoded answers.
@@ -42,9 +44,13 @@ class EncodedTexts:
         preset: str,
         fingerprint: str,
         device: "torch.device",
+        passages: Passages | None = None,
+        counts: np.ndarray | None = None,
     ) -> None:
-        self.prepared = prepared  # the distinct answers
-        self.rows = rows  # (n,) int64 index of each text in `prepared`
+        self.prepared = prepared  # the distinct answers or passages
+        self.rows = rows  # (P,) int64 index in `prepared` of each text, or of each passage, text by text
+        self.passages = passages
+        self.counts = counts  # (n,) int64 passages per text; None for whole texts
         self.preset, self.fingerprint, self.device = preset, fingerprint, device
         self._texts = texts
 
@@ -58,19 +64,36 @@ class EncodedTexts:
         """Bytes of the encoded answers, including those that are not selected."""
         return sum(batch.nbytes for batch in self.prepared.encoded.batches)
 
+    def passages_with(self, passages: object, aggregate: object) -> Passages | None:
+        """Return the passages of the texts with another aggregate; they cannot be cut again."""
+        if passages is not None:
+            raise UsageError(
+                "passages: expected None with encoded answers; pass passages to Model.encode instead"
+            )
+        sizes = (self.passages.words, self.passages.stride) if self.passages is not None else None
+        return parse_passages(sizes, aggregate)
+
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._texts)
 
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> "EncodedTexts":
         """Select texts by a row, several rows, a slice or a mask."""
         chosen = np.arange(len(self))[rows] if isinstance(rows, slice) else self._checked(rows)
+        counts, of_chosen = None, chosen
+        if self.counts is not None:
+            from aptool.scoring.encoded import rows_of
+
+            counts = self.counts[chosen]
+            of_chosen = rows_of((np.cumsum(self.counts) - self.counts)[chosen], counts)
         return EncodedTexts(
             self.prepared,
-            self.rows[chosen],
+            self.rows[of_chosen],
             [self._texts[row] for row in chosen.tolist()],
             preset=self.preset,
             fingerprint=self.fingerprint,
             device=self.device,
+            passages=self.passages,
+            counts=counts,
         )
 
     def __repr__(self) -> str:

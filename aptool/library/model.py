@@ -33,7 +33,7 @@ from aptool.library.pools import PoolFiles, Pools
 from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, set_products, to_device
-from aptool.models.explain import Explanation, explain_pairs
+from aptool.models.explain import Explanation, explain_pair
 from aptool.models.hub import find_folder, upload
 from aptool.models.model import (
     FILES,
@@ -44,8 +44,10 @@ from aptool.models.model import (
 )
 from aptool.scoring.answer_store import open_store
 from aptool.scoring.model_system import ModelSystem, pick_precision, sample_units, sampled_pools
+from aptool.scoring.passages import with_passages
 from aptool.scoring.score import score_in_memory
 from aptool.scoring.scorer import Scorer
+from aptool.text.passages import Aggregate, Passages, cut_texts, parse_passages
 
 
 def load(
@@ -126,19 +128,20 @@ class Model:
         """The dev measures of the best epoch by name; empty for a checkpoint."""
         return MeasureValues.from_any_names(self._loaded.config.get("training", {}).get("dev", {}))
 
-    def encode(self, texts: Iterable[str]) -> EncodedTexts:
+    def encode(self, texts: Iterable[str], *, passages: str | tuple[int, int] | None = None) -> EncodedTexts:
         """Encode answers once in fp32, to score them with many questions.
 
         A cross-encoder, which reads question and answer together, keeps token ids instead.
 
         Args:
             texts: n answers; equal texts are encoded once.
+            passages: encode the passages of the answers, as for `aptool.score`. Default: whole answers.
 
         Returns:
             The n encoded answers, for `Model.rank` and `Model.score`.
 
         Raises:
-            AptoolError: an item is not a text.
+            AptoolError: an item is not a text, or the passages are invalid.
 
         Example:
             >>> model = aptool.load("models/wikiqa")
@@ -146,8 +149,11 @@ class Model:
             >>> len(model.rank("who wrote it?", encoded, top_k=1))
             1
         """
-        answers = check_texts("texts", texts)
-        distinct, rows = distinct_texts(answers)
+        answers, cut, counts = check_texts("texts", texts), self._parsed(passages), None
+        parts = answers
+        if cut is not None:
+            parts, counts = cut_texts(answers, cut)
+        distinct, rows = distinct_texts(parts)
         tokens = self._loaded.tokenizer.encode(distinct, self._loaded.recipe.text.max_answer_tokens)
         set_products("fp32")
         return EncodedTexts(
@@ -157,10 +163,17 @@ class Model:
             preset=self.preset,
             fingerprint=self._loaded.fingerprint,
             device=self.device,
+            passages=cut,
+            counts=counts,
         )
 
     def score(
-        self, pairs: Iterable[tuple[str, str]] | str, answers: Iterable[str] | EncodedTexts | None = None
+        self,
+        pairs: Iterable[tuple[str, str]] | str,
+        answers: Iterable[str] | EncodedTexts | None = None,
+        *,
+        passages: str | tuple[int, int] | None = None,
+        aggregate: Aggregate | None = None,
     ) -> np.ndarray:
         """Score (question, answer) pairs, or one question with several answers.
 
@@ -169,6 +182,8 @@ class Model:
         Args:
             pairs: n pairs of texts (question, answer); or, with ``answers``, one question.
             answers: n texts, or the result of `Model.encode`.
+            passages: cut long answers into passages, as for `aptool.score`; encoded answers are already cut.
+            aggregate: the score of an answer from its passages, as for `aptool.score`.
 
         Returns:
             (n,) float32 finite scores, such as the cosine of the pooled vectors or the logit of a
@@ -185,11 +200,17 @@ class Model:
             dtype('float32')
         """
         if answers is None:
-            return self._scores(*check_pairs(pairs))
-        return self._scores_of(pairs, answers)
+            return self._scores(*check_pairs(pairs), self._parsed(passages, aggregate))
+        return self._scores_of(pairs, answers, passages, aggregate)
 
     def rank(
-        self, question: str, answers: Iterable[str] | EncodedTexts, top_k: int | None = None
+        self,
+        question: str,
+        answers: Iterable[str] | EncodedTexts,
+        top_k: int | None = None,
+        *,
+        passages: str | tuple[int, int] | None = None,
+        aggregate: Aggregate | None = None,
     ) -> list[tuple[int, float]]:
         """Rank answers to a question.
 
@@ -197,6 +218,8 @@ class Model:
             question: the text of the question.
             answers: texts, or the result of `Model.encode`.
             top_k: number of answers to return. Default: all.
+            passages: cut long answers into passages, as for `aptool.score`; encoded answers are already cut.
+            aggregate: the score of an answer from its passages, as for `aptool.score`.
 
         Returns:
             ``(index into answers, score)`` with the best first; equal scores in the order of ``answers``.
@@ -212,7 +235,7 @@ class Model:
         """
         if top_k is not None:
             check_integer("top_k", top_k, 1)
-        scores = self._scores_of(question, answers)
+        scores = self._scores_of(question, answers, passages, aggregate)
         best = np.argsort(-scores, kind="stable")[:top_k]
         return list(zip(best.tolist(), scores[best].tolist(), strict=True))
 
@@ -223,6 +246,8 @@ class Model:
         *,
         encoded: PathLike | None = None,
         fill: bool = False,
+        passages: str | tuple[int, int] | None = None,
+        aggregate: Aggregate | None = None,
     ) -> Run:
         """Score pools in memory, with the scores of ``aptool.score``.
 
@@ -231,6 +256,8 @@ class Model:
             tag: the name of the run, one word. Default: the preset.
             encoded: folder of a store from `aptool.encode`, whose answers are not encoded again.
             fill: whether to encode missing answers and add them to the store; otherwise they are an error.
+            passages: cut long candidates into passages, as for `aptool.score`.
+            aggregate: the score of a candidate from its passages, as for `aptool.score`.
 
         Returns:
             The run with the scores of all candidates.
@@ -246,13 +273,22 @@ class Model:
         check_type("pools", pools, Pools, "Pools, such as those of Collection.pools or Pools.load")
         if tag is not None:
             check_one_word("tag", check_text("tag", tag))
-        store = check_encoded(encoded, fill, self._precision)
+        store, cut = check_encoded(encoded, fill, self._precision), self._parsed(passages, aggregate)
         with filling(store, fill), pools.on_disk() as files:
-            system = self.system(files, store, fill)
+            system: Any = self.system(files, store, fill)
+            system = system if cut is None else with_passages(system, cut)
             frame, preset = score_in_memory(files.units, system, answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 
-    def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
+    def explain(
+        self,
+        question: str,
+        answer: str,
+        *,
+        alignment: bool = False,
+        passages: str | tuple[int, int] | None = None,
+        aggregate: Aggregate | None = None,
+    ) -> Explanation:
         """Compute the weight of each word of a pair.
 
         With attentive pooling these are the attention weights (σ, equation 16 of the paper); with max pooling
@@ -262,10 +298,13 @@ class Model:
             question: text of M words.
             answer: text of L words.
             alignment: whether to return the (M, L) alignment G = tanh(Qᵀ U A) as well.
+            passages: cut the answer into passages, as for `aptool.score`, and explain the best passage.
+            aggregate: the score of the answer from its passages, as for `aptool.score`.
 
         Returns:
             ``score``, ``question`` and ``answer``; the latter have ``words`` and ``weights`` (float64, sum 1)
-            up to the length limit of the model.
+            up to the length limit of the model. With ``passages`` also the passages and their scores, and
+            ``answer`` is the best passage.
 
         Raises:
             AptoolError: an argument is not a text, or the pooling of the model has no weights.
@@ -277,7 +316,8 @@ class Model:
         """
         check_text("question", question)
         check_text("answer", answer)
-        return explain_pairs(self._loaded, [(question, answer)], alignment=alignment)[0]
+        cut = self._parsed(passages, aggregate)
+        return explain_pair(self._loaded, question, answer, cut, alignment=alignment)
 
     def save(self, folder: PathLike, *, overwrite: bool = False) -> None:
         """Copy the model folder, atomically.
@@ -360,14 +400,31 @@ class Model:
     def _scorer(self) -> Scorer:
         return Scorer(self._loaded.ranker, device=self.device)
 
-    def _scores_of(self, question: object, answers: object) -> np.ndarray:
+    def _parsed(self, passages: object, aggregate: object = None) -> Passages | None:
+        """The options of passages, which must not be longer than the limit of the model."""
+        cut = parse_passages(passages, aggregate)
+        if cut is not None:
+            cut.check_limit(self._loaded.recipe.text.max_answer_tokens)
+        return cut
+
+    def _scores_of(
+        self, question: object, answers: object, passages: object, aggregate: object
+    ) -> np.ndarray:
         """(answers,) scores of answers with one question."""
         text = check_text("question", question)
-        checked = answers if isinstance(answers, EncodedTexts) else check_texts("answers", answers)
-        return self._scores([text], np.zeros(len(checked), dtype=np.int64), checked)
+        if isinstance(answers, EncodedTexts):
+            cut = answers.passages_with(passages, aggregate)
+            return self._scores([text], np.zeros(len(answers), dtype=np.int64), answers, cut)
+        texts = check_texts("answers", answers)
+        cut = self._parsed(passages, aggregate)
+        return self._scores([text], np.zeros(len(texts), dtype=np.int64), texts, cut)
 
     def _scores(
-        self, questions: list[str], pair_question: np.ndarray, answers: list[str] | EncodedTexts
+        self,
+        questions: list[str],
+        pair_question: np.ndarray,
+        answers: list[str] | EncodedTexts,
+        passages: Passages | None,
     ) -> np.ndarray:
         """(pairs,) scores; pair i is question ``pair_question[i]`` with answer i."""
         if isinstance(answers, EncodedTexts):
@@ -377,12 +434,17 @@ class Model:
         tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
         question_tokens = tokenizer.encode(questions, options.max_question_tokens, "question")
         set_products("fp32")
+        prepared: Any
         if isinstance(answers, EncodedTexts):
-            scores = self._scorer.score(question_tokens, answers.prepared, pair_question, answers.rows)
+            prepared, rows, counts = answers.prepared, answers.rows, answers.counts
         else:
-            distinct, rows = distinct_texts(answers)
-            tokens = tokenizer.encode(distinct, options.max_answer_tokens)
-            scores = self._scorer.score(question_tokens, tokens, pair_question, rows)
+            parts, counts = (answers, None) if passages is None else cut_texts(answers, passages)
+            distinct, rows = distinct_texts(parts)
+            prepared = tokenizer.encode(distinct, options.max_answer_tokens)
+        of_parts = pair_question if counts is None else np.repeat(pair_question, counts)
+        scores = self._scorer.score(question_tokens, prepared, of_parts, rows)
+        if passages is not None and counts is not None:
+            scores = passages.aggregated(scores, counts)
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
             texts = answers.texts if isinstance(answers, EncodedTexts) else answers

@@ -28,10 +28,12 @@ from aptool.library.encoded_texts import check_encoded, filling
 from aptool.library.pools import Pools
 from aptool.library.run import Run, run_of_scores
 from aptool.library.where import Address, Where
+from aptool.scoring.passages import with_passages
 from aptool.scoring.score import AnySystem, Executor, ScoredRun, score_in_memory
 from aptool.scoring.score import score as score_units
 from aptool.scoring.server import RerankServer, is_server_url
 from aptool.scoring.systems import BASELINES, BaselineLoader, System
+from aptool.text.passages import parse_passages
 from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import requiring_torch
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from aptool.library.model import Model
     from aptool.scoring.answer_store import StoredPrecision
     from aptool.scoring.encode import EncodeBackend, Encoded
+    from aptool.text.passages import Aggregate
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +63,8 @@ def score(
     encoded: PathLike | None = None,
     fill: bool = False,
     words: str | None = None,
+    passages: "str | tuple[int, int] | None" = None,
+    aggregate: "Aggregate | None" = None,
     overwrite: bool = False,
     cluster: Address = None,
     workers: int | None = None,
@@ -90,6 +95,11 @@ def score(
             ``fp32`` or ``auto``.
         fill: whether to encode missing answers and add them to the store; otherwise they are an error.
         words: the words of ``"bm25"``, as for `bm25_run`. Default: ``unicode``.
+        passages: cut long candidates into passages: ``"WORDS:STRIDE"`` or ``(WORDS, STRIDE)``. A passage of
+            WORDS words starts every STRIDE words; the last one ends with the candidate. A Chinese or Japanese
+            character counts as a word. Default: whole candidates, truncated at the limit of the model.
+        aggregate: the score of a candidate with ``passages``: ``max`` (default) or ``mean`` of its passages,
+            that of the ``first`` passage, or ``top2``, the mean of the two best.
         overwrite: replace an existing run even if aptool did not write it, or it has changed since.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster. Default: as many as fit.
@@ -97,8 +107,9 @@ def score(
         wait: seconds to wait for cluster resources. Default: no limit.
 
     Returns:
-        Statistics such as ``pairs`` (number of scores), ``truncated`` (number of truncated answers),
-        ``units`` (number of row groups), ``resumed`` (row groups of an earlier call) and ``seconds``.
+        Statistics such as ``pairs`` (number of scores), ``truncated`` (number of truncated answers or
+        passages), ``units`` (number of row groups), ``resumed`` (row groups of an earlier call) and
+        ``seconds``.
 
     Raises:
         AptoolError: an input or the output is invalid, or the cluster could not score all pairs.
@@ -123,7 +134,7 @@ def score(
         pools = Pools.load(pools, answers=answers)
     elif answers is not None:
         raise UsageError("answers: expected None with Pools; pass the file to Pools.load")
-    store = check_encoded(encoded, fill, precision)
+    store, cut = check_encoded(encoded, fill, precision), parse_passages(passages, aggregate)
     if store is not None and isinstance(model, System):
         raise UsageError("encoded: requires a model folder or a Model, not another system")
     without_model: BaselineLoader | RerankServer | None = None
@@ -137,6 +148,8 @@ def score(
         name = without_model.name if isinstance(without_model, BaselineLoader) else without_model.url
         if store is not None:
             raise UsageError(f"encoded: expected None with {name}, which does not encode answers")
+        if cut is not None and isinstance(without_model, BaselineLoader):
+            raise UsageError(f"passages: expected None with {name}, which scores whole candidates")
         not_default = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
         not_default |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
         _log_without_model(name, [option for option, is_set in not_default.items() if is_set])
@@ -163,6 +176,8 @@ def score(
             system = ModelLoader(
                 str(folder), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
             )
+        if cut is not None:
+            system = with_passages(system, cut)
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)
 
 
@@ -173,6 +188,7 @@ def encode(
     executor: "EncodeBackend | None" = None,
     *,
     answers: PathLike | None = None,
+    passages: "str | tuple[int, int] | None" = None,
     precision: "StoredPrecision | None" = None,
     device: str = "auto",
     tokens_per_batch: int | None = None,
@@ -193,6 +209,7 @@ def encode(
         output: folder of a new store, or of an existing store to extend.
         executor: backend that encodes the answers, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
+        passages: encode the passages of the answers, as for `score`. Default: whole answers.
         precision: data type of the stored vectors: ``fp32`` (exact scores), ``fp16`` or ``int8``. Default:
             the type of an existing store, ``fp32`` for a new one.
         device: device of the encoder, as for `load`.
@@ -204,8 +221,8 @@ def encode(
         wait: seconds to wait for cluster resources. Default: no limit.
 
     Returns:
-        Statistics: ``texts`` (number of answers), ``encoded`` (number of new answers), ``tokens`` (number of
-        tokens of new answers), ``size`` (bytes of the store) and ``seconds``.
+        Statistics: ``texts`` (number of answers), ``encoded`` (number of new answers or passages), ``tokens``
+        (number of their tokens), ``size`` (bytes of the store) and ``seconds``.
 
     Raises:
         AptoolError: an input or the store is invalid, or the disk is full.
@@ -229,6 +246,7 @@ def encode(
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
+    cut = parse_passages(passages)
     files = expand(paths, ".parquet")
     check_apart(folder, files)
     source = model.folder if _is_model(model) else check_path("model", model)
@@ -242,6 +260,7 @@ def encode(
             precision=precision,
             device=device,
             tokens_per_batch=tokens_per_batch,
+            passages=cut,
             run=executor if executor is not None else connected.encoder(),
         )
 

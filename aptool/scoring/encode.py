@@ -27,6 +27,7 @@ from aptool.progress import get_progress
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store, precision_for, writing_to
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.stored_answers import StoredAnswers
+from aptool.text.passages import Passages, cut_texts
 
 # Number of texts per chunk, and in the sample that estimates the size of a store.
 CHUNK = 1024
@@ -54,13 +55,14 @@ class EncodeJob(NamedTuple):
     kind: str
     store: str
     tokens_per_batch: int | None
+    passages: Passages | None = None  # None encodes whole answers
 
 
 class Encoded(NamedTuple):
     """Number of texts, and the cost of encoding them."""
 
     texts: int = 0
-    encoded: int = 0  # number of encoded texts, without stored texts and duplicates
+    encoded: int = 0  # number of encoded texts or passages, without stored ones and duplicates
     tokens: int = 0  # of the encoded texts
     size: int = 0  # bytes of the encoded texts
     seconds: float = 0.0  # wall time
@@ -78,9 +80,15 @@ class AnswerEncoder:
     """A model that adds answers to a store."""
 
     def __init__(
-        self, model: LoadedModel, store: AnswerStore, device: torch.device | str, tokens_per_batch: int | None
+        self,
+        model: LoadedModel,
+        store: AnswerStore,
+        device: torch.device | str,
+        tokens_per_batch: int | None,
+        passages: Passages | None = None,
     ) -> None:
         self._model = model
+        self._passages = passages
         self._store = store
         self._stored = StoredAnswers(store, fill=True)
         self._scorer = Scorer(model.ranker, device=device, tokens_per_batch=tokens_per_batch)
@@ -88,6 +96,7 @@ class AnswerEncoder:
     def encode(self, texts: pa.Array) -> Encoded:
         """Encode the missing texts; ``flush`` writes them."""
         done = Encoded(texts=len(texts))
+        texts = self._cut(texts)
         for begin in range(0, len(texts), CHUNK):
             tokens = self._model.tokenizer.encode(
                 texts.slice(begin, CHUNK), self._model.recipe.text.max_answer_tokens
@@ -110,7 +119,8 @@ class AnswerEncoder:
 
     def bytes_needed(self, texts: pa.Array) -> float:
         """Estimate the bytes per text in the store, from a sample of texts."""
-        tokens = self._model.tokenizer.encode(texts, self._model.recipe.text.max_answer_tokens)
+        limit = self._model.recipe.text.max_answer_tokens
+        tokens = self._model.tokenizer.encode(self._cut(texts), limit)
         rows, keys = self._stored.new(tokens)
         if not len(rows):
             return 0.0
@@ -121,6 +131,12 @@ class AnswerEncoder:
             for batch, encoded in self._scorer.encode(missing)
         ]
         return (sum(sizes) + _INDEX_BYTES * len(rows)) / len(texts)
+
+    def _cut(self, texts: pa.Array) -> pa.Array:
+        """Return the texts to encode: the passages of the answers, or the answers."""
+        if self._passages is None:
+            return texts
+        return pa.array(cut_texts(texts.to_pylist(), self._passages)[0], type=texts.type)
 
 
 def encode(
@@ -133,6 +149,7 @@ def encode(
     precision: StoredPrecision | None = None,
     device: str = "auto",
     tokens_per_batch: int | None = None,
+    passages: Passages | None = None,
     run: EncodeBackend | None = None,
 ) -> Encoded:
     """Encode the answers that are missing in a store.
@@ -146,6 +163,7 @@ def encode(
         precision: precision of the stored numbers; None is that of the store, or fp32 for a new store.
         device: ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
         tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
+        passages: encode the passages of the answers; None encodes whole answers.
         run: encodes the chunks; None is this process, on ``device``.
     """
     started = time.monotonic()
@@ -157,15 +175,17 @@ def encode(
         raise InputError(
             model, problem="reads question and answer as one text", expected="a model that encodes answers"
         )
+    if passages is not None:
+        passages.check_limit(loaded.recipe.text.max_answer_tokens)
     precision = precision_for(output, loaded, model, precision)
     chunks = list_chunks(files, answers)
     paths = dict.fromkeys(path for chunk in chunks for path in (chunk.path, chunk.shared) if path is not None)
     inputs = [Input(path, stat(path).version) for path in paths]
-    job = EncodeJob(model, kind, output, tokens_per_batch)
+    job = EncodeJob(model, kind, output, tokens_per_batch, passages)
     with writing_to(output), get_progress().task("encode") as update:
         store = AnswerStore(location(output).absolute(), precision, loaded.fingerprint)
         store.refresh(repair=True)
-        encoder = AnswerEncoder(loaded, store, local_device, tokens_per_batch)
+        encoder = AnswerEncoder(loaded, store, local_device, tokens_per_batch, passages)
         if isinstance(store.folder, Path):
             _check_room(store.folder, encoder, chunks)
         store.write_manifest(loaded.recipe.preset)
@@ -228,7 +248,7 @@ def encode_chunk(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
 def _opened(job: EncodeJob, device: str) -> tuple[AnswerEncoder, AnswerStore]:
     model = load_any(job.model, device, job.kind)
     store = open_store(job.store, model, job.model)
-    return AnswerEncoder(model, store, device, job.tokens_per_batch), store
+    return AnswerEncoder(model, store, device, job.tokens_per_batch, job.passages), store
 
 
 def _shared(path: str | None) -> Answers | None:

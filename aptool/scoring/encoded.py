@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from aptool.config import TextOptions
-from aptool.formats.pools import Answers, PoolBatch
+from aptool.formats.pools import UNSHARED, Answers, PoolBatch
 from aptool.formats.shared_texts import text_hash
 from aptool.models.device import send
 from aptool.models.ragged import Ragged
@@ -102,7 +102,8 @@ class PoolTokenizer:
         for index, text in zip(missing.tolist(), texts, strict=True):
             key = text_hash(text)
             rows[index] = self._rows.get(key, -1)
-            if rows[index] < 0 and (is_shared[index] or self._is_repeated(key, text)):
+            may_repeat = pools.shared_rows[index] != UNSHARED
+            if rows[index] < 0 and (may_repeat or self._is_repeated(key, text)):
                 new.setdefault(key, index)
         if new:
             indices = np.fromiter(new.values(), dtype=np.int64)

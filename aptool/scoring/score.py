@@ -46,10 +46,11 @@ from aptool.scoring.systems import BaselineLoader, System
 
 if TYPE_CHECKING:
     from aptool.scoring.model_system import ModelLoader
+    from aptool.scoring.passages import PassageLoader
 
 logger = logging.getLogger(__name__)
 
-AnySystem: TypeAlias = "System | ModelLoader | BaselineLoader | RerankServer"
+AnySystem: TypeAlias = "System | ModelLoader | BaselineLoader | PassageLoader | RerankServer"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class ScoredRun:
     """The size and cost of a scored run."""
 
     pairs: int
-    truncated: int  # answers truncated at the token limit of the model, counted per unit
+    truncated: int  # answers, or passages, truncated at the model's token limit, counted per unit
     units: int
     resumed: int  # units that an earlier call scored
     retried: int  # units retried after the loss of a worker
@@ -231,7 +232,8 @@ def score_in_memory(
 
 def _log_truncated(truncated: int, system: System) -> None:
     if truncated:
-        logger.info(f"{truncated} answers were truncated to {system.max_answer_tokens} tokens")
+        limit = system.max_answer_tokens
+        logger.info(f"{truncated} {system.scored_texts} were truncated to {limit} tokens")
 
 
 def _input(answers: PathOrUrl | None) -> Input | None:

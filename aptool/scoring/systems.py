@@ -23,6 +23,7 @@ class System(ABC):
     fingerprint: str  # systems whose scores may differ have different fingerprints
     tag: str  # default tag of its runs, one word
     max_answer_tokens: int | None = None  # longer answers are truncated
+    scored_texts: str = "answers"  # the noun of the texts that are truncated, for messages
 
     def prepare(self, pools: PoolBatch) -> Any:
         """Return the input of ``score``; uses little memory and no accelerator."""
