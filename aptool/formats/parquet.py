@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -279,8 +280,18 @@ def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Convert strings of any type to one array with 64-bit offsets."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):  # no chunk, or too large for one array
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
     return array.cast(pa.large_string())
+
+
+def to_numpy(array: pa.Array) -> np.ndarray:
+    """Convert numbers or booleans without nulls. ``pyarrow.Array.to_numpy`` would import pandas."""
+    return pl.Series(array).to_numpy()
+
+
+def to_arrow(values: np.ndarray) -> pa.Array:
+    """Convert numbers or booleans. ``pyarrow.array`` would import pandas."""
+    return pl.Series(values).to_arrow()
 
 
 class Column(NamedTuple):
@@ -300,7 +311,7 @@ class Column(NamedTuple):
     def check_nulls(self) -> None:
         """Raise if a value is null."""
         if self.values.null_count:
-            index = int(np.argmax(self.values.is_null().to_numpy(zero_copy_only=False)))
+            index = int(np.argmax(to_numpy(self.values.is_null())))
             raise self.error(index, "a value")
 
     def check_text(self) -> None:
@@ -318,13 +329,13 @@ class Column(NamedTuple):
 
     def check_ids(self, pattern: str, expected: str) -> None:
         """Raise if an id does not match a pattern of ``formats.ids``."""
-        is_legal = pc.match_substring_regex(self.values, pattern).to_numpy(zero_copy_only=False)
+        is_legal = to_numpy(pc.match_substring_regex(self.values, pattern))
         if not is_legal.all():
             raise self.error(int(np.argmin(is_legal)), expected)
 
     def check_distinct(self, expected: str) -> None:
         """Raise if a value is repeated, or repeated in its row if rows have several values."""
-        keys = self.values.dictionary_encode().indices.to_numpy().astype(np.int64)
+        keys = to_numpy(self.values.dictionary_encode().indices).astype(np.int64)
         if self.rows is not None:
             keys += self.rows * (int(keys.max(initial=0)) + 1)
         order = np.argsort(keys, kind="stable")

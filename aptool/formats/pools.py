@@ -16,7 +16,16 @@ from aptool.errors import InputError
 from aptool.formats import ids
 from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.parquet import Column, check_columns, is_type, open_parquet, parquet_writer, strings
+from aptool.formats.parquet import (
+    Column,
+    check_columns,
+    is_type,
+    open_parquet,
+    parquet_writer,
+    strings,
+    to_arrow,
+    to_numpy,
+)
 from aptool.formats.schemas import arrow_schema, load_schema
 
 ANSWERS = "answers.parquet"
@@ -81,11 +90,11 @@ class PoolBatch:
         chosen = np.flatnonzero(np.isin(self.pair_question, rows))
         present, pair_answer = np.unique(self.pair_answer[chosen], return_inverse=True)
         return PoolBatch(
-            self.question_ids.take(pa.array(rows)),
-            self.questions.take(pa.array(rows)),
+            self.question_ids.take(to_arrow(rows)),
+            self.questions.take(to_arrow(rows)),
             np.concatenate([[0], np.cumsum(np.diff(self.offsets)[rows])]),
-            self.answer_ids.take(pa.array(chosen)),
-            self.answers.take(pa.array(present)),
+            self.answer_ids.take(to_arrow(chosen)),
+            self.answers.take(to_arrow(present)),
             pair_answer,
             self.shared,
             self.shared_rows[present],
@@ -148,7 +157,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     question_ids.check_ids(ids.QUESTION_ID, ids.EXPECTED_QUESTION_ID)
     question_ids.check_distinct("each question once")
     candidates.check_nulls()
-    sizes = pc.list_value_length(candidates.values).to_numpy(zero_copy_only=False)
+    sizes = to_numpy(pc.list_value_length(candidates.values))
     if len(sizes) and sizes.min() < load_schema("pools")["properties"]["candidates"]["minItems"]:
         raise candidates.error(int(np.argmin(sizes)), "a pool of at least one candidate")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -274,28 +283,28 @@ def _resolve_texts(
     Texts are in the order of their first candidate; if all are shared, in the order of the answers file.
     """
     references = answer_ids.values if text_ids is None else pc.coalesce(text_ids, answer_ids.values)
-    is_shared = texts.values.is_null().to_numpy(zero_copy_only=False)
+    is_shared = to_numpy(texts.values.is_null())
     pair_answer = np.zeros(len(is_shared), dtype=np.int64)
-    unshared = texts.values.filter(pa.array(~is_shared)).dictionary_encode()
-    pair_answer[~is_shared] = unshared.indices.to_numpy()
+    unshared = texts.values.filter(to_arrow(~is_shared)).dictionary_encode()
+    pair_answer[~is_shared] = to_numpy(unshared.indices)
     no_rows = np.full(len(unshared.dictionary), UNSHARED, dtype=np.int64)
     if not is_shared.any():
         return unshared.dictionary, no_rows, pair_answer
     if answers is None:
         index = int(np.argmax(is_shared))
         raise texts.error(index, f"a text, or an answers file with {references[index].as_py()!r}")
-    rows = pc.index_in(references.filter(pa.array(is_shared)), value_set=answers.answer_ids)
+    rows = pc.index_in(references.filter(to_arrow(is_shared)), value_set=answers.answer_ids)
     if rows.null_count:
-        index = int(np.flatnonzero(is_shared)[np.argmax(rows.is_null().to_numpy(zero_copy_only=False))])
+        index = int(np.flatnonzero(is_shared)[np.argmax(to_numpy(rows.is_null()))])
         has_text_id = text_ids is not None and text_ids[index].is_valid
         name = "candidates.text_id" if has_text_id else "candidates.answer_id"
         raise answer_ids._replace(name=name, values=references).error(index, f"an answer of {answers.path}")
-    distinct_rows, codes = np.unique(rows.to_numpy(), return_inverse=True)
+    distinct_rows, codes = np.unique(to_numpy(rows), return_inverse=True)
     pair_answer[is_shared] = codes + len(unshared.dictionary)
-    distinct = pa.concat_arrays([unshared.dictionary, answers.texts.take(pa.array(distinct_rows))])
+    distinct = pa.concat_arrays([unshared.dictionary, answers.texts.take(to_arrow(distinct_rows))])
     all_rows = np.concatenate([no_rows, distinct_rows])
     if not len(no_rows):
         return distinct, all_rows, pair_answer
     _, first = np.unique(pair_answer, return_index=True)
     order = np.argsort(first)
-    return distinct.take(pa.array(order)), all_rows[order], np.argsort(order)[pair_answer]
+    return distinct.take(to_arrow(order)), all_rows[order], np.argsort(order)[pair_answer]

@@ -21,15 +21,12 @@ from torch.nn import functional as F
 from aptool.errors import InputError
 from aptool.models.device import send
 from aptool.models.pretrained import network_library
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import MIN_ROWS, Ragged
 from aptool.options import bounded
 from aptool.text.subwords import TOKEN_ID, UNATTENDED
 
 # Maximum number of tokens per batch or row, including padding.
 TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 16}
-
-# Smaller GEMMs use another kernel and round differently.
-MIN_ROWS = 4
 
 # Number of padding tokens that cost as much as one more batch in training.
 PADDING_PER_BATCH = {"cpu": 64, "cuda": 1 << 14}

@@ -16,6 +16,9 @@ from aptool.text.tokenizer import Tokens
 # Maximum ratio of lengths of texts that are padded together on a CPU.
 SIMILAR = 1.5
 
+# Smaller GEMMs use another kernel and round differently.
+MIN_ROWS = 4
+
 
 class Ragged(NamedTuple):
     """``n`` sequences: the i-th is ``values[offsets[i] : offsets[i + 1]]``."""
@@ -128,3 +131,13 @@ def similar_lengths(sequences: Ragged) -> list[np.ndarray]:
         return [np.arange(len(sizes))]
     buckets = np.floor(np.log(sizes / sizes.min()) / np.log(SIMILAR))
     return [np.flatnonzero(buckets == bucket) for bucket in np.unique(buckets)]
+
+
+def product(rows: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
+    """(n, k) @ (k, m) on a CPU, m > 1; the rounding of a row does not depend on the number of rows."""
+    if len(rows) >= MIN_ROWS:
+        return torch.mm(rows, matrix, out=out)
+    padded = rows.new_zeros(MIN_ROWS, rows.shape[1])
+    padded[: len(rows)] = rows
+    result = (padded @ matrix)[: len(rows)]
+    return result if out is None else out.copy_(result)

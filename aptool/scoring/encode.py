@@ -18,7 +18,7 @@ import torch
 from aptool.errors import InputError
 from aptool.formats.inputs import Input, check_unchanged, stat
 from aptool.formats.location import location
-from aptool.formats.parquet import open_parquet
+from aptool.formats.parquet import open_parquet, to_arrow
 from aptool.formats.pools import Answers, Unit, answers_beside, list_units, read_answers, read_pools
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device
@@ -230,9 +230,9 @@ def list_chunks(files: Sequence[str], answers: str | None = None) -> list[Chunk]
 def read_chunk(chunk: Chunk) -> pa.Array:
     """Read the texts of a chunk."""
     if chunk.rows is not None:
-        return _answers(chunk.path, chunk.version).texts.take(pa.array(chunk.rows))
+        return _answers(chunk.path, chunk.version).texts.take(to_arrow(chunk.rows))
     pools = read_pools(Unit(chunk.path, chunk.row_group, chunk.version), _shared(chunk.shared))
-    return pools.answers.filter(pa.array(pools.shared_rows < 0))
+    return pools.answers.filter(to_arrow(pools.shared_rows < 0))
 
 
 def encode_chunk(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
@@ -275,7 +275,7 @@ def _check_room(folder: Path, encoder: AnswerEncoder, chunks: Sequence[Chunk]) -
     for chunk in chosen:
         texts = read_chunk(chunk)
         rows = np.unique(np.linspace(0, len(texts) - 1, SAMPLE // 4).astype(np.int64))
-        sample.append(texts.take(pa.array(rows)))
+        sample.append(texts.take(to_arrow(rows)))
     needed = encoder.bytes_needed(pa.concat_arrays(sample)) * sum(chunk.texts for chunk in chunks)
     free = shutil.disk_usage(folder).free
     if needed > free:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from aptool.config import TextOptions
+from aptool.formats.parquet import to_arrow
 from aptool.formats.pools import UNSHARED, Answers, PoolBatch
 from aptool.formats.shared_texts import text_hash
 from aptool.models.device import send
@@ -43,6 +44,27 @@ class TokenizedPools(NamedTuple):
     pair_question: np.ndarray  # (pairs,) into questions
     pair_answer: np.ndarray  # (pairs,) into answers
     cache_keys: np.ndarray | None = None  # (answers,) keys for ``AnswerCache``; None: not to be cached
+
+
+def joined_pools(parts: Sequence[TokenizedPools]) -> TokenizedPools:
+    """Join pools whose answers all have keys; an answer of several parts occurs once."""
+    index: dict[Hashable, int] = {}
+    chosen, rows = [], []
+    for part in parts:
+        assert part.cache_keys is not None
+        before = len(index)
+        numbers = np.array([index.setdefault(key, len(index)) for key in part.cache_keys.tolist()])
+        new, position = np.unique(numbers, return_index=True)
+        chosen.append(part.answers.take(position[new >= before]))
+        rows.append(numbers[part.pair_answer])
+    shifts = np.cumsum([0, *(len(part.questions) for part in parts)])
+    return TokenizedPools(
+        concatenated([part.questions for part in parts]),
+        concatenated(chosen),
+        np.concatenate([part.pair_question + shift for part, shift in zip(parts, shifts, strict=False)]),
+        np.concatenate(rows),
+        np.fromiter(index, dtype=object, count=len(index)),
+    )
 
 
 class PoolTokenizer:
@@ -79,7 +101,7 @@ class PoolTokenizer:
         rows = self._cached_rows(pools)
         is_cached = rows >= 0
         cached, uncached = np.flatnonzero(is_cached), np.flatnonzero(~is_cached)
-        tokens, truncated = self._encode(pools.answers.take(pa.array(uncached)))
+        tokens, truncated = self._encode(pools.answers.take(to_arrow(uncached)))
         joined = concatenated([self._tokens.take(rows[cached]), tokens]) if len(cached) else tokens
         if len(cached) and len(uncached):
             joined = joined.take(np.argsort(np.concatenate([cached, uncached])))
@@ -98,7 +120,7 @@ class PoolTokenizer:
         rows[is_shared] = self._shared_rows[pools.shared_rows[is_shared]]
         missing = np.flatnonzero(rows < 0)
         new: dict[bytes, int] = {}  # hash of a text -> its index in pools
-        texts = pools.answers.take(pa.array(missing)).to_pylist()
+        texts = pools.answers.take(to_arrow(missing)).to_pylist()
         for index, text in zip(missing.tolist(), texts, strict=True):
             key = text_hash(text)
             rows[index] = self._rows.get(key, -1)
@@ -107,7 +129,7 @@ class PoolTokenizer:
                 new.setdefault(key, index)
         if new:
             indices = np.fromiter(new.values(), dtype=np.int64)
-            rows[indices] = self._add(list(new), pools.answers.take(pa.array(indices)))
+            rows[indices] = self._add(list(new), pools.answers.take(to_arrow(indices)))
             self._repeated_tokens += int(self._tokens.lengths[rows[indices][~is_shared[indices]]].sum())
         self._shared_rows[pools.shared_rows[is_shared]] = rows[is_shared]
         return rows
@@ -207,6 +229,7 @@ class Pairs(NamedTuple):
     questions: np.ndarray  # (P,) int64 the question of each pair
     counts: np.ndarray  # (n,) int64 the number of pairs per answer, at least 1
     scored: Callable[[int], None] = lambda pairs: None  # a kernel passes the number of pairs per batch
+    by_answer: bool = True  # the result of ``PairScorer.groups_by_answer``
 
     @property
     def answers(self) -> np.ndarray:

@@ -17,7 +17,7 @@ from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.models.checkpoints import load_any
 from aptool.models.device import gpus_like, has_tensor_cores, pick_device, set_products, to_device
 from aptool.models.model import LoadedModel
-from aptool.scoring.encoded import PoolTokenizer, TokenizedPools
+from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.scoring.systems import System
 
@@ -105,6 +105,17 @@ class ModelSystem(System):
         if self._stored is not None:
             self._stored.flush()
         return scores
+
+    @override
+    def is_joinable(self, prepared: TokenizedPools) -> bool:
+        keys = prepared.cache_keys
+        if self._device.type != "cpu" or keys is None or None in keys.tolist():
+            return False
+        return self._scorer.is_joinable(*prepared[:4])
+
+    @override
+    def join(self, prepared: Sequence[TokenizedPools]) -> TokenizedPools:
+        return joined_pools(prepared)
 
     @override
     def copies(self, most: int) -> list[System]:

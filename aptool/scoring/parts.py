@@ -41,7 +41,7 @@ ATTEMPTS = re.compile(r"[0-9a-f]{24}\.part\.try-.+|\.[0-9a-f]{24}\.part(\.try-.+
 _NAME = re.compile(r"[0-9a-f]{24}\.part")
 
 # Memory for prefetched blocks, bounds of the block size, and number of concurrent requests.
-_MEMORY_BYTES = 256 << 20
+_MEMORY_BYTES = 64 << 20
 _LEAST_BLOCK, _MOST_BLOCK = 1 << 18, 8 << 20
 _CONCURRENT_REQUESTS = 16
 

@@ -1,8 +1,9 @@
 """The scoring pipeline of one process: read a unit, score it, pass its scores to a sink.
 
 A unit is one row group of a pools file. A sink writes scores to a file (``scoring.parts``) or keeps them in
-memory (``MemorySink``). The pipeline yields one record per stored unit. Workers of a cluster call the same
-``read_task`` and ``score_task``.
+memory (``MemorySink``). The pipeline yields one record per stored unit. Units that share answers are scored
+together if the system can join them; their scores are the same to the bit. Workers of a cluster call the same
+``read_task`` and ``score_task``, for one unit at a time.
 """
 
 import contextlib
@@ -21,12 +22,20 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from aptool.environment import available_memory
 from aptool.errors import AptoolError
 from aptool.formats.pools import Answers, Unit, read_pools
 from aptool.formats.trec import rank_candidates
 from aptool.progress import Update
 from aptool.scoring.parts import check_questions
 from aptool.scoring.systems import System
+
+# Limits of the pairs that are scored together: two row groups of aptool, and a fraction of the memory.
+JOINED_PAIRS = 600_000
+JOINED_MEMORY = 1 / 64
+
+# Memory per pair from reading to the sink: ids, indices, scores.
+BYTES_PER_PAIR = 160
 
 
 class UnitRecord(NamedTuple):
@@ -81,7 +90,28 @@ def score_task(
     Returns:
         question_id, answer_id, score (f32), in the order of the pools.
     """
-    scores = system.score_reporting(task.prepared, scored)
+    return _frame(task, system.score_reporting(task.prepared, scored))
+
+
+def score_tasks(
+    tasks: Sequence[Task], system: System, scored: Callable[[int], None]
+) -> Generator[pl.DataFrame]:
+    """Score units together; yield the result of ``score_task`` for each of them."""
+    if len(tasks) == 1:
+        yield score_task(tasks[0], system, scored)
+        return
+    scores = system.score_reporting(system.join([task.prepared for task in tasks]), scored)
+    ends = np.cumsum([len(task.answer_ids) for task in tasks])
+    for task, of_task in zip(tasks, np.split(scores, ends[:-1]), strict=True):
+        yield _frame(task, of_task)
+
+
+def _frame(task: Task, scores: np.ndarray) -> pl.DataFrame:
+    """Return the scores of a unit with ids.
+
+    Raises:
+        AptoolError: a score is not finite.
+    """
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         question = task.question_ids[int(task.pair_question[bad[0]])].as_py()
@@ -117,10 +147,13 @@ class PairMeter:
         self._lock = threading.RLock()
         update(self._done, self._total, "pairs")
 
-    def add(self, number: int, pairs: int) -> None:
-        """Count further pairs of a unit."""
+    def add(self, numbers: Sequence[int], pairs: int) -> None:
+        """Count further pairs of units that are scored together."""
         with self._lock:
-            self.reach(number, self._reached[number] + pairs)
+            for number in numbers:
+                before = self._reached[number]
+                self.reach(number, before + pairs)
+                pairs -= self._reached[number] - before
 
     def reach(self, number: int, pairs: int | None = None) -> None:
         """Set the number of scored pairs of a unit, None for all; a retried unit keeps its count."""
@@ -138,7 +171,8 @@ def score_units(
 ) -> Generator[UnitRecord]:
     """Score units in this process, on all devices of the system; yield a record per stored unit.
 
-    Per device at most three units are in memory: one being read, one being scored, one in the sink.
+    Per device at most three groups of units are in memory: one being read, one being scored, one in the sink.
+    In a group, the time of all units is in the record of the first one.
     """
     worker = f"{socket.gethostname()}:{os.getpid()}"
     systems = system.copies(len(units))
@@ -166,29 +200,58 @@ def _pipeline(
 ) -> Generator[UnitScores]:
     """Score waiting units with one system, while the next unit is read and the previous one is stored."""
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-
-        def read() -> tuple[int, Future[Task]] | None:
-            try:
-                number, unit = waiting.popleft()
-            except IndexError:
-                return None
-            return number, reader.submit(read_task, unit, system, answers)
-
-        following = read()
+        groups = _groups(waiting, system, answers)
+        reading = reader.submit(next, groups, ())
         storing: tuple[UnitScores, Future[None]] | None = None
-        while following is not None:
-            number, reading = following
-            task, following = reading.result(), read()
-            frame = score_task(task, system, partial(meter.add, number))
-            meter.reach(number)
-            if storing is not None:
-                storing[1].result()
-                yield storing[0]
-            scores = UnitScores(number, task.unit, frame, system.truncated(task.prepared))
-            storing = scores, writer.submit(sink, scores)
+        while group := reading.result():
+            reading = reader.submit(next, groups, ())
+            numbers, tasks = zip(*group, strict=True)
+            for number, task, frame in zip(
+                numbers, tasks, score_tasks(tasks, system, partial(meter.add, numbers)), strict=True
+            ):
+                meter.reach(number)
+                if storing is not None:
+                    storing[1].result()
+                    yield storing[0]
+                scores = UnitScores(number, task.unit, frame, system.truncated(task.prepared))
+                storing = scores, writer.submit(sink, scores)
         if storing is not None:
             storing[1].result()
             yield storing[0]
+
+
+def _taken(waiting: deque[tuple[int, Unit]]) -> Generator[tuple[int, Unit]]:
+    """Remove waiting units one by one; other pipelines remove some, too."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield waiting.popleft()
+
+
+def _groups(
+    waiting: deque[tuple[int, Unit]], system: System, answers: Answers | None
+) -> Generator[list[tuple[int, Task]]]:
+    """Read waiting units; yield lists of units to score together, with their numbers."""
+    limit = min(JOINED_PAIRS, int(available_memory() * JOINED_MEMORY) // BYTES_PER_PAIR)
+    group: list[tuple[int, Task]] = []
+    pairs = 0
+    for number, unit in _taken(waiting):
+        try:
+            task = read_task(unit, system, answers)
+        except Exception:
+            if group:
+                yield group  # units before an error are scored and stored
+            raise
+        is_joinable = system.is_joinable(task.prepared)
+        if group and not (is_joinable and pairs + len(task.answer_ids) <= limit):
+            yield group
+            group, pairs = [], 0
+        group.append((number, task))
+        pairs += len(task.answer_ids)
+        if not is_joinable:
+            yield group
+            group, pairs = [], 0
+    if group:
+        yield group
 
 
 def _merged(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from aptool.errors import AptoolError
 from aptool.models.device import is_out_of_memory, send
-from aptool.models.features import WordBags
+from aptool.models.features import NoHead, WordBags
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.cores import ForEach, one_core_per_thread
@@ -96,6 +96,14 @@ class Scorer:
         """Remove all encoded answers."""
         self._cache = AnswerCache(self._cache.capacity)
 
+    def is_joinable(
+        self, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
+    ) -> bool:
+        """Whether pairs have the same scores, to the bit, in any union with other joinable pairs on a CPU."""
+        return isinstance(self._ranker.head, NoHead) and self._pair_scorer.groups_by_answer(
+            questions.lengths, answers.lengths, pair_question, pair_answer
+        )
+
     @torch.inference_mode()
     def score(
         self,
@@ -142,6 +150,7 @@ class Scorer:
             answer_bags = self._ranker.word_bags(answers)
             tokens_per_window = TOKENS_PER_WINDOW
         present, order, starts = group_by_answer(lengths, pair_answer)
+        by_answer = self._pair_scorer.groups_by_answer(questions.lengths, lengths, pair_question, pair_answer)
         pair_question = pair_question[order]
         batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
         windows = blocks_of(lengths[present], self._window(lengths[present], batches, tokens_per_window))
@@ -159,7 +168,8 @@ class Scorer:
                     unreported -= number
                     scored(number)
 
-                pairs = Pairs(pair_question[bounds[0] : bounds[-1]], np.diff(bounds), batch_scored)
+                questions_of = pair_question[bounds[0] : bounds[-1]]
+                pairs = Pairs(questions_of, np.diff(bounds), batch_scored, by_answer)
                 encoded = encoded_answers(present[window])
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]

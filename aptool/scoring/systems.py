@@ -37,6 +37,14 @@ class System(ABC):
         """Return the scores of ``score``; call ``scored`` with the number of pairs of each block, if any."""
         return self.score(prepared)
 
+    def is_joinable(self, prepared: Any) -> bool:
+        """Whether ``join`` accepts this input: its scores do not depend on the pairs scored together."""
+        return False
+
+    def join(self, prepared: Sequence[Any]) -> Any:
+        """Join inputs of ``score``; the scores follow each other. Shared answers then take less work."""
+        raise NotImplementedError
+
     def copies(self, most: int) -> "list[System]":
         """Return this system, then its copies on further devices: at most ``most`` systems."""
         return [self]

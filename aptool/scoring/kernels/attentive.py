@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from aptool.models.attention import AttentivePooling
 from aptool.models.pooling import segment_max
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import Ragged, product
 from aptool.models.similarity import Cosine
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
@@ -68,11 +68,11 @@ class AttentivePairScorer(PairScorer):
     @override
     def prepare_questions(self, states: Ragged) -> EncodedQuestions:
         values = states.values.float()
-        return EncodedQuestions(states.with_values(values), values @ self.pooling.U, self.pooling.sharpness)
+        projected = product(values, self.pooling.U)
+        return EncodedQuestions(states.with_values(values), projected, self.pooling.sharpness)
 
     @override
     def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """On a CPU, group pairs by the side that moves fewer tokens."""
         states, projected, sharpness = questions
         if projected.is_cuda:
             from aptool.scoring.kernels import attentive_batched, attentive_fused
@@ -80,11 +80,16 @@ class AttentivePairScorer(PairScorer):
             fused = attentive_fused.is_available(projected.device)
             kernel = attentive_fused.score_fused if fused else attentive_batched.score_batched
             return kernel(states, projected, answers, pairs, sharpness=sharpness)
-        question_tokens = int(states.sizes[pairs.questions].sum())
-        answer_tokens = int((answers.lengths * pairs.counts).sum())
-        by_question = answer_tokens + GROUP_TOKENS * len(np.unique(pairs.questions))
-        by_answer = 2 * question_tokens + GROUP_TOKENS * len(answers.lengths)
-        return (_by_question if by_question <= by_answer else _by_answer)(questions, answers, pairs)
+        return (_by_answer if pairs.by_answer else _by_question)(questions, answers, pairs)
+
+    @override
+    def groups_by_answer(
+        self, questions: np.ndarray, answers: np.ndarray, pair_question: np.ndarray, pair_answer: np.ndarray
+    ) -> bool:
+        """Group pairs by the side that moves fewer tokens."""
+        by_question = int(answers[pair_answer].sum()) + GROUP_TOKENS * _distinct(pair_question)
+        by_answer = 2 * int(questions[pair_question].sum()) + GROUP_TOKENS * _distinct(pair_answer)
+        return by_answer < by_question
 
 
 def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
@@ -117,13 +122,13 @@ def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: in
     ):
         A = answers.rows(first + number).float()  # (L, c)
         length = int(answers.lengths[first + number])
-        G = projected.index_select(0, rows[token : token + tokens]) @ A.T  # (s, L), before tanh
+        G = product(projected.index_select(0, rows[token : token + tokens]), A.T)  # (s, L), before tanh
         torch.amax(G, 1, out=g_q[token : token + tokens])
         # (K, L), before tanh
         g_a = torch.segment_reduce(G, "max", lengths=lengths[pair : pair + count], axis=0, unsafe=True)
         # g is within [-1, 1], so exp needs no shift; a cosine does not depend on the divisor of a softmax.
         weights = _weights(g_a.tanh_(), sharpness)[:, :length]
-        torch.mm(weights, A[:length], out=r_a[pair : pair + count])
+        product(weights, A[:length], out=r_a[pair : pair + count])
         pair, token = pair + count, token + tokens
     weights = _weights(g_q.tanh_(), sharpness)
     r_q = F.embedding_bag(
@@ -160,6 +165,10 @@ def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pa
         )  # (K, c)
         scores[torch.from_numpy(members)] = cosines(r_q, r_a)
     return scores
+
+
+def _distinct(numbers: np.ndarray) -> int:
+    return int(np.count_nonzero(np.bincount(numbers)))
 
 
 def _weights(g: Tensor, sharpness: float) -> Tensor:
