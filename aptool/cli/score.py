@@ -13,10 +13,12 @@ from aptool.cli.parameters import (
     SectionedCommand,
     cluster_options,
     device_option,
+    false_token_option,
     kind_option,
     model_option,
     overwrite_option,
     tokens_per_batch_option,
+    true_token_option,
 )
 from aptool.formats.ids import check_one_word
 
@@ -54,6 +56,8 @@ class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in c
     help="Model folder, Hugging Face name (hf://ORG/NAME), bm25 or random.  [default: models/ap-cnn]",
 )
 @kind_option
+@true_token_option
+@false_token_option
 @click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end

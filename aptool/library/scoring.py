@@ -21,6 +21,7 @@ from aptool.library.arguments import (
     check_integer,
     check_path,
     check_paths,
+    check_score_tokens,
     check_text,
     check_type,
 )
@@ -55,6 +56,8 @@ def score(
     precision: Precision = "auto",
     tokens_per_batch: int | None = None,
     kind: str = "auto",
+    true_token: str | None = None,
+    false_token: str | None = None,
     encoded: PathLike | None = None,
     fill: bool = False,
     overwrite: bool = False,
@@ -72,7 +75,7 @@ def score(
         model: a model folder or a name on the Hugging Face hub (see `load`); a `Model` or another system; or
             a baseline, ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0). Write
             ``"./bm25"`` for a model folder with that name. A baseline ignores ``device``, ``precision``,
-            ``tokens_per_batch`` and ``kind``.
+            ``tokens_per_batch``, ``kind``, ``true_token`` and ``false_token``.
         output: the run file; gzip if the name ends in ``.gz``.
         executor: backend that scores the row groups, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
@@ -82,6 +85,8 @@ def score(
         tokens_per_batch: number of tokens per batch of a model folder, which bounds memory. Default: 8,192 on
             a CPU, 262,144 on a GPU.
         kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
+        true_token: token of the score of a language model, as for `load`.
+        false_token: token whose logit is subtracted, as for `load`.
         encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
             ``fp32`` or ``auto``.
         fill: whether to encode missing answers and add them to the store; otherwise they are an error.
@@ -126,6 +131,7 @@ def score(
         if store is not None:
             raise UsageError(f"encoded: expected None with {baseline}, which does not encode answers")
         not_default = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
+        not_default |= {"true_token": true_token is not None, "false_token": false_token is not None}
         not_default |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
         _log_baseline(baseline, [name for name, is_set in not_default.items() if is_set])
     elif not (_is_model(model) or isinstance(model, System)):
@@ -147,9 +153,19 @@ def score(
             with requiring_torch("a model"):
                 from aptool.scoring.model_system import ModelLoader
 
-            folder, kind = (model.folder, "auto") if _is_model(model) else (model, kind)
+            tokens = check_score_tokens(true_token, false_token)
+            folder: object = model
+            if _is_model(model):
+                folder, kind, tokens = model.folder, model.kind, model.score_tokens
             system = ModelLoader(
-                str(folder), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
+                str(folder),
+                device,
+                precision,
+                tokens_per_batch,
+                kind=kind,
+                tokens=tokens,
+                encoded=store,
+                fill=fill,
             )
         return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)
 

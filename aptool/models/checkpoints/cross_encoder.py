@@ -9,11 +9,13 @@ import copy
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from aptool.errors import InputError
-from aptool.models.backbone import BackboneOptions, Classifier
+from aptool.models.backbone import BackboneOptions, Classifier, lower_precision
+from aptool.models.causal import LastTokenNetwork
+from aptool.models.checkpoints.causal_lm import has_template, read_templated
 from aptool.models.checkpoints.files import (
     CONFIG,
     ST_CONFIG,
@@ -56,7 +58,7 @@ class HeadPooling(PairPooling):
     @override
     def in_bf16(self) -> "HeadPooling":
         pooling = copy.deepcopy(self)
-        pooling.classifier.lower_precision()
+        lower_precision(pooling.classifier.network)
         return pooling
 
     @override
@@ -91,17 +93,22 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
             layout.folder / ST_CONFIG, position="default_prompt_name", value=value, expected="none"
         )
     require_safetensors(folder)
-    opened = open_network(str(folder), head=True)
+    opened = open_network(str(folder), head="labels")
     config = opened.network.config
     if config.num_labels not in (1, 2):
         expected = "1 or 2: relevant, or not relevant and relevant"
         raise InputError(folder / CONFIG, position="num_labels", value=config.num_labels, expected=expected)
+    activation = _activation(layout, config.num_labels)
+    if has_template(layout, opened):
+        return read_templated(layout, opened, LastTokenNetwork(opened.network, "labels"), activation)
+    if config.pad_token_id is None and isinstance(getattr(opened.network, "score", None), nn.Linear):
+        # The head of a causal network reads the last token that is not padding, and batches have none.
+        config.pad_token_id = opened.network.get_input_embeddings().weight.shape[0]
     tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer, source=folder / "tokenizer.json")
     max_tokens = opened.max_tokens
     special = tokenizer.special_tokens()
     if "token_type_ids" not in opened.tokenizer.model_input_names:
         special = special._replace(types=[0] * 5)  # the network was trained without them
-    activation = _activation(layout, config.num_labels)
     pooling = HeadPooling(opened.network, tokenizer, special, activation, max_tokens)
     encoder = CrossInput(EncoderSpec(len(tokenizer), config.hidden_size, {}), BackboneOptions(tune="none"))
     recipe = recipe_of(layout, "cross", "head", max_tokens, max_tokens)
