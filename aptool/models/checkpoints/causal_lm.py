@@ -87,13 +87,11 @@ def read_templated(
     options = _read_options(layout, opened.max_tokens)
     template = _read_template(layout, opened, options.variables)
     tokenizer = TemplateTokenizer(opened.tokenizer.backend_tokenizer, template, folder / "tokenizer.json")
-    least = sum(tokenizer.fixed.values())
-    if options.max_tokens < least:
+    least = sum(tokenizer.least.values())
+    if options.max_tokens < least + 2:
         expected = f"at most {options.max_tokens}, the maximum length of the model"
-        raise InputError(
-            template.where, problem=f"a template of {least} tokens, texts included", expected=expected
-        )
-    limits = {role: options.max_tokens - least + tokenizer.fixed[role] for role in ("question", "answer")}
+        raise InputError(template.where, problem=f"a template of {least} tokens", expected=expected)
+    limits = {role: options.max_tokens - least + tokenizer.least[role] for role in ("question", "answer")}
     pooling = CausalPooling(
         network,
         max_tokens=options.max_tokens,

@@ -21,7 +21,7 @@ from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import Role, Tokens, join_rows, require, truncate
 from aptool.text.tokenizer_file import encode_texts
 
-# Texts in place of question and document, which no function of a template changes.
+# Placeholders of question and document, which no function of a template changes.
 _QUESTION, _DOCUMENT = "\ue000", "\ue001"
 
 _EXPECTED = "a template that renders the messages of the roles query and document, each once"
@@ -33,15 +33,16 @@ _MAX_FACTOR = 1 << 16
 _ENDS = ("a", "a?", "1", "a\u00e9", "a ", "a\n")
 _BEGINNINGS = ("a", "1", "?a", "\u00e9", "A", " a", "\n a")
 
-# Two texts without a common last token.
+# Two texts without a common last token, and short texts that tokens may join with the template.
 _PROBES = ("0", "1 2 3 4")
+_SHORT = ("", "0", "?", "a")
 
 
 class PairTemplate(NamedTuple):
     """A chat template with its variables."""
 
     source: str
-    variables: tuple[tuple[str, Any], ...]  # passed to the template, besides the messages
+    variables: tuple[tuple[str, Any], ...]  # passed to the template with the messages
     structured: bool  # contents are lists of parts with a type, not texts
     system: str | None  # content of the system message
     where: str  # the file of the template, for errors
@@ -73,8 +74,10 @@ def _compiled(source: str, where: str) -> Any:
     class Unknown(jinja2.Undefined):  # type: ignore[misc, name-defined]
         """An undefined value; the text of an unknown variable is an error, not empty."""
 
-        def __init__(self, hint: Any = None, obj: Any = missing, name: Any = None, *args: Any) -> None:
-            super().__init__(hint, obj, name, *args)
+        def __init__(
+            self, hint: Any = None, obj: Any = missing, name: Any = None, exc: Any = jinja2.UndefinedError
+        ) -> None:
+            super().__init__(hint, obj, name, exc)
             object.__setattr__(self, "unknown_name", name if obj is missing else None)
 
         def __str__(self) -> str:
@@ -136,7 +139,7 @@ class TemplateTokenizer(SubwordTokenizer):
     Attributes:
         question_first: whether the template has the question before the document.
         suffix_length: number of fixed tokens after a document.
-        fixed: role -> number of tokens of a text with one token.
+        least: role -> minimum number of tokens of a text within the template.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: PairTemplate, source: Path) -> None:
@@ -160,11 +163,10 @@ class TemplateTokenizer(SubwordTokenizer):
         roles: tuple[Role, Role] = ("question", "answer") if self.question_first else ("answer", "question")
         self._parts: dict[Role, _Part] = dict(zip(roles, parts, strict=True))
         self._suffixes: dict[Role, int] = {}
-        self.fixed: dict[Role, int] = {}
+        self.least: dict[Role, int] = {}
         for role, part in self._parts.items():
-            ids = part.tokenize(self._tokenizer, _PROBES, self.source)
-            self._suffixes[role] = _common_end(*ids)
-            self.fixed[role] = len(ids[0])
+            self._suffixes[role] = _common_end(*part.tokenize(self._tokenizer, _PROBES, self.source))
+            self.least[role] = min(map(len, part.tokenize(self._tokenizer, _SHORT, self.source)))
         self.prefix_length, self.suffix_length = 0, self._suffixes["answer"]
 
     @override
@@ -206,7 +208,7 @@ class TemplateTokenizer(SubwordTokenizer):
             ]
             for strips in (False, True)
         }
-        for self._strips, pairs in stripped.items():
+        for self._strips, pairs in stripped.items() if middle else ():
             whole = self._ids([f"{head}{end}{middle}{begin}{tail}" for end, begin in pairs])
             for cut in range(len(middle), -1, -1):
                 context = _QUESTION + middle[:cut]
