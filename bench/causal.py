@@ -67,9 +67,8 @@ def write_reranker(folder: Path, layers: int, size: int, words: list[str]) -> in
         show_progress=False,
     )
     tokenizer.train_from_iterator([*(f"a {word}" for word in words), *[TEMPLATE, "yes no"] * 20], trainer)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=special[0], eos_token=special[2], model_max_length=512
-    )
+    made: Any = PreTrainedTokenizerFast
+    fast = made(tokenizer_object=tokenizer, pad_token=special[0], eos_token=special[2], model_max_length=512)
     fast.chat_template = TEMPLATE
     torch.manual_seed(0)
     heads = max(1, size // 64)
@@ -84,7 +83,7 @@ def write_reranker(folder: Path, layers: int, size: int, words: list[str]) -> in
         max_position_embeddings=512,
         tie_word_embeddings=True,
     )
-    network = Qwen3ForCausalLM(config).eval()
+    network: Any = Qwen3ForCausalLM(config)
     network.save_pretrained(folder / "network")
     fast.save_pretrained(folder / "network")
     yes, no = (fast.encode(word, add_special_tokens=False)[0] for word in ("yes", "no"))

@@ -246,7 +246,8 @@ class Classifier(BatchedNetwork):
     def forward(self, tokens: Ragged, types: Tensor | None = None) -> Tensor:
         """(n, labels) fp32 logits of n texts; arguments as in ``Backbone.forward``."""
         order = np.argsort(tokens.sizes, kind="stable")
-        parts = [output.logits.float() for output, _ in self.run(tokens, order, types, share=False)]
+        outputs = self.run(tokens, order, types, share=self.training)
+        parts = [output.logits.float() for output, _ in outputs]
         return torch.cat(parts)[send(np.argsort(order), tokens.values.device)]
 
 

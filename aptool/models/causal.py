@@ -165,7 +165,8 @@ class CausalPooling(Pooling):
 
     def score_shared(self, questions: Ragged, answers: Ragged, pair_question: np.ndarray) -> Tensor:
         """(n,) scores of n answers, each with the question at ``pair_question``; a question is read once."""
-        if not (self.question_first and self.network.is_packed):
+        is_shared = np.bincount(pair_question).max() > 1
+        if not (is_shared and self.question_first and self.network.is_packed):
             return self.score_pairs(questions.select(pair_question), answers)
         answers = self._truncated(answers, questions.sizes[pair_question])
         return self._scores(self.network(questions, answers, pair_question))

@@ -45,7 +45,7 @@ _REFERENCES = (
 # Implementations in transformers and torch; transformers downloads any other name from the hub.
 _IMPLEMENTATIONS = (None, "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
 
-# By the head of a network.
+Head = Literal["none", "labels", "logits"]
 _LOADERS = {
     "none": "AutoModel",
     "labels": "AutoModelForSequenceClassification",
@@ -81,9 +81,7 @@ def check_name(where: str, name: str) -> None:
     check_installed("transformers", purpose=f"encoder.name {name!r}", extra="transformers")
 
 
-def open_network(
-    name: str, *, layers: int = 0, head: Literal["none", "labels", "logits"] = "none"
-) -> OpenedNetwork:
+def open_network(name: str, *, layers: int = 0, head: Head = "none") -> OpenedNetwork:
     """Load a network of ``transformers``; raise if a weight is missing.
 
     Args:
@@ -203,19 +201,21 @@ def structure_of(network: Any) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in _NOT_STRUCTURE}
 
 
-def new_network(config: dict[str, Any], name: str = "") -> Any:
-    """Build a network without head from the result of ``structure_of``, with new weights.
+def new_network(config: dict[str, Any], name: str = "", head: Head = "none") -> Any:
+    """Build a network from the result of ``structure_of``, with new weights.
 
     Args:
         config: the configuration.
         name: name of the network in errors.
+        head: its head, as in ``open_network``.
     """
     transformers = network_library()
     kind = config.get("model_type")
     check_network_config(name or str(kind), config)
     try:
         network_config = transformers.AutoConfig.for_model(**config)
-        return bare_encoder(transformers.AutoModel.from_config(network_config, trust_remote_code=False))
+        network = getattr(transformers, _LOADERS[head]).from_config(network_config, trust_remote_code=False)
+        return bare_encoder(network) if head == "none" else network
     except Exception as error:  # a damaged configuration can raise anything
         raise AptoolError(
             f"model_type {shortened(kind)}: transformers cannot build this network: "

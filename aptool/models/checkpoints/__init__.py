@@ -27,7 +27,7 @@ from aptool.models.hub import find_folder
 from aptool.models.model import LoadedModel, load_model
 from aptool.version import __version__
 
-__all__ = ["ScoreTokens", "load_any"]
+__all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any"]
 
 # Suffixes of files that determine the scores of a checkpoint.
 _HASHED = (".json", ".jinja", ".txt", ".safetensors", ".metadata", ".model")
@@ -69,7 +69,7 @@ def load_any(
         checkpoint.tokenizer,
         checkpoint.recipe,
         config,
-        _fingerprint(folder, model_type, tokens),
+        checkpoint_fingerprint(folder, model_type, tokens),
     )
 
 
@@ -92,7 +92,7 @@ def _read(layout: Layout, kind: Kind, tokens: ScoreTokens | None) -> Checkpoint:
     return readers[kind](layout)
 
 
-def _fingerprint(folder: Path, kind: str, tokens: ScoreTokens | None) -> str:
+def checkpoint_fingerprint(folder: Path, kind: str = "auto", tokens: ScoreTokens | None = None) -> str:
     """Hash the kind, the tokens of the score and all files that determine scores."""
     named = "" if tokens is None else "".join(f"\0{token!r}" for token in tokens)
     digest = hashlib.sha256(f"{__version__}\0{kind}\0{checkpoint_name(folder)}{named}".encode())
