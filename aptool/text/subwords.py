@@ -145,7 +145,7 @@ class SubwordTokenizer(TextTokenizer):
 
     def saved_forms(self) -> dict[str, Any]:
         """Return the forms of texts as JSON values."""
-        roles = {role: asdict(form) for role, form in self.forms.items()}
+        roles = {role: {**asdict(form), "unpooled": list(form.unpooled)} for role, form in self.forms.items()}
         return {"lowercase": self._lowercase, "roles": roles}
 
     def with_forms(self, saved: dict[str, Any]) -> "SubwordTokenizer":
