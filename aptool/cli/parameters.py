@@ -21,7 +21,8 @@ Command: TypeAlias = Callable[..., None]
 # Sections of the help of long commands; an option that is in none of them is an advanced one.
 _ADVANCED = "Advanced"
 _SECTIONS = {
-    "Model": "--model --words --preset --set --vectors --start --teacher --seeds",
+    "Model": "--model --kind --true-token --false-token --words --preset --set --vectors --start --teacher "
+    "--seeds",
     "Server": "--server-model --server-batch --server-requests --server-timeout --server-set",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
     "--fill --passages --aggregate --answers --tag --name --split --config --field --let --quick --groups "
@@ -150,10 +151,22 @@ model_option = click.option(
 kind_option = click.option(
     "--kind",
     metavar="TYPE",
-    type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "colbert", "static"]),
+    type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "causal-lm", "colbert", "static"]),
     default="auto",
     show_default=True,
-    help="Checkpoint type: auto (detect), sentence-transformers, cross-encoder, colbert or static.",
+    help="Checkpoint type: auto (detect), sentence-transformers, cross-encoder, causal-lm, colbert, static.",
+)
+true_token_option = click.option(
+    "--true-token",
+    type=UTF8,
+    metavar="TOKEN",
+    help="With --kind causal-lm: token whose logit is the score, such as yes.",
+)
+false_token_option = click.option(
+    "--false-token",
+    type=UTF8,
+    metavar="TOKEN",
+    help="With --true-token: token whose logit is subtracted, such as no.  [default: none]",
 )
 tokens_per_batch_option = click.option(
     "--tokens-per-batch",

@@ -19,11 +19,13 @@ from aptool.cli.parameters import (
     aggregate_option,
     cluster_options,
     device_option,
+    false_token_option,
     kind_option,
     model_option,
     overwrite_option,
     passages_option,
     tokens_per_batch_option,
+    true_token_option,
     with_options,
 )
 from aptool.errors import UsageError
@@ -129,6 +131,8 @@ def _field(text: str) -> tuple[str, Any]:
     "API, such as http://HOST:PORT/rerank.  [default: models/ap-cnn]",
 )
 @kind_option
+@true_token_option
+@false_token_option
 @click.option(
     "--words",
     metavar="NAME",

@@ -165,7 +165,7 @@ class ClusterExecutor(Executor):
             raise TypeError(f"{type(system).__name__}: expected a loader or a RemoteSystem")
         cluster, folder = self.cluster, absolute_path(pinned_name(system.folder))
         each = worker_resources(cluster, system.device, self._gpus_per_worker)
-        model = load_any(folder, kind=system.kind)
+        model = load_any(folder, kind=system.kind, tokens=system.tokens)
         weights = sum(tensor.nbytes for tensor in model.ranker.state_dict().values())
         each = each._replace(memory=WORKER_BYTES + MODEL_COPIES * weights)
         cluster.check_room(None, each, self._workers)  # including a core for reading
@@ -365,7 +365,7 @@ def _try_precision(
 
     device = torch.device("cuda")
     texts = read_answers(*answers) if answers is not None else None
-    model = load_any(folder, device, system.kind)
+    model = load_any(folder, device, system.kind, system.tokens)
     return pick_precision("auto", model, device, lambda: sampled_pools(units, texts))
 
 

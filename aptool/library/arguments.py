@@ -3,10 +3,13 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from aptool.errors import InputError
 from aptool.formats.location import ObjectPath
+
+if TYPE_CHECKING:
+    from aptool.models.checkpoints import ScoreTokens
 
 T = TypeVar("T")
 
@@ -47,6 +50,15 @@ def check_text(name: str, value: object, position: str | None = None, expected: 
             name, position=position, value=value, expected="text that UTF-8 can encode"
         ) from error
     return value
+
+
+def check_score_tokens(true_token: object, false_token: object) -> "ScoreTokens | None":
+    """Return the tokens of the score of a language model; None if no token is named."""
+    true = None if true_token is None else check_text("true_token", true_token)
+    false = None if false_token is None else check_text("false_token", false_token)
+    from aptool.models.checkpoints import ScoreTokens  # imports torch
+
+    return ScoreTokens.of(true, false)
 
 
 def check_device(device: object) -> str:

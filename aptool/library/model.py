@@ -25,6 +25,7 @@ from aptool.library.arguments import (
     check_device,
     check_integer,
     check_path,
+    check_score_tokens,
     check_text,
     check_type,
 )
@@ -51,7 +52,13 @@ from aptool.text.passages import Aggregate, Passages, cut_texts, parse_passages
 
 
 def load(
-    folder: PathLike, device: str = "auto", *, precision: Precision = "auto", kind: str = "auto"
+    folder: PathLike,
+    device: str = "auto",
+    *,
+    precision: Precision = "auto",
+    kind: str = "auto",
+    true_token: str | None = None,
+    false_token: str | None = None,
 ) -> "Model":
     """Load a model of aptool, or a checkpoint of another library.
 
@@ -62,7 +69,9 @@ def load(
         precision: precision of the encoder when pools are scored: ``fp32``, ``tf32``, ``bf16`` or ``auto``.
             ``auto`` is bf16 on a GPU if no ranking of a sample changes, otherwise fp32.
         kind: checkpoint type, if it cannot be detected: ``sentence-transformers``, ``cross-encoder``,
-            ``colbert`` or ``static``.
+            ``causal-lm``, ``colbert`` or ``static``.
+        true_token: token whose logit is the score, such as ``yes``; only for ``causal-lm``.
+        false_token: token whose logit is subtracted, such as ``no``. Default: none.
 
     Returns:
         The model on ``device``.
@@ -76,7 +85,14 @@ def load(
         >>> model
         Model('models/wikiqa': ap-cnn on cpu)
     """
-    return Model(folder, device, precision=precision, kind=kind)
+    return Model(
+        folder,
+        device,
+        precision=precision,
+        kind=kind,
+        true_token=true_token,
+        false_token=false_token,
+    )
 
 
 class Model:
@@ -90,10 +106,14 @@ class Model:
         device: device of the model, as for `load`.
         precision: precision of the encoder when pools are scored, as for `load`.
         kind: checkpoint type, if it cannot be detected, as for `load`.
+        true_token: token of the score of a language model, as for `load`.
+        false_token: token whose logit is subtracted, as for `load`.
 
     Attributes:
         folder: the model folder.
         device: the device of the weights (``torch.device``).
+        kind: the argument ``kind``.
+        score_tokens: the arguments ``true_token`` and ``false_token``; None if not set.
 
     Raises:
         AptoolError: the folder is not a model, or the device does not exist.
@@ -105,12 +125,20 @@ class Model:
     """
 
     def __init__(
-        self, folder: PathLike, device: str = "auto", *, precision: Precision = "auto", kind: str = "auto"
+        self,
+        folder: PathLike,
+        device: str = "auto",
+        *,
+        precision: Precision = "auto",
+        kind: str = "auto",
+        true_token: str | None = None,
+        false_token: str | None = None,
     ) -> None:
         self.folder = find_folder(check_path("folder", folder, "a model folder (str or os.PathLike)"))
         self.device = pick_device(check_device(device))
         self._precision = check_choice("precision", precision, PRECISIONS)
-        self._loaded = load_any(self.folder, self.device, kind)
+        self.kind, self.score_tokens = kind, check_score_tokens(true_token, false_token)
+        self._loaded = load_any(self.folder, self.device, kind, self.score_tokens)
 
     @property
     def preset(self) -> str:

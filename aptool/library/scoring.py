@@ -21,6 +21,7 @@ from aptool.library.arguments import (
     check_integer,
     check_path,
     check_paths,
+    check_score_tokens,
     check_text,
     check_type,
 )
@@ -60,6 +61,8 @@ def score(
     precision: Precision = "auto",
     tokens_per_batch: int | None = None,
     kind: str = "auto",
+    true_token: str | None = None,
+    false_token: str | None = None,
     encoded: PathLike | None = None,
     fill: bool = False,
     words: str | None = None,
@@ -81,7 +84,7 @@ def score(
             a baseline, ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0). Write
             ``"./bm25"`` for a model folder with that name. Or a model behind a server: a URL, such as
             ``"http://localhost:8000/rerank"``, or a `RerankServer`. Baselines and servers ignore ``device``,
-            ``precision``, ``tokens_per_batch`` and ``kind``.
+            ``precision``, ``tokens_per_batch``, ``kind``, ``true_token`` and ``false_token``.
         output: the run file; gzip if the name ends in ``.gz``.
         executor: backend that scores the row groups, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
@@ -91,6 +94,8 @@ def score(
         tokens_per_batch: number of tokens per batch of a model folder, which bounds memory. Default: 8,192 on
             a CPU, 262,144 on a GPU.
         kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
+        true_token: token of the score of a language model, as for `load`.
+        false_token: token whose logit is subtracted, as for `load`.
         encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
             ``fp32`` or ``auto``.
         fill: whether to encode missing answers and add them to the store; otherwise they are an error.
@@ -151,6 +156,7 @@ def score(
         if cut is not None and isinstance(without_model, BaselineLoader):
             raise UsageError(f"passages: expected None with {name}, which scores whole candidates")
         not_default = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
+        not_default |= {"true_token": true_token is not None, "false_token": false_token is not None}
         not_default |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
         _log_without_model(name, [option for option, is_set in not_default.items() if is_set])
     elif not (_is_model(model) or isinstance(model, System)):
@@ -172,9 +178,19 @@ def score(
             with requiring_torch("a model"):
                 from aptool.scoring.model_system import ModelLoader
 
-            folder, kind = (model.folder, "auto") if _is_model(model) else (model, kind)
+            tokens = check_score_tokens(true_token, false_token)
+            folder: object = model
+            if _is_model(model):
+                folder, kind, tokens = model.folder, model.kind, model.score_tokens
             system = ModelLoader(
-                str(folder), device, precision, tokens_per_batch, kind=kind, encoded=store, fill=fill
+                str(folder),
+                device,
+                precision,
+                tokens_per_batch,
+                kind=kind,
+                tokens=tokens,
+                encoded=store,
+                fill=fill,
             )
         if cut is not None:
             system = with_passages(system, cut)

@@ -243,16 +243,18 @@ class Classifier(BatchedNetwork):
     def forward(self, tokens: Ragged, types: Tensor | None = None) -> Tensor:
         """(n, labels) fp32 logits of n texts; arguments as in ``Backbone.forward``."""
         order = np.argsort(tokens.sizes, kind="stable")
-        parts = [output.logits.float() for output, _ in self.run(tokens, order, types, share=False)]
+        outputs = self.run(tokens, order, types, share=self.training)
+        parts = [output.logits.float() for output, _ in outputs]
         return torch.cat(parts)[send(np.argsort(order), tokens.values.device)]
 
-    def lower_precision(self) -> None:
-        """Compute in bf16, except in the head, where many texts would tie."""
-        body = self.network.base_model
-        body.bfloat16()
-        for part in self.network.children():
-            if part is not body:
-                part.register_forward_pre_hook(_in_fp32)
+
+def lower_precision(network: Any) -> None:
+    """Let a network compute in bf16, except in its head, where many texts would tie."""
+    body = network.base_model
+    body.bfloat16()
+    for part in network.children():
+        if part is not body:
+            part.register_forward_pre_hook(_in_fp32)
 
 
 def _in_fp32(part: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder, WordVectorEncoder
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
+from aptool.models.head import HeadPooling
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
 from aptool.models.matching import (
     KernelPooling,
@@ -53,6 +54,7 @@ POOLINGS: dict[str, type[Pooling]] = {
     "mean-maxsim": MeanMaxSimPooling,
     "kernels": KernelPooling,
     "cross": CrossPooling,
+    "head": HeadPooling,
     "one_way": OneWayPooling,
     "abcnn": AbcnnPooling,
     "joint": JointPooling,

@@ -14,7 +14,7 @@ _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _URL = re.compile(rf"hf://?({_NAME.pattern})(?:@([^@\s]+))?")
 
 # Files of a checkpoint to download: no code and no pickles.
-_CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "artifact.metadata")
+_CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "artifact.metadata")
 
 
 def is_url(name: object) -> bool:

@@ -29,6 +29,7 @@ from aptool.models.hub import local_folder
 from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header, read_tensors, write_tensors
+from aptool.text.subwords import SubwordTokenizer, has_fillers
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
@@ -157,6 +158,8 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     if backbone is not None:
         check_network_config(path / CONFIG, backbone["network"])
     tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
+    if backbone is not None and "forms" in backbone and isinstance(tokenizer, SubwordTokenizer):
+        tokenizer = tokenizer.with_forms(backbone["forms"])
     set_tokenizer(tokenizer, recipe)
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
@@ -187,6 +190,7 @@ def _check_token_ids(path: Path, ranker: Ranker, tokenizer: TextTokenizer) -> No
             rows = part.network.get_input_embeddings().weight.shape[0]
             types = getattr(part.network.config, "type_vocab_size", 0)
             check_ids(str(path), tokenizer._tokenizer, rows, types)
+            part.has_fillers = has_fillers(tokenizer)
 
 
 def model_recipe(folder: PathOrUrl) -> Recipe:

@@ -5,7 +5,7 @@ The ``transformers`` package is an optional extra and is imported only when a ne
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -45,6 +45,13 @@ _REFERENCES = (
 # Implementations in transformers and torch; transformers downloads any other name from the hub.
 _IMPLEMENTATIONS = (None, "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
 
+Head = Literal["none", "labels", "logits"]
+_LOADERS = {
+    "none": "AutoModel",
+    "labels": "AutoModelForSequenceClassification",
+    "logits": "AutoModelForCausalLM",
+}
+
 _MAX_LAYERS = 4096
 _MAX_DEPTH = 20
 
@@ -74,16 +81,16 @@ def check_name(where: str, name: str) -> None:
     check_installed("transformers", purpose=f"encoder.name {name!r}", extra="transformers")
 
 
-def open_network(name: str, *, layers: int = 0, head: bool = False) -> OpenedNetwork:
+def open_network(name: str, *, layers: int = 0, head: Head = "none") -> OpenedNetwork:
     """Load a network of ``transformers``; raise if a weight is missing.
 
     Args:
         name: folder, or name on the hub.
         layers: number of first layers to keep; 0 keeps all.
-        head: keep the classification head.
+        head: the head to keep: of a classifier (``labels``) or of a language model (``logits``).
     """
     transformers = network_library()
-    loader = transformers.AutoModelForSequenceClassification if head else transformers.AutoModel
+    loader = getattr(transformers, _LOADERS[head])
     if is_remote(name):
         raise InputError(name, problem="a URL", expected=EXPECTED)
     where = name
@@ -104,9 +111,9 @@ def open_network(name: str, *, layers: int = 0, head: bool = False) -> OpenedNet
             check_encodes(tokenizer.backend_tokenizer)
         where = f"{name}/model.safetensors"
         model, loading = loader.from_pretrained(name, config=config, output_loading_info=True, **SAFELY)
-        network = (model if head else bare_encoder(model)).eval()
+        network = (bare_encoder(model) if head == "none" else model).eval()
         used_weights = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
-        causal = False if head else _is_causal(network)
+        causal = _is_causal(network) if head == "none" else head == "logits"
     except InputError:
         raise
     except Exception as error:  # networks, the hub and file formats can raise anything
@@ -131,7 +138,7 @@ def open_network(name: str, *, layers: int = 0, head: bool = False) -> OpenedNet
         expected = f"at most {rows}, as the network has embeddings"
         raise InputError(name, problem=f"{len(tokenizer)} tokens in the vocabulary", expected=expected)
     check_ids(name, tokenizer.backend_tokenizer, rows, getattr(network.config, "type_vocab_size", 0))
-    return OpenedNetwork(network, tokenizer, _max_tokens(name, tokenizer, network, head), causal)
+    return OpenedNetwork(network, tokenizer, _max_tokens(name, tokenizer, network, head == "labels"), causal)
 
 
 def check_ids(name: str, tokenizer: Any, rows: int, types: int) -> None:
@@ -194,19 +201,21 @@ def structure_of(network: Any) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in _NOT_STRUCTURE}
 
 
-def new_network(config: dict[str, Any], name: str = "") -> Any:
-    """Build a network without head from the result of ``structure_of``, with new weights.
+def new_network(config: dict[str, Any], name: str = "", head: Head = "none") -> Any:
+    """Build a network from the result of ``structure_of``, with new weights.
 
     Args:
         config: the configuration.
         name: name of the network in errors.
+        head: its head, as in ``open_network``.
     """
     transformers = network_library()
     kind = config.get("model_type")
     check_network_config(name or str(kind), config)
     try:
         network_config = transformers.AutoConfig.for_model(**config)
-        return bare_encoder(transformers.AutoModel.from_config(network_config, trust_remote_code=False))
+        network = getattr(transformers, _LOADERS[head]).from_config(network_config, trust_remote_code=False)
+        return bare_encoder(network) if head == "none" else network
     except Exception as error:  # a damaged configuration can raise anything
         raise AptoolError(
             f"model_type {shortened(kind)}: transformers cannot build this network: "

@@ -1,4 +1,8 @@
-"""Warm start: training from the weights of a trained model; new words are added to its vocabulary."""
+"""Warm start: training from the weights of a model, of aptool or of another library.
+
+New words are added to the vocabulary of a model with word vectors. A checkpoint of another library keeps its
+tokenizer, its head and its scores before the first step.
+"""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -11,9 +15,16 @@ from torch import Tensor, nn
 from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
 from aptool.models.build import initialize, with_features
+from aptool.models.checkpoints import checkpoint_fingerprint
+from aptool.models.checkpoints.start import (
+    check_checkpoint,
+    checkpoint_recipe,
+    find_checkpoint,
+    initial_checkpoint,
+)
 from aptool.models.encoders import WordEncoder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
-from aptool.models.model import LoadedModel, load_model, model_recipe
+from aptool.models.model import LoadedModel, load_model, model_fingerprint, model_recipe
 from aptool.text.tokenizer import UNK, WordTokenizer
 from aptool.text.vectors import WordVectors, read_vectors
 
@@ -38,6 +49,9 @@ def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: st
     """
     if start is None:
         return load_recipe(preset if preset is not None else DEFAULT_PRESET, overrides)
+    checkpoint = find_checkpoint(start)
+    if checkpoint is not None:
+        return checkpoint_recipe(checkpoint, preset, overrides).with_start(start)
     if preset is not None:
         return load_recipe(preset, overrides).with_start(start)
     before = model_recipe(start)
@@ -48,9 +62,22 @@ def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: st
     return recipe_from_dict(table, where=before.preset).with_start(start)
 
 
+def start_fingerprint(start: str) -> str:
+    """Hash the files of the model to start from."""
+    checkpoint = find_checkpoint(start)
+    return model_fingerprint(start) if checkpoint is None else checkpoint_fingerprint(checkpoint.folder)
+
+
 def check_start(recipe: Recipe) -> None:
     """Raise unless a recipe describes the same system as the model to start from."""
     if not recipe.start.model:
+        if recipe.pooling["type"] == "head":
+            expected = "another pooling, or a cross-encoder to start from"
+            raise InputError(recipe.preset, position="pooling.type", value="head", expected=expected)
+        return
+    checkpoint = find_checkpoint(recipe.start.model)
+    if checkpoint is not None:
+        check_checkpoint(checkpoint, recipe)
         return
     before, now = asdict(model_recipe(recipe.start.model)), asdict(recipe)
     for section in _SAME:
@@ -70,6 +97,9 @@ def initial_system(recipe: Recipe, texts: TrainingTexts) -> Initialization:
     if not recipe.start.model:
         return initialize(recipe, texts)
     check_start(recipe)
+    checkpoint = find_checkpoint(recipe.start.model)
+    if checkpoint is not None:
+        return initial_checkpoint(checkpoint, recipe)
     model = load_model(recipe.start.model)
     if not isinstance(model.tokenizer, WordTokenizer):
         spec = model.ranker.encoder.spec

@@ -14,7 +14,7 @@ from typing_extensions import override
 from aptool.environment import available_memory
 from aptool.errors import UsageError
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
-from aptool.models.checkpoints import load_any
+from aptool.models.checkpoints import ScoreTokens, load_any
 from aptool.models.device import gpus_like, has_tensor_cores, pick_device, set_products, to_device
 from aptool.models.model import LoadedModel
 from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
@@ -152,6 +152,7 @@ class ModelLoader:
     tokens_per_batch: int | None = None  # of ``ModelSystem``, as are cache_bytes and fill
     cache_bytes: int | None = None
     kind: str = "auto"  # checkpoint type
+    tokens: ScoreTokens | None = None  # of ``load_any``
     encoded: str | None = None  # folder of an answer store; requires fp32
     fill: bool = False
 
@@ -164,7 +165,7 @@ class ModelLoader:
             device: a device that exists; None checks and uses that of the settings.
         """
         target = pick_device(self.device) if device is None else torch.device(device)
-        model = load_any(self.folder, target, self.kind)
+        model = load_any(self.folder, target, self.kind, self.tokens)
         store: AnswerStore | None = None
         precision: Precision = "fp32"
         if self.encoded is not None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from aptool.formats.parquet import to_arrow
 from aptool.formats.pools import PART_OF_SHARED, Answers, PoolBatch, Unit
 from aptool.scoring.systems import System
 from aptool.text.passages import Passages, cut_texts
@@ -118,7 +119,7 @@ def cut_pools(pools: PoolBatch, passages: Passages) -> tuple[PoolBatch, np.ndarr
         replace(
             pools,
             offsets=ends[pools.offsets],
-            answer_ids=pools.answer_ids.take(pa.array(pairs)),
+            answer_ids=pools.answer_ids.take(to_arrow(pairs)),
             answers=pa.array(texts, type=pools.answers.type),
             pair_answer=first[pairs] + np.arange(len(pairs)) - ends[pairs],
             shared_rows=np.repeat(shared_rows, per_answer),

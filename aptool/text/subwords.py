@@ -11,7 +11,7 @@ with a token when texts are selected, cached, deduplicated or sent.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,6 +143,18 @@ class SubwordTokenizer(TextTokenizer):
     def load(cls, path: str | Path) -> "SubwordTokenizer":
         return cls(read_tokenizer(path), source=path)
 
+    def saved_forms(self) -> dict[str, Any]:
+        """Return the forms of texts as JSON values."""
+        roles = {role: {**asdict(form), "unpooled": list(form.unpooled)} for role, form in self.forms.items()}
+        return {"lowercase": self._lowercase, "roles": roles}
+
+    def with_forms(self, saved: dict[str, Any]) -> "SubwordTokenizer":
+        """Return this tokenizer with the result of ``saved_forms``."""
+        forms: dict[Role, TextForm] = {}
+        for role, form in saved["roles"].items():
+            forms[role] = TextForm(**{**form, "unpooled": tuple(form["unpooled"])})
+        return SubwordTokenizer(self._tokenizer, forms, lowercase=saved["lowercase"], source=self.source)
+
     def copy(self) -> Tokenizer:
         """Copy the underlying tokenizer, for other libraries to change."""
         return Tokenizer.from_str(self._tokenizer.to_str())
@@ -199,6 +211,12 @@ class SubwordTokenizer(TextTokenizer):
         before, _, between, _, after = ([token for token, _ in tokens] for tokens in parts)
         # The token type is the same within each of the five parts.
         return SpecialTokens(before, between, after, [tokens[0][1] if tokens else 0 for tokens in parts])
+
+
+def has_fillers(tokenizer: TextTokenizer) -> bool:
+    """Whether a tokenizer adds tokens to which no other token attends."""
+    forms = getattr(tokenizer, "forms", {}).values()
+    return any(form.filler >= 0 and not form.attend_filler for form in forms)
 
 
 def _unknown_id(tokenizer: Tokenizer) -> int:

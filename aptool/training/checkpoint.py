@@ -25,7 +25,8 @@ from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.formats.object_folder import local_copy
 from aptool.models.build import encoder_type
-from aptool.models.model import CONFIG, model_fingerprint
+from aptool.models.model import CONFIG
+from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.state import EpochState, TrainingState
 from aptool.training.texts import sources, teacher_fingerprint
@@ -59,7 +60,7 @@ def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
     """Identify the files that a recipe names: vectors, start model, teacher and further collections."""
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
-        "start": model_fingerprint(recipe.start.model) if recipe.start.model else None,
+        "start": start_fingerprint(recipe.start.model) if recipe.start.model else None,
         "teacher": teacher_fingerprint(recipe),
         "mixture": [source.fingerprint for source in sources(collection, recipe)[1:]],
     }

@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries as rankers: sentence-transformers, cross-encoders, ColBERT, model2vec.
+"""Checkpoints of other libraries as rankers: encoders, cross-encoders, language models, ColBERT, model2vec.
 
 No code of a checkpoint runs. ``files`` has the parts that several types share; the other modules read
 checkpoints of one type each.
@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from aptool.errors import InputError
+from aptool.errors import InputError, UsageError
 from aptool.formats.location import PathOrUrl
 from aptool.models.checkpoints.files import (
     Checkpoint,
     Kind,
     Layout,
+    ScoreTokens,
     checkpoint_name,
     kind_of,
     read_layout,
@@ -26,18 +27,28 @@ from aptool.models.hub import find_folder
 from aptool.models.model import LoadedModel, load_model
 from aptool.version import __version__
 
+__all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any"]
+
 # Suffixes of files that determine the scores of a checkpoint.
-_HASHED = (".json", ".txt", ".safetensors", ".metadata", ".model")
+_HASHED = (".json", ".jinja", ".txt", ".safetensors", ".metadata", ".model")
 
 
-def load_any(name: PathOrUrl, device: torch.device | str = "cpu", kind: Kind | str = "auto") -> LoadedModel:
+def load_any(
+    name: PathOrUrl,
+    device: torch.device | str = "cpu",
+    kind: Kind | str = "auto",
+    tokens: ScoreTokens | None = None,
+) -> LoadedModel:
     """Load a model of aptool or of another library.
 
     Args:
         name: a folder, a URL of a model of aptool on an object store, or a name on the Hugging Face hub.
         device: device for the network.
         kind: checkpoint type; ``auto`` detects it.
+        tokens: the tokens whose logits are the score, only for ``causal-lm``.
     """
+    if tokens is not None and kind != "causal-lm":
+        raise UsageError(f"true token {tokens.true!r}: requires the kind causal-lm, not {kind}")
     folder = find_folder(name)
     if not isinstance(folder, Path):
         return load_model(folder, device)
@@ -45,7 +56,7 @@ def load_any(name: PathOrUrl, device: torch.device | str = "cpu", kind: Kind | s
     model_type = kind_of(layout, kind)
     if model_type == "aptool":
         return load_model(folder, device)
-    checkpoint = _read(layout, model_type)
+    checkpoint = _read(layout, model_type, tokens)
     for name, weight in checkpoint.ranker.state_dict().items():
         if not torch.isfinite(weight).all():
             position, expected = f"weight {name!r}", "finite weights"
@@ -58,12 +69,20 @@ def load_any(name: PathOrUrl, device: torch.device | str = "cpu", kind: Kind | s
         "versions": {"aptool": __version__, "torch": version("torch")},
     }
     return LoadedModel(
-        checkpoint.ranker, checkpoint.tokenizer, checkpoint.recipe, config, _fingerprint(folder, model_type)
+        checkpoint.ranker,
+        checkpoint.tokenizer,
+        checkpoint.recipe,
+        config,
+        checkpoint_fingerprint(folder, model_type, tokens),
     )
 
 
-def _read(layout: Layout, kind: Kind) -> Checkpoint:
+def _read(layout: Layout, kind: Kind, tokens: ScoreTokens | None) -> Checkpoint:
     # Imported here, because models of aptool do not need these modules.
+    if kind == "causal-lm":
+        from aptool.models.checkpoints.causal_lm import read_causal_lm
+
+        return read_causal_lm(layout, tokens)
     from aptool.models.checkpoints.colbert import read_colbert
     from aptool.models.checkpoints.cross_encoder import read_cross_encoder
     from aptool.models.checkpoints.sentence import read_sentence, read_static
@@ -77,9 +96,10 @@ def _read(layout: Layout, kind: Kind) -> Checkpoint:
     return readers[kind](layout)
 
 
-def _fingerprint(folder: Path, kind: str) -> str:
-    """Hash the kind and all files that determine scores."""
-    digest = hashlib.sha256(f"{__version__}\0{kind}\0{checkpoint_name(folder)}".encode())
+def checkpoint_fingerprint(folder: Path, kind: str = "auto", tokens: ScoreTokens | None = None) -> str:
+    """Hash the kind, the tokens of the score and all files that determine scores."""
+    named = "" if tokens is None else "".join(f"\0{token!r}" for token in tokens)
+    digest = hashlib.sha256(f"{__version__}\0{kind}\0{checkpoint_name(folder)}{named}".encode())
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name.endswith(_HASHED):
             digest.update(str(path.relative_to(folder)).encode())

@@ -5,15 +5,12 @@ of sentence-transformers. With two labels, it is the logit of label 1 (relevant)
 the log odds. Probabilities near one would tie in fp32.
 """
 
-import copy
-from typing import Any
-
-import numpy as np
-from torch import Tensor
-from typing_extensions import override
+from torch import nn
 
 from aptool.errors import InputError
-from aptool.models.backbone import BackboneOptions, Classifier
+from aptool.models.backbone import BackboneOptions
+from aptool.models.causal import LastTokenNetwork
+from aptool.models.checkpoints.causal_lm import has_template, read_templated
 from aptool.models.checkpoints.files import (
     CONFIG,
     ST_CONFIG,
@@ -23,60 +20,12 @@ from aptool.models.checkpoints.files import (
     recipe_of,
     require_safetensors,
 )
+from aptool.models.head import HeadPooling
 from aptool.models.initialization import EncoderSpec
-from aptool.models.pooling import apply_activation
-from aptool.models.pretrained import open_network
-from aptool.models.ragged import Ragged
+from aptool.models.pretrained import open_network, structure_of
 from aptool.models.ranker import Ranker
-from aptool.models.transformer import CrossInput, PairPooling
-from aptool.text.subwords import SpecialTokens, SubwordTokenizer
-
-
-class HeadPooling(PairPooling):
-    """The score of a pair is the output of the network's head."""
-
-    def __init__(
-        self,
-        network: Any,
-        tokenizer: SubwordTokenizer,
-        special: SpecialTokens,
-        activation: str,
-        max_tokens: int,
-    ) -> None:
-        super().__init__(special, tokenizer.prefix_length, tokenizer.suffix_length)
-        self.classifier = Classifier(network)
-        self.activation = activation
-        self.max_tokens = max_tokens
-
-    @override
-    def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
-        outputs = apply_activation(self.activation, self.classifier(ids, types))  # (n, labels)
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
-
-    @override
-    def in_bf16(self) -> "HeadPooling":
-        pooling = copy.deepcopy(self)
-        pooling.classifier.lower_precision()
-        return pooling
-
-    @override
-    def truncated_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return longest_first(questions, answers, self.max_tokens - len(self._special_ids))
-
-
-def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Truncate the lengths of the texts of pairs to ``room`` tokens in total, the longer text first.
-
-    This is the strategy ``longest_first`` of the library ``tokenizers``. The shorter text stays complete if
-    truncating the longer text suffices. Otherwise each text gets half of ``room``, and the longer text the
-    odd token.
-    """
-    short, long = np.minimum(first, second), np.maximum(first, second)
-    cut = np.where(short > room, short, np.minimum(long, np.maximum(short, room - short)))
-    both_cut = short + cut > room
-    short, long = np.where(both_cut, room // 2, short), np.where(both_cut, room // 2 + room % 2, cut)
-    swapped = first > second
-    return np.where(swapped, long, short), np.where(swapped, short, long)
+from aptool.models.transformer import CrossInput
+from aptool.text.subwords import SubwordTokenizer
 
 
 def read_cross_encoder(layout: Layout) -> Checkpoint:
@@ -91,19 +40,34 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
             layout.folder / ST_CONFIG, position="default_prompt_name", value=value, expected="none"
         )
     require_safetensors(folder)
-    opened = open_network(str(folder), head=True)
+    opened = open_network(str(folder), head="labels")
     config = opened.network.config
     if config.num_labels not in (1, 2):
         expected = "1 or 2: relevant, or not relevant and relevant"
         raise InputError(folder / CONFIG, position="num_labels", value=config.num_labels, expected=expected)
+    activation = _activation(layout, config.num_labels)
+    if has_template(layout, opened):
+        return read_templated(layout, opened, LastTokenNetwork(opened.network, "labels"), activation)
+    if config.pad_token_id is None and isinstance(getattr(opened.network, "score", None), nn.Linear):
+        # The head of a causal network reads the last token that is not padding, and batches have none.
+        config.pad_token_id = opened.network.get_input_embeddings().weight.shape[0]
     tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer, source=folder / "tokenizer.json")
     max_tokens = opened.max_tokens
     special = tokenizer.special_tokens()
     if "token_type_ids" not in opened.tokenizer.model_input_names:
         special = special._replace(types=[0] * 5)  # the network was trained without them
-    activation = _activation(layout, config.num_labels)
-    pooling = HeadPooling(opened.network, tokenizer, special, activation, max_tokens)
-    encoder = CrossInput(EncoderSpec(len(tokenizer), config.hidden_size, {}), BackboneOptions(tune="none"))
+    around = tokenizer.prefix_length, tokenizer.suffix_length
+    pooling = HeadPooling(opened.network, special, around, activation, max_tokens)
+    backbone = {
+        "network": structure_of(opened.network),
+        "pair": special._asdict(),
+        "prefix_length": tokenizer.prefix_length,
+        "suffix_length": tokenizer.suffix_length,
+        "max_tokens": max_tokens,
+    }
+    encoder = CrossInput(
+        EncoderSpec(len(tokenizer), config.hidden_size, backbone), BackboneOptions(tune="none")
+    )
     recipe = recipe_of(layout, "cross", "head", max_tokens, max_tokens)
     return Checkpoint(Ranker(encoder, pooling), tokenizer, recipe)
 

@@ -19,7 +19,7 @@ from aptool.models.tensor_file import read_header
 from aptool.models.transformer import TransformerEncoder
 from aptool.text.subwords import SubwordTokenizer
 
-Kind = Literal["aptool", "sentence-transformers", "cross-encoder", "colbert", "static"]
+Kind = Literal["aptool", "sentence-transformers", "cross-encoder", "causal-lm", "colbert", "static"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 # A network without head and ``modules.json``; sentence-transformers adds mean pooling.
@@ -35,7 +35,7 @@ EXPECTED = "a file of the checkpoint, in JSON"
 # Supported modules: the last part of the class name.
 _MODULES = (
     *("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"),
-    *("StaticEmbedding", "MultiVectorMask"),
+    *("StaticEmbedding", "MultiVectorMask", "LogitScore"),
 )
 _LIBRARIES = ("sentence_transformers.", "pylate.")
 
@@ -76,6 +76,20 @@ class Layout(NamedTuple):
         return [module for module in self.modules or [] if module.kind == kind]
 
 
+class ScoreTokens(NamedTuple):
+    """The tokens whose logits are the score of a causal language model."""
+
+    true: str
+    false: str | None = None  # its logit is subtracted
+
+    @classmethod
+    def of(cls, true: str | None, false: str | None) -> "ScoreTokens | None":
+        """Return the tokens of two options; None if neither is set."""
+        if true is None and false is not None:
+            raise UsageError(f"false token {false!r}: requires a true token")
+        return None if true is None else cls(true, false)
+
+
 class Checkpoint(NamedTuple):
     """A checkpoint of another library, loaded as a ranker on the CPU."""
 
@@ -95,7 +109,12 @@ def kind_of(layout: Layout, requested: str = "auto") -> Kind:
     if requested not in ("auto", *KINDS):
         raise UsageError(f"kind {requested!r}: expected one of auto, {', '.join(KINDS)}")
     candidates = _candidates(layout)
-    if requested != "auto" and not (requested == "sentence-transformers" and candidates == [NETWORK]):
+    accepted = {"sentence-transformers"} if candidates == [NETWORK] else set()
+    if layout.modules is None and _architecture(layout).endswith("ForCausalLM"):
+        accepted.add("causal-lm")  # its folder may as well hold a sentence encoder
+    if requested in accepted:
+        return requested  # type: ignore[return-value]
+    if requested != "auto":
         if requested not in candidates:
             has = " and ".join(candidates) or "no model"
             raise InputError(layout.folder, problem=f"{has} here", expected=f"a model of kind {requested}")
@@ -120,6 +139,8 @@ def _candidates(layout: Layout) -> list[str]:
     if layout.config.get("model_type") == "aptool":
         return ["aptool"]
     model_type = layout.st_config.get("model_type")
+    if layout.modules_of("LogitScore"):
+        return ["causal-lm"]
     if isinstance(model_type, str) and model_type in _MODEL_TYPES:
         return [_MODEL_TYPES[model_type]]
     if model_type not in (None, "SentenceTransformer"):
@@ -127,11 +148,7 @@ def _candidates(layout: Layout) -> list[str]:
         raise InputError(
             layout.folder / ST_CONFIG, position="model_type", value=model_type, expected=expected
         )
-    architectures = layout.config.get("architectures") or [""]
-    if not isinstance(architectures, list):
-        where, expected = layout.folder / CONFIG, "a list of names"
-        raise InputError(where, position="architectures", value=architectures, expected=expected)
-    architecture = str(architectures[0])
+    architecture = _architecture(layout)
     kinds: list[str] = []
     if layout.modules is not None:
         if layout.modules_of("StaticEmbedding"):
@@ -149,6 +166,15 @@ def _candidates(layout: Layout) -> list[str]:
     if not kinds and layout.config.get("model_type"):
         kinds.append(NETWORK)
     return kinds
+
+
+def _architecture(layout: Layout) -> str:
+    """Return the class of the network; empty if it is not known."""
+    architectures = layout.config.get("architectures") or [""]
+    if not isinstance(architectures, list):
+        where, expected = layout.folder / CONFIG, "a list of names"
+        raise InputError(where, position="architectures", value=architectures, expected=expected)
+    return str(architectures[0])
 
 
 def _read_modules(folder: Path) -> list[Module]:
@@ -250,7 +276,7 @@ def open_encoder(layout: Layout) -> OpenedEncoder:
     folder = layout.transformer
     require_safetensors(folder)
     opened = open_network(str(folder))
-    options = _network_options(layout)
+    options = network_options(layout)
     path = folder / "sentence_bert_config.json"
     max_tokens = positive_integer(path, options, "max_seq_length", opened.max_tokens)
     backbone = Backbone(opened.network, BackboneOptions(tune="none"))
@@ -269,7 +295,7 @@ def open_encoder(layout: Layout) -> OpenedEncoder:
     )
 
 
-def _network_options(layout: Layout) -> dict[str, Any]:
+def network_options(layout: Layout) -> dict[str, Any]:
     """Read the options of the network's module, such as ``max_seq_length``."""
     for path in sorted(layout.transformer.glob("sentence_*_config.json")):
         options = optional_object(path)

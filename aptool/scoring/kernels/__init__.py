@@ -3,11 +3,13 @@
 from typing import Any
 
 from aptool.models.attention import AttentivePooling
+from aptool.models.causal import CausalPooling
 from aptool.models.matching import MatchPooling
 from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
 from aptool.models.transformer import PairPooling
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.kernels.pair_scorer import (
+    CausalPairScorer,
     CrossPairScorer,
     FirstPairScorer,
     IndependentPairScorer,
@@ -21,6 +23,7 @@ PAIR_SCORERS: dict[Any, type[PairScorer]] = {
     AttentivePooling: AttentivePairScorer,
     MatchPooling: MatchPairScorer,
     PairPooling: CrossPairScorer,
+    CausalPooling: CausalPairScorer,
     FirstPooling: FirstPairScorer,
     IndependentPooling: IndependentPairScorer,
 }

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from aptool.models.causal import CausalPooling
 from aptool.models.device import send
 from aptool.models.matching import MatchPooling
 from aptool.models.pooling import IndependentPooling, Pooling
@@ -179,6 +180,25 @@ class CrossPairScorer(PairwisePairScorer):
     """One pass of the network per pair; a batch is larger, as "states" are token ids."""
 
     tokens_per_batch = 1 << 18
+
+
+class CausalPairScorer(PairwisePairScorer):
+    """Pairs of a causal network, grouped by question: the network reads each question once."""
+
+    pooling: CausalPooling
+    tokens_per_batch = 1 << 18
+
+    @override
+    def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
+        joined, pair_answers = answers.ragged(), pairs.answers
+        order = np.argsort(pairs.questions, kind="stable")
+        batch_of = (np.cumsum(answers.counts[pair_answers[order]]) - 1) // self.tokens_per_batch
+        scores = []
+        for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
+            chosen = joined.select(pair_answers[batch])
+            scores.append(self.pooling.score_shared(questions, chosen, pairs.questions[batch]))
+            pairs.scored(len(batch))
+        return torch.cat(scores)[send(np.argsort(order), questions.values.device)]
 
 
 def _in_fp32(states: Ragged) -> Ragged:

@@ -1,0 +1,309 @@
+"""Rerankers over causal language models: the score of a pair is read at its last token.
+
+A pair is one text: a question and an answer within a template. The state of a token does not depend on later
+tokens, so the states of a shared beginning are computed once for many pairs. Pairs are packed into one row:
+embeddings, products and normalizations are computed for all tokens at once, attention within each pair.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+from aptool.models.backbone import MIN_ROWS, TOKENS_PER_BATCH, BatchedNetwork, lower_precision
+from aptool.models.device import send
+from aptool.models.pooling import Pooling, apply_activation
+from aptool.models.pretrained import network_library
+from aptool.models.ragged import Ragged
+
+# Networks whose attention ``attend`` computes; other networks read one batch per length.
+_PACKED = ("gemma", "gemma3_text", "llama", "mistral", "qwen2", "qwen3")
+
+# Name of ``attend`` in transformers.
+_ATTENTION = "aptool_shared_prefix"
+
+
+class Segments(NamedTuple):
+    """Texts of equal length in a row, which continue the same prefix."""
+
+    starts: np.ndarray  # (n,) int64 first token of each text
+    sizes: np.ndarray  # (n,) int64 length of each text
+    prefix: tuple[int, int]  # first token and length of the prefix; length 0 without a prefix
+
+
+class LastTokenNetwork(BatchedNetwork):
+    """A causal network with a head that reads the state of the last token of a text."""
+
+    def __init__(self, network: Any, output: Literal["logits", "labels"]) -> None:
+        super().__init__(network)
+        self.output = output
+        network.config.use_cache = False
+        self.is_packed = _pack(network)
+
+    def forward(self, prefixes: Ragged | None, texts: Ragged, parents: np.ndarray) -> Tensor:
+        """(n, k) fp32 outputs at the last token of n texts.
+
+        Args:
+            prefixes: token ids of beginnings that texts share; None without.
+            texts: token ids of n texts.
+            parents: (n,) int64 prefix of each text.
+        """
+        if prefixes is not None and not self.is_packed:
+            raise ValueError("this network reads complete texts")
+        kind = "cpu" if not texts.values.is_cuda else "cuda"
+        order = np.lexsort((texts.sizes, parents))
+        outputs = []
+        for rows in _rows(texts.sizes, parents, None if prefixes is None else prefixes.sizes, order, kind):
+            if self.is_packed:
+                outputs.append(self._packed(prefixes, texts, rows, parents[rows]))
+            else:
+                outputs.append(self._batched(texts.select(rows)))
+        return torch.cat(outputs)[send(np.argsort(order), texts.values.device)]
+
+    def _packed(
+        self, prefixes: Ragged | None, texts: Ragged, rows: np.ndarray, parents: np.ndarray
+    ) -> Tensor:
+        """(n, k) outputs of texts in one row, after their prefixes; ``rows`` are grouped by parent."""
+        present, parent = np.unique(parents, return_inverse=True)
+        chosen = texts.select(rows)
+        shared = prefixes.select(present) if prefixes is not None else texts.select(rows[:0])
+        lengths = shared.sizes[parent] if prefixes is not None else np.zeros_like(chosen.sizes)
+        positions = torch.cat(
+            [
+                shared.positions()[0],
+                chosen.positions()[0] + chosen.spread(send(lengths, chosen.values.device)),
+            ]
+        )
+        plan = _plan(shared.sizes, chosen.sizes, parent, one_group=texts.values.is_cuda)
+        last = len(shared.values) + np.cumsum(chosen.sizes) - 1
+        # Smaller products round differently.
+        last = np.resize(last, max(len(last), MIN_ROWS))
+        outputs = self._outputs(
+            send(last, positions.device),
+            input_ids=torch.cat([shared.values, chosen.values])[None],
+            position_ids=positions[None],
+            segments=plan,
+        )
+        return outputs[: len(rows)]
+
+    def _batched(self, texts: Ragged) -> Tensor:
+        """(n, k) outputs of texts, one batch per length."""
+        order = np.argsort(texts.sizes, kind="stable")
+        ids, offsets = texts.values[texts.rows(order)], np.concatenate([[0], np.cumsum(texts.sizes[order])])
+        outputs = []
+        for part, width in self._batches(texts.sizes[order], share=False):
+            assert width is not None
+            batch = ids[offsets[part.start] : offsets[part.stop]].view(-1, width)
+            outputs.append(self._outputs(None, input_ids=batch))
+        return torch.cat(outputs)[send(np.argsort(order), ids.device)]
+
+    def _outputs(self, last: Tensor | None, **inputs: Any) -> Tensor:
+        """(n, k) fp32 outputs at the tokens ``last`` of a row; by default at the last token of each row."""
+        if self.output == "logits":
+            kept = 1 if last is None else last
+            logits = self.network(logits_to_keep=kept, use_cache=False, return_dict=True, **inputs).logits
+            return (logits[:, -1] if last is None else logits[0]).float()
+        states = self.network.base_model(use_cache=False, return_dict=True, **inputs).last_hidden_state
+        outputs: Tensor = self.network.score(states[:, -1] if last is None else states[0, last])
+        return outputs.float()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Register ``attend`` in the process that unpickles the network."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
+        if self.is_packed:
+            _pack(self.network)
+
+
+class CausalPooling(Pooling):
+    """The score of a pair is read from a causal network at the last token of the joined texts.
+
+    The score is the logit of a token, minus the logit of a second token if there is one; or the output of a
+    classification head.
+    """
+
+    input_kind = "ids"
+
+    def __init__(
+        self,
+        network: LastTokenNetwork,
+        *,
+        max_tokens: int,
+        suffix_length: int,
+        question_first: bool,
+        activation: str = "identity",
+    ) -> None:
+        """Wrap a network.
+
+        Args:
+            network: the network.
+            max_tokens: maximum length of a pair.
+            suffix_length: number of tokens at the end of an answer that truncation keeps.
+            question_first: whether the question is before the answer.
+            activation: function of the score.
+        """
+        super().__init__()
+        self.network = network
+        self.max_tokens = max_tokens
+        self.suffix_length = suffix_length
+        self.question_first = question_first
+        self.activation = activation
+
+    @override
+    def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
+        answers = self._truncated(answers, questions.sizes)
+        first, second = (questions, answers) if self.question_first else (answers, questions)
+        count = len(first.sizes)
+        both = Ragged.concatenate([first, second])
+        joined = both.select(np.stack([np.arange(count), count + np.arange(count)], 1).reshape(-1))
+        pairs = Ragged.of_sizes(joined.values, first.sizes + second.sizes)
+        return self._scores(self.network(None, pairs, np.zeros(count, dtype=np.int64)))
+
+    def score_shared(self, questions: Ragged, answers: Ragged, pair_question: np.ndarray) -> Tensor:
+        """(n,) scores of n answers, each with the question at ``pair_question``; a question is read once."""
+        is_shared = np.bincount(pair_question).max() > 1
+        if not (is_shared and self.question_first and self.network.is_packed):
+            return self.score_pairs(questions.select(pair_question), answers)
+        answers = self._truncated(answers, questions.sizes[pair_question])
+        return self._scores(self.network(questions, answers, pair_question))
+
+    @override
+    def in_bf16(self) -> "CausalPooling":
+        pooling = copy.deepcopy(self)
+        lower_precision(pooling.network.network)
+        return pooling
+
+    def _scores(self, outputs: Tensor) -> Tensor:
+        """(n,) scores from the outputs (n, 1) or (n, 2): the first, minus the second."""
+        outputs = apply_activation(self.activation, outputs)
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 0] - outputs[:, 1]
+
+    def _truncated(self, answers: Ragged, question_sizes: np.ndarray) -> Ragged:
+        """Truncate answers (n) to the room that questions (n,) leave, before their suffix."""
+        room = self.max_tokens - question_sizes
+        if (answers.sizes <= room).all():
+            return answers
+        sizes = np.minimum(answers.sizes, room)
+        ends = np.cumsum(answers.sizes)
+        kept = np.minimum(self.suffix_length, sizes)
+        starts = np.stack([ends - answers.sizes, ends - kept], 1).reshape(-1)
+        counts = np.stack([sizes - kept, kept], 1).reshape(-1)
+        rows = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+        return Ragged.of_sizes(answers.values[send(rows, answers.values.device)], sizes)
+
+
+def _pack(network: Any) -> bool:
+    """Let a network attend within packed texts; return whether it supports that."""
+    if network.config.model_type not in _PACKED:
+        return False
+    transformers = network_library()
+    transformers.AttentionInterface.register(_ATTENTION, attend)
+    transformers.AttentionMaskInterface.register(_ATTENTION, _no_mask)
+    network.set_attn_implementation(_ATTENTION)
+    return True
+
+
+def _no_mask(*arguments: Any, **options: Any) -> None:
+    """Return no mask; ``attend`` computes its own masks."""
+
+
+def _rows(
+    sizes: np.ndarray, parents: np.ndarray, prefix_sizes: np.ndarray | None, order: np.ndarray, kind: str
+) -> list[np.ndarray]:
+    """Split texts in an order by parent into rows of about ``TOKENS_PER_BATCH`` tokens, prefixes included."""
+    ordered = sizes[order].copy()
+    if prefix_sizes is not None:
+        is_first = np.concatenate([[True], np.diff(parents[order]) != 0])
+        ordered += np.where(is_first, prefix_sizes[parents[order]], 0)
+    row = (np.cumsum(ordered) - 1) // TOKENS_PER_BATCH[kind]
+    return np.split(order, np.flatnonzero(np.diff(row)) + 1)
+
+
+def _plan(
+    prefix_sizes: np.ndarray, sizes: np.ndarray, parents: np.ndarray, *, one_group: bool
+) -> list[Segments]:
+    """Group the texts of a row: prefixes first, then texts by parent, ascending in length.
+
+    Texts of different lengths share a group with ``one_group``, to save launches; else attention rounds
+    equally in all rows.
+    """
+    begins = np.cumsum(prefix_sizes) - prefix_sizes
+    starts = int(prefix_sizes.sum()) + np.cumsum(sizes) - sizes
+    plan = [Segments(begins[i : i + 1], prefix_sizes[i : i + 1], (0, 0)) for i in range(len(prefix_sizes))]
+    changes = np.diff(parents) != 0
+    if not one_group:
+        changes |= np.diff(sizes) != 0
+    for group in np.split(np.arange(len(sizes)), np.flatnonzero(changes) + 1):
+        parent = parents[group[0]]
+        prefix = (int(begins[parent]), int(prefix_sizes[parent])) if len(prefix_sizes) else (0, 0)
+        plan.append(Segments(starts[group], sizes[group], prefix))
+    return plan
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    segments: Sequence[Segments] = (),
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Compute causal attention within texts and to their prefix; for ``transformers.AttentionInterface``.
+
+    Args:
+        module: the attention module.
+        query: (1, h, N, d), h heads.
+        key: (1, h', N, d); each of the h' heads belongs to h / h' heads of the query.
+        value: (1, h', N, d).
+        attention_mask: not used.
+        segments: the texts in the row, which cover all tokens.
+        scaling: factor applied to the products of queries and keys.
+        sliding_window: number of tokens that a token attends to, with itself; None: all.
+        options: further options of the library's attention.
+
+    Returns:
+        (1, N, h, d), and None instead of the weights.
+    """
+    repeats = query.shape[1] // key.shape[1]
+    queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (N, h, d)
+    attended = torch.empty(queries.shape, dtype=query.dtype, device=query.device)
+    for starts, sizes, (begin, length) in segments:
+        width = int(sizes.max())
+        steps = np.minimum(np.arange(width), sizes[:, None] - 1)  # padding repeats the last token
+        rows = send((starts[:, None] + steps).reshape(-1), query.device)
+        q, k, v = (
+            tensor.index_select(0, rows).unflatten(0, (len(starts), width))
+            for tensor in (queries, keys, values)
+        )
+        if length:
+            k, v = (
+                torch.cat([states[begin : begin + length].expand(len(starts), -1, -1, -1), part], 1)
+                for states, part in ((keys, k), (values, v))
+            )
+        q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))  # (n, h, length, d)
+        if repeats > 1:
+            k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+        window = sliding_window if sliding_window and sliding_window < length + width else None
+        mask = _mask(width, length, window, query.device) if length or window else None
+        output = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=scaling)
+        flat = output.transpose(1, 2).flatten(0, 1)
+        is_padding = np.arange(width) >= sizes[:, None]
+        if is_padding.any():
+            tokens = send(np.flatnonzero(~is_padding), query.device)
+            rows, flat = rows[tokens], flat[tokens]
+        attended[rows] = flat
+    return attended[None], None
+
+
+def _mask(width: int, length: int, window: int | None, device: torch.device) -> Tensor:
+    """(width, length + width) bool: whether a token attends to a token of the prefix or its own text."""
+    ones = torch.ones(width, length + width, dtype=torch.bool, device=device)
+    mask = ones.tril(length)
+    return mask if window is None else mask.triu(length - window + 1)

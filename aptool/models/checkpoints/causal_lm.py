@@ -1,0 +1,218 @@
+"""Rerankers that are causal language models, as ``CrossEncoder`` of sentence-transformers reads them.
+
+The model reads a pair in a chat template. The score is the logit of a token such as "yes" at the last
+position, minus the logit of a token such as "no" if the checkpoint has one. A folder of sentence-transformers
+names the tokens in its module ``LogitScore``; for any other language model the user names them.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from aptool.errors import InputError, UsageError
+from aptool.models.backbone import BackboneOptions
+from aptool.models.causal import CausalPooling, LastTokenNetwork
+from aptool.models.checkpoints.files import (
+    CONFIG,
+    ST_CONFIG,
+    Checkpoint,
+    Layout,
+    ScoreTokens,
+    network_options,
+    positive_integer,
+    recipe_of,
+    require_safetensors,
+)
+from aptool.models.checkpoints.template import PairTemplate, TemplateTokenizer
+from aptool.models.initialization import EncoderSpec
+from aptool.models.pretrained import OpenedNetwork, open_network
+from aptool.models.ranker import Ranker
+from aptool.models.transformer import CrossInput
+
+_TEMPLATE = "chat_template.jinja"
+_OPTIONS = "sentence_bert_config.json"
+
+# Options of tokenization that do not change a text.
+_IGNORED = ("padding", "truncation", "restore_suffix", "return_tensors")
+
+# By which sentence-transformers detects contents that are lists of parts.
+_STRUCTURED = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
+
+
+class _Options(NamedTuple):
+    """Options of a checkpoint."""
+
+    variables: dict[str, Any]  # for the template
+    max_tokens: int
+
+
+def read_causal_lm(layout: Layout, tokens: ScoreTokens | None) -> Checkpoint:
+    """Read a causal language model; ``tokens`` are required unless the folder has a module LogitScore."""
+    folder = layout.transformer
+    require_safetensors(folder)
+    saved = layout.modules_of("LogitScore")
+    if saved and tokens is not None:
+        expected = "no --true-token: the folder names its tokens"
+        raise InputError(saved[0].folder / CONFIG, problem="module LogitScore", expected=expected)
+    if not saved and tokens is None:
+        raise UsageError(
+            f"{layout.folder}: a language model without module LogitScore; expected --true-token"
+        )
+    if layout.modules is not None and [module.kind for module in layout.modules] != [
+        "Transformer",
+        "LogitScore",
+    ]:
+        kinds = ", ".join(module.kind for module in layout.modules)
+        raise InputError(layout.folder, problem=f"modules {kinds}", expected="Transformer and LogitScore")
+    opened = open_network(str(folder), head="logits")
+    if tokens is not None:
+        ids = [_token_id(opened, folder, token) for token in tokens if token is not None]
+        if len(set(ids)) < len(ids):
+            raise UsageError(
+                f"--false-token {tokens.false!r}: the same as --true-token; expected another token"
+            )
+    else:
+        ids = _saved_ids(saved[0].folder / CONFIG, saved[0].config, opened)
+    _keep_logits(opened.network, ids)
+    return read_templated(layout, opened, LastTokenNetwork(opened.network, "logits"))
+
+
+def read_templated(
+    layout: Layout, opened: OpenedNetwork, network: LastTokenNetwork, activation: str = "identity"
+) -> Checkpoint:
+    """Read a causal network whose pairs have a chat template."""
+    folder = layout.transformer
+    options = _read_options(layout, opened.max_tokens)
+    template = _read_template(layout, opened, options.variables)
+    tokenizer = TemplateTokenizer(opened.tokenizer.backend_tokenizer, template, folder / "tokenizer.json")
+    least = sum(tokenizer.least.values())
+    if options.max_tokens < least + 2:
+        expected = f"at most {options.max_tokens}, the maximum length of the model"
+        raise InputError(template.where, problem=f"a template of {least} tokens", expected=expected)
+    limits = {role: options.max_tokens - least + tokenizer.least[role] for role in ("question", "answer")}
+    pooling = CausalPooling(
+        network,
+        max_tokens=options.max_tokens,
+        suffix_length=tokenizer.suffix_length,
+        question_first=tokenizer.question_first,
+        activation=activation,
+    )
+    size = opened.network.config.hidden_size
+    encoder = CrossInput(EncoderSpec(len(tokenizer), size, {}), BackboneOptions(tune="none"))
+    recipe = recipe_of(layout, "cross", "causal", limits["question"], limits["answer"])
+    return Checkpoint(Ranker(encoder, pooling), tokenizer, recipe)
+
+
+def has_template(layout: Layout, opened: OpenedNetwork) -> bool:
+    """Whether sentence-transformers reads pairs of a checkpoint in a chat template."""
+    modalities = network_options(layout).get("modality_config")
+    if isinstance(modalities, dict):
+        return "message" in modalities
+    return bool(opened.tokenizer.chat_template)
+
+
+def _read_template(layout: Layout, opened: OpenedNetwork, variables: dict[str, Any]) -> PairTemplate:
+    """Read the chat template of a folder."""
+    source, path = opened.tokenizer.chat_template, layout.transformer / _TEMPLATE
+    if isinstance(source, dict):
+        source = source.get("default")
+    if not source:
+        expected = "a chat template that renders the messages of the roles query and document"
+        raise InputError(path, problem="file not found", expected=expected)
+    modalities = network_options(layout).get("modality_config")
+    message = modalities.get("message") if isinstance(modalities, dict) else None
+    saved_format = message.get("format") if isinstance(message, dict) else None
+    structured = any(text in source for text in _STRUCTURED)
+    if saved_format in ("flat", "structured"):
+        structured = saved_format == "structured"
+    special = {name: str(token) for name, token in opened.tokenizer.special_tokens_map.items()}
+    # A list, as JSON values have no hash; the template gets plain values only.
+    return PairTemplate(
+        source, tuple({**special, **variables}.items()), structured, _system(layout), str(path)
+    )
+
+
+def _system(layout: Layout) -> str | None:
+    """Return the default prompt, which is the system message; None without."""
+    prompts, name = layout.st_config.get("prompts") or {}, layout.st_config.get("default_prompt_name")
+    if name is None:
+        return None
+    if not isinstance(prompts, dict) or not isinstance(prompts.get(name), str):
+        expected = f"one of {', '.join(prompts)}" if isinstance(prompts, dict) and prompts else "a prompt"
+        raise InputError(
+            layout.folder / ST_CONFIG, position="default_prompt_name", value=name, expected=expected
+        )
+    return str(prompts[name]) or None
+
+
+def _read_options(layout: Layout, max_tokens: int) -> _Options:
+    """Read the variables of the template and the maximum length of a pair."""
+    path, options = layout.transformer / _OPTIONS, network_options(layout)
+    task = options.get("transformer_task", "text-generation")
+    if task not in ("text-generation", "sequence-classification"):
+        raise InputError(path, position="transformer_task", value=task, expected="text-generation")
+    saved = options.get("processing_kwargs") or {}
+    if not isinstance(saved, dict) or not all(isinstance(table, dict) for table in saved.values()):
+        raise InputError(path, position="processing_kwargs", value=saved, expected="options per modality")
+    limits = [max_tokens, positive_integer(path, options, "max_seq_length", max_tokens)]
+    variables: dict[str, Any] = {}
+    for section, table in saved.items():
+        limits.append(positive_integer(path, table, "max_length", max_tokens))
+        for name, value in table.items():
+            if name in (*_IGNORED, "max_length"):
+                continue
+            if section != "chat_template":
+                position = f"processing_kwargs/{section}/{name}"
+                expected = "only max_length, and variables of the chat template"
+                raise InputError(path, position=position, value=value, expected=expected)
+            variables[name] = value
+    return _Options(variables, min(limits))
+
+
+def _saved_ids(path: Path, config: dict[str, Any], opened: OpenedNetwork) -> list[int]:
+    """Return the token ids of a module LogitScore."""
+    source = config.get("module_input_name", "causal_logits")
+    if source != "causal_logits":
+        raise InputError(path, position="module_input_name", value=source, expected="causal_logits")
+    rows = opened.network.get_output_embeddings().weight.shape[0]
+    ids = []
+    for name in ("true_token_id", "false_token_id"):
+        value = config.get(name)
+        if value is None and name == "false_token_id":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < rows:
+            expected = f"a token id below {rows}, the vocabulary of the network"
+            raise InputError(path, position=name, value=value, expected=expected)
+        ids.append(value)
+    return ids
+
+
+def _token_id(opened: OpenedNetwork, folder: Path, token: str) -> int:
+    """Return the id of a token, given as text."""
+    ids = opened.tokenizer.backend_tokenizer.encode(token, add_special_tokens=False).ids
+    index = opened.tokenizer.get_vocab().get(token)
+    if index is None and len(ids) == 1:
+        index = ids[0]
+    if index is None:
+        expected = "a text that is one token"
+        raise InputError(
+            folder / "tokenizer.json", problem=f"{token!r} is {len(ids)} tokens", expected=expected
+        )
+    rows = opened.network.get_output_embeddings().weight.shape[0]
+    if index >= rows:
+        expected = f"a token id below {rows}, the vocabulary of the network"
+        raise InputError(folder / "tokenizer.json", position=token, value=index, expected=expected)
+    return int(index)
+
+
+def _keep_logits(network: Any, ids: list[int]) -> None:
+    """Let a language model compute the logits of some tokens only."""
+    before = network.get_output_embeddings()
+    head = nn.Linear(before.weight.shape[1], len(ids), bias=getattr(before, "bias", None) is not None)
+    with torch.no_grad():
+        head.weight.copy_(before.weight[ids])
+        if head.bias is not None:
+            head.bias.copy_(before.bias[ids])
+    network.set_output_embeddings(head)

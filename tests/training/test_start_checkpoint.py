@@ -1,0 +1,152 @@
+"""Training that starts from the checkpoint of another library."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from networks import REASON, colbert, cross_encoder, write_network
+
+import aptool
+from aptool.errors import AptoolError, InputError
+from aptool.models.checkpoints import load_any
+from aptool.models.model import load_model
+from aptool.models.start import training_recipe
+from aptool.training.fit import fit
+
+pytest.importorskip("transformers", reason=REASON)
+library = pytest.importorskip("sentence_transformers", reason="writes checkpoints of sentence-transformers")
+
+PAIRS = [
+    ("where is the market", "the river is near the bridge ?"),
+    ("where is the market", "market"),
+    ("river bridge?", "the silver hammer with the violin is the forest near the mountain"),
+    ("is the teacher near the window ?", "market , the . teacher"),
+]
+FAST = ("training.minibatch=4", "training.sampled_negatives=2", "training.hard_negatives=1")
+
+
+def sentence_encoder(network, folder, mode="mean", **options):
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    first = Transformer(str(network))
+    modules = [first, Pooling(first.get_embedding_dimension(), mode)]
+    library.SentenceTransformer(modules=modules, device="cpu", **options).save(str(folder))
+
+
+PROMPTS = {"query": "where is the ", "document": "near "}
+EXPANSION = {"strategy": "fixed", "length": 12, "token": "[MASK]", "attend": False}
+CHECKPOINTS = {
+    "mean": lambda network, folder: sentence_encoder(network, folder),
+    "cls, dot, prompts": lambda network, folder: sentence_encoder(
+        network, folder, "cls", similarity_fn_name="dot", prompts=PROMPTS
+    ),
+    "cross-encoder": lambda network, folder: cross_encoder(network, folder, 1),
+    "two labels": lambda network, folder: cross_encoder(network, folder, 2),
+    "colbert": lambda network, folder: colbert(network, folder, skip=[".", ","]),
+    "colbert with masks": lambda network, folder: colbert(
+        network, folder, transformer={"query_expansion": EXPANSION}, prompts=PROMPTS
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return write_network(tmp_path_factory.mktemp("network") / "bert")
+
+
+def scores(folder):
+    model = aptool.load(folder, device="cpu")
+    questions, answers = (list(texts) for texts in zip(*PAIRS, strict=True))
+    return model._scores(questions, np.arange(len(PAIRS)), answers)
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_without_an_epoch_the_scores_are_those_of_the_checkpoint(network, collection, tmp_path, name):
+    CHECKPOINTS[name](network, tmp_path / "checkpoint")
+    recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(tmp_path / "checkpoint"))
+
+    fit(collection, recipe, tmp_path / "model", device="cpu")
+
+    np.testing.assert_allclose(scores(tmp_path / "model"), scores(tmp_path / "checkpoint"), atol=1e-5)
+    before = json.loads((tmp_path / "checkpoint" / "tokenizer.json").read_text())
+    after = json.loads((tmp_path / "model" / "tokenizer.json").read_text())
+    assert after["model"]["vocab"] == before["model"]["vocab"]
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_an_epoch_trains_every_part(network, collection, tmp_path, name):
+    CHECKPOINTS[name](network, tmp_path / "checkpoint")
+    options = (*FAST, "training.epochs=1", "training.learning_rate=1e-3")
+    recipe = training_recipe(None, options, str(tmp_path / "checkpoint"))
+
+    result = fit(collection, recipe, tmp_path / "model", device="cpu")
+
+    assert len(result.history) == 1
+    assert np.isfinite(scores(tmp_path / "model")).all()
+    before = load_any(tmp_path / "checkpoint").ranker.state_dict()
+    after = load_any(tmp_path / "model").ranker.state_dict()
+    names = {name: name.replace("projection.0.", "projection.") for name in before}
+    changed = {name for name, now in names.items() if not torch.equal(before[name], after[now])}
+    unused = ("pooler", "position_ids") if "encoder" not in name else ()
+    assert {name for name in names if not any(part in name for part in unused)} <= changed
+    assert not np.allclose(scores(tmp_path / "model"), scores(tmp_path / "checkpoint"), atol=1e-4)
+
+
+def test_the_head_is_that_of_the_checkpoint(network, collection, tmp_path):
+    model = cross_encoder(network, tmp_path / "checkpoint", 1)
+    recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(tmp_path / "checkpoint"))
+
+    fit(collection, recipe, tmp_path / "model", device="cpu")
+
+    trained = load_model(tmp_path / "model").ranker.pooling.classifier.network
+    assert torch.equal(trained.classifier.weight, model.model.classifier.weight)
+    np.testing.assert_allclose(scores(tmp_path / "model"), model.predict(PAIRS), atol=1e-5)
+
+
+def test_the_library_starts_from_a_checkpoint(network, collection, tmp_path):
+    cross_encoder(network, tmp_path / "checkpoint", 1)
+
+    options = {"training.epochs": 1, "training.sampled_negatives": 2, "training.hard_negatives": 1}
+    model = aptool.train(collection.path, start=tmp_path / "checkpoint", set=options, device="cpu")
+
+    assert model.preset == "cross-minilm"
+    assert model.config["recipe"]["pooling"] == {"type": "head", "activation": "sigmoid"}
+
+
+def static(network, folder):
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    tokenizer = library.SentenceTransformer(str(network), device="cpu").tokenizer
+    embedding = StaticEmbedding(tokenizer.backend_tokenizer, embedding_dim=8)
+    library.SentenceTransformer(modules=[embedding], device="cpu").save(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("write", "options", "message"),
+    [
+        (static, {}, "a model of kind static; expected a sentence encoder, a ColBERT or a cross-encoder"),
+        (lambda network, folder: sentence_encoder(network, folder, "max"), {}, "pooling max"),
+        (CHECKPOINTS["mean"], {"preset": "cross-minilm"}, "encoder.type: 'cross': expected transformer"),
+        (CHECKPOINTS["mean"], {"preset": "maxsim-minilm"}, "pooling.type: 'maxsim': expected mean"),
+        (CHECKPOINTS["mean"], {"set": ["pooling.dim=4"]}, "pooling.dim: 4: expected None"),
+        (CHECKPOINTS["cross-encoder"], {"set": ["encoder.tune=none"]}, "encoder.tune"),
+        (CHECKPOINTS["cross-encoder"], {"set": ["text.max_answer_tokens=100"]}, "expected at most 64"),
+    ],
+)
+def test_a_wrong_start_is_one_line(network, collection, tmp_path, write, options, message):
+    write(network, tmp_path / "checkpoint")
+
+    with pytest.raises(AptoolError) as caught:
+        aptool.train(collection.path, start=tmp_path / "checkpoint", device="cpu", **options)
+
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_head_pooling_needs_a_start(network, collection):
+    options = ["pooling.type=head", f"encoder.name={network}"]
+
+    with pytest.raises(InputError, match="expected another pooling, or a cross-encoder to start from"):
+        aptool.train(collection.path, "cross-minilm", set=options, device="cpu")
