@@ -1,6 +1,6 @@
 """Generate the tables and pictures of docs/results/ and of the README: ``python tools/results.py [--check]``.
 
-A page has places for tables, each between the lines ``<!-- results:NAME -->`` and ``<!-- /results -->``. NAME
+Tables of a page are between the lines ``<!-- results:NAME -->`` and ``<!-- /results -->``. NAME
 is a result, ``docs/results/NAME.json``, or one of its tables, ``FILE/TABLE``. A caption with the command,
 version, date and machine follows each table; it says if the code of the result has another numeric
 fingerprint today (``aptool/experiments/fingerprint.py``).
@@ -30,7 +30,7 @@ from jobs.paper_tables import CITATIONS, CLOSE, TABLES, PaperTable, paper_names 
 RESULTS = ROOT / "docs" / "results"
 IMAGES = ROOT / "docs" / "images"
 FINGERPRINTS = ROOT / "tools" / "fingerprints.json"
-PLACE = re.compile(r"(<!-- results:(?P<name>[\w/-]+) -->\n).*?(<!-- /results -->)", re.DOTALL)
+MARKERS = re.compile(r"(<!-- results:(?P<name>[\w/-]+) -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 Document = dict[str, Any]
 Rows = list[list[str]]
@@ -79,18 +79,18 @@ def generated(results: Mapping[str, Document], current: Mapping[str, str]) -> di
 
 
 def filled(page: str, results: Mapping[str, Document], current: Mapping[str, str]) -> str:
-    """A page with the tables of its places."""
+    """A page with the tables between its markers."""
     captioned: set[str] = set()
 
-    def replaced(place: re.Match[str]) -> str:
-        file, _, table = place["name"].partition("/")
+    def replaced(match: re.Match[str]) -> str:
+        file, _, table = match["name"].partition("/")
         if file not in results:
-            raise KeyError(f"results:{place['name']}: no file docs/results/{file}.json")
+            raise KeyError(f"results:{match['name']}: no file docs/results/{file}.json")
         under = "Source as above." if file in captioned else caption(results[file], current)
         captioned.add(file)
-        return f"{place[1]}{table_of(file, table, results[file])}\n{under}\n{place[3]}"
+        return f"{match[1]}{table_of(file, table, results[file])}\n{under}\n{match[3]}"
 
-    return PLACE.sub(replaced, page)
+    return MARKERS.sub(replaced, page)
 
 
 def table_of(file: str, table: str, result: Document) -> str:
