@@ -127,7 +127,7 @@ def caption(result: Document, current: Mapping[str, str]) -> str:
         f"{hardware}" + (f", PyTorch {machine['torch'].partition('+')[0]}" if machine["torch"] else ""),
     ]
     if "threads" in machine:
-        parts.append(f"threads: {machine['threads']}")
+        parts.append(f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}")
     if seeds:
         listed = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 2 else " and ".join(map(str, seeds))
         parts.append(f"seed{'s' * (len(seeds) > 1)} {listed}")
