@@ -190,7 +190,8 @@ def spread(system: Document, measure: str) -> str:
 def markdown(rows: Rows, left: int = 1) -> str:
     """A table of cells that are Markdown, column titles first."""
     rule = ["---" if column < left else "---:" for column in range(len(rows[0]))]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [rows[0], rule, *rows[1:]])
+    head, *lines = (f"| {' | '.join(row)} |\n" for row in rows)
+    return "".join([head, f"|{'|'.join(rule)}|\n", *lines])
 
 
 def number(value: float | None, form: str) -> str:
