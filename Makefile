@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs pictures lint fix eval reproduce beyond bench hooks release clean
+.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs pictures results lint fix eval reproduce beyond bench hooks release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -28,13 +28,13 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report
-	$(BIN)/aptool matrix jobs/eval.toml --jobs auto --output runs/eval
+	$(BIN)/aptool matrix jobs/eval.toml --jobs auto --output runs/eval $(if $(RECORD),--record $(RECORD))
 	$(BIN)/aptool report runs/eval
 
 reproduce: $(STAMP)  ## print the paper's tables with our figures: DATA=FOLDER VECTORS=FILE [QUICK=1: one seed]
 	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make reproduce DATA=FOLDER VECTORS=FILE' >&2; exit 2; }
 	$(BIN)/aptool matrix jobs/reproduce.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --output runs/reproduce \
-		$(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+		$(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record $(RECORD))
 	$(BIN)/python jobs/paper_tables.py runs/reproduce
 
 # The recipes of AP-CNN in jobs/reproduce.toml, for the models that jobs/beyond.toml starts from.
@@ -53,6 +53,9 @@ beyond: $(STAMP)  ## measure what other collections and BM25 bring to AP-CNN: DA
 	$(BIN)/aptool train '$(DATA)/wikiqa' $(ON_WIKIQA) --vectors '$(VECTORS)' --output $(MODELS)/wikiqa
 	$(BIN)/aptool matrix jobs/beyond.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --let models=$(MODELS) \
 		--output runs/beyond $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+
+results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the README from docs/results/*.json
+	$(BIN)/python tools/results.py
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n 2

@@ -43,7 +43,7 @@ def main() -> None:
         results["scoring"] = scoring.run(scale, repeats, options.device)
         results["end_to_end"] = end_to_end.run(5 * scale, pools, min(repeats, 3), torch.get_num_threads())
         results["evaluation"] = evaluation.run(repeats, shutil.which("trec_eval"))
-    write_results(results, options.output)
+    write_results(results, options)
 
 
 if __name__ == "__main__":

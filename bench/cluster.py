@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         measured_by = measure_on_store if options.s3 else measure
         results = measured_by(Path(name), options.scale, options.pools, options.repeats, options.cores)
-    write_results(results, options.output)
+    write_results(results, options)
 
 
 def measure(folder: Path, scale: float, pools: int, repeats: int, cores: int) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def main() -> None:
     """Print the table."""
     parser = benchmark_parser(__doc__, 5)
     options = parser.parse_args()
-    write_results(run(options.repeats), options.output)
+    write_results(run(options.repeats), options)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The command line of a benchmark, and the JSON file of its results."""
+"""The command line of a benchmark, and the JSON files of its results."""
 
 import argparse
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,81 @@ def benchmark_parser(document: str | None, repeats: int | None = None) -> argpar
         text = f"number of repeats (default {repeats})"
         parser.add_argument("--repeats", type=int, default=repeats, help=text)
         parser.add_argument("--output", type=Path, help="JSON file for the results")
+        add_record(parser)
     return parser
 
 
-def write_results(results: Any, output: Path | None) -> None:
-    """Write results as JSON, if there is an output file."""
+def add_record(parser: argparse.ArgumentParser) -> None:
+    """Add ``--record`` to the parser of a benchmark that calls `write_results`."""
+    text = "JSON file for the results with command, version, date and machine (docs/results/NAME.json)"
+    parser.add_argument("--record", type=Path, help=text)
+
+
+def write_results(results: Any, options: argparse.Namespace, output: Path | None = None) -> None:
+    """Write results as JSON to ``output`` or ``--output``, and as a published result to ``--record``."""
+    output = output or getattr(options, "output", None)
     if output is not None:
         output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    if options.record is not None:
+        record(results, tables(results), options.record)
+
+
+def record(results: Any, tables: dict[str, Any], path: Path, **content: Any) -> None:
+    """Write a published result: the values of a benchmark and its tables."""
+    import torch
+
+    from aptool.experiments.record import result_document, write_result
+
+    line = command()
+    measured = f"benchmark {line.split()[2]}"
+    document = result_document(measured, line, values=results, tables=tables, **content)
+    document["machine"]["threads"] = torch.get_num_threads()
+    write_result(path, document)
+
+
+def command() -> str:
+    """The command line ``python -m bench.NAME ...`` of this process without ``--output`` and ``--record``."""
+    words, skipped = [], False
+    for word in sys.argv[1:]:
+        if not skipped and word.partition("=")[0] not in ("--output", "--record"):
+            words.append(word)
+        skipped = not skipped and word in ("--output", "--record")
+    module = Path(sys.argv[0]).stem
+    return shlex.join(["python", "-m", "bench" if module == "__main__" else f"bench.{module}", *words])
+
+
+def tables(results: Any, name: str = "results") -> dict[str, Any]:
+    """Tables of nested results: one per list of rows, and one of all single values.
+
+    >>> tables([{"system": "mean", "seconds": {"fp32": 1.5}}])["results"]
+    {'columns': ['system', 'seconds fp32'], 'left': 1, 'rows': [['mean', 1.5]]}
+    """
+    if isinstance(results, list):
+        rows = [flat(row) for row in results]
+    elif results and all(isinstance(value, dict) for value in results.values()):
+        rows = [{"": key, **flat(value)} for key, value in results.items()]
+    elif any(isinstance(value, list) for value in results.values()):
+        parts = {key: value for key, value in results.items() if isinstance(value, list | dict)}
+        rest = {key: value for key, value in results.items() if key not in parts}
+        within = "" if name == "results" else f"{name} "
+        split = [tables(value, f"{within}{key}") for key, value in parts.items() if value]
+        whole = [tables(rest, name)] if rest else []
+        return {key: table for part in (*whole, *split) for key, table in part.items()}
+    else:
+        rows = [flat(results)]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[row.get(column) for column in columns] for row in rows]
+    left = next((i for i, column in enumerate(columns) if not isinstance(rows[0].get(column), str)), 1)
+    return {name: {"columns": columns, "left": left, "rows": cells}}
+
+
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """A row with the keys of nested dictionaries joined; lists become texts."""
+    if not isinstance(value, dict):
+        return {
+            prefix or "value": value if isinstance(value, int | float | str | None) else json.dumps(value)
+        }
+    row: dict[str, Any] = {}
+    for key, entry in value.items():
+        row |= flat(entry, f"{prefix} {key}".strip())
+    return row

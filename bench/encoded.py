@@ -211,7 +211,7 @@ def main() -> None:
             results = {"read": read_all(options.answers, options.repeats, server)}
     else:
         results = run(options.answers, options.scale, options.repeats)
-    write_results(results, options.output)
+    write_results(results, options)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def main() -> None:
         print(json.dumps(score(options.folder, options.threads)))
         return
     results = run(options.scale, options.pools, options.repeats, options.threads)
-    write_results(results, options.output)
+    write_results(results, options)
 
 
 def run(scale: float, pools: int, repeats: int, threads: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import polars as pl
 
 from aptool.evaluation.measures import evaluate
 from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
-from bench.common import benchmark_parser
+from bench.common import benchmark_parser, write_results
 
 MEASURES = ["map", "recip_rank", "P_1"]
 
@@ -75,11 +75,10 @@ def run(repeats: int, program: str | None) -> dict[str, Any]:
 
 def main() -> None:
     """Print the results."""
-    parser = benchmark_parser(__doc__)
-    parser.add_argument("--repeats", type=int, default=5, help="number of repeats (default 5)")
+    parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--trec-eval", default=shutil.which("trec_eval"), help="path of trec_eval")
     options = parser.parse_args()
-    run(options.repeats, options.trec_eval)
+    write_results(run(options.repeats, options.trec_eval), options)
 
 
 if __name__ == "__main__":

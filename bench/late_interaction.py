@@ -130,7 +130,7 @@ def main() -> None:
     if (options.runs is None) != (options.picture is None):
         parser.error("--runs and --picture belong together")
     rows = run(options.scale, options.features, options.repeats)
-    write_results(rows, options.output)
+    write_results(rows, options)
     if options.picture is not None:
         draw(rows, options.runs, options.picture)
 

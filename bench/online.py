@@ -20,7 +20,7 @@ import aptool
 from aptool.models.checkpoints import load_any
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import WordTokenizer
-from bench.common import benchmark_parser, write_results
+from bench.common import add_record, benchmark_parser, write_results
 
 QUESTION_WORDS, ANSWER_WORDS = 8, 25
 WORDS = (
@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1000, help="calls per series (default 1,000)")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 4], help="threads (default 1 4)")
     parser.add_argument("--output", type=Path, help="JSON file for the results")
+    add_record(parser)
     options = parser.parse_args()
     rows = measure(options.model, options.answers, options.calls, options.threads)
     print(f"{options.answers} answers, {options.calls:,} calls, torch {torch.__version__}")
@@ -119,7 +120,7 @@ def main() -> None:
             f"{entry['per_second']:>18.0f}"
         )
     print(f"p50 of rank / p50 of the encoder: {rows[1]['p50_ms'] / rows[0]['p50_ms']:.2f}")
-    write_results(rows, options.output)
+    write_results(rows, options)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from aptool.reporting.plots import plot_costs, save_plot
 from aptool.scoring.encoded import EncodedAnswers, Pairs, PoolTokenizer, TokenizedPools
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.scorer import group_by_answer
-from bench.common import benchmark_parser, write_results
+from bench.common import add_record, benchmark_parser, write_results
 
 MEASURES = ("MAP", "MRR", "P@1")
 # Initial attention is nearly uniform, as in the preset ap-minilm.
@@ -164,6 +164,7 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, required=True, help="output folder for run files and figures.json"
     )
+    add_record(parser)
     parser.add_argument("collections", nargs="+", type=Path, help="collection with the splits train and dev")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -174,7 +175,7 @@ def main() -> None:
         data = pl.DataFrame(measured).rename({"pooling": "system"})
         save_plot(plot_costs(data, MEASURES[0], COSTS), data, options.output / f"{collection.name}.svg")
         rows += measured
-    write_results(rows, options.output / "figures.json")
+    write_results(rows, options, options.output / "figures.json")
 
 
 if __name__ == "__main__":

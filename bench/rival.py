@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--network", type=Path, required=True, help="folder in the Hugging Face layout")
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"number of pairs (default {PAIRS})")
     options = parser.parse_args()
-    write_results(run(options.network, options.pairs, options.repeats), options.output)
+    write_results(run(options.network, options.pairs, options.repeats), options)
 
 
 if __name__ == "__main__":

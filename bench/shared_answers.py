@@ -23,7 +23,7 @@ from aptool.config import load_recipe
 from aptool.models.build import build_ranker
 from aptool.models.model import save_model
 from aptool.text.tokenizer import WordTokenizer
-from bench.common import benchmark_parser, write_results
+from bench.common import add_record, benchmark_parser, write_results
 
 _WORDS = np.array([f"w{number}" for number in range(20_000)], dtype=object)
 _LENGTH = 70
@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=719, help="(default 719)")
     parser.add_argument("--model", type=Path, help="model folder")
     parser.add_argument("--output", type=Path, help="JSON file for the results")
+    add_record(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         seconds = run(Path(name), options)
@@ -133,7 +134,7 @@ def main() -> None:
     for name, steps in seconds.items():
         parts = ", ".join(f"{step} {spent:.1f}" for step, spent in steps.items())
         print(f"{name:<11} {total[name]:>7.1f}  {total['json-lines'] / total[name]:.2f}  ({parts})")
-    write_results(seconds, options.output)
+    write_results(seconds, options)
 
 
 if __name__ == "__main__":

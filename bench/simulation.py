@@ -1,6 +1,6 @@
 """A simulation of scoring on clusters of 2 to 1,000 workers, unit by unit, with measured costs.
 
-    python -m bench.simulation cluster.json [--pairs 1e9] [--page docs/scale.md]
+    python -m bench.simulation cluster.json [--pairs 1e9] [--record docs/results/scale.json]
 
 ``python -m bench.cluster`` writes ``cluster.json``. The driver hands out one unit after another; a worker
 reads it from storage, scores it and writes its part to storage; the driver merges the parts at the end. The
@@ -12,16 +12,15 @@ import json
 import math
 import random
 import statistics
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.common import benchmark_parser
+from aptool.reporting.html import markdown_table
+from bench.common import add_record, benchmark_parser, record
 
 UNIT = 1 << 18  # maximum number of pairs per row group
 WORKERS = (2, 8, 32, 128, 512, 1000)
-BEGIN, END = "<!-- figures: python -m bench.simulation -->", "<!-- end of figures -->"
 
 
 @dataclass(frozen=True)
@@ -150,38 +149,43 @@ def new_answers(answers: float, seen: float, pairs: float) -> float:
     return answers * (math.exp(-seen / answers) - math.exp(-(seen + pairs) / answers))
 
 
-def tables(measurements: dict[str, Any], pairs: float) -> str:
-    """All tables as Markdown."""
+def tables(measurements: dict[str, Any], pairs: float) -> dict[str, dict[str, Any]]:
+    """Tables of the measured costs, of the number of workers, and of single changes with 1,000 workers."""
     costs = measured(measurements)
     stages, seconds = measurements["stages"], sorted(measurements["seconds"]["cluster"])
     units, cores = measurements["units"], measurements["cores"]
     same = Scenario(
         measurements["pairs"], round(measurements["pairs"] / units), measurements["answers"], cores
     )
-    spent = {name: value / stages["units"] for name, value in stages["core_seconds"].items()}
-    each = ", ".join(f"{name} {value:.3f}" for name, value in spent.items())
-    lines = [
-        f"Measured with {measurements['pairs']:,} pairs over {measurements['answers']:,} answers, in {units} "
-        f"row groups on {cores} cores. Core seconds per unit with all cores busy: {each}. Driver per "
-        f"unit: {costs.driver:.4f} s. Start of a command: {costs.start:.1f} s. Read per pair: "
-        f"{costs.pair_read:.1f} bytes; written: {costs.pair_written:.1f} bytes.",
-        "",
-        f"For this run the simulation gives {simulate(costs, same).seconds:.1f} s; measured were "
-        f"{statistics.median(seconds):.1f} s.",
-        "",
-        f"{pairs:,.0f} pairs over these answers, in row groups of {UNIT:,} pairs:",
-        "",
-        "| workers | time | efficiency | driver busy | storage busy | merge |",
-        "|---|---|---|---|---|---|",
+    spent = {
+        f"{name}, core s per unit": value / stages["units"] for name, value in stages["core_seconds"].items()
+    }
+    rows: list[list[Any]] = [
+        ["pairs", f"{measurements['pairs']:,}"],
+        ["answers", f"{measurements['answers']:,}"],
+        ["row groups", f"{units}"],
+        *([name, f"{value:.3f}"] for name, value in spent.items()),
+        ["driver, s per unit", f"{costs.driver:.4f}"],
+        ["start of a command, s", f"{costs.start:.1f}"],
+        ["bytes read per pair", f"{costs.pair_read:.1f}"],
+        ["bytes written per pair", f"{costs.pair_written:.1f}"],
+        ["this run measured, s", f"{statistics.median(seconds):.1f}"],
+        ["this run simulated, s", f"{simulate(costs, same).seconds:.1f}"],
     ]
+    made = {"measured": {"columns": ["", "value"], "rows": rows}}
+    rows = []
     for workers in WORKERS:
         result = simulate(costs, Scenario(pairs, UNIT, measurements["answers"], workers))
-        lines.append(
-            f"| {workers:,} | {clock(result.seconds)} | {result.efficiency:.0%} | {result.driver:.0%} "
-            f"| {result.storage:.0%} | {result.merge:.0%} |"
+        rows.append(
+            [
+                *(f"{workers:,}", clock(result.seconds), f"{result.efficiency:.0%}"),
+                *(f"{share:.0%}" for share in (result.driver, result.storage, result.merge)),
+            ]
         )
+    columns = ["workers", "time", "efficiency", "driver busy", "storage busy", "merge"]
+    made["workers"] = {"columns": columns, "rows": rows}
     big = Scenario(pairs, UNIT, measurements["answers"], WORKERS[-1])
-    rows = [
+    changes = [
         ("none", costs, big),
         ("row groups of 1,024 pairs", costs, big._replace(pairs_in_unit=1 << 10)),
         ("row groups of 65,536 pairs", costs, big._replace(pairs_in_unit=1 << 16)),
@@ -191,16 +195,14 @@ def tables(measurements: dict[str, Any], pairs: float) -> str:
         ("no shared answers", costs, big._replace(answers=math.inf)),
         ("every worker fails once an hour", costs, big._replace(failures=1.0)),
     ]
-    lines += ["", f"The effect of single changes, with {WORKERS[-1]:,} workers:", ""]
-    lines += ["| change | time | efficiency | driver busy | storage busy | units lost |"]
-    lines += ["|---|---|---|---|---|---|"]
-    for name, changed, scenario in rows:
+    rows = []
+    for name, changed, scenario in changes:
         result = simulate(changed, scenario)
-        lines.append(
-            f"| {name} | {clock(result.seconds)} | {result.efficiency:.0%} | {result.driver:.0%} "
-            f"| {result.storage:.0%} | {result.lost} |"
-        )
-    return "\n".join(lines)
+        shares = (f"{share:.0%}" for share in (result.efficiency, result.driver, result.storage))
+        rows.append([name, clock(result.seconds), *shares, f"{result.lost}"])
+    columns = ["change", "time", "efficiency", "driver busy", "storage busy", "units lost"]
+    made["changes"] = {"columns": columns, "rows": rows}
+    return made
 
 
 def returned(costs: Costs) -> Costs:
@@ -216,20 +218,18 @@ def clock(seconds: float) -> str:
 
 
 def main() -> None:
-    """Print the tables, and insert them into a page with ``--page``."""
+    """Print the tables."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("figures", type=Path, help="output of `python -m bench.cluster`")
     parser.add_argument("--pairs", type=float, default=1e9, help="number of pairs (default 1e9)")
-    parser.add_argument("--page", type=Path, help="page whose tables are replaced")
+    add_record(parser)
     options = parser.parse_args()
-    text = tables(json.loads(options.figures.read_text(encoding="utf-8")), options.pairs)
-    print(text)
-    if options.page is not None:
-        page = options.page.read_text(encoding="utf-8")
-        before, marker, rest = page.partition(BEGIN)
-        if not marker or END not in rest:
-            sys.exit(f"{options.page}: expected a line {BEGIN} and a line {END}")
-        options.page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    measurements = json.loads(options.figures.read_text(encoding="utf-8"))
+    made = tables(measurements, options.pairs)
+    for name, table in made.items():
+        print(f"\n{name}\n\n{markdown_table([table['columns'], *table['rows']])}")
+    if options.record is not None:
+        record(measurements, made, options.record)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def main() -> None:
             f"{row['largest_difference']['fp32']:.1e}",
             flush=True,
         )
-    write_results(rows, options.output)
+    write_results(rows, options)
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ def main() -> None:
         f"from {plain['samples']} samples of {plain['updates_in_a_sample']} updates"
     )
     print(f"ratio        {row['ratio']:8.1f}")
-    write_results(row, options.output)
+    write_results(row, options)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
     options = parser.parse_args()
     rows = run(options.network, options.scale, options.sample, options.repeats, options.device)
-    write_results(rows, options.output)
+    write_results(rows, options)
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def main() -> None:
             median = statistics.median(values)
             spread = f"({min(values):.1f} to {max(values):.1f})"
             print(f"  {name:18} {median:8.1f} {spread:22} {median / default:6.2f}")
-    write_results(rates, options.output)
+    write_results(rates, options)
 
 
 if __name__ == "__main__":

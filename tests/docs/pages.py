@@ -20,7 +20,7 @@ class Block(NamedTuple):
 
 def pages() -> list[str]:
     """Paths of README and of every page of the docs, relative to the root."""
-    docs = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+    docs = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
     return ["README.md", *docs]
 
 

@@ -12,7 +12,7 @@ from aptool.errors import InputError
 from aptool.formats.collection import CollectionWriter
 from aptool.formats.schemas import arrow_schema, check_document, load_schema
 
-NAMES = ("pools", "answers", "collection", "model", "matrix", "encoded")
+NAMES = ("pools", "answers", "collection", "model", "matrix", "encoded", "result")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,73 @@
+"""`aptool matrix --record` and results as JSON documents."""
+
+import json
+from statistics import fmean, stdev
+
+import pytest
+import small_matrix
+
+from aptool.errors import InputError
+from aptool.experiments.record import read_result, result_document, write_result
+from aptool.formats.collection import CollectionFiles
+
+
+def test_a_matrix_records_every_seed_with_its_provenance(aptool, tmp_path, collection_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.toml").write_text(small_matrix.table(collection_folder).replace("[1]", "[1, 2]"))
+    trained = ["qa-cnn", "ap-cnn", "ap-bilstm"]
+
+    done = aptool("matrix", "m.toml", "--output", "out", "--record", "r.json")
+
+    assert done.code == 0, done.err
+    written = read_result(tmp_path / "r.json")
+    table = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert written["command"] == "aptool matrix m.toml --output out" == table["command"]
+    assert written["seeds"] == [1, 2]
+    assert list(written["collections"].values()) == [CollectionFiles(collection_folder).fingerprint]
+    assert sorted(written["fingerprint"]) == sorted(trained)
+    assert written["machine"]["cores"] > 0
+    for system in written["systems"]:
+        seeds = [
+            entry["measures"]["MAP"]
+            for entry in table["results"]
+            if (entry["collection"], entry["system"]) == (system["collection"], system["system"])
+        ]
+        assert system["values"]["MAP"] == seeds
+        assert system["means"]["MAP"] == pytest.approx(fmean(seeds))
+        assert system["deviations"]["MAP"] == pytest.approx(stdev(seeds))
+
+
+def test_a_file_that_is_not_a_result_is_refused_before_any_work(
+    aptool, tmp_path, collection_folder, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.toml").write_text(small_matrix.table(collection_folder))
+    (tmp_path / "notes.json").write_text('{"mine": 1}')
+
+    done = aptool("matrix", "m.toml", "--output", "out", "--record", "notes.json")
+
+    assert done.code == 1
+    assert done.err == ["aptool: notes.json: top level: expected the entry 'format'"]
+    assert (tmp_path / "notes.json").read_text() == '{"mine": 1}'
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_result_replaces_a_result(tmp_path):
+    write_result(tmp_path / "r.json", result_document("first", "make first"))
+    write_result(tmp_path / "r.json", result_document("second", "make second"))
+
+    assert read_result(tmp_path / "r.json")["measured"] == "second"
+
+
+def test_rows_have_a_cell_per_column(tmp_path):
+    table = {"columns": ["system", "MAP"], "rows": [["bm25", 0.5], ["random"]]}
+    write_result(tmp_path / "r.json", result_document("m", "c", tables={"results": table}))
+
+    with pytest.raises(InputError, match=r"tables/results/rows/1.*2 cells"):
+        read_result(tmp_path / "r.json")
+
+
+def test_unknown_entries_are_refused(tmp_path):
+    with pytest.raises(InputError, match="'notes'"):
+        write_result(tmp_path / "r.json", result_document("m", "c", notes="unknown"))
+    assert not (tmp_path / "r.json").exists()

@@ -1,0 +1,143 @@
+"""Published results: pages equal their JSON, and results of an older numeric version are named."""
+
+import json
+import re
+import sys
+
+import pytest
+import torch
+
+from aptool.config import preset_names
+from aptool.experiments import fingerprint
+from aptool.experiments.fingerprint import is_same_version, numeric_fingerprint
+from aptool.models.similarity import Cosine
+from tools import results as generator
+
+RESULTS = generator.read_results()
+COMMITTED = json.loads(generator.FINGERPRINTS.read_text(encoding="utf-8"))
+
+
+def test_pages_equal_their_results():
+    pages = {page: page.read_text(encoding="utf-8") for page in generator.pages()}
+
+    different = [
+        page.name for page, text in pages.items() if generator.filled(text, RESULTS, COMMITTED) != text
+    ]
+    assert different == [], "run `make results`"
+
+
+def test_pictures_label_the_systems_of_their_results():
+    # The rest of a picture depends on the version of matplotlib.
+    labels = re.compile(r"<text[^>]*>([^<]+)</text>")
+    pictures = dict(generator.pictures(RESULTS))
+
+    assert len(pictures) == 4
+    for name, text in pictures.items():
+        committed = (generator.IMAGES / f"{name}.svg").read_text(encoding="utf-8")
+        assert set(labels.findall(committed)) == set(labels.findall(text)) > {"mean", "maxsim"}, name
+
+
+def test_every_result_is_on_a_page_and_every_marker_has_a_result():
+    names = [
+        match["name"].partition("/")[0]
+        for page in generator.pages()
+        for match in generator.MARKERS.finditer(page.read_text(encoding="utf-8"))
+    ]
+    for_readme = {"first-table", "make-eval"}
+
+    assert set(names) | for_readme == set(RESULTS)
+
+
+def test_markers_come_in_pairs():
+    for page in generator.pages():
+        text = page.read_text(encoding="utf-8")
+        assert (
+            text.count("<!-- results:")
+            == text.count("<!-- /results -->")
+            == len(generator.MARKERS.findall(text))
+        ), page
+
+
+def test_the_numeric_version_of_this_code_is_the_committed_one():
+    pytest.importorskip("transformers", reason="fingerprints of pretrained encoders need transformers")
+    computed = fingerprint.numeric_fingerprints()
+
+    changed = [name for name in computed if not is_same_version(COMMITTED.get(name, ""), computed[name])]
+    older = {name for name, result in RESULTS.items() if generator.older_presets(result, computed)}
+    assert (changed, COMMITTED.keys() - computed.keys()) == ([], set()), (
+        f"the numerics of these presets have changed; of an older version are now {sorted(older)}: "
+        "`make results` says so on their pages"
+    )
+
+
+def test_every_preset_has_a_fingerprint_of_eight_scores():
+    assert sorted(COMMITTED) == preset_names()
+    assert {len(scores.split()) for scores in COMMITTED.values()} == {8}
+
+
+def test_changed_numerics_change_the_fingerprint(monkeypatch):
+    before = Cosine.prepare_answers
+    monkeypatch.setattr(Cosine, "prepare_answers", lambda self, r_a: 0.99 * before(self, r_a))
+
+    assert not is_same_version(numeric_fingerprint("qa-cnn"), COMMITTED["qa-cnn"])
+
+
+def test_the_fingerprint_does_not_depend_on_threads_and_restores_them():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert is_same_version(numeric_fingerprint("ap-cnn"), COMMITTED["ap-cnn"])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+
+
+def result(**entries):
+    return {**RESULTS["late"], **entries}
+
+
+def test_a_result_of_an_older_numeric_version_says_so():
+    value = COMMITTED["mean-minilm"]
+    current = result(fingerprint={"mean-minilm": value})
+    older = result(fingerprint={"mean-minilm": "0.1 " + value.partition(" ")[2], "gone": value})
+
+    assert "version of" not in generator.caption(current, COMMITTED)
+    assert "older version of the code of mean-minilm, gone" in generator.caption(older, COMMITTED)
+    assert "numeric version not recorded" in generator.caption(result(fingerprint={}), COMMITTED)
+
+
+def test_make_results_keeps_a_fingerprint_within_a_unit_of_its_last_decimal():
+    computed = {"same": "0.511 0.300", "other": "0.520 0.300", "new": "0.100"}
+
+    kept = generator.updated({"same": "0.510 0.300", "other": "0.510 0.300", "gone": "0.100"}, computed)
+
+    assert kept == {"same": "0.510 0.300", "other": "0.520 0.300", "new": "0.100"}
+
+
+@pytest.mark.parametrize(("mean", "verdict"), [(0.7, "OK"), (0.69, "close"), (0.6899, "below")])
+def test_verdicts(mean, verdict):
+    assert generator.verdict(mean, 0.7) == verdict
+
+
+def test_check_names_a_page_that_differs(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["results.py", "--check"])
+    monkeypatch.setattr(generator, "numeric_fingerprints", lambda: COMMITTED)
+    monkeypatch.setattr(generator, "pictures", lambda results: [])
+    generator.main()
+    assert capsys.readouterr().out == ""
+
+    changed = json.loads(json.dumps(RESULTS))
+    changed["plain"]["tables"]["results"]["rows"][0][2] = "0.9999"
+    monkeypatch.setattr(generator, "read_results", lambda: changed)
+    with pytest.raises(SystemExit) as ended:
+        generator.main()
+
+    assert "make results" in str(ended.value)
+    assert capsys.readouterr().out.split() == ["docs/results/paper.md"]
+
+
+def test_result_pages_have_at_most_4000_words_of_prose():
+    texts = [page.read_text(encoding="utf-8") for page in generator.RESULTS.glob("*.md")]
+    generated_or_code = re.compile(r"<!-- results:.*?<!-- /results -->|```.*?```", re.DOTALL)
+
+    assert sum(len(generated_or_code.sub("", text).split()) for text in texts) <= 4000

@@ -1,0 +1,319 @@
+"""Generate the tables and pictures of docs/results/ and of the README: ``python tools/results.py [--check]``.
+
+Tables of a page are between the lines ``<!-- results:NAME -->`` and ``<!-- /results -->``. NAME
+is a result, ``docs/results/NAME.json``, or one of its tables, ``FILE/TABLE``. A caption with the command,
+version, date and machine follows each table; it says if the code of the result has another numeric
+fingerprint today (``aptool/experiments/fingerprint.py``).
+
+``--check`` writes nothing; it prints the files that differ and exits with 1.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from aptool.cli.tables import print_table  # noqa: E402
+from aptool.evaluation.significance import Spread  # noqa: E402
+from aptool.experiments.fingerprint import is_same_version, numeric_fingerprints  # noqa: E402
+from aptool.experiments.record import read_result  # noqa: E402
+from jobs.paper_tables import CITATIONS, CLOSE, TABLES, PaperTable, paper_names  # noqa: E402
+
+RESULTS = ROOT / "docs" / "results"
+IMAGES = ROOT / "docs" / "images"
+FINGERPRINTS = ROOT / "tools" / "fingerprints.json"
+MARKERS = re.compile(r"(<!-- results:(?P<name>[\w/-]+) -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+Document = dict[str, Any]
+Rows = list[list[str]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file differs")
+    options = parser.parse_args()
+    current = updated(json.loads(FINGERPRINTS.read_text(encoding="utf-8")), numeric_fingerprints())
+    files = {FINGERPRINTS: json.dumps(current, indent=1) + "\n", **generated(read_results(), current)}
+    changed = [file for file, text in files.items() if not file.exists() or file.read_text() != text]
+    for file in changed:
+        print(file.relative_to(ROOT))
+        if not options.check:
+            file.write_text(files[file], encoding="utf-8")
+    if options.check and changed:
+        sys.exit("these files differ from docs/results/*.json; run `make results`")
+
+
+def updated(committed: Mapping[str, str], computed: Mapping[str, str]) -> dict[str, str]:
+    """The computed fingerprints; a committed one of the same version stays, whatever its last decimal."""
+    return {
+        preset: committed[preset]
+        if preset in committed and is_same_version(committed[preset], value)
+        else value
+        for preset, value in computed.items()
+    }
+
+
+def read_results() -> dict[str, Document]:
+    """Every result by the name of its file."""
+    return {file.stem: read_result(file) for file in sorted(RESULTS.glob("*.json"))}
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted(RESULTS.glob("*.md"))]
+
+
+def generated(results: Mapping[str, Document], current: Mapping[str, str]) -> dict[Path, str]:
+    """The text of every page and picture."""
+    texts = {page: filled(page.read_text(encoding="utf-8"), results, current) for page in pages()}
+    return texts | {IMAGES / f"{name}.svg": text for name, text in pictures(results)}
+
+
+def filled(page: str, results: Mapping[str, Document], current: Mapping[str, str]) -> str:
+    """A page with the tables between its markers."""
+    captioned: set[str] = set()
+
+    def replaced(match: re.Match[str]) -> str:
+        file, _, table = match["name"].partition("/")
+        if file not in results:
+            raise KeyError(f"results:{match['name']}: no file docs/results/{file}.json")
+        under = "Source as above." if file in captioned else caption(results[file], current)
+        captioned.add(file)
+        return f"{match[1]}{table_of(file, table, results[file])}\n{under}\n{match[3]}"
+
+    return MARKERS.sub(replaced, page)
+
+
+def table_of(file: str, table: str, result: Document) -> str:
+    """A table as Markdown, the terminal's output for ``make eval``."""
+    if special := SPECIAL.get(f"{file}/{table}" if table else file):
+        return special(result)
+    if table == "pairs":
+        return markdown(pair_cells(result), left=3)
+    tables = result.get("tables", {})
+    if not table and "systems" not in result:
+        (table,) = tables  # the only one
+    if not table:
+        return markdown(system_cells(result), left=2)
+    columns, rows = tables[table]["columns"], tables[table]["rows"]
+    cells = [[text(cell) for cell in row] for row in rows]
+    return markdown([columns, *cells], left=tables[table].get("left", 1))
+
+
+def text(cell: str | float | None) -> str:
+    """A cell; numbers have three decimals below 10 and commas from 1,000."""
+    if not isinstance(cell, float):
+        return "" if cell is None else f"{cell:,}" if isinstance(cell, int) else cell
+    return f"{cell:,.0f}" if abs(cell) >= 100 else f"{cell:.1f}" if abs(cell) >= 10 else f"{cell:.3g}"
+
+
+def caption(result: Document, current: Mapping[str, str]) -> str:
+    """Command, version, date, machine and seeds of a result, and whether its code has changed since."""
+    machine, seeds = result["machine"], result["seeds"]
+    commit = f" ({result['commit']})" if result["commit"] else ""
+    hardware = machine.get("gpu") or f"{machine['processor']}, {machine['cores']:g} cores"
+    parts = [
+        f"{result['measured']}: `{result['command']}`",
+        f"aptool {result['version']}{commit}, {result['date']}",
+        f"{hardware}" + (f", PyTorch {machine['torch'].partition('+')[0]}" if machine["torch"] else ""),
+    ]
+    if "threads" in machine:
+        parts.append(f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}")
+    if seeds:
+        listed = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 2 else " and ".join(map(str, seeds))
+        parts.append(f"seed{'s' * (len(seeds) > 1)} {listed}")
+    if "note" in result:
+        parts.append(result["note"])
+    if (older := numeric_version(result, current)) is not None:
+        parts.append(older)
+    return "; ".join(parts) + "."
+
+
+def numeric_version(result: Document, current: Mapping[str, str]) -> str | None:
+    """A remark if the code of a result has changed since, or may have; None otherwise."""
+    if result["fingerprint"] is None:
+        return None
+    if not result["fingerprint"]:
+        return "numeric version not recorded"
+    older = older_presets(result, current)
+    return f"**measured with an older version of the code of {', '.join(older)}**" if older else None
+
+
+def older_presets(result: Document, current: Mapping[str, str]) -> list[str]:
+    """The presets of a result whose numeric fingerprint is not the current one."""
+    return [
+        preset
+        for preset, value in (result["fingerprint"] or {}).items()
+        if preset not in current or not is_same_version(value, current[preset])
+    ]
+
+
+def system_cells(result: Document) -> Rows:
+    """The systems of a result, column titles first; columns without a value are left out."""
+    systems = result["systems"]
+    measures = list(systems[0]["means"])
+    rows = []
+    for system in systems:
+        sd = system.get("fold_deviations") or {}
+        row = {
+            "collection": system["collection"],
+            "system": system["system"],
+            **{measure: spread(system, measure) for measure in measures},
+            f"{measures[0]}, sd over folds": f"{sd[measures[0]]:.4f}" if measures[0] in sd else "",
+            "seeds": str(system["seeds"]),
+            "questions": str(system["questions"]),
+            "training, s": number(system.get("train_seconds"), "{:,.0f}"),
+            "pairs/s": number(system.get("pairs_per_second"), "{:,.0f}"),
+            "bytes/answer": number(system.get("bytes_per_answer"), "{:,.0f}"),
+        }
+        rows.append(row)
+    columns = [column for column in rows[0] if any(row[column] for row in rows)]
+    return [columns, *([row[column] for column in columns] for row in rows)]
+
+
+def spread(system: Document, measure: str) -> str:
+    """Mean ± standard deviation over seeds; the mean alone if the deviation is unknown."""
+    deviation = system["deviations"].get(measure)
+    seeds = system["seeds"] if deviation is not None else 1
+    return Spread(system["means"][measure], deviation or 0.0).text(seeds)
+
+
+def markdown(rows: Rows, left: int = 1) -> str:
+    """A table of cells that are Markdown, column titles first."""
+    rule = ["---" if column < left else "---:" for column in range(len(rows[0]))]
+    head, *lines = (f"| {' | '.join(row)} |\n" for row in rows)
+    return "".join([head, f"|{'|'.join(rule)}|\n", *lines])
+
+
+def number(value: float | None, form: str) -> str:
+    return form.format(value) if value else ""
+
+
+def pair_cells(result: Document) -> Rows:
+    """The paired tests of a result, column titles first."""
+    corrected = any(pair["holm"] is not None for pair in result["pairs"])
+    head = ["collection", "system", "against", "difference", "95% interval", "p", *["p (Holm)"] * corrected]
+    rows = [head]
+    for pair in result["pairs"]:
+        row = [pair["collection"], pair["system"], pair["other"], f"{pair['difference']:+.4f}"]
+        row += [f"{pair['low']:+.4f} to {pair['high']:+.4f}", f"{pair['p']:.4f}"]
+        rows.append([*row, *[number(pair["holm"], "{:.4f}")] * corrected])
+    return rows
+
+
+def printed(result: Document) -> str:
+    """The table that `aptool matrix` prints."""
+    measures = result["systems"][0]["means"]
+    rows = [["collection", "system", *measures, "questions", "seeds", "train s", "score s"]]
+    for system in result["systems"]:
+        counts = [str(system["questions"]), str(system["seeds"])]
+        seconds = [f"{system[name] or 0:.1f}" for name in ("train_seconds", "score_seconds")]
+        means = [spread(system, measure) for measure in measures]
+        rows.append([system["collection"], system["system"], *means, *counts, *seconds])
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        print_table(rows, left=2)
+    return f"```text\n{output.getvalue()}```\n"
+
+
+def verdicts(table: PaperTable, collection: str) -> Callable[[Document], str]:
+    """Renders a table of the paper: its values, those of a result, and verdicts."""
+
+    def cells(result: Document) -> str:
+        systems = [system for system in result["systems"] if system["collection"] == collection]
+        names = paper_names((system["preset"], system["system"]) for system in systems)
+        head = ["system"]
+        for measure in ("MAP", "MRR"):
+            head += [f"paper, {measure}", measure, f"{measure} reached?"]
+        rows = [[*head, "seeds", "MAP of each seed"]]
+        for name, values in table.systems.items():
+            for system in systems:
+                if names.get(system["system"]) != name:
+                    continue
+                row = [CITATIONS.get(name, name)]
+                for measure, value in zip(("MAP", "MRR"), values, strict=True):
+                    row += [f"{value:.4f}", spread(system, measure), verdict(system["means"][measure], value)]
+                each = " ".join(f"{value:.4f}" for value in system["values"]["MAP"])
+                rows.append([*row, str(system["seeds"]), each])
+        return markdown(rows)
+
+    return cells
+
+
+def verdict(mean: float, paper: float) -> str:
+    return "OK" if mean >= paper else "close" if mean >= paper - CLOSE else "below"
+
+
+def literature(result: Document) -> str:
+    """Published systems and those of the result, by MAP on WikiQA."""
+    table = result["tables"]["published"]
+    rows = [list(row) for row in table["rows"]]
+    means: dict[str, dict[str, Document]] = {}
+    for system in result["systems"]:
+        means.setdefault(system["system"], {})[system["collection"]] = system
+    for name, of in means.items():
+        cells = [
+            f"{of[collection]['means'][measure]:.3f}"
+            for collection in ("wikiqa-test", "trecqa-test")
+            for measure in ("MAP", "MRR")
+        ]
+        rows.append([f"**{name}**", *cells, f"measured, {of['wikiqa-test']['seeds']} seeds"])
+    rows.sort(key=lambda row: row[1], reverse=True)
+    return markdown([table["columns"], *rows])
+
+
+SPECIAL: dict[str, Callable[[Document], str]] = {
+    "make-eval": printed,
+    "paper-test/trecqa": verdicts(TABLES[1], "trecqa-test"),
+    "paper-test/wikiqa": verdicts(TABLES[2], "wikiqa-test"),
+    "literature-test": literature,
+}
+
+
+def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
+    """Charts of MAP against bytes per answer and pairs per second, by the name of the file."""
+    import polars as pl
+
+    from aptool.reporting.plots import plot_costs, svg
+
+    rates = {row[0].split("`")[1]: row[1] for row in results["late-speed"]["tables"]["results"]["rows"]}
+    sources = {
+        "poolings-wikiqa": ("poolings-zero-shot", "wikiqa"),
+        "poolings-trecqa": ("poolings-zero-shot", "trecqa"),
+        "poolings-functions": ("poolings-zero-shot", "functions"),
+        "poolings-fine-tuned": ("late-seeds", "wikiqa-seed-1"),
+    }
+    titles = {
+        "bytes_per_answer": "bytes per encoded answer",
+        "pairs_per_second": "pairs scored per second, with encoded answers shared by pools",
+    }
+    for name, (file, table) in sources.items():
+        content = results[file]["tables"][table]
+        accuracy, size = content["columns"].index("MAP"), content["columns"].index("bytes per answer")
+        points = [
+            {
+                "system": row[0].split("`")[1],
+                "MAP": value(row[accuracy]),
+                "bytes_per_answer": value(row[size]),
+                "pairs_per_second": value(rates.get(row[0].split("`")[1], "")),
+            }
+            for row in content["rows"]
+        ]
+        yield name, svg(plot_costs(pl.DataFrame(points), "MAP", titles))
+
+
+def value(cell: str) -> float | None:
+    return float(cell.replace(",", "")) if cell else None
+
+
+if __name__ == "__main__":
+    main()
