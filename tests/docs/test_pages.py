@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import rerank_server
 import s3
 from pages import ROOT, Block, blocks, has_output, pages, run_script
 from workspace import build
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.docs
 TROUBLESHOOTING = "docs/troubleshooting.md"
 # docs/start.md is run by test_first_minutes.py, docs/from.md by tests/package/test_from.py.
 ELSEWHERE = {"docs/start.md", "docs/from.md", TROUBLESHOOTING}
+SERVER = "http://localhost:8000/rerank"
 LANGUAGES = {"sh", "console", "text", "python", "pycon", "json", "toml", "yaml", "csv", "tsv"}
 
 
@@ -44,6 +46,12 @@ def workspace(data, tmp_path) -> Path:
     folder = tmp_path / "workspace"
     shutil.copytree(data, folder)
     return folder
+
+
+@pytest.fixture
+def rerank_url():
+    with rerank_server.serving() as service:
+        yield service.url
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -89,6 +97,8 @@ def test_the_commands_run(page, workspace, request):
         server = request.getfixturevalue("s3_server")
         request.getfixturevalue("s3_at")(server)
         s3.new_bucket(server, "lab")
+    served = any(SERVER in script_of(block) for block in blocks(page))
+    url = request.getfixturevalue("rerank_url") if served else SERVER
     for block in blocks(page):
         if block.exact:
             for command, expected in block.commands():
@@ -96,7 +106,7 @@ def test_the_commands_run(page, workspace, request):
                 assert finished.returncode == 0, finished.stderr
                 assert has_output(finished.stdout, expected), f"{command}\n{finished.stdout}"
         elif script := script_of(block):
-            run(f": {page}, line {block.line}\n{script}", workspace)
+            run(f": {page}, line {block.line}\n{script.replace(SERVER, url)}", workspace)
 
 
 def test_errors_have_the_messages_of_the_page(workspace):
