@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(
-    r"^(?P<exact><!-- exact -->\n)?```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^(?P<exact><!-- exact -->\n)?```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 ANY = "..."
 
