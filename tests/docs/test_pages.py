@@ -2,8 +2,8 @@
 
 All lines of ``sh`` blocks run; of ``console`` blocks, the lines after ``$``. ``programs.py`` checks commands
 that need an image, a package index or several minutes. Output is in blocks of ``text`` and ``console``. It is
-compared after ``<!-- exact -->`` and in docs/troubleshooting.md, whose commands have to fail; ``...`` stands for
-any text.
+compared after ``<!-- exact -->`` and in docs/troubleshooting.md, whose commands have to fail; ``...`` is any
+text.
 """
 
 import os
