@@ -25,7 +25,7 @@ there is Qᵀ here. Texts of several lengths lie one after another (`Ragged`), o
 functions are the definition, which training computes. The scorer computes the same scores faster
 ([how](architecture.md#each-text-is-encoded-once)); tests compare the two. The
 [preset](reference/presets.md) `ap-cnn-paper` has the values of the paper's Table 2; [what the paper leaves
-open](training.md#what-the-paper-leaves-open) is an option."""
+open](systems.md#from-the-equation-to-the-code) is an option."""
 
 # Title, equations, what to know, the code.
 SECTIONS: list[tuple[str, str, str, list[Callable[..., Any]]]] = [

@@ -7,15 +7,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-FENCE = re.compile(r"^```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(
+    r"^(?P<exact><!-- exact -->\n)?```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+ANY = "..."
 
 
 class Block(NamedTuple):
-    """A code block: its language, its text, and the number of its first line in the page."""
+    """A code block: its language, its text, the number of its first line, and if its output is compared."""
 
     language: str
     text: str
     line: int
+    exact: bool = False
+
+    def commands(self) -> list[tuple[str, str]]:
+        """The commands of a ``console`` block, each with its output."""
+        return [
+            (command, output.strip("\n"))
+            for command, _, output in (part.partition("\n") for part in self.text.split("$ ")[1:])
+        ]
+
+
+def has_output(shown: str, expected: str) -> bool:
+    """Whether a command printed the expected output, where ``...`` stands for any text."""
+    pattern = ".*".join(re.escape(piece) for piece in expected.split(ANY))
+    return re.fullmatch(pattern, shown.strip("\n"), re.DOTALL) is not None
 
 
 def pages() -> list[str]:
@@ -28,7 +46,7 @@ def blocks(page: str) -> list[Block]:
     """The code blocks of a page, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return [
-        Block(match["language"], match["text"], text.count("\n", 0, match.start()) + 1)
+        Block(match["language"], match["text"], text.count("\n", 0, match.start()) + 1, bool(match["exact"]))
         for match in FENCE.finditer(text)
     ]
 

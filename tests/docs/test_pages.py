@@ -1,7 +1,9 @@
 """Commands of the docs run on small data: ``make test-docs``.
 
 All lines of ``sh`` blocks run; of ``console`` blocks, the lines after ``$``. ``programs.py`` checks commands
-that need an image, a package index or several minutes. Output is in blocks of ``text``.
+that need an image, a package index or several minutes. Output is in blocks of ``text`` and ``console``. It is
+compared after ``<!-- exact -->`` and in docs/troubleshooting.md, whose commands have to fail; ``...`` is any
+text.
 """
 
 import os
@@ -9,11 +11,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+import rerank_server
 import s3
-from pages import ROOT, Block, blocks, pages, run_script
+from pages import ROOT, Block, blocks, has_output, pages, run_script
 from workspace import build
 
 pytestmark = pytest.mark.docs
+TROUBLESHOOTING = "docs/troubleshooting.md"
+# docs/start.md is run by test_first_minutes.py, docs/from.md by tests/package/test_from.py.
+ELSEWHERE = {"docs/start.md", "docs/from.md", TROUBLESHOOTING}
+SERVER = "http://localhost:8000/rerank"
 LANGUAGES = {"sh", "console", "text", "python", "pycon", "json", "toml", "yaml", "csv", "tsv"}
 
 
@@ -41,16 +48,26 @@ def workspace(data, tmp_path) -> Path:
     return folder
 
 
-def run(script: str, folder: Path) -> None:
-    """Run a script in ``folder``; raise if a command fails."""
-    environment = {
+@pytest.fixture
+def rerank_url():
+    with rerank_server.serving() as service:
+        yield service.url
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables for commands in ``folder``."""
+    return {
         **os.environ,
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "HF_HUB_OFFLINE": "1",
         "RAY_ADDRESS": "local",  # --cluster starts a local cluster
     }
-    finished = run_script(script, folder, environment, timeout=1200)
+
+
+def run(script: str, folder: Path) -> None:
+    """Run a script in ``folder``; raise if a command fails."""
+    finished = run_script(script, folder, environment(folder), timeout=1200)
     assert finished.returncode == 0, f"{script}\n{finished.stdout}\n{finished.stderr}"
 
 
@@ -70,8 +87,8 @@ def test_a_long_page_begins_with_a_summary():
 
 
 def with_commands() -> list[str]:
-    """Pages with commands, except docs/start.md, which ``test_first_minutes.py`` runs."""
-    return [page for page in pages() if page != "docs/start.md" and any(map(script_of, blocks(page)))]
+    """Pages with commands that run here."""
+    return [page for page in pages() if page not in ELSEWHERE and any(map(script_of, blocks(page)))]
 
 
 @pytest.mark.parametrize("page", with_commands())
@@ -80,6 +97,24 @@ def test_the_commands_run(page, workspace, request):
         server = request.getfixturevalue("s3_server")
         request.getfixturevalue("s3_at")(server)
         s3.new_bucket(server, "lab")
+    served = any(SERVER in script_of(block) for block in blocks(page))
+    url = request.getfixturevalue("rerank_url") if served else SERVER
     for block in blocks(page):
-        if script := script_of(block):
-            run(f": {page}, line {block.line}\n{script}", workspace)
+        if block.exact:
+            for command, expected in block.commands():
+                finished = run_script(command, workspace, environment(workspace), timeout=600)
+                assert finished.returncode == 0, finished.stderr
+                assert has_output(finished.stdout, expected), f"{command}\n{finished.stdout}"
+        elif script := script_of(block):
+            run(f": {page}, line {block.line}\n{script.replace(SERVER, url)}", workspace)
+
+
+def test_errors_have_the_messages_of_the_page(workspace):
+    run((ROOT / "tests" / "docs" / "faulty.sh").read_text(encoding="utf-8"), workspace)
+    cases = [case for block in blocks(TROUBLESHOOTING) for case in block.commands()]
+
+    assert len(cases) == 20
+    for command, message in cases:
+        finished = run_script(command, workspace, environment(workspace), timeout=600)
+        assert finished.returncode in (1, 2), command
+        assert has_output(finished.stderr, message), f"{command}\n{finished.stderr}"

@@ -83,7 +83,7 @@ def test_the_search_works_in_pages_opened_from_a_disk(site, browser):
     query.click()
     query.press_sequentially("permutation", delay=20)
 
-    page.locator('.md-search-result__item a[href*="evaluation"]').first.wait_for(state="attached")
+    page.locator('.md-search-result__item a[href*="evaluate"]').first.wait_for(state="attached")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -97,10 +97,10 @@ def test_no_page_is_wider_than_a_phone(site, browser, scheme):
 
 def test_lines_of_output_keep_their_columns_on_paper(site, browser):
     page = browser.new_page(viewport={"width": 688, "height": 1000})  # A4 between the margins
-    page.goto((site / "evaluation.html").as_uri())
+    page.goto((site / "evaluate.html").as_uri())
     page.emulate_media(media="print")
 
-    line = page.locator("pre > code").first  # 104 characters wide
+    line = page.locator("pre > code").nth(1)  # 95 characters wide
     assert line.evaluate(
         "code => { code.style.whiteSpace = 'pre'; return code.scrollWidth <= code.clientWidth; }"
     )

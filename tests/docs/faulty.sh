@@ -1,0 +1,15 @@
+# Faulty inputs of docs/troubleshooting.md.
+sed 's/,1$/,Good/; s/,0$/,Bad/' faq.csv > words.csv
+tail -n +2 faq.csv > bare.csv
+printf 'question,answer,label\nWer ist J\366rg?,Er,1\n' > latin.csv
+printf 'question,answer,label\nwho?,me,1\nwho?,me,0\n' > conflict.csv
+cp -r data/wikiqa edited
+echo "Qdev0 0 Ddev0-0 1" >> edited/dev.qrels
+aptool data import csv train=faq.csv --output data/one-split
+head -c 900 GoogleNews-vectors-negative300.bin > cut.bin
+echo notes > notes.txt
+head -c 3000 data/wikiqa/dev.pools.parquet > broken.pools.parquet
+aptool encode data/wikiqa/dev.pools.parquet --model models/ap-cnn --output encoded/ap-cnn
+cat qa-cnn.run qa-cnn.run > twice.run
+sed '1s/ [^ ]* qa-cnn$/ nan qa-cnn/' qa-cnn.run > nan.run
+head -n 20 qa-cnn.run > part.run
