@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+import numpy as np
 import polars as pl
 from markupsafe import Markup
 
@@ -89,7 +90,10 @@ def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]
         note = "Mean over pairs and seeds. Different losses are not comparable."
         charts.append((_by_epoch(histories, "loss"), "Training loss by epoch", note, "epoch"))
     # A line needs two points.
-    drawn = [(points.filter(pl.col("x").n_unique().over("system") > 1), *rest) for points, *rest in charts]
+    drawn = [
+        (points.filter(pl.col("x").n_unique().over("system") > 1), heading, note, x_label)
+        for points, heading, note, x_label in charts
+    ]
     return [
         _chart(results, f"{prefix}-chart{number}-", *chart)
         for number, chart in enumerate(drawn)
@@ -191,7 +195,7 @@ def swatch(slot: int) -> Markup:
     marker = MarkerStyle(line_style(PAGE_THEME, slot).marker)
     # The y axis of SVG points down.
     shape = marker.get_path().transformed(marker.get_transform() + Affine2D().scale(9, -9))
-    outline = " ".join(f"{x:.1f},{y:.1f}" for polygon in shape.to_polygons() for x, y in polygon)
+    outline = " ".join(f"{x:.1f},{y:.1f}" for polygon in shape.to_polygons() for x, y in np.asarray(polygon))
     return Markup(
         '<svg class="swatch-line" viewBox="-14 -6 28 12" aria-hidden="true">'
         f'<path d="M-14 0H14"/><polygon points="{outline}"/></svg>'

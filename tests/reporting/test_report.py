@@ -251,12 +251,9 @@ def test_accuracy_against_costs_has_a_point_for_each_trained_system(made, page):
 
 def test_charts_come_before_tables_and_their_lines_have_two_points(page):
     parts = re.findall(r'<section class="part[^"]*" id="c0-(\w+)"', page)
-    counts = [
-        group.count("<use ") for group in re.findall(r'data-series="[^>]*>(.*?)</g>\s*</g>', page, re.S)
-    ]
-
-    assert parts == ["results", "charts", "scores", "questions", "review", "provenance"]
-    assert len(counts) > len(TRAINED)
     joined = page.partition("MAP by bytes per answer")[0]
     lines = re.findall(r'data-series="[^>]*>(.*?)</g>\s*</g>', joined, re.S)
+
+    assert parts == ["results", "charts", "scores", "questions", "review", "provenance"]
+    assert len(lines) >= len(TRAINED)
     assert all(line.count("<use ") > 1 for line in lines)
