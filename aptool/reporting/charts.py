@@ -3,10 +3,11 @@
 matplotlib draws them into inline SVG in the colours of the page, which are CSS variables.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+import numpy as np
 import polars as pl
 from markupsafe import Markup
 
@@ -15,6 +16,7 @@ from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
 from aptool.reporting.curves import (
     COSTS,
+    LEAST_QUESTIONS,
     accuracy_by_length,
     read_history,
     score_distribution,
@@ -22,11 +24,11 @@ from aptool.reporting.curves import (
     was_trained,
 )
 from aptool.reporting.plots import (
-    LEAST_QUESTIONS,
     Theme,
     draw_histograms,
     draw_lines,
     draw_panels,
+    label_points,
     line_style,
     svg,
     use_logarithms,
@@ -63,7 +65,6 @@ PAGE_THEME = Theme(
     other=_COLOURS["--s7"],
     colours=[_COLOURS[f"--s{number}"] for number in range(8)],
     dashes=("-", (0, (5, 4))),
-    markers=("o",),
     font_size=12.5,
     line_width=2,
 )
@@ -88,12 +89,20 @@ def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]
             charts.append((_by_epoch(histories, dev), heading, "Mean over seeds.", "epoch"))
         note = "Mean over pairs and seeds. Different losses are not comparable."
         charts.append((_by_epoch(histories, "loss"), "Training loss by epoch", note, "epoch"))
-    drawn = [chart for chart in charts if chart[0]["x"].n_unique() > 1]  # a line needs two points
-    return [_chart(results, f"{prefix}-chart{number}-", *chart) for number, chart in enumerate(drawn)]
+    # A line needs two points.
+    drawn = [
+        (points.filter(pl.col("x").n_unique().over("system") > 1), heading, note, x_label)
+        for points, heading, note, x_label in charts
+    ]
+    return [
+        _chart(results, f"{prefix}-chart{number}-", *chart)
+        for number, chart in enumerate(drawn)
+        if len(chart[0])
+    ]
 
 
 def cost_charts(results: CollectionResults, costs: pl.DataFrame, prefix: str) -> list[dict[str, Any]]:
-    """The template values of each chart of accuracy against a cost.
+    """The template values of each chart of accuracy against a cost, one labelled point per system.
 
     Args:
         results: the systems on a collection.
@@ -107,9 +116,14 @@ def cost_charts(results: CollectionResults, costs: pl.DataFrame, prefix: str) ->
         if points["x"].n_unique() > 1:
             heading = f"{main} by {title}"
             note = "Mean over seeds; the axis of the cost is logarithmic."
-            chart = _chart(results, f"{prefix}-{name}-", points, heading, note, title, log=True)
+            slots = _slots(results, points["system"])
+            lines = _tooltips(points, slots, title)
+            element = inline_svg(
+                cost_chart(points, slots, title), f"{prefix}-{name}-", "chart", heading, lines
+            )
             table = [[system, _number(x), _cell(y)] for system, x, y in points.iter_rows()]
-            charts.append({**chart, "heads": ["system", title, main], "table": table})
+            drawn = {"title": heading, "note": note, "svg": Markup(element), "key": []}
+            charts.append({**drawn, "heads": ["system", title, main], "table": table})
     return charts
 
 
@@ -145,24 +159,47 @@ def histogram(data: pl.DataFrame) -> "Figure":
     return figure
 
 
-def line_chart(data: pl.DataFrame, slots: dict[str, int], x_label: str, *, log: bool = False) -> "Figure":
+def line_chart(data: pl.DataFrame, slots: dict[str, int], x_label: str) -> "Figure":
     """Draw one line per system, without a legend.
 
     Args:
-        data: system (str), x (whole numbers, or positive numbers if ``log``), y.
+        data: system (str), x (whole numbers), y.
         slots: number of each system's line style.
         x_label: label of the x axis.
-        log: logarithmic x axis.
     """
     styles = {system: line_style(PAGE_THEME, slot) for system, slot in slots.items()}
     with draw_panels(PAGE_THEME, _SIZE) as (figure, (axes,)):
         draw_lines(axes, data, "x", "y", styles)
         axes.set_xlabel(x_label, loc="right")
-        if log:
-            use_logarithms(axes)
-        else:
-            use_whole_numbers(axes)
+        use_whole_numbers(axes)
     return figure
+
+
+def cost_chart(data: pl.DataFrame, slots: dict[str, int], x_label: str) -> "Figure":
+    """Draw one labelled point per system on a logarithmic x axis; arguments as in `line_chart`."""
+    styles = {system: line_style(PAGE_THEME, slot) for system, slot in slots.items()}
+    with draw_panels(PAGE_THEME, _SIZE) as (figure, (axes,)):
+        draw_lines(axes, data, "x", "y", styles, joined=False)
+        axes.set_xlabel(x_label, loc="right")
+        use_logarithms(axes)
+        figure.draw_without_rendering()  # `label_points` needs the layout
+        label_points(axes, data.select("system", "x", "y").rows(), PAGE_THEME)
+    return figure
+
+
+def swatch(slot: int) -> Markup:
+    """The line and the marker of a style as an ``<svg>`` element of a key."""
+    from matplotlib.markers import MarkerStyle
+    from matplotlib.transforms import Affine2D
+
+    marker = MarkerStyle(line_style(PAGE_THEME, slot).marker)
+    # The y axis of SVG points down.
+    shape = marker.get_path().transformed(marker.get_transform() + Affine2D().scale(9, -9))
+    outline = " ".join(f"{x:.1f},{y:.1f}" for polygon in shape.to_polygons() for x, y in np.asarray(polygon))
+    return Markup(
+        '<svg class="swatch-line" viewBox="-14 -6 28 12" aria-hidden="true">'
+        f'<path d="M-14 0H14"/><polygon points="{outline}"/></svg>'
+    )
 
 
 def inline_svg(
@@ -211,11 +248,12 @@ def _local(name: str) -> str:
     return name.rpartition("}")[2]
 
 
-def _slots(results: CollectionResults) -> dict[str, int]:
-    """Line style number of each system: trained systems first, by their main measure."""
-    main = results.measures[0]
+def _slots(results: CollectionResults, drawn: Iterable[str]) -> dict[str, int]:
+    """Line style number of each drawn system; trained systems have the first ones, by their main measure."""
+    main, names = results.measures[0], set(drawn)
     by_rank = sorted(results.systems, key=lambda system: (not system.configs, -system.means[main]))
-    return {system.name: slot for slot, system in enumerate(by_rank)}
+    numbers = {system.name: slot for slot, system in enumerate(by_rank)}
+    return {system.name: numbers[system.name] for system in results.systems if system.name in names}
 
 
 def _classes(slot: int) -> str:
@@ -259,18 +297,12 @@ def _chart(
     heading: str,
     note: str,
     x_label: str,
-    *,
-    log: bool = False,
 ) -> dict[str, Any]:
-    """The template values of a chart of points: system, x, y and optionally questions."""
+    """The template values of a chart of lines: system, x, y and optionally questions."""
     drawn = set(points["system"])
-    all_slots = _slots(results)
-    slots = {system.name: all_slots[system.name] for system in results.systems if system.name in drawn}
-    lines = [
-        (name, slot, [_tooltip(row, x_label) for row in points.filter(system=name).iter_rows(named=True)])
-        for name, slot in slots.items()
-    ]
-    element = inline_svg(line_chart(points, slots, x_label, log=log), prefix, "chart", heading, lines)
+    slots = _slots(results, drawn)
+    lines = _tooltips(points, slots, x_label)
+    element = inline_svg(line_chart(points, slots, x_label), prefix, "chart", heading, lines)
     # Initially, only trained systems and the baseline are visible: fusions would hide them.
     trained = {system.name for system in results.systems if system.configs}
     shown = trained | {results.baseline} if trained else drawn
@@ -285,10 +317,21 @@ def _chart(
         "title": heading,
         "note": note,
         "svg": Markup(element),
-        "key": [{"name": n, "kind": _classes(slot), "on": n in shown} for n, slot in slots.items()],
+        "key": [
+            {"name": name, "kind": _classes(slot), "swatch": swatch(slot), "on": name in shown}
+            for name, slot in slots.items()
+        ],
         "heads": [x_label, *(["questions"] if with_counts else []), *slots],
         "table": table,
     }
+
+
+def _tooltips(
+    points: pl.DataFrame, slots: dict[str, int], x_label: str
+) -> list[tuple[str, int, Sequence[str]]]:
+    """The lines of `inline_svg`: system, number of the line style, and tooltip of each point."""
+    rows = {name: points.filter(system=name).iter_rows(named=True) for name in slots}
+    return [(name, slots[name], [_tooltip(row, x_label) for row in rows[name]]) for name in slots]
 
 
 def _tooltip(row: dict[str, Any], x_label: str) -> str:

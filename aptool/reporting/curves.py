@@ -15,6 +15,8 @@ from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
 from aptool.reporting.runs import ACCURACY, TABLE, Runs
 
+# Results over fewer questions are not shown: a single question changes them too much.
+LEAST_QUESTIONS = 20
 HISTORY = "training/history.jsonl"
 _MOST_POINTS = 40  # points of a curve, at multiples of a round number
 _ROUND_STEPS = (1, 2, 5)

@@ -18,6 +18,7 @@ from aptool.errors import AptoolError, UsageError
 from aptool.formats.atomic import check_output, output_file
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
+from aptool.reporting.curves import LEAST_QUESTIONS
 from aptool.version import install_command
 
 if TYPE_CHECKING:
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Curves over fewer questions are not drawn: a single question changes them too much.
-LEAST_QUESTIONS = 20
 _SUFFIXES = (".png", ".svg")
 _DOTS_PER_INCH = 160
 _FILE_SIZE = (6.4, 4.0)  # inches
 _ID = re.compile(r'\bid="|\bhref="#|url\(#')
 # Offsets of a label from its point, in points of 1/72 inch, in the order of preference.
-_LABEL_OFFSETS = ((5, 3), (-5, 3), (5, -9), (-5, -9))
+_LABEL_OFFSETS = ((6, 3), (-6, 3), (6, -10), (-6, -10), (6, 14), (-6, 14))
+
+
+# Distinct in grey, without colours.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", ">", "h")
 
 
 class Theme(NamedTuple):
@@ -46,7 +49,6 @@ class Theme(NamedTuple):
         other: colour of the scores of other candidates.
         colours: colours of lines.
         dashes: matplotlib line styles.
-        markers: matplotlib markers.
         font_size: in points, 1/72 inch.
         line_width: in points.
     """
@@ -57,7 +59,6 @@ class Theme(NamedTuple):
     other: str
     colours: Sequence[str]
     dashes: Sequence[Any]
-    markers: Sequence[str]
     font_size: float
     line_width: float
 
@@ -70,7 +71,6 @@ FILE_THEME = Theme(
     # The colours of the palette with a contrast of at least 3:1 to both white and black.
     colours=("#0072B2", "#D55E00", "#009E73", "#C770A2"),
     dashes=("-", (0, (5, 2)), (0, (1, 1.5))),
-    markers=("o", "s", "^", "D", "v", "P"),
     font_size=10,
     line_width=1.8,
 )
@@ -89,7 +89,7 @@ def line_style(theme: Theme, number: int) -> LineStyle:
     return LineStyle(
         theme.colours[number % len(theme.colours)],
         theme.dashes[number // len(theme.colours) % len(theme.dashes)],
-        theme.markers[number % len(theme.markers)],
+        MARKERS[number % len(MARKERS)],
     )
 
 
@@ -144,21 +144,17 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
         titles: axis label of each column of costs.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
-    colours, markers = FILE_THEME.colours, FILE_THEME.markers
-    styles = {
-        system: LineStyle(colours[number % len(colours)], "", markers[number // len(colours) % len(markers)])
-        for number, system in enumerate(data["system"])
-    }
+    styles = _styles(data)
     width, height = _panels_size(len(drawn), 0.85)
     with draw_panels(FILE_THEME, (width * 1.2, height), rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
-            draw_lines(axes, data, name, measure, styles)
+            draw_lines(axes, data, name, measure, styles, joined=False)
             use_logarithms(axes)
             axes.set_xlabel(titles[name])
             axes.set_ylabel(measure)
-        figure.draw_without_rendering()  # lays out the panels; labels are placed by distances on the page
+        figure.draw_without_rendering()  # `label_points` needs the layout
         for name, axes in zip(drawn, panels, strict=True):
-            _label_points(axes, data.drop_nulls(name).select("system", name, measure).rows(), 72 / figure.dpi)
+            label_points(axes, data.drop_nulls(name).select("system", name, measure).rows(), FILE_THEME)
     return figure
 
 
@@ -303,9 +299,15 @@ def _styles(data: pl.DataFrame) -> dict[str, LineStyle]:
 
 
 def draw_lines(
-    axes: Axes, data: pl.DataFrame, x: str, y: str, styles: Mapping[str, LineStyle]
+    axes: Axes,
+    data: pl.DataFrame,
+    x: str,
+    y: str,
+    styles: Mapping[str, LineStyle],
+    *,
+    joined: bool = True,
 ) -> dict[str, Any]:
-    """Draw one line per system; return the lines by system.
+    """Draw one line per system, or its points if not ``joined``; return the lines by system.
 
     The lines have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``.
     """
@@ -316,9 +318,9 @@ def draw_lines(
             points[x],
             points[y],
             color=style.colour,
-            linestyle=style.dashes,
+            linestyle=style.dashes if joined else "",
             marker=style.marker,
-            markersize=4,
+            markersize=5 if joined else 8,
             gid=f"series-{number}",
         )
     return lines
@@ -373,12 +375,16 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]], points_per_pixel: float) -> None:
-    """Label points (label, x, y) from the highest down, each at the first offset that no label occupies."""
+def label_points(axes: Axes, points: Sequence[tuple[Any, ...]], theme: Theme) -> None:
+    """Label points (label, x, y) from the highest down, each at the first offset that no label occupies.
+
+    The layout of the figure must be final, as after `Figure.draw_without_rendering`.
+    """
     from matplotlib.transforms import Bbox
 
-    size = FILE_THEME.font_size - 2
+    size, points_per_pixel = theme.font_size - 2, 72 / axes.figure.dpi
     occupied: list[Bbox] = []
+    right = axes.bbox.x1 * points_per_pixel
     for label, x, y in sorted(points, key=lambda point: -point[2]):
         across, up = axes.transData.transform((x, y)) * points_per_pixel
         width = 0.55 * size * len(label)
@@ -386,7 +392,11 @@ def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]], points_per_pixe
             Bbox.from_bounds(across + dx - (width if dx < 0 else 0), up + dy, width, size)
             for dx, dy in _LABEL_OFFSETS
         ]
-        free = (number for number, box in enumerate(boxes) if not any(map(box.overlaps, occupied)))
+        free = (
+            number
+            for number, box in enumerate(boxes)
+            if box.x1 <= right and not any(map(box.overlaps, occupied))
+        )
         chosen = next(free, 0)
         occupied.append(boxes[chosen])
         axes.annotate(
@@ -396,7 +406,7 @@ def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]], points_per_pixe
             textcoords="offset points",
             horizontalalignment="right" if _LABEL_OFFSETS[chosen][0] < 0 else "left",
             fontsize=size,
-            color=FILE_THEME.text,
+            color=theme.text,
         )
 
 

@@ -17,7 +17,7 @@ from aptool.reporting.charts import cost_charts, histograms, line_charts
 from aptool.reporting.curves import cost_table
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.plots import check_installed
-from aptool.reporting.review import review
+from aptool.reporting.review import Answer, review
 from aptool.reporting.runs import (
     CollectionResults,
     Runs,
@@ -143,10 +143,10 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
         ],
         "parts": [
             ("results", "Results"),
-            ("review", "Questions a reviewer asks"),
             ("charts", "Charts"),
             ("scores", "Scores"),
             ("questions", "Questions"),
+            ("review", "Questions a reviewer asks"),
             ("provenance", "Provenance"),
         ],
         "questions": results.questions,
@@ -158,7 +158,7 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
         "tests": tests,
         "permutations": PERMUTATIONS,
         "alpha": f"{1 - CONFIDENCE:.2g}",
-        "answers": answers,
+        "answers": [_main_rows(answer, results.measures[0]) for answer in answers],
         "charts": line_charts(results, prefix) + cost_charts(results, costs, prefix),
         "distributions": histograms(results, prefix),
         "shown": len(browser.questions),
@@ -176,6 +176,15 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
             if system.configs
         ],
     }
+
+
+def _main_rows(answer: Answer, measure: str) -> dict[str, Any]:
+    """An answer whose table has the rows of one measure; ``all_rows`` has those of every measure."""
+    rows = answer.rows
+    if rows and "measure" in rows[0]:
+        column = rows[0].index("measure")
+        rows = [rows[0], *(row for row in rows[1:] if row[column] == measure)]
+    return {**answer._asdict(), "rows": rows, "all_rows": answer.rows}
 
 
 def _provenance(results: CollectionResults, runs: Runs) -> list[tuple[str, str, bool]]:
@@ -235,14 +244,9 @@ def result_row(system: SystemResults, results: CollectionResults) -> dict[str, A
     scale = (min(low for low, _ in near), max(high for _, high in near))
     bar = interval_bar(system.intervals[main], system.means[main], scale, reference.means[main])
     comparison = system.comparisons.get(main)
-    seeds = len(system.entries)
-    preset = f"{system.preset}, " if system.preset not in (None, system.name) else ""
-    role = (
-        "baseline" if system.name == results.baseline else f"{preset}{seeds} seed{'s' if seeds > 1 else ''}"
-    )
     return {
         "name": system.name,
-        "note": role,
+        "baseline": system.name == results.baseline,
         "cells": [_cell(system, measure, results) for measure in results.measures],
         "bar": bar,
         "better": _mark(system, main) == "▲",

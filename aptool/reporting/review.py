@@ -21,13 +21,14 @@ from aptool.evaluation.diagnostics import (
     pairwise,
     split_gaps,
 )
-from aptool.evaluation.evaluation import Evaluation, Group, MeasureValues
+from aptool.evaluation.evaluation import Evaluation, Group, MeasureValues, averages
 from aptool.evaluation.significance import CONFIDENCE, POWER, Interval, detectable_effect
-from aptool.evaluation.texts import Kind, groups_by_kind
+from aptool.evaluation.texts import OTHER, Kind, groups_by_kind
 from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.trec import read_qrels, read_run
+from aptool.reporting.curves import LEAST_QUESTIONS
 from aptool.reporting.runs import CollectionResults, SystemResults
 
 # The split that chooses the epoch; see `training.fit`.
@@ -114,12 +115,28 @@ def limits_answer(limits: Mapping[str, Limits], measures: Sequence[str]) -> Answ
 
 def groups_answer(kind: Kind, groups: Mapping[str, Mapping[str, Group]], measure: str) -> Answer:
     """A measure by group of questions; every run has the same groups."""
-    rows = [[_KINDS[kind].removeprefix("by "), "questions", *groups]]
-    for group in zip(*(by_name.values() for by_name in groups.values()), strict=True):
-        means = [f"{of_run.means[measure]:.4f}" for of_run in group]
-        rows.append([group[0].name, f"{group[0].questions:,}", *means])
-    few = "A group of a few questions says little: it shows where to look, not what is significant."
-    return Answer(f"For which questions? {measure} {_KINDS[kind]}", [few], rows)
+    question = f"For which questions? {measure} {_KINDS[kind]}"
+    folded = {name: _fold_small(by_name) for name, by_name in groups.items()}
+    if all(len(by_name) == 1 for by_name in folded.values()):
+        return Answer(question, [f"There are not two groups of {LEAST_QUESTIONS} questions."], [])
+    columns = next(iter(folded.values())).values()
+    titles = [f"{group.name} ({group.questions:,})" for group in columns]
+    rows = [[f"{measure} {_KINDS[kind]} (questions)", *titles]]
+    for name, by_name in folded.items():
+        rows.append([name, *(f"{group.means[measure]:.4f}" for group in by_name.values())])
+    small = f"Groups of fewer than {LEAST_QUESTIONS} questions are in “{OTHER}”."
+    return Answer(question, [small, "The differences are not tested."], rows)
+
+
+def _fold_small(groups: Mapping[str, Group]) -> dict[str, Group]:
+    """Merge the groups of fewer than `LEAST_QUESTIONS` questions into the last group, `texts.OTHER`."""
+    large = {
+        name: group for name, group in groups.items() if group.questions >= LEAST_QUESTIONS and name != OTHER
+    }
+    if len(large) == len(groups):
+        return large
+    merged = pl.concat([group.per_question for name, group in groups.items() if name not in large])
+    return {**large, OTHER: Group(OTHER, merged, averages(merged))}
 
 
 def agreement_answer(

@@ -67,11 +67,8 @@ def test_every_question_is_answered(aptool):
         answers["How large a difference could these questions show?"]
     )
     assert "No: every relevant answer is a candidate." in answers["Is the first stage the limit?"][0]
-    assert [line.split() for line in answers["For which questions? P@1 by question word"][2:5]] == [
-        ["who", "1", "1.0000", "1.0000"],
-        ["what", "1", "1.0000", "0.0000"],
-        ["why", "1", "1.0000", "0.0000"],
-    ]
+    few = "  There are not two groups of 20 questions."
+    assert answers["For which questions? P@1 by question word"][0] == few
     # The runs order q1 equally and q2 and q3 in reverse: tau is (1 - 1 - 1) / 3.
     assert answers["Do the runs agree?"][-2].split()[-4:] == ["1", "-0.333", "0.933", "none"]
     assert answers["How far is this from dev?"][0] == "  Unknown: there is no run on dev; pass --dev."

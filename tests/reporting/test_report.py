@@ -210,8 +210,9 @@ def test_review_answers_match_the_run_files(page, made):
         gaps["ap-cnn", "MAP"][1] - gaps["ap-cnn", "MAP"][0], abs=1e-4
     )
     assert [row[0] for row in leaks[1:]] == ["train", "dev"]
-    words = parsed.table("question word", "questions")
-    assert sum(int(row[1]) for row in words[1:]) == QUESTIONS
+    (groups,) = (table for table in parsed.tables if "by question word" in " ".join(table[0]))
+    assert sum(int(re.search(r"\((\d+)\)", title)[1]) for title in groups[0][1:]) == QUESTIONS
+    assert [row[0].strip() for row in groups[1:]] == list(SYSTEMS)
 
 
 def test_page_has_tables_as_markdown_and_latex(page):
@@ -246,3 +247,13 @@ def test_accuracy_against_costs_has_a_point_for_each_trained_system(made, page):
         assert f"MAP by {title}" in page
         for name, (_, cost, value) in rows.items():
             assert f"<title>{name}, {title} {cost}: {value}</title>" in page
+
+
+def test_charts_come_before_tables_and_their_lines_have_two_points(page):
+    parts = re.findall(r'<section class="part[^"]*" id="c0-(\w+)"', page)
+    joined = page.partition("MAP by bytes per answer")[0]
+    lines = re.findall(r'data-series="[^>]*>(.*?)</g>\s*</g>', joined, re.S)
+
+    assert parts == ["results", "charts", "scores", "questions", "review", "provenance"]
+    assert len(lines) >= len(TRAINED)
+    assert all(line.count("<use ") > 1 for line in lines)

@@ -275,6 +275,25 @@ def test_failed_copy_is_reported(visit):
     page.get_by_text("The browser does not let this page copy.").wait_for()
 
 
+def test_a_table_that_is_cut_off_has_a_hint(visit):
+    narrow = visit(viewport={"width": 390, "height": 800}).locator("#c0-results .frame").first
+    broad = visit(viewport={"width": 1600, "height": 800}).locator("#c0-results .frame").first
+    hint = "frame => getComputedStyle(frame, '::before').content"
+
+    assert narrow.evaluate("frame => frame.scrollWidth > frame.clientWidth")
+    assert "Scroll sideways" in narrow.evaluate(hint)
+    assert broad.evaluate("frame => frame.scrollWidth <= frame.clientWidth")
+    assert broad.evaluate(hint) == "none"
+
+
+def test_a_system_has_one_row_per_table_until_a_fold_is_opened(page):
+    for table in page.locator("table.numbers:visible").all():
+        if table.evaluate("table => table.closest('#c0-provenance')"):
+            continue  # one row per seed
+        names = table.locator("tbody th").all_inner_texts()
+        assert len(names) == len(set(names))
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_contrast_in_light_and_dark_mode(visit, scheme):
     page = visit(color_scheme=scheme)

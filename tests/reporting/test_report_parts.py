@@ -11,10 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import decoded
 
+from aptool.evaluation.evaluation import evaluate_groups
 from aptool.models.explain import TextWeights, Window
 from aptool.reporting.browse import packed_spans, packed_weights
-from aptool.reporting.charts import VARIABLES, histogram, inline_svg, line_chart
+from aptool.reporting.charts import (
+    PAGE_THEME,
+    VARIABLES,
+    cost_chart,
+    histogram,
+    inline_svg,
+    line_chart,
+    swatch,
+)
+from aptool.reporting.plots import FILE_THEME, MARKERS, line_style
 from aptool.reporting.report import interval_bar
+from aptool.reporting.review import groups_answer
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=300))
@@ -108,3 +119,50 @@ def test_interval_beyond_the_scale_is_an_arrow():
 
     assert inside == (0, pytest.approx(50), pytest.approx(25), pytest.approx(50), "")
     assert (below.beyond, above.beyond) == ("left", "right")
+
+
+def test_styles_of_twelve_systems_differ_without_colours():
+    for theme in (PAGE_THEME, FILE_THEME):
+        styles = [line_style(theme, number) for number in range(24)]
+        assert len({style.marker for style in styles[:12]}) == len(MARKERS) == 12
+        assert len({(style.colour, str(style.dashes), style.marker) for style in styles}) >= 12
+    assert len({swatch(number) for number in range(12)}) == 12
+
+
+def test_a_swatch_has_the_corners_of_its_marker():
+    corners = ElementTree.fromstring(swatch(MARKERS.index("^"))).find("polygon").get("points").split()
+    heights = sorted({float(corner.split(",")[1]) for corner in corners})
+
+    assert len(set(corners)) == 3
+    assert heights == [-4.5, 4.5]  # one corner up
+    assert sum(corner.endswith("-4.5") for corner in set(corners)) == 1
+
+
+def test_points_of_costs_are_labelled_instead_of_joined():
+    data = pl.DataFrame({"system": ["a", "b"], "x": [10.0, 1000.0], "y": [0.5, 0.25]})
+    figure = cost_chart(data, {"a": 0, "b": 1}, "cost")
+    (axes,) = figure.axes
+
+    assert [line.get_linestyle() for line in axes.lines] == ["None", "None"]
+    assert {label.get_text(): label.xy for label in axes.texts} == {"a": (10, 0.5), "b": (1000, 0.25)}
+    assert all(label.get_window_extent().x1 <= axes.bbox.x1 + 1 for label in axes.texts)
+
+
+def test_groups_of_fewer_than_twenty_questions_are_one_group():
+    sizes = {"who": 20, "what": 19, "why": 2, "how": 30}
+    groups = [name for name, size in sizes.items() for _ in range(size)]
+    ids = [f"q{number}" for number in range(len(groups))]
+    positions = [list(sizes).index(name) for name in groups]
+    # All of "who", and 7 of the 21 questions of "what" and "why".
+    values = [1.0] * 27 + [0.0] * 44
+    table = pl.DataFrame({"question_id": ids, "MAP": values})
+    by_group = evaluate_groups(
+        table, pl.DataFrame({"question_id": ids, "group": groups, "position": positions})
+    )
+
+    answer = groups_answer("type", {"run": by_group}, "MAP")
+
+    assert answer.rows == [
+        ["MAP by question word (questions)", "who (20)", "how (30)", "other (21)"],
+        ["run", "1.0000", "0.0000", f"{1 / 3:.4f}"],
+    ]

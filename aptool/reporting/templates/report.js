@@ -1,4 +1,4 @@
-// Sets up the keys of the charts and a browser for each collection.
+// Sets up the keys of the charts, the marks of wide tables, and a browser for each collection.
 for (const key of document.querySelectorAll(".key button")) {
   const figure = key.closest("figure");
   const line = () => [...figure.querySelectorAll(".series[data-series]")].filter((one) => one.dataset.series === key.value);
@@ -14,6 +14,16 @@ for (const key of document.querySelectorAll(".key button")) {
   }
   apply();
 }
+
+// A table that its frame cuts off is marked; one in a closed fold is measured when it opens.
+const mark = () => {
+  for (const frame of document.querySelectorAll(".frame")) {
+    frame.classList.toggle("wide", frame.scrollWidth > frame.clientWidth + 1);
+  }
+};
+addEventListener("resize", mark);
+document.addEventListener("toggle", mark, true);
+mark();
 
 for (const root of document.querySelectorAll(".browser")) {
   const waiting = root.querySelector(".waiting");
