@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.models.backbone import MIN_ROWS, TOKENS_PER_BATCH, BatchedNetwork, lower_precision
+from aptool.models.backbone import TOKENS_PER_BATCH, BatchedNetwork, lower_precision
 from aptool.models.device import send
 from aptool.models.pooling import Pooling, apply_activation
 from aptool.models.pretrained import network_library
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import MIN_ROWS, Ragged
 
 # Networks whose attention ``attend`` computes; other networks read one batch per length.
 _PACKED = ("gemma", "gemma3_text", "llama", "mistral", "qwen2", "qwen3")

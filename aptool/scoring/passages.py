@@ -68,8 +68,8 @@ class PassageSystem(System):
 
     @override
     def copies(self, most: int) -> list[System]:
-        _, *others = self._system.copies(most)
-        return [self, *(PassageSystem(system, self._passages) for system in others)]
+        _, *copies = self._system.copies(most)
+        return [self, *(PassageSystem(copy, self._passages) for copy in copies)]
 
     @override
     def truncated(self, prepared: PreparedPassages) -> int:
