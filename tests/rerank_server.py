@@ -7,6 +7,7 @@ The answers follow the published schemas: ``results`` with ``index`` and ``relev
 
 import contextlib
 import json
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -195,10 +196,19 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving():
-    """Run a server on a free port of the loopback interface while the block runs."""
+def serving(certificate=None):
+    """Run a server on a free port of the loopback interface while the block runs.
+
+    Args:
+        certificate: PEM file with the certificate and the key of an HTTPS server; None for HTTP.
+    """
     server = _Server(("127.0.0.1", 0), _Handler)
-    server.service = RerankService(f"http://127.0.0.1:{server.server_port}/v1/rerank")
+    scheme = "http"
+    if certificate is not None:
+        scheme, context = "https", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.service = RerankService(f"{scheme}://127.0.0.1:{server.server_port}/v1/rerank")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

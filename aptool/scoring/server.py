@@ -7,8 +7,9 @@ and documents; the answer has the index and the score of each document. The key 
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -21,6 +22,7 @@ from aptool.scoring.rerank_client import KEY, RerankClient
 from aptool.scoring.systems import System
 
 _MOST_REQUESTS = 1024
+_POLL_SECONDS = 0.5
 _LONGEST_TIMEOUT = 24 * 3600
 _RESERVED = ("query", "documents", "texts", "model")
 _EXPECTED_URL = "http://HOST:PORT/PATH or https://HOST/PATH, such as http://localhost:8000/rerank"
@@ -154,8 +156,11 @@ class RerankSystem(System):
         ]
         threads = ThreadPoolExecutor(self._server.requests)
         try:
-            for batch in as_completed([threads.submit(score_batch, *batch) for batch in batches]):
-                scored(batch.result())
+            finished: SimpleQueue[Future[int]] = SimpleQueue()
+            for batch in batches:
+                threads.submit(score_batch, *batch).add_done_callback(finished.put)
+            for _ in batches:
+                scored(_next(finished).result())
         except BaseException:
             client.stop()
             self._client = None
@@ -164,6 +169,15 @@ class RerankSystem(System):
             threads.shutdown(cancel_futures=True)
             client.close()
         return scores
+
+
+def _next(finished: "SimpleQueue[Future[int]]") -> "Future[int]":
+    """Return the next finished request; an interrupt ends the wait, whichever thread gets the signal."""
+    while True:
+        try:
+            return finished.get(timeout=_POLL_SECONDS)
+        except Empty:
+            continue
 
 
 def _split(url: str) -> SplitResult:

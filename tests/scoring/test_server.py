@@ -2,9 +2,12 @@
 
 import os
 import pickle
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from rerank_server import score, serving
@@ -380,3 +383,43 @@ def test_needs_no_torch(folder, server):
     )
 
     assert (finished.stdout, finished.stderr) == ("8\n", "")
+
+
+def test_https_needs_a_trusted_certificate(aptool, folder, monkeypatch):
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the command openssl")
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    key = ["-newkey", "rsa:2048", "-nodes", "-keyout", "server.pem", "-days", "2"]
+    create = ["openssl", "req", "-x509", *key, *names, "-out", "certificate.pem"]
+    subprocess.run(create, check=True, capture_output=True, cwd=folder)
+    with (folder / "server.pem").open("a") as file:
+        file.write((folder / "certificate.pem").read_text())
+    with serving(folder / "server.pem") as server:
+        command = ["score", "dev.pools.parquet", "--model", server.url, "--output", "dev.run"]
+
+        refused = aptool(*command)
+        monkeypatch.setenv("SSL_CERT_FILE", str(folder / "certificate.pem"))
+        finished = aptool(*command)
+
+    (line,) = refused.err
+    assert refused.code == 1
+    assert line.startswith(f"aptool: {server.url}: no connection: ")
+    assert "certificate verify failed" in line
+    assert (finished.code, finished.err) == (0, [])
+    assert run_of(folder).to_dict() == EXPECTED
+
+
+def test_interrupt_ends_running_requests(folder, server):
+    """The server would answer after half a minute."""
+    server.delay = 30.0
+    options = ["--model", server.url, "--output", "dev.run", "--server-timeout", "1000"]
+    command = [sys.executable, "-m", "aptool", "score", "dev.pools.parquet", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while len(server.requests) < 2 and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=25)
+
+    assert process.returncode == 130
+    assert b"Traceback" not in errors
+    assert not (folder / "dev.run").exists()
