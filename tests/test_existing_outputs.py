@@ -314,7 +314,8 @@ def test_prefix_of_another_program_is_kept(aptool, inputs, bucket, command):
     assert contents(out) == before
 
     assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
-    assert contents(out).get(name) != before[name]  # weights have the name of their content
+    if command != "train":  # on a store, weights have the name of their content: the file stays
+        assert contents(out).get(name) != before[name]
 
 
 def test_changed_run_of_a_matrix_is_an_error(aptool, inputs, tmp_path):
