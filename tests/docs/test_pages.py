@@ -123,8 +123,8 @@ def test_the_commands_run(page, workspace, request):
     for block in blocks(page):
         if block.exact:
             for command, expected in block.commands():
-                finished = run_script(command, workspace, environment(workspace), timeout=600)
-                assert finished.returncode == 0, finished.stderr
+                finished = run_script(f"{command} 2>&1", workspace, environment(workspace), timeout=600)
+                assert finished.returncode == 0, finished.stdout
                 assert has_output(finished.stdout, expected), f"{command}\n{finished.stdout}"
         elif block.language in ("python", "pycon"):
             run_python(block, workspace)
