@@ -176,7 +176,7 @@ def main() -> None:
         parameters = write_reranker(Path(folder), options.layers, options.size, words)
         model = Path(folder) / "model"
         results = run(model, parameters, words, options.pairs, options.pool, options.repeats)
-    write_results(results, options.output)
+    write_results(results, options)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory() as name:
         results = measure(Path(name), options)
-    write_results(results, options.output)
+    write_results(results, options)
 
 
 def measure(folder: Path, options: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The pictures of the docs, from the models, runs and report that ``make eval`` leaves: ``make pictures``.
 
-Prints which answers the heat maps show, and how much their weights differ, for the text of docs/explain.md.
+Prints which answers the heat maps show, and how much their weights differ, for the text of docs/report.md.
 """
 
 import io

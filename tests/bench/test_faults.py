@@ -33,7 +33,7 @@ def test_outcomes_of_other_tools_are_distinguished():
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_tables_of_readme_and_docs_are_current(fault):
-    """The docs have RR and AP, the README has RR of some faults."""
+    """The docs have RR, and AP where it differs; the README has RR of some faults."""
     root = Path(__file__).parents[2]
     pages = ("README.md", "docs/faults.md")
     readme, docs = ([line.split(" | ") for line in (root / page).read_text().splitlines()] for page in pages)
@@ -42,4 +42,5 @@ def test_tables_of_readme_and_docs_are_current(fault):
     }
 
     assert [row[2:4] for row in readme if row[0] == f"| {fault.name}"] in ([], [expected[1]])
-    assert [row[2:4] for row in docs if row[0] == f"| {fault.name}"] == [expected[1], expected[0]]
+    found = [row[2:4] for row in docs if row[0] == f"| {fault.name}"]
+    assert found == [expected[1], expected[0]] or (found == [expected[1]] and expected[0] == expected[1])

@@ -31,9 +31,13 @@ class Block(NamedTuple):
 
 
 def has_output(shown: str, expected: str) -> bool:
-    """Whether a command printed the expected output, where ``...`` stands for any text."""
-    pattern = ".*".join(re.escape(piece) for piece in expected.split(ANY))
-    return re.fullmatch(pattern, shown.strip("\n"), re.DOTALL) is not None
+    """Whether a command printed the expected lines in this order, where ``...`` stands for any text.
+
+    Other lines, such as those of progress on a slow machine, may be between them.
+    """
+    patterns = [".*".join(map(re.escape, line.split(ANY))) for line in expected.splitlines() if line != ANY]
+    lines = iter(shown.splitlines())
+    return all(any(re.fullmatch(pattern, line) for line in lines) for pattern in patterns)
 
 
 def pages() -> list[str]:

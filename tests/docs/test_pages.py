@@ -1,4 +1,4 @@
-"""Commands of the docs run on small data: ``make test-docs``.
+"""Commands and Python of the docs run on small data: ``make test-docs``.
 
 All lines of ``sh`` blocks run; of ``console`` blocks, the lines after ``$``. ``programs.py`` checks commands
 that need an image, a package index or several minutes. Output is in blocks of ``text`` and ``console``. It is
@@ -6,8 +6,11 @@ compared after ``<!-- exact -->`` and in docs/troubleshooting.md, whose commands
 text.
 """
 
+import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,9 @@ from workspace import build
 
 pytestmark = pytest.mark.docs
 TROUBLESHOOTING = "docs/troubleshooting.md"
-# docs/start.md is run by test_first_minutes.py, docs/from.md by tests/package/test_from.py.
-ELSEWHERE = {"docs/start.md", "docs/from.md", TROUBLESHOOTING}
+# docs/start.md is run by test_first_minutes.py, docs/from.md by tests/package/test_from.py, the Python of
+# docs/library.md by tests/library/test_docs.py.
+ELSEWHERE = {"docs/start.md", "docs/from.md", "docs/library.md", TROUBLESHOOTING}
 SERVER = "http://localhost:8000/rerank"
 LANGUAGES = {"sh", "console", "text", "python", "pycon", "json", "toml", "yaml", "csv", "tsv"}
 
@@ -87,8 +91,25 @@ def test_a_long_page_begins_with_a_summary():
 
 
 def with_commands() -> list[str]:
-    """Pages with commands that run here."""
-    return [page for page in pages() if page not in ELSEWHERE and any(map(script_of, blocks(page)))]
+    """Pages with commands or Python that run here."""
+    return [page for page in pages() if page not in ELSEWHERE and any(map(runs, blocks(page)))]
+
+
+def runs(block: Block) -> bool:
+    """Whether a block has commands or Python."""
+    return bool(script_of(block)) or block.language in ("python", "pycon")
+
+
+def run_python(block: Block, folder: Path) -> None:
+    """Run a block of Python, or compare the output of a block of ``pycon``."""
+    if "fastapi" in block.text and importlib.util.find_spec("fastapi") is None:
+        return
+    file = folder / "block.txt"
+    file.write_text(block.text, encoding="utf-8")
+    command = [sys.executable, *(["-m", "doctest"] if block.language == "pycon" else []), str(file)]
+    variables = {**environment(folder), "MODEL": "models/ap-cnn", "ANSWERS": "answers.txt"}
+    finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=variables)
+    assert finished.returncode == 0, f"{block.text}\n{finished.stdout}\n{finished.stderr}"
 
 
 @pytest.mark.parametrize("page", with_commands())
@@ -102,9 +123,11 @@ def test_the_commands_run(page, workspace, request):
     for block in blocks(page):
         if block.exact:
             for command, expected in block.commands():
-                finished = run_script(command, workspace, environment(workspace), timeout=600)
-                assert finished.returncode == 0, finished.stderr
+                finished = run_script(f"{command} 2>&1", workspace, environment(workspace), timeout=600)
+                assert finished.returncode == 0, finished.stdout
                 assert has_output(finished.stdout, expected), f"{command}\n{finished.stdout}"
+        elif block.language in ("python", "pycon"):
+            run_python(block, workspace)
         elif script := script_of(block):
             run(f": {page}, line {block.line}\n{script.replace(SERVER, url)}", workspace)
 
