@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import mkdocs_gen_files
+from latex2mathml.converter import convert
 
 import aptool
 from aptool.models.attention import AttentivePooling
@@ -27,70 +28,78 @@ functions are the definition, which training computes. The scorer computes the s
 [preset](reference/presets.md) `ap-cnn-paper` has the values of the paper's Table 2; [what the paper leaves
 open](systems.md#from-the-equation-to-the-code) is an option."""
 
-# Title, equations, what to know, the code.
-SECTIONS: list[tuple[str, str, str, list[Callable[..., Any]]]] = [
+# Title, equations (number or "", LaTeX), what to know, the code.
+SECTIONS: list[tuple[str, list[tuple[str, str]], str, list[Callable[..., Any]]]] = [
     (
         "Convolution",
-        """\
-(1)  Q = W¹ Z^q + b¹         W¹ (c, k d),  Z^q (k d, M)
-(2)  A = W¹ Z^a + b¹""",
-        "Column m of Z^q is the k word embeddings around word m of the question, zero vectors outside the"
-        " text. There is no nonlinearity. Questions and answers share the weights.",
+        [("1", r"Q = W^1 Z^q + b^1"), ("2", r"A = W^1 Z^a + b^1")],
+        "W¹ is (c, k d), Z^q (k d, M). Column m of Z^q is the k word embeddings around word m of the question,"
+        " zero vectors outside the text. There is no nonlinearity. Questions and answers share the weights.",
         [CnnEncoder.forward, CnnEncoder.windows],
     ),
     (
         "LSTM in both directions",
-        """\
-(3)  i_t = σ(W_i r_t + U_i h_{t-1} + b_i)
-(4)  f_t = σ(W_f r_t + U_f h_{t-1} + b_f)
-(5)  o_t = σ(W_o r_t + U_o h_{t-1} + b_o)
-(6)  C̃_t = tanh(W_m r_t + U_m h_{t-1} + b_m)
-(7)  C_t = i_t * C̃_t + f_t * C_{t-1}
-(8)  h_t = o_t * tanh(C_t)""",
+        [
+            ("3", r"i_t = \sigma(W_i r_t + U_i h_{t-1} + b_i)"),
+            ("4", r"f_t = \sigma(W_f r_t + U_f h_{t-1} + b_f)"),
+            ("5", r"o_t = \sigma(W_o r_t + U_o h_{t-1} + b_o)"),
+            ("6", r"\tilde{C}_t = \tanh(W_m r_t + U_m h_{t-1} + b_m)"),
+            ("7", r"C_t = i_t * \tilde{C}_t + f_t * C_{t-1}"),
+            ("8", r"h_t = o_t * \tanh(C_t)"),
+        ],
         "torch's LSTM is these six equations (its two biases add up to one). A state is the hidden "
         "vectors of both directions, c = 2 H.",
         [BiLstmEncoder.__init__, BiLstmEncoder._states],
     ),
     (
         "Max pooling",
-        """\
-(9)   [r^q]_j = tanh(max_m Q_{j,m})
-(10)  [r^a]_j = tanh(max_l A_{j,l})""",
+        [
+            ("9", r"[r^q]_j = \tanh\left(\max_{1 \le m \le M} Q_{j,m}\right)"),
+            ("10", r"[r^a]_j = \tanh\left(\max_{1 \le l \le L} A_{j,l}\right)"),
+        ],
         "QA-CNN and QA-biLSTM. The paper's 1 < m < M is read as 1 ≤ m ≤ M.",
         [MaxPooling.represent],
     ),
     (
         "Score",
-        "(11)  s(q, a) = r^q · r^a / (‖r^q‖ ‖r^a‖)",
+        [("11", r"s(q, a) = \frac{r^q \cdot r^a}{\Vert r^q \Vert \, \Vert r^a \Vert}")],
         "Vectors are scaled to unit length once each; a zero vector has the score 0.",
         [unit, Dot.pairs, Cosine.prepare_questions],
     ),
     (
         "Loss",
-        "(12)  L = max{0, m − s(q, a⁺) + s(q, a⁻)}",
+        [("12", r"L = \max\{0, m - s_\theta(q, a^+) + s_\theta(q, a^-)\}")],
         "Of 50 sampled answers the one with the highest score is a⁻.",
         [hinge, hardest],
     ),
     (
         "Attentive pooling",
-        """\
-(13)  G = tanh(Qᵀ U A)
-(14)  [g^q]_m = max_l G_{m,l}
-(15)  [g^a]_l = max_m G_{m,l}
-(16)  [σ^q]_m = exp([g^q]_m) / Σ_i exp([g^q]_i),  σ^a in the same way
-(17)  r^q = Q σ^q
-(18)  r^a = A σ^a""",
-        "AP-CNN and AP-biLSTM. The paper's equations 14 and 15 name the upper limits of the maxima the "
-        "other way round; its text says that g^q has M elements and g^a L.",
+        [
+            ("13", r"G = \tanh(Q^T U A)"),
+            ("14", r"[g^q]_m = \max_{1 \le l \le L} G_{m,l}"),
+            ("15", r"[g^a]_l = \max_{1 \le m \le M} G_{m,l}"),
+            ("16", r"[\sigma^q]_m = \frac{e^{[g^q]_m}}{\sum_{1 \le i \le M} e^{[g^q]_i}}"),
+            ("17", r"r^q = Q \sigma^q"),
+            ("18", r"r^a = A \sigma^a"),
+        ],
+        "AP-CNN and AP-biLSTM; σ^a is computed like σ^q. The paper's equations 14 and 15 name the upper limits "
+        "of the maxima the other way round; its text says that g^q has M elements and g^a L.",
         [AttentivePooling.forward, AttentivePooling.attention_weights],
     ),
     (
         "Learning rate",
-        "λ_t = λ / t",
+        [("", r"\lambda_t = \frac{\lambda}{t}")],
         "The rate of epoch t (section 5.3), `training.schedule=inverse`; that of QA-CNN is constant.",
         [learning_rate],
     ),
 ]
+
+
+def typeset(number: str, latex: str) -> str:
+    """An equation as MathML, which browsers typeset without a script; its number is its anchor."""
+    anchor = f' id="equation-{number}"' if number else ""
+    label = f"<span>({number})</span>" if number else "<span></span>"
+    return f'<div class="equation"{anchor}>{convert(latex, display="block")}{label}</div>'
 
 
 def source(function: Callable[..., Any]) -> str:
@@ -109,7 +118,8 @@ def main() -> None:
     """Writes the page."""
     parts = ["# The paper's equations", INTRODUCTION]
     for title, equations, remark, functions in SECTIONS:
-        parts += [f"## {title}", f"```text\n{equations}\n```", remark, *map(source, functions)]
+        lines = "\n".join(typeset(*equation) for equation in equations)
+        parts += [f"## {title}", lines, remark, *map(source, functions)]
     with mkdocs_gen_files.open("equations.md", "w") as page:
         page.write("\n\n".join(parts) + "\n")
 

@@ -1,4 +1,4 @@
-"""Changes to built pages: links to files outside ``docs``, and the search in pages opened from a disk."""
+"""Changes to built pages: sections of the README, links to files outside ``docs``, and the search from a disk."""
 
 import posixpath
 import re
@@ -9,16 +9,30 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[(?P<text>[^\[\]]+)\]\((?P<path>\.\.?/[^)#\s]+)(?:#[^)\s]*)?\)")
 
 
+SECTION = re.compile(r"<!-- README: (?P<title>[^>]+) -->")
+
 # The theme would fetch this from elsewhere; ``worker.js`` takes its place.
 FETCHED = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 
 
+def readme_section(title: str) -> str:
+    """A section of README.md without its title, with links relative to ``docs``."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, heading, rest = text.partition(f"\n## {title}\n")
+    if not heading:
+        raise ValueError(f"README.md: no section {title!r}")
+    section = re.sub(r"\]\((?!https?://|docs/)", "](../", rest.partition("\n## ")[0].strip())
+    return section.replace("](docs/", "](")
+
+
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """Replace links to files outside ``docs``, which the site lacks, with the paths of the files.
+    """Insert sections of the README, and replace links to files outside ``docs``, which the site lacks.
 
     Raises:
         FileNotFoundError: the repository has no such file.
+        ValueError: the README has no such section.
     """
+    markdown = SECTION.sub(lambda match: readme_section(match["title"]), markdown)
 
     def replaced(link: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page.file.src_uri), link["path"]))

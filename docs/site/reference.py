@@ -1,11 +1,12 @@
 """Pages of the site that are generated: commands, library, options, presets and files.
 
-Commands come from click, the library and the options from docstrings, files from the JSON Schemas.
+Commands come from click, their examples from `commands.toml`, the library and the options from docstrings, files from the JSON Schemas.
 """
 
 import dataclasses
 import inspect
 import json
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -22,6 +23,15 @@ from aptool.models.features import HEADS
 from aptool.models.similarity import SIMILARITIES
 
 ROOT = Path(aptool.__file__).parents[1]
+EXAMPLES = tomllib.loads((Path(__file__).parent / "commands.toml").read_text(encoding="utf-8"))
+# The public names in the order of a first use.
+LIBRARY = {
+    "Data": ("Collection", "Pools", "Qrels", "Run"),
+    "Train, load and score": ("load", "train", "Model", "score", "bm25_run", "encode", "EncodedTexts"),
+    "Evaluate, compare and fuse": ("evaluate", "compare", "fuse", "learn_fusion"),
+    "Other tools": ("to_ir_measures", "from_ir_measures", "load_ranx", "save_ranx"),
+    "Errors": ("AptoolError",),
+}
 
 
 def write(name: str, *parts: str) -> None:
@@ -45,10 +55,12 @@ def commands() -> None:
 def _command(command: click.Command, context: click.Context, level: int) -> list[str]:
     """A command and, if it is a group, those in it."""
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    example = EXAMPLES.get(context.command_path.removeprefix("aptool "))
     parts = [
         f"{'#' * min(level, 4)} `{context.command_path}`",
         inspect.cleandoc(command.help or "").replace("\b\n", ""),
         f"```text\n{usage}\n```",
+        f"Example:\n\n```console\n$ {example}\n```" if example else "",
         _table(["option", "meaning"], _described(command, context)),
     ]
     if isinstance(command, click.Group):
@@ -70,12 +82,18 @@ def _described(command: click.Command, context: click.Context) -> Iterator[tuple
 
 def library() -> None:
     """The page of the public names, with their docstrings."""
-    values = [getattr(aptool, name) for name in aptool.__all__ if not name.startswith("_")]
+    public = {name for name in aptool.__all__ if not name.startswith("_")}
+    if public != {name for names in LIBRARY.values() for name in names}:
+        raise ValueError(f"docs/site/reference.py: LIBRARY: expected the names {', '.join(sorted(public))}")
+    parts = []
+    for title, names in LIBRARY.items():
+        values = [getattr(aptool, name) for name in names]
+        parts += [f"## {title}", *(f"::: {value.__module__}.{value.__qualname__}" for value in values)]
     write(
         "library",
         "# Classes and functions",
         "Each is an attribute of `aptool`. [The library](../library.md) introduces them with examples.",
-        *(f"::: {value.__module__}.{value.__qualname__}" for value in values),
+        *parts,
     )
 
 
