@@ -33,8 +33,9 @@ SECTIONS: list[tuple[str, list[tuple[str, str]], str, list[Callable[..., Any]]]]
     (
         "Convolution",
         [("1", r"Q = W^1 Z^q + b^1"), ("2", r"A = W^1 Z^a + b^1")],
-        "W¹ is (c, k d), Z^q (k d, M). Column m of Z^q is the k word embeddings around word m of the question,"
-        " zero vectors outside the text. There is no nonlinearity. Questions and answers share the weights.",
+        "W¹ is (c, k d), Z^q (k d, M). Column m of Z^q is the k word embeddings around word m of the"
+        " question, zero vectors outside the text. There is no nonlinearity. Questions and"
+        " answers share the weights.",
         [CnnEncoder.forward, CnnEncoder.windows],
     ),
     (
@@ -82,8 +83,8 @@ SECTIONS: list[tuple[str, list[tuple[str, str]], str, list[Callable[..., Any]]]]
             ("17", r"r^q = Q \sigma^q"),
             ("18", r"r^a = A \sigma^a"),
         ],
-        "AP-CNN and AP-biLSTM; σ^a is computed like σ^q. The paper's equations 14 and 15 name the upper limits "
-        "of the maxima the other way round; its text says that g^q has M elements and g^a L.",
+        "AP-CNN and AP-biLSTM; σ^a is computed like σ^q. The paper's equations 14 and 15 name the upper "
+        "limits of the maxima the other way round; its text says that g^q has M elements and g^a L.",
         [AttentivePooling.forward, AttentivePooling.attention_weights],
     ),
     (

@@ -1,4 +1,4 @@
-"""Changes to built pages: sections of the README, links to files outside ``docs``, and the search from a disk."""
+"""Changes to built pages: sections of the README, links to files outside ``docs``, search from a disk."""
 
 import posixpath
 import re

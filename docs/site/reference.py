@@ -1,6 +1,7 @@
 """Pages of the site that are generated: commands, library, options, presets and files.
 
-Commands come from click, their examples from `commands.toml`, the library and the options from docstrings, files from the JSON Schemas.
+Commands come from click, their examples from `commands.toml`, the library and the options from docstrings,
+files from the JSON Schemas.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from pages import ROOT
+from pages import ROOT, blocks
 
 import aptool
 from aptool.cli.main import LazyGroup
@@ -48,9 +48,11 @@ def test_every_option_of_training_is_described_with_its_default(site):
 
 
 def test_every_equation_of_the_paper_has_its_code(site):
+    page = (site / "equations.html").read_text(encoding="utf-8")
     shown = text_of(site / "equations.html")
 
-    assert re.findall(r"^\((\d+)\) ", shown, re.MULTILINE) == [str(number) for number in range(1, 19)]
+    typeset = re.findall(r'id="equation-(\d+)"><math ', page)
+    assert typeset == [str(number) for number in range(1, 19)]
     assert "G = (Q @ self.U) @ A.transpose(1, 2)" in shown
     assert "margin - scores[:, 0] + scores[:, 1:].amax(1)" in shown
 
@@ -84,6 +86,33 @@ def test_the_search_works_in_pages_opened_from_a_disk(site, browser):
     query.press_sequentially("permutation", delay=20)
 
     page.locator('.md-search-result__item a[href*="evaluate"]').first.wait_for(state="attached")
+
+
+def test_the_reference_has_public_members_and_examples_with_their_lines(site):
+    page = (site / "reference" / "library.html").read_text(encoding="utf-8")
+    shown = text_of(site / "reference" / "library.html")
+
+    assert "__reduce__" not in page
+    assert "<blockquote" not in page  # of an example that was read as Markdown
+    names = [name for name in aptool.__all__ if not name.startswith("_")]
+    assert shown.count(">>> ") >= len(names)
+
+
+def test_no_command_and_no_table_is_cut_off_on_a_laptop(site, browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    cut = """() => [...document.querySelectorAll('.md-content pre > code, .md-typeset__scrollwrap')]
+        .filter(part => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
+        .map(part => part.innerText.slice(0, 80))"""
+    for path in sorted(site.rglob("*.html")):
+        page.goto(path.as_uri())
+        assert page.evaluate(cut) == [], path.name
+
+
+def test_the_home_page_has_the_sections_of_the_readme(site):
+    shown = text_of(site / "index.html")
+
+    for block in blocks("README.md"):
+        assert " ".join(block.text.split()) in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
