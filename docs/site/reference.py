@@ -28,7 +28,19 @@ EXAMPLES = tomllib.loads((Path(__file__).parent / "commands.toml").read_text(enc
 # The public names in the order of a first use.
 LIBRARY = {
     "Data": ("Collection", "Pools", "Qrels", "Run"),
-    "Train, load and score": ("load", "train", "Model", "score", "bm25_run", "encode", "EncodedTexts"),
+    "Train, load and score": (
+        *(
+            "load",
+            "train",
+            "Model",
+            "score",
+            "bm25_run",
+            "RerankServer",
+            "rerank_run",
+            "encode",
+            "EncodedTexts",
+        ),
+    ),
     "Evaluate, compare and fuse": ("evaluate", "compare", "fuse", "learn_fusion"),
     "Other tools": ("to_ir_measures", "from_ir_measures", "load_ranx", "save_ranx"),
     "Errors": ("AptoolError",),
