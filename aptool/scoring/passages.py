@@ -67,8 +67,8 @@ class PassageSystem(System):
 
     @override
     def copies(self, most: int) -> list[System]:
-        _, *others = self._system.copies(most)
-        return [self, *(PassageSystem(system, self._passages) for system in others)]
+        _, *systems = self._system.copies(most)
+        return [self, *(PassageSystem(system, self._passages) for system in systems)]
 
     @override
     def truncated(self, prepared: PreparedPassages) -> int:
