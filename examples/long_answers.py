@@ -1,7 +1,13 @@
 """Long candidates with and without passages: ``python long_answers.py examples/faq``.
 
-Each candidate is a page of ten answers of the FAQ, which is longer than the 200 words that the model reads.
-A page is relevant if one of its answers is the answer to the question.
+Each candidate is a page of ten answers of the FAQ, longer than the 200 tokens that the model reads. A page
+is relevant if one of its answers is the answer to the question. The questions are those of training, so the
+figures show what truncation loses, not how well the model ranks new questions::
+
+    truncated  MAP 0.3496
+    max        MAP 0.6728
+    top2       MAP 0.6354
+    mean       MAP 0.3877
 """
 
 import csv
@@ -35,7 +41,7 @@ def collection(folder: Path) -> aptool.Collection:
 
 def main(folder: str) -> None:
     """Train on short answers, then rank pages of answers in four ways."""
-    table = read(Path(folder) / "test.csv")
+    table = read(Path(folder) / "train.csv")
     answers = list(dict.fromkeys(answer for _, answer in table))
     pages = {
         f"page{first}": [answers[(first + k) % len(answers)] for k in range(ANSWERS_PER_PAGE)]
@@ -49,7 +55,8 @@ def main(folder: str) -> None:
             for i, (_, answer) in enumerate(table)
         }
     )
-    model = aptool.train(collection(Path(folder)), preset="qa-cnn", seed=0, set={"training.epochs": 5})
+    options = {"training.epochs": 15, "encoder.features": 100}
+    model = aptool.train(collection(Path(folder)), preset="ap-cnn", seed=0, set=options)
 
     runs = {
         "truncated": model.run(pools),

@@ -9,7 +9,7 @@ import numpy as np
 from aptool.errors import InputError, UsageError
 from aptool.formats.location import location
 from aptool.library.arguments import PathLike, check_path
-from aptool.text.passages import Passages, parse_passages
+from aptool.text.passages import Passages
 
 if TYPE_CHECKING:
     import torch
@@ -63,15 +63,6 @@ class EncodedTexts:
     def nbytes(self) -> int:
         """Bytes of the encoded answers, including those that are not selected."""
         return sum(batch.nbytes for batch in self.prepared.encoded.batches)
-
-    def passages_with(self, passages: object, aggregate: object) -> Passages | None:
-        """Return the passages of the texts with another aggregate; they cannot be cut again."""
-        if passages is not None:
-            raise UsageError(
-                "passages: expected None with encoded answers; pass passages to Model.encode instead"
-            )
-        sizes = (self.passages.words, self.passages.stride) if self.passages is not None else None
-        return parse_passages(sizes, aggregate)
 
     def __len__(self) -> int:
         return len(self._texts)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aptool.errors import AptoolError, InputError
+from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
@@ -441,7 +441,13 @@ class Model:
         """(answers,) scores of answers with one question."""
         text = check_text("question", question)
         if isinstance(answers, EncodedTexts):
-            cut = answers.passages_with(passages, aggregate)
+            if passages is not None:
+                expected = "expected None with encoded answers; pass passages to Model.encode instead"
+                raise UsageError(f"passages: {expected}")
+            sizes = (
+                (answers.passages.words, answers.passages.stride) if answers.passages is not None else None
+            )
+            cut = parse_passages(sizes, aggregate)
             return self._scores([text], np.zeros(len(answers), dtype=np.int64), answers, cut)
         texts = check_texts("answers", answers)
         cut = self._parsed(passages, aggregate)
