@@ -57,9 +57,7 @@ def network(tmp_path_factory):
 
 
 def scores(folder):
-    model = aptool.load(folder, device="cpu")
-    questions, answers = (list(texts) for texts in zip(*PAIRS, strict=True))
-    return model._scores(questions, np.arange(len(PAIRS)), answers)
+    return aptool.load(folder, device="cpu").score(PAIRS)
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
