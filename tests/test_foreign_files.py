@@ -37,9 +37,9 @@ def test_scoring_preserves_other_files_in_the_parts_folder(aptool, model_folder,
     parts = tmp_path / "x.run.parts"
     (parts / "deep").mkdir(parents=True)
     mine = {"notes.txt": b"mine", "my.part": b"mine", "deep/a.part": b"mine", ".my.12345678.part": b"mine"}
+    mine[f"{'0' * 24}.part"] = b"not a part of aptool"
     for name, content in mine.items():
         (parts / name).write_bytes(content)
-    (parts / f"{'0' * 24}.part").write_bytes(b"of an earlier run")
 
     finished = aptool("score", "x.pools.parquet", "--model", model_folder, "--output", "x.run")
 

@@ -103,7 +103,7 @@ def test_a_result_of_an_older_numeric_version_says_so():
 
     assert "version of" not in generator.caption(current, COMMITTED)
     assert "older version of the code of mean-minilm, gone" in generator.caption(older, COMMITTED)
-    assert "numeric version not recorded" in generator.caption(result(fingerprint={}), COMMITTED)
+    assert "Numeric version not recorded" in generator.caption(result(fingerprint={}), COMMITTED)
 
 
 def test_make_results_keeps_a_fingerprint_within_a_unit_of_its_last_decimal():

@@ -121,21 +121,23 @@ def caption(result: Document, current: Mapping[str, str]) -> str:
     machine, seeds = result["machine"], result["seeds"]
     commit = f" ({result['commit']})" if result["commit"] else ""
     hardware = machine.get("gpu") or f"{machine['processor']}, {machine['cores']:g} cores"
-    parts = [
-        f"{result['measured']}: `{result['command']}`",
-        f"aptool {result['version']}{commit}, {result['date']}",
-        f"{hardware}" + (f", PyTorch {machine['torch'].partition('+')[0]}" if machine["torch"] else ""),
+    setting = [
+        f"{hardware}" + (f", PyTorch {machine['torch'].partition('+')[0]}" if machine["torch"] else "")
     ]
     if "threads" in machine:
-        parts.append(f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}")
+        setting.append(f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}")
     if seeds:
         listed = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 2 else " and ".join(map(str, seeds))
-        parts.append(f"seed{'s' * (len(seeds) > 1)} {listed}")
-    if "note" in result:
-        parts.append(result["note"])
-    if (older := numeric_version(result, current)) is not None:
-        parts.append(older)
-    return "; ".join(parts) + "."
+        setting.append(f"seed{'s' * (len(seeds) > 1)} {listed}")
+    sentences = [
+        f"{result['measured']}: `{result['command']}`",
+        f"aptool {result['version']}{commit}, {result['date']}",
+        ", ".join(setting),
+        *filter(None, (result.get("note"), numeric_version(result, current))),
+    ]
+    return " ".join(
+        f"{sentence[0].upper()}{sentence[1:]}.".replace("Aptool", "aptool", 1) for sentence in sentences
+    )
 
 
 def numeric_version(result: Document, current: Mapping[str, str]) -> str | None:
@@ -143,9 +145,9 @@ def numeric_version(result: Document, current: Mapping[str, str]) -> str | None:
     if result["fingerprint"] is None:
         return None
     if not result["fingerprint"]:
-        return "numeric version not recorded"
+        return "Numeric version not recorded"
     older = older_presets(result, current)
-    return f"**measured with an older version of the code of {', '.join(older)}**" if older else None
+    return f"**Measured with an older version of the code of {', '.join(older)}**" if older else None
 
 
 def older_presets(result: Document, current: Mapping[str, str]) -> list[str]:

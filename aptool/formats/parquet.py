@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -286,11 +285,15 @@ def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def to_numpy(array: pa.Array) -> np.ndarray:
     """Convert numbers or booleans without nulls. ``pyarrow.Array.to_numpy`` would import pandas."""
+    import polars as pl
+
     return pl.Series(array).to_numpy()
 
 
 def to_arrow(values: np.ndarray) -> pa.Array:
     """Convert numbers or booleans. ``pyarrow.array`` would import pandas."""
+    import polars as pl
+
     return pl.Series(values).to_arrow()
 
 

@@ -269,7 +269,8 @@ def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
         (4,) sum of losses, number of nonzero losses, and 1 each if process 0 wants a checkpoint or a poll.
     """
     ranker, options, group = context.ranker, context.options, context.group
-    due = (float(context.timer.due), float(context.timer.poll_due)) if group.rank == 0 else (0.0, 0.0)
+    is_first = group.rank == 0
+    due, poll_due = float(is_first and context.timer.due), float(is_first and context.timer.poll_due)
     for optimizer in context.optimizers:
         optimizer.zero_grad(set_to_none=True)
     parts = []
@@ -280,7 +281,7 @@ def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
         losses = losses.detach()
         parts.append(torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight)
     totals = torch.stack(parts).sum(0)
-    totals = torch.cat([totals, totals.new_tensor(due)])
+    totals = torch.cat([totals, totals.new_full((1,), due), totals.new_full((1,), poll_due)])
     totals = all_reduce_gradients(group, trainable_parameters(ranker), totals)
     if options.clip:
         clip_gradients(ranker, options.clip)

@@ -45,7 +45,7 @@ def test_missing_package_is_named_with_its_extra(aptool, collection_folder, tmp_
         (
             "cross-minilm",
             ["pooling.type=max"],
-            "pooling.type: 'max': expected one of cross with encoder.type=cross",
+            "pooling.type: 'max': expected one of cross, head with encoder.type=cross",
         ),
         ("mean-minilm", ["pooling.type=cross"], "expected one of max, attentive, mean, first, maxsim, "),
         ("cross-minilm", ["training.dropout=0.1"], "training.dropout: 0.1: expected 0"),

@@ -279,6 +279,9 @@ def read_static(layout: Layout) -> Checkpoint:
     if len(rows) != size or rows.dim() != 1 or weights.shape != rows.shape:
         expected = f"{size}, as tokenizer.json has"
         raise InputError(path, problem=f"vectors of {len(rows)} tokens", expected=expected)
+    highest = max(backend.get_vocab().values(), default=-1)
+    if highest >= size:
+        raise InputError(tokenizer_path, position="vocabulary", value=highest, expected=f"ids below {size}")
     if not 0 <= int(rows.min()) <= int(rows.max()) < len(vectors):
         raise InputError(
             path, position="mapping", value=int(rows.max()), expected=f"rows below {len(vectors)}"
