@@ -62,9 +62,10 @@ results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n 2
 
-test-cluster: $(STAMP)  ## run the tests that start a Ray cluster of several nodes on this machine
+test-cluster: $(STAMP)  ## run the tests that start a Ray cluster of several nodes: RETRY=1 runs failed tests twice
 	@# Each file in a process of its own: what is left of a cluster that was killed ends with it.
-	for file in tests/cluster/test_cluster_*.py; do $(BIN)/python -m pytest -m cluster $$file || exit 1; done
+	for file in tests/cluster/test_cluster_*.py; do $(BIN)/python -m pytest -m cluster $$file || \
+		$(if $(RETRY),$(BIN)/python -m pytest -m cluster --last-failed $$file ||) exit 1; done
 
 test-lowest:  ## run most tests with the lowest versions that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
