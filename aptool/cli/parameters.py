@@ -21,9 +21,7 @@ Command: TypeAlias = Callable[..., None]
 # Sections of the help of long commands; an option that is in none of them is an advanced one.
 _ADVANCED = "Advanced"
 _SECTIONS = {
-    "Model": "--model --kind --true-token --false-token --words --preset --set --vectors --start --teacher "
-    "--seeds",
-    "Server": "--server-model --server-batch --server-requests --server-timeout --server-set",
+    "Model": "--model --kind --words --preset --set --vectors --start --teacher --seeds",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
     "--fill --passages --aggregate --answers --tag --name --split --config --field --let --quick --groups "
     "--per-question --names --log --json --markdown --latex",
@@ -31,6 +29,7 @@ _SECTIONS = {
     "--delimiter --quotes",
     "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
     "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
+    "Server": "--server-model --server-batch --server-requests --server-timeout --server-set",
 }
 _SECTION_OF = {option: title for title, options in _SECTIONS.items() for option in options.split()}
 _RANKS = {option: rank for rank, option in enumerate(_SECTION_OF)}
