@@ -55,7 +55,7 @@ def write(name: str, *parts: str) -> None:
 
 def commands() -> None:
     """The page of commands, from click."""
-    context = click.Context(cli, info_name="aptool")
+    context = click.Context(cli, info_name="aptool", **cli.context_settings)
     write(
         "commands",
         "# Commands",

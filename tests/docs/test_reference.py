@@ -23,7 +23,7 @@ def leaves(command, context):
     return inner
 
 
-COMMANDS = leaves(cli, click.Context(cli, info_name="aptool"))
+COMMANDS = leaves(cli, click.Context(cli, info_name="aptool", **cli.context_settings))
 
 
 def test_every_command_has_an_example():

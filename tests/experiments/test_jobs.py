@@ -219,7 +219,7 @@ def test_commands_of_jobs_are_valid(overlay):
     for line in commands:
         program, *arguments = shlex.split(line)
         assert program == "aptool"
-        context, command = click.Context(cli), cli
+        context, command = click.Context(cli, **cli.context_settings), cli
         while isinstance(command, click.Group):
             verb = arguments.pop(0)
             command = command.get_command(context, verb)
