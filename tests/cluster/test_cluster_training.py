@@ -4,14 +4,12 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from scene import wait_for
 from tiny import options, recipe
 from trainings import OPTIONS, SEED, trained
 
@@ -225,46 +223,6 @@ def test_training_continues_without_a_lost_node(
     assert any("resuming after epoch" in line for line in records.messages)
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert_close(tmp_path / "model", alone)
-
-
-def test_notice_of_preemption_saves_a_checkpoint_within_the_epoch(
-    cluster, nodes, collection_folder, tmp_path, monkeypatch, preempt
-):
-    """Nothing is lost but the updates after the notice; the same number of workers ends in the same bytes."""
-    import dying_training
-
-    before = {node.node_id for node in cluster.nodes()}
-    extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
-    trained(cluster, collection_folder, tmp_path / "whole", workers=3)
-    (new,) = {node.node_id for node in cluster.nodes()} - before
-    monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.preempted_worker)
-    monkeypatch.setenv("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "0.5")
-    output, state = tmp_path / "model", tmp_path / "model.training" / "state.safetensors"
-    replaced = []
-
-    def take_away():
-        wait_for(lambda: (tmp_path / "model.ready").exists())
-        version = state.stat().st_mtime_ns
-        preempt(new)
-        time.sleep(5)  # Ray's watcher polls twice per second
-        (tmp_path / "model.go").touch()
-        wait_for(lambda: state.stat().st_mtime_ns != version)
-        nodes.remove_node(extra, allow_graceful=False)
-        replaced.append(nodes.add_node(num_cpus=1, object_store_memory=80 << 20))
-        (tmp_path / "model.lost").touch()
-
-    thread = threading.Thread(target=take_away)
-    thread.start()
-    try:
-        _, records = trained(cluster, collection_folder, output, workers=3)
-    finally:
-        thread.join()
-        for node in replaced:
-            nodes.remove_node(node)
-
-    resumed = [line for line in records.messages if ": resuming " in line]
-    assert any(": resuming in epoch 3 of 4, after " in line for line in resumed), resumed
-    assert same(output, tmp_path / "whole")
 
 
 def test_training_waits_until_a_lost_node_is_replaced(
