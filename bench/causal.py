@@ -9,7 +9,6 @@ once per pair. Candidates have the lengths of WikiQA's. Needs ``sentence-transfo
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 
 import aptool
 from aptool.scoring.scorer import Scorer
-from bench.common import benchmark_parser, write_results
+from bench.common import alternate, benchmark_parser, speed_of, write_results
 from bench.rival import texts
 
 TEMPLATE = """{%- macro content(role) -%}
@@ -128,14 +127,7 @@ def run(folder: Path, parameters: int, words: list[str], pairs: int, pool: int, 
     pools = max(1, pairs // pool)
     pair_question = np.sort(np.arange(pairs) % pools)
     made = systems(folder, texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1), pair_question)
-    seconds: dict[str, list[float]] = {name: [] for name in made}
-    scores = {}
-    for repeat in range(repeats + 1):
-        for name, score in made.items():
-            begun = time.perf_counter()
-            scores[name] = score()
-            if repeat:  # the first one warms up
-                seconds[name].append(time.perf_counter() - begun)
+    seconds, scores = alternate(made, repeats, warm_up=1)
     base = "sentence-transformers"
     print(
         f"{parameters:,} parameters, {pairs:,} pairs in {pools} pools, {torch.get_num_threads()} threads, "
@@ -144,16 +136,13 @@ def run(folder: Path, parameters: int, words: list[str], pairs: int, pool: int, 
     print("system                      pairs/s   speed (min to max)   difference of scores")
     rows = []
     for name, measured in seconds.items():
-        speeds = [slow / fast for slow, fast in zip(seconds[base], measured, strict=True)]
         row = {
             "system": name,
             "parameters": parameters,
             "pairs": pairs,
             "pools": pools,
             "pairs_per_second": pairs / statistics.median(measured),
-            "speed": statistics.median(speeds),
-            "speed_min": min(speeds),
-            "speed_max": max(speeds),
+            **speed_of(seconds, name, base),
             "largest_difference": float(np.abs(scores[name] - scores[base]).max()),
         }
         rows.append(row)

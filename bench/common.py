@@ -3,7 +3,10 @@
 import argparse
 import json
 import shlex
+import statistics
 import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,27 @@ def write_results(results: Any, options: argparse.Namespace, output: Path | None
         output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     if options.record is not None:
         record(results, tables(results), options.record)
+
+
+def alternate(
+    systems: Mapping[str, Callable[[], Any]], repeats: int, warm_up: int = 0
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Run systems in turns; return the seconds per repeat after the warm-up, and the last result of each."""
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
+    results = {}
+    for repeat in range(warm_up + repeats):
+        for name, run in systems.items():
+            begun = time.perf_counter()
+            results[name] = run()
+            if repeat >= warm_up:
+                seconds[name].append(time.perf_counter() - begun)
+    return seconds, results
+
+
+def speed_of(seconds: Mapping[str, list[float]], name: str, base: str) -> dict[str, float]:
+    """Median, minimum and maximum of the speed of a system as a ratio to another one, over the repeats."""
+    speeds = [slow / fast for slow, fast in zip(seconds[base], seconds[name], strict=True)]
+    return {"speed": statistics.median(speeds), "speed_min": min(speeds), "speed_max": max(speeds)}
 
 
 def record(results: Any, tables: dict[str, Any], path: Path, **content: Any) -> None:

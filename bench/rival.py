@@ -8,7 +8,6 @@ such as all-MiniLM-L6-v2. Needs ``sentence-transformers``.
 """
 
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import TrainingTexts
 from aptool.scoring.scorer import Scorer
-from bench.common import benchmark_parser, write_results
+from bench.common import alternate, benchmark_parser, speed_of, write_results
 
 PAIRS = 2351  # of WikiQA's test split, over 243 questions
 PAIRS_PER_POOL = 9.7
@@ -84,13 +83,7 @@ def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
     pools = max(1, round(pairs / PAIRS_PER_POOL))
     pair_question = np.sort(np.arange(pairs) % pools)
     made = systems(network, texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1), pair_question)
-    seconds: dict[str, list[float]] = {name: [] for name in made}
-    scores = {}
-    for _ in range(repeats):
-        for name, score in made.items():
-            begun = time.perf_counter()
-            scores[name] = score()
-            seconds[name].append(time.perf_counter() - begun)
+    seconds, scores = alternate(made, repeats)
     base = "sentence-transformers fp32"
     print(
         f"{pairs:,} pairs, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}"
@@ -98,14 +91,11 @@ def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
     print("system                        seconds   speed (min to max)   difference of scores")
     rows = []
     for name, measured in seconds.items():
-        speeds = [slow / fast for slow, fast in zip(seconds[base], measured, strict=True)]
         row = {
             "system": name,
             "pairs": pairs,
             "seconds": statistics.median(measured),
-            "speed": statistics.median(speeds),
-            "speed_min": min(speeds),
-            "speed_max": max(speeds),
+            **speed_of(seconds, name, base),
             "largest_difference": float(np.abs(scores[name] - scores[base]).max()),
         }
         rows.append(row)

@@ -293,13 +293,18 @@ def pack(network: Any) -> bool:
     config = network.config
     if config.model_type not in (*_ABSOLUTE, *_AFTER_PADDING) or getattr(config, "is_decoder", False):
         return False
-    transformers = network_library()
     from transformers.masking_utils import sdpa_mask
 
-    transformers.AttentionInterface.register(_PACKED, attend)
-    transformers.AttentionMaskInterface.register(_PACKED, sdpa_mask)
-    network.set_attn_implementation(_PACKED)
+    use_attention(network, _PACKED, attend, sdpa_mask)
     return True
+
+
+def use_attention(network: Any, name: str, attention: Any, mask: Any) -> None:
+    """Register an attention function and its mask under a name, and let a network use them."""
+    transformers = network_library()
+    transformers.AttentionInterface.register(name, attention)
+    transformers.AttentionMaskInterface.register(name, mask)
+    network.set_attn_implementation(name)
 
 
 def packed_inputs(ids: Ragged, types: Tensor | None, config: Any) -> dict[str, Any]:

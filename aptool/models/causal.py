@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.models.backbone import TOKENS_PER_BATCH, BatchedNetwork, lower_precision
+from aptool.models.backbone import TOKENS_PER_BATCH, BatchedNetwork, lower_precision, use_attention
 from aptool.models.device import send
 from aptool.models.pooling import Pooling, apply_activation
-from aptool.models.pretrained import network_library
 from aptool.models.ragged import MIN_ROWS, Ragged
 
 # Networks whose attention ``attend`` computes; other networks read one batch per length.
@@ -200,10 +199,7 @@ def _pack(network: Any) -> bool:
     """Let a network attend within packed texts; return whether it supports that."""
     if network.config.model_type not in _PACKED:
         return False
-    transformers = network_library()
-    transformers.AttentionInterface.register(_ATTENTION, attend)
-    transformers.AttentionMaskInterface.register(_ATTENTION, _no_mask)
-    network.set_attn_implementation(_ATTENTION)
+    use_attention(network, _ATTENTION, attend, _no_mask)
     return True
 
 
