@@ -15,7 +15,7 @@ from aptool.datasets.import_options import (
     quoted_names,
 )
 from aptool.datasets.pairs import Columns
-from aptool.datasets.text_files import read_lines, read_rows
+from aptool.datasets.text_files import read_lines, read_rows, without_blank_end
 from aptool.errors import InputError
 
 # Characters of a quoted field: an unclosed quotation mark reads on up to this limit.
@@ -98,20 +98,19 @@ def _read_fields(path: str, delimiter: str, quotes: str | None) -> Rows:
     """Read all rows with their line numbers, the header included."""
     quotes = quotes or ("literal" if delimiter == "\t" else "csv")
     if quotes == "csv":
-        yield from _quoted_rows(path, delimiter)
+        yield from without_blank_end(path, _quoted_rows(path, delimiter), bool)
     else:
         for number, line in read_rows(path):
             yield number, line.split(delimiter)
 
 
 def _quoted_rows(path: str, delimiter: str) -> Rows:
-    """Read rows with quoted fields; a blank line is a row only inside quotation marks."""
+    """Read rows with quoted fields; a blank line is a row without fields, except inside quotation marks."""
     lines = (f"{line}\n" for _, line in read_lines(path))
     csv.field_size_limit(LONGEST_FIELD)
     # Without `strict`, text after a closing quotation mark would be appended to the field, and an unclosed
     # quotation mark would make the rest of the file one field.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    blank = 0
     while True:
         number = reader.line_num + 1
         try:
@@ -123,13 +122,7 @@ def _quoted_rows(path: str, delimiter: str) -> Rows:
             raise InputError(
                 path, position=f"line {number}", problem=str(error), expected=expected
             ) from error
-        if not row:
-            blank = blank or number
-        elif blank:
-            expected = "a row; only the end may be blank"
-            raise InputError(path, position=f"line {blank}", value="", expected=expected)
-        else:
-            yield number, row
+        yield number, row
 
 
 def _checked_width(path: str, number: int, row: list[str], header: Sequence[str]) -> list[str]:

@@ -6,9 +6,9 @@ A line ends in LF or CR LF and nowhere else: Python's ``str.splitlines`` would a
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aptool.documents import parse_json
 from aptool.errors import InputError, first_few
@@ -18,6 +18,8 @@ FIELD_OPTION = "--field"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DEEPEST_FIELD = 4
+
+Row = TypeVar("Row")
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -37,15 +39,22 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, str]]:
     """Read lines as `read_lines` does; blank lines are skipped at the end and refused elsewhere."""
+    return without_blank_end(path, read_lines(path), str.strip)
+
+
+def without_blank_end(
+    path: str | Path, rows: Iterable[tuple[int, Row]], content: Callable[[Row], object]
+) -> Iterator[tuple[int, Row]]:
+    """Yield numbered rows; rows without content are skipped at the end and refused elsewhere."""
     blank = 0
-    for number, line in read_lines(path):
-        if not line.strip():
+    for number, row in rows:
+        if not content(row):
             blank = blank or number
         elif blank:
             expected = "a row; only the end may be blank"
             raise InputError(path, position=f"line {blank}", value="", expected=expected)
         else:
-            yield number, line
+            yield number, row
 
 
 def _decode(path: str | Path, number: int, raw: bytes) -> str:
