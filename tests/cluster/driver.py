@@ -48,7 +48,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpu
         if phase == "before merging":
             score.merge = die
         if phase == "merging":
-            parts._copy = die_after(5, parts._copy)
+            parts.PartLines.copy = die_after(5, parts.PartLines.copy)
         if phase == "completing":
             os.replace = replace_but(output)
             die_before_completing_uploads()
