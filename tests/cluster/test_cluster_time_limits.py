@@ -1,18 +1,26 @@
-"""Ray Data's time limit without progress: off by default, respected if the user sets it."""
+"""Clusters that wait: without room, without nodes, and for units longer than Ray Data's time limit."""
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from scene import wait_for
 from slow import scored
 
+from aptool.cluster.resources import Resources
 from aptool.errors import AptoolError
 
+TWO_CORES = Resources(cpus=2)
 LIMIT = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 DRIVER = Path(__file__).parent / "driver.py"
+TEST_SECONDS = 600  # long enough for a busy machine
 
 
 def test_unit_that_exceeds_ray_datas_default_limit_is_scored(cluster, scene, monkeypatch):
@@ -68,6 +76,112 @@ def test_error_of_a_limit_by_the_user_is_one_line_and_the_run_resumes(
         monkeypatch.undo()
     assert scene.score(cluster).resumed == 3
     scene.assert_complete()
+
+
+@pytest.fixture
+def short_limit(monkeypatch):
+    """Ray Data's default limit without progress is 5 s instead of 30 minutes."""
+    import ray.data
+
+    monkeypatch.setattr(ray.data.DataContext, "execution_no_progress_timeout_s", 5)
+    monkeypatch.setattr(ray.data.DataContext.get_current(), "execution_no_progress_timeout_s", 5)
+
+
+@pytest.fixture
+def add(nodes):
+    """A function that adds a node with two cores, the only one with room for a worker of these tests."""
+    added = []
+
+    def start():
+        added.append(nodes.add_node(num_cpus=2, object_store_memory=80 << 20))
+        return added[-1]
+
+    yield start
+    for node in added:
+        if node in nodes.worker_nodes:
+            nodes.remove_node(node)
+
+
+@pytest.fixture
+def in_thread():
+    """A function that calls a function in a thread: Ray adds nodes in the main thread only."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit
+
+
+@pytest.mark.usefixtures("short_limit")
+@pytest.mark.parametrize("workers", [None, 1])
+def test_cluster_without_room_is_waited_for(cluster, scene, add, in_thread, workers):
+    """No node fits for more than twice the limit."""
+    scored_run = in_thread(scene.score, cluster, each=TWO_CORES, workers=workers)
+    threading.Event().wait(12)
+    assert not scored_run.done()
+    add()
+    scored_run.result(TEST_SECONDS)
+
+    scene.assert_complete()
+
+
+@pytest.mark.usefixtures("short_limit")
+def test_all_nodes_are_lost_and_come_back(nodes, cluster, scene, add, in_thread):
+    """The only node with room is lost while it scores, and replaced after more than twice the limit."""
+    node = add()
+    scored_run = in_thread(scene.score, cluster, seconds=1, each=TWO_CORES, workers=1)
+    wait_for(lambda: len(scored(scene.notes)) >= 2)
+    nodes.remove_node(node, allow_graceful=False)
+    threading.Event().wait(12)
+    assert not scored_run.done()
+    add()
+    scored_run.result(TEST_SECONDS)
+
+    scene.assert_complete()
+
+
+@pytest.fixture
+def taken(cluster):
+    """Another job has all cores of the cluster; calling the value frees them."""
+    from ray.util import placement_group, remove_placement_group
+
+    group = placement_group([{"CPU": 1.0}] * 2)
+    assert group.wait(TEST_SECONDS)
+    yield partial(remove_placement_group, group)
+    remove_placement_group(group)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGINT, 130, "aptool: interrupted"), (signal.SIGTERM, 143, "aptool: terminated")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_signal_to_a_waiting_driver_is_one_line_and_the_run_resumes(
+    address, taken, collection_folder, surroundings, run, tmp_path, number, code, line
+):
+    pools = collection_folder / "test.pools.parquet"
+    arguments = ["-m", "aptool", "score", str(pools), "--model", "random", "--output", "x.run"]
+    arguments += ["--cluster", address]
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=surroundings,
+        # If a shell runs the tests in the background, child processes ignore Ctrl-C.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        assert any("waiting for 1 worker" in text for text in iter(process.stderr.readline, ""))
+        process.send_signal(number)
+        _, err = process.communicate(timeout=TEST_SECONDS)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == code
+    assert [text for text in err.splitlines() if text] == [line]
+    assert not (tmp_path / "x.run").exists()
+    taken()
+    assert run(*arguments).code == 0
 
 
 def test_error_of_an_invalid_limit_is_one_line(address, scene, run):
