@@ -54,6 +54,36 @@ def slow_worker(config):
         loop._step = step
 
 
+def preempted_worker(config):
+    """Train; before the second update of the third epoch, wait until the test has announced a preemption.
+
+    After two more updates, wait until the node is lost. The note ``OUTPUT.go`` is the announcement, and
+    ``OUTPUT.lost`` ends the wait of workers on other nodes.
+    """
+    from aptool.training import state
+
+    output = config["job"].output
+    ready, go, lost = (Path(f"{output}.{name}") for name in ("ready", "go", "lost"))
+    state.NOTICE_SECONDS = 0.0
+    steps, step = iter(range(1, 1000)), loop._step
+
+    def waiting(*given):
+        number = next(steps)
+        if number == 12 and not lost.exists():  # five steps per epoch
+            ready.touch()
+            while not go.exists():
+                time.sleep(0.05)
+        while number == 14 and not lost.exists():
+            time.sleep(0.05)
+        return step(*given)
+
+    loop._step = waiting
+    try:
+        train_worker(config)
+    finally:
+        loop._step = step
+
+
 def _short_of_memory(rank, config):
     """Train; the worker with this rank runs out of memory in its third step."""
     import ray.train

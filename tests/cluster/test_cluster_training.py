@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from scene import wait_for
 from tiny import options, recipe
 from trainings import OPTIONS, SEED, trained
 
@@ -223,6 +225,38 @@ def test_training_continues_without_a_lost_node(
     assert any("resuming after epoch" in line for line in records.messages)
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert_close(tmp_path / "model", alone)
+
+
+def test_notice_of_preemption_saves_a_checkpoint_within_the_epoch(
+    cluster, nodes, collection_folder, tmp_path, monkeypatch, preempt
+):
+    """Only the updates after the notice are lost; the same number of workers ends in the same bytes."""
+    import dying_training
+
+    before = {node.node_id for node in cluster.nodes()}
+    extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+    trained(cluster, collection_folder, tmp_path / "whole", workers=3)
+    (new,) = {node.node_id for node in cluster.nodes()} - before
+    monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.preempted_worker)
+    monkeypatch.setenv("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "0.5")
+    output, state = tmp_path / "model", tmp_path / "model.training" / "state.safetensors"
+    with ThreadPoolExecutor(1) as pool:  # Ray adds nodes in the main thread only
+        training = pool.submit(trained, cluster, collection_folder, output, workers=3)
+        wait_for(lambda: (tmp_path / "model.ready").exists())
+        version = state.stat().st_mtime_ns
+        preempt(new)
+        time.sleep(5)  # Ray polls twice per second
+        (tmp_path / "model.go").touch()
+        wait_for(lambda: state.stat().st_mtime_ns != version)
+        nodes.remove_node(extra, allow_graceful=False)
+        replacement = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+        (tmp_path / "model.lost").touch()
+        _, records = training.result(600)
+    nodes.remove_node(replacement)
+
+    resumed = [line for line in records.messages if ": resuming " in line]
+    assert any(": resuming in epoch 3 of 4, after " in line for line in resumed), resumed
+    assert same(output, tmp_path / "whole")
 
 
 def test_training_waits_until_a_lost_node_is_replaced(
