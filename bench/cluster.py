@@ -242,6 +242,13 @@ def split(source: Path, target: Path, units: int) -> int:
 
 @contextmanager
 def cluster(folder: Path, cores: int) -> Iterator[str]:
+    """The address of a cluster of one-core nodes (see `nodes`)."""
+    with nodes(folder, cores) as started:
+        yield str(started.address)
+
+
+@contextmanager
+def nodes(folder: Path, cores: int) -> Iterator[Any]:
     """A cluster of one-core nodes on this machine's loopback interface, with token authentication."""
     home = folder / "home"
     home.mkdir()
@@ -256,13 +263,13 @@ def cluster(folder: Path, cores: int) -> Iterator[str]:
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     head = {"num_cpus": 0, "object_store_memory": OBJECT_STORE, "include_dashboard": False}
-    nodes = Cluster(initialize_head=True, head_node_args=head)
+    started = Cluster(initialize_head=True, head_node_args=head)
     try:
         for _ in range(cores):
-            nodes.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
-        yield str(nodes.address)
+            started.add_node(num_cpus=1, object_store_memory=OBJECT_STORE)
+        yield started
     finally:
-        nodes.shutdown()
+        started.shutdown()
 
 
 def sha256(path: Location) -> str:
