@@ -96,19 +96,19 @@ def _read_pools(
     collection: CollectionFiles, split: str, qrels: pl.DataFrame | None
 ) -> Iterator[LabelledPool]:
     shared = read_answers(collection.answers) if collection.answers else None
-    judged = qrels.partition_by("question_id", as_dict=True) if qrels is not None else {}
-    relevance = {
-        question: dict(zip(frame["answer_id"].to_list(), frame["relevance"].to_list(), strict=True))
-        for (question,), frame in judged.items()
-    }
+    relevance: dict[str, dict[str, int]] = {}
+    if qrels is not None:
+        for question, answer, level in qrels.select("question_id", "answer_id", "relevance").iter_rows():
+            relevance.setdefault(question, {})[answer] = level
     for unit in list_units([collection.pools(split)]):
         pools = read_pools(unit, shared)
         texts, answer_ids = pools.answers.to_pylist(), pools.answer_ids.to_pylist()
-        for number, question in enumerate(pools.question_ids.to_pylist()):
+        questions = zip(pools.question_ids.to_pylist(), pools.questions.to_pylist(), strict=True)
+        for number, (question, text) in enumerate(questions):
             start, end = int(pools.offsets[number]), int(pools.offsets[number + 1])
             yield LabelledPool(
                 question,
-                pools.questions[number].as_py(),
+                text,
                 answer_ids[start:end],
                 [texts[row] for row in pools.pair_answer[start:end].tolist()],
                 relevance.get(question, {}),
