@@ -57,8 +57,8 @@ def commands() -> None:
     write(
         "commands",
         "# Commands",
-        "Exit code 0: done. 1: the input or the environment is at fault. 2: wrong usage. An error is a line; "
-        "`--debug` shows where it came from. Results are on stdout, everything else is on stderr.",
+        "Exit codes: 0 success, 1 a fault of the input or of the environment, 2 wrong usage. An error is one "
+        "line; `--debug` adds the traceback. Results go to stdout, messages and progress to stderr.",
         *_command(cli, context, level=2),
     )
 
