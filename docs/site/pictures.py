@@ -1,6 +1,6 @@
 """The pictures of the docs, from the models, runs and report that ``make eval`` leaves: ``make pictures``.
 
-Prints which answer the heat map shows, and how many words have nearly the greatest weight, for docs/report.md.
+Prints the answer of the heat map, and the share of words with nearly the greatest weight, for docs/report.md.
 """
 
 import io
