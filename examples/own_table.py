@@ -1,7 +1,12 @@
 """Train on your tables and rank answers: ``python own_table.py train.csv dev.csv "May I change my plan?"``.
 
 The tables have the columns question, answer and label (1 relevant, 0 not). dev.csv selects the best epoch.
-The candidates are all answers of train.csv.
+The candidates are all answers of train.csv. With the tables of docs/tutorial.md and "Do you accept gifts of
+books?"::
+
+    0.8622  We gladly accept gifts of books in good condition that are not older than five years, at most ...
+    0.8312  Drinks in bottles that can be closed are allowed everywhere. Please eat in the café or in the ...
+    ...
 """
 
 import csv

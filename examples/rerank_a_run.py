@@ -2,6 +2,11 @@
 
 The collection is from `aptool data import beir` or `aptool data pools`; its pools are the candidates of the
 first stage. The script also prints the measures of a perfect re-ranking, the upper bound of any reranker.
+With ``data/faq dev sentence-transformers/all-MiniLM-L6-v2`` of docs/tutorial.md::
+
+    bm25       nDCG@10 0.3635 MRR@10 0.3061
+    model      nDCG@10 0.7948 MRR@10 0.7375
+    best order nDCG@10 1.0000 MRR@10 1.0000
 """
 
 import sys

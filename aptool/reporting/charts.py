@@ -34,7 +34,7 @@ from aptool.reporting.plots import (
     use_logarithms,
     use_whole_numbers,
 )
-from aptool.reporting.runs import CollectionResults
+from aptool.reporting.runs import CollectionResults, SystemResults
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -249,10 +249,16 @@ def _local(name: str) -> str:
 
 
 def _slots(results: CollectionResults, drawn: Iterable[str]) -> dict[str, int]:
-    """Line style number of each drawn system; trained systems have the first ones, by their main measure."""
+    """Line style number of each drawn system: trained systems by their main measure, baseline, other systems.
+
+    The systems that are visible at first have the first numbers, and so different colours.
+    """
     main, names = results.measures[0], set(drawn)
-    by_rank = sorted(results.systems, key=lambda system: (not system.configs, -system.means[main]))
-    numbers = {system.name: slot for slot, system in enumerate(by_rank)}
+
+    def order(system: SystemResults) -> tuple[bool, bool, float]:
+        return not system.configs, system.name != results.baseline, -system.means[main]
+
+    numbers = {system.name: slot for slot, system in enumerate(sorted(results.systems, key=order))}
     return {system.name: numbers[system.name] for system in results.systems if system.name in names}
 
 

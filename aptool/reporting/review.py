@@ -121,7 +121,7 @@ def groups_answer(kind: Kind, groups: Mapping[str, Mapping[str, Group]], measure
         return Answer(question, [f"There are not two groups of {LEAST_QUESTIONS} questions."], [])
     columns = next(iter(folded.values())).values()
     titles = [f"{group.name} ({group.questions:,})" for group in columns]
-    rows = [[f"{measure} {_KINDS[kind]} (questions)", *titles]]
+    rows = [[f"{measure} (questions)", *titles]]
     for name, by_name in folded.items():
         rows.append([name, *(f"{group.means[measure]:.4f}" for group in by_name.values())])
     small = f"Groups of fewer than {LEAST_QUESTIONS} questions are in “{OTHER}”."

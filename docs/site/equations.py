@@ -1,4 +1,4 @@
-"""The page of the paper's equations, each beside the code that computes it, taken from the code itself."""
+"""The page of the paper's equations, each next to the code that computes it."""
 
 import inspect
 import textwrap
@@ -21,21 +21,21 @@ ROOT = Path(aptool.__file__).parents[1]
 
 INTRODUCTION = """\
 Equations are numbered as in [Attentive Pooling Networks](https://arxiv.org/abs/1602.03609). A question has
-M words, an answer L; a state has c features. States are columns in the paper and rows in the code: `Q`
-there is Qᵀ here. Texts of several lengths lie one after another (`Ragged`), or padded with a mask. These
-functions are the definition, which training computes. The scorer computes the same scores faster
+M words, an answer L; a state has c features. States are columns in the paper and rows in the code: Q
+in the paper is Qᵀ in the code. A batch of texts is concatenated (`Ragged`), or padded with a mask. These
+functions define the score and are used in training. Scoring computes the same scores faster
 ([how](architecture.md#each-text-is-encoded-once)); tests compare the two. The
 [preset](reference/presets.md) `ap-cnn-paper` has the values of the paper's Table 2; [what the paper leaves
-open](systems.md#from-the-equation-to-the-code) is an option."""
+open](systems.md#the-papers-systems) is an option."""
 
-# Title, equations (number or "", LaTeX), what to know, the code.
+# Title, equations (number or "", LaTeX), remark, functions.
 SECTIONS: list[tuple[str, list[tuple[str, str]], str, list[Callable[..., Any]]]] = [
     (
         "Convolution",
         [("1", r"Q = W^1 Z^q + b^1"), ("2", r"A = W^1 Z^a + b^1")],
-        "W¹ is (c, k d), Z^q (k d, M). Column m of Z^q is the k word embeddings around word m of the"
-        " question, zero vectors outside the text. There is no nonlinearity. Questions and"
-        " answers share the weights.",
+        "W<sup>1</sup> is (c, k d), Z<sup>q</sup> (k d, M). Column m of Z<sup>q</sup> "
+        "is the k word embeddings around word m of the question, zero vectors outside the text. There is no "
+        "nonlinearity. Questions and answers share the weights.",
         [CnnEncoder.forward, CnnEncoder.windows],
     ),
     (
@@ -70,7 +70,7 @@ SECTIONS: list[tuple[str, list[tuple[str, str]], str, list[Callable[..., Any]]]]
     (
         "Loss",
         [("12", r"L = \max\{0, m - s_\theta(q, a^+) + s_\theta(q, a^-)\}")],
-        "Of 50 sampled answers the one with the highest score is a⁻.",
+        "Of 50 sampled answers, a⁻ is the one with the highest score.",
         [hinge, hardest],
     ),
     (
@@ -83,8 +83,9 @@ SECTIONS: list[tuple[str, list[tuple[str, str]], str, list[Callable[..., Any]]]]
             ("17", r"r^q = Q \sigma^q"),
             ("18", r"r^a = A \sigma^a"),
         ],
-        "AP-CNN and AP-biLSTM; σ^a is computed like σ^q. The paper's equations 14 and 15 name the upper "
-        "limits of the maxima the other way round; its text says that g^q has M elements and g^a L.",
+        "AP-CNN and AP-biLSTM; σ<sup>a</sup> is computed like σ<sup>q</sup>. The paper's equations "
+        "14 and 15 exchange the upper limits of the maxima; its text says that g<sup>q</sup> has M elements "
+        "and g<sup>a</sup> L.",
         [AttentivePooling.forward, AttentivePooling.attention_weights],
     ),
     (
@@ -104,7 +105,7 @@ def typeset(number: str, latex: str) -> str:
 
 
 def source(function: Callable[..., Any]) -> str:
-    """The code of a function, without its docstring, under the place where it is."""
+    """The code of a function, without its docstring, after its module and name."""
     lines = textwrap.dedent(inspect.getsource(function)).rstrip()
     if documentation := function.__doc__:
         start = lines.index('"""')

@@ -7,7 +7,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[(?P<text>[^\[\]]+)\]\((?P<path>\.\.?/[^)#\s]+)(?:#[^)\s]*)?\)")
-
+CODE = re.compile(r"<code\b.*?</code>", re.DOTALL)
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 
 SECTION = re.compile(r"<!-- README: (?P<title>[^>]+) -->")
 
@@ -44,6 +45,11 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         return f"`{path}`" if text.strip("`") == path else f"{text} (`{path}`)"
 
     return LINK.sub(replaced, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Marks options in code: browsers would break lines after their hyphens."""
+    return CODE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
 
 
 def on_post_page(output: str, **_: Any) -> str:

@@ -1,6 +1,6 @@
 """The pictures of the docs, from the models, runs and report that ``make eval`` leaves: ``make pictures``.
 
-Prints which answers the heat maps show, and how much their weights differ, for the text of docs/report.md.
+Prints the answer of the heat map, and the share of words with nearly the greatest weight, for docs/report.md.
 """
 
 import io
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _draw(folder: Path) -> None:
-    """Draw the plot and the heat maps in a temporary folder and copy them."""
+    """Draw the plot and the heat map in a temporary folder and copy them."""
     lengths = folder / "accuracy-by-length.svg"
     runs = [QA_CNN / "test.run", AP_CNN / "test.run"]
     _aptool("plot", "lengths", *runs, "--qrels", COLLECTION / "test.qrels", "--output", lengths)
@@ -60,12 +60,12 @@ def _draw(folder: Path) -> None:
     print(
         f"relevant answers of {ANSWER_WORDS.start} to {ANSWER_WORDS[-1]} words ranked first: {len(answers)}"
     )
-    for number, answer in enumerate(_three_of(answers), 1):
-        image = folder / f"explain-{number}.png"
-        pair = ("--question-id", answer.question_id, "--answer-id", answer.answer_id)
-        _aptool("explain", "--model", AP_CNN / "model", "--collection", COLLECTION, *pair, "--png", image)
-        _write(IMAGES / image.name, image.read_bytes())
-        print(f"{image.name}: {answer.question_id} {answer.answer_id}: {answer.question}")
+    answer = min(answers, key=lambda answer: answer.saturated)  # the most varied weights
+    image = folder / "explain.png"
+    pair = ("--question-id", answer.question_id, "--answer-id", answer.answer_id)
+    _aptool("explain", "--model", AP_CNN / "model", "--collection", COLLECTION, *pair, "--png", image)
+    _write(IMAGES / image.name, image.read_bytes())
+    print(f"{image.name}: {answer.question_id} {answer.answer_id}: {answer.question}")
 
 
 def _usual_share(model: aptool.Model) -> float:
@@ -86,14 +86,6 @@ def _long_answers(model: aptool.Model) -> list[Answer]:
         if qrels[name].get(best) and len(answers[best].split()) in ANSWER_WORDS:
             long_answers.append(Answer(name, question, best, _saturated(model, question, answers[best])))
     return long_answers
-
-
-def _three_of(long_answers: list[Answer]) -> list[Answer]:
-    """The answers with the most varied weights, one per package."""
-    packages: dict[str, Answer] = {}
-    for answer in sorted(long_answers, key=lambda answer: answer.saturated):
-        packages.setdefault(answer.question_id.partition("/")[0], answer)
-    return list(packages.values())[:3]
 
 
 def _saturated(model: aptool.Model, question: str, answer: str) -> float:

@@ -29,17 +29,15 @@ EXAMPLES = tomllib.loads((Path(__file__).parent / "commands.toml").read_text(enc
 LIBRARY = {
     "Data": ("Collection", "Pools", "Qrels", "Run"),
     "Train, load and score": (
-        *(
-            "load",
-            "train",
-            "Model",
-            "score",
-            "bm25_run",
-            "RerankServer",
-            "rerank_run",
-            "encode",
-            "EncodedTexts",
-        ),
+        "load",
+        "train",
+        "Model",
+        "score",
+        "bm25_run",
+        "RerankServer",
+        "rerank_run",
+        "encode",
+        "EncodedTexts",
     ),
     "Evaluate, compare and fuse": ("evaluate", "compare", "fuse", "learn_fusion"),
     "Other tools": ("to_ir_measures", "from_ir_measures", "load_ranx", "save_ranx"),
@@ -59,8 +57,8 @@ def commands() -> None:
     write(
         "commands",
         "# Commands",
-        "Exit code 0: done. 1: the input or the environment is at fault. 2: wrong usage. An error is a line; "
-        "`--debug` shows where it came from. Results are on stdout, everything else is on stderr.",
+        "Exit codes: 0 success, 1 a fault of the input or of the environment, 2 wrong usage. An error is one "
+        "line; `--debug` adds the traceback. Results go to stdout, messages and progress to stderr.",
         *_command(cli, context, level=2),
     )
 

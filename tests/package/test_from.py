@@ -61,7 +61,7 @@ def test_python_runs(folder, model_folder, monkeypatch):
             pytest.importorskip("ir_measures")
         exec(compile(block, f"{PAGE.name}, block {number}", "exec"), names)
 
-    assert list(names["found"]["docno"]) == ["d1"]
+    assert list(names["reranked"]["docno"]) == ["d1"]
     assert list(names["ranked"]["docno"]) == ["d1", "d2", "d3"]
     assert json.loads(Path("bm25.json").read_text())["q1"] == {"d1": 3.0, "d2": 2.0, "d3": 1.0}
     sys.modules.pop("aptool.pyterrier", None)

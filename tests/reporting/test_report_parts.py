@@ -163,6 +163,6 @@ def test_groups_of_fewer_than_twenty_questions_are_one_group():
     answer = groups_answer("type", {"run": by_group}, "MAP")
 
     assert answer.rows == [
-        ["MAP by question word (questions)", "who (20)", "how (30)", "other (21)"],
+        ["MAP (questions)", "who (20)", "how (30)", "other (21)"],
         ["run", "1.0000", "0.0000", f"{1 / 3:.4f}"],
     ]
