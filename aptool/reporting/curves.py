@@ -98,9 +98,9 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
         raise InputError(path, problem=str(error), expected="text in UTF-8") from error
     rows = []
     for number, line in enumerate(lines, 1):
-        expected, position = "a JSON object with the key 'epoch'", f"line {number}"
+        expected, position = "a JSON object with the keys 'epoch' and 'loss'", f"line {number}"
         entry = parse_json(line, path, position=position, expected=expected)
-        if not isinstance(entry, dict) or "epoch" not in entry:
+        if not isinstance(entry, dict) or not {"epoch", "loss"} <= entry.keys():
             raise InputError(path, position=position, value=line, expected=expected)
         if not isinstance(entry.get("dev", {}), dict):
             expected = "the measures by name"
@@ -181,7 +181,7 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
             row |= {f"dev_{name}": measured for name, measured in MeasureValues.from_any_names(value).items()}
         elif key == "seconds" and isinstance(value, dict):
             row |= {f"seconds_{name}": seconds for name, seconds in value.items()}
-        elif key == "epoch" or isinstance(value, int | float):
+        elif key in ("epoch", "loss") or isinstance(value, int | float):
             row[key] = value
     return row
 

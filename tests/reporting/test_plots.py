@@ -176,7 +176,7 @@ def test_history_of_a_trained_model(model_folder):
     assert {"loss", "dev_MAP", "seconds_train"} <= set(curves.columns)
 
 
-@pytest.mark.parametrize("lines", [["{"], ["[]"], ['{"loss": 1}'], []])
+@pytest.mark.parametrize("lines", [["{"], ["[]"], ['{"loss": 1}'], ['{"epoch": 1}'], []])
 def test_invalid_history_is_refused(tmp_path, lines):
     with pytest.raises(InputError, match=r"history\.jsonl: .*expected"):
         read_history(history(tmp_path / "m", *lines))
@@ -193,6 +193,8 @@ def test_invalid_history_is_refused(tmp_path, lines):
         ({"dev": {"map": None}}, "dev_MAP"),
         ({"loss": math.nan}, "loss"),
         ({"loss": math.inf}, "loss"),
+        ({"loss": "0.5"}, "loss"),
+        ({"loss": None}, "loss"),
         ({"seconds": {"train": []}}, "seconds_train"),
         ({"epoch": "first"}, "epoch"),
     ],
