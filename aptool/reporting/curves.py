@@ -18,6 +18,7 @@ from aptool.reporting.runs import ACCURACY, TABLE, Runs
 # Results over fewer questions are not shown: a single question changes them too much.
 LEAST_QUESTIONS = 20
 HISTORY = "training/history.jsonl"
+_LARGEST_EPOCH, _LARGEST = 1e9, 1e38  # in a history: axes overflow beyond, and integers have 64 bits
 _MOST_POINTS = 40  # points of a curve, at multiples of a round number
 _ROUND_STEPS = (1, 2, 5)
 # Columns of costs and their titles in charts.
@@ -107,10 +108,11 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
             raise InputError(path, position=position, column="dev", value=entry["dev"], expected=expected)
         row = _flat(entry)
         for column, value in row.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                expected = "a finite number"
+            largest = _LARGEST_EPOCH if column == "epoch" else _LARGEST
+            if not isinstance(value, int | float) or not abs(value) <= largest:
+                expected = f"a number from {-largest:g} to {largest:g}"
                 raise InputError(path, position=position, column=column, value=value, expected=expected)
-        rows.append(row)
+        rows.append({"epoch": row.pop("epoch"), **{name: float(value) for name, value in row.items()}})
     if not rows:
         raise InputError(path, problem="no line", expected="one line per epoch")
     try:
