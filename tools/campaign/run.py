@@ -76,7 +76,7 @@ def work(base: str, seed: int, numbers: range, share: Connection) -> None:
     share.close()
 
 
-def folder() -> tempfile.TemporaryDirectory[str]:
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
     """A temporary folder, in memory if the system has such folders."""
     return tempfile.TemporaryDirectory(prefix="campaign-", dir=MEMORY if MEMORY.is_dir() else None)
 
@@ -95,7 +95,7 @@ class Campaign:
         from surfaces import schedule
         from world import World
 
-        with folder() as base:
+        with temporary_folder() as base:
             World(Path(base) / "world")
             self._order = schedule()
             shares = {}
@@ -175,7 +175,7 @@ def main() -> int:
     if given.only is not None:
         from world import World
 
-        with folder() as base:
+        with temporary_folder() as base:
             name, ended, failure = attempt(
                 World(Path(base) / "world"), given.seed, given.only, Path(base) / "here"
             )
