@@ -4,6 +4,7 @@ import os
 import platform
 import shlex
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: text for name, text in installed.items() if text}
 
 
+@cache  # reading the metadata of a package takes milliseconds
 def version_of(package: str) -> str | None:
     """The installed version of a package; None if it is not installed."""
     try:

@@ -8,9 +8,7 @@ import hashlib
 import json
 from typing import Any
 
-import yaml
-
-from aptool.documents import parse_yaml
+from aptool.documents import parse_yaml, yaml_text
 from aptool.errors import InputError, first_line
 from aptool.formats.atomic import atomic_file
 from aptool.formats.location import Location, PathOrUrl, location
@@ -129,10 +127,7 @@ def _write(path: Location, document: dict[str, Any]) -> None:
     order = [key for key in document if key not in _COMPONENTS] + [
         key for key in _COMPONENTS if key in document
     ]
-    # A large width keeps long paths on one line, where they can be searched.
-    text = yaml.safe_dump(
-        {key: document[key] for key in order}, sort_keys=False, allow_unicode=True, width=1_000
-    )
+    text = yaml_text({key: document[key] for key in order})
     record(path, Kind.METADATA, _hash(_entries_by_aptool(document)))
     with atomic_file(path) as temporary:
         temporary.write_text(f"# ir_metadata.start\n{text}# ir_metadata.end\n", encoding="utf-8")

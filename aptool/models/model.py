@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
 
 from aptool.config import Recipe, recipe_from_dict
-from aptool.documents import read_json
+from aptool.documents import read_json, yaml_text
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_output_folder, output_folder, remove_outputs
 from aptool.formats.location import Location, ObjectPath, PathOrUrl, is_object_url, location
@@ -213,7 +212,7 @@ def model_card(config: dict[str, Any]) -> str:
     """Return the README of a model folder, in Markdown."""
     recipe, training = config["recipe"], config["training"]
     measures = "\n".join(f"| {name} | {value:.4f} |" for name, value in training["dev"].items())
-    header = yaml.safe_dump(_card_header(config), sort_keys=False, allow_unicode=True)
+    header = yaml_text(_card_header(config))
     parameters = json.dumps({key: recipe[key] for key in recipe if key != "preset"}, indent=2)
     return f"""---
 {header}---

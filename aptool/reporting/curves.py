@@ -18,6 +18,7 @@ from aptool.reporting.runs import ACCURACY, TABLE, Runs
 # Results over fewer questions are not shown: a single question changes them too much.
 LEAST_QUESTIONS = 20
 HISTORY = "training/history.jsonl"
+_LARGEST_EPOCH, _LARGEST = 1e9, 1e38  # in a history: axes overflow beyond, and integers have 64 bits
 _MOST_POINTS = 40  # points of a curve, at multiples of a round number
 _ROUND_STEPS = (1, 2, 5)
 # Columns of costs and their titles in charts.
@@ -98,19 +99,20 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
         raise InputError(path, problem=str(error), expected="text in UTF-8") from error
     rows = []
     for number, line in enumerate(lines, 1):
-        expected, position = "a JSON object with the key 'epoch'", f"line {number}"
+        expected, position = "a JSON object with the keys 'epoch' and 'loss'", f"line {number}"
         entry = parse_json(line, path, position=position, expected=expected)
-        if not isinstance(entry, dict) or "epoch" not in entry:
+        if not isinstance(entry, dict) or not {"epoch", "loss"} <= entry.keys():
             raise InputError(path, position=position, value=line, expected=expected)
         if not isinstance(entry.get("dev", {}), dict):
             expected = "the measures by name"
             raise InputError(path, position=position, column="dev", value=entry["dev"], expected=expected)
         row = _flat(entry)
         for column, value in row.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                expected = "a finite number"
+            largest = _LARGEST_EPOCH if column == "epoch" else _LARGEST
+            if not isinstance(value, int | float) or not abs(value) <= largest:
+                expected = f"a number from {-largest:g} to {largest:g}"
                 raise InputError(path, position=position, column=column, value=value, expected=expected)
-        rows.append(row)
+        rows.append({"epoch": row.pop("epoch"), **{name: float(value) for name, value in row.items()}})
     if not rows:
         raise InputError(path, problem="no line", expected="one line per epoch")
     try:
@@ -181,7 +183,7 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
             row |= {f"dev_{name}": measured for name, measured in MeasureValues.from_any_names(value).items()}
         elif key == "seconds" and isinstance(value, dict):
             row |= {f"seconds_{name}": seconds for name, seconds in value.items()}
-        elif key == "epoch" or isinstance(value, int | float):
+        elif key in ("epoch", "loss") or isinstance(value, int | float):
             row[key] = value
     return row
 

@@ -176,7 +176,7 @@ def test_history_of_a_trained_model(model_folder):
     assert {"loss", "dev_MAP", "seconds_train"} <= set(curves.columns)
 
 
-@pytest.mark.parametrize("lines", [["{"], ["[]"], ['{"loss": 1}'], []])
+@pytest.mark.parametrize("lines", [["{"], ["[]"], ['{"loss": 1}'], ['{"epoch": 1}'], []])
 def test_invalid_history_is_refused(tmp_path, lines):
     with pytest.raises(InputError, match=r"history\.jsonl: .*expected"):
         read_history(history(tmp_path / "m", *lines))
@@ -193,18 +193,24 @@ def test_invalid_history_is_refused(tmp_path, lines):
         ({"dev": {"map": None}}, "dev_MAP"),
         ({"loss": math.nan}, "loss"),
         ({"loss": math.inf}, "loss"),
+        ({"loss": "0.5"}, "loss"),
+        ({"loss": None}, "loss"),
         ({"seconds": {"train": []}}, "seconds_train"),
         ({"epoch": "first"}, "epoch"),
+        ({"epoch": 1e308}, "epoch"),
+        ({"epoch": 2**63}, "epoch"),
+        ({"dev": {"map": -1.7e308}}, "dev_MAP"),
     ],
 )
-def test_history_with_a_value_that_is_no_finite_number_is_one_line(plots, aptool, tmp_path, values, column):
+def test_history_with_a_value_that_axes_cannot_show_is_one_line(plots, aptool, tmp_path, values, column):
     history(tmp_path / "m", epoch(1, 2.0, 0.25), {"epoch": 2, "loss": 1.0, **values})
 
     finished = aptool("plot", "training", tmp_path / "m", "--output", tmp_path / "curves.svg")
 
     assert (finished.code, finished.out, len(finished.err)) == (1, [], 1)
     assert f"history.jsonl: line 2: column '{column}': " in finished.err[0]
-    assert finished.err[0].endswith("expected a finite number")
+    bounds = "-1e+09 to 1e+09" if column == "epoch" else "-1e+38 to 1e+38"
+    assert finished.err[0].endswith(f"expected a number from {bounds}")
     assert not list(tmp_path.glob("curves*"))
 
 

@@ -3,6 +3,7 @@
 They are slow, and may accept files that aptool refuses. Files that aptool accepts must give equal content.
 """
 
+import os
 import struct
 from collections import defaultdict
 from pathlib import Path
@@ -103,13 +104,15 @@ def binary_vectors(data: bytes) -> dict[bytes, tuple[float, ...]]:
 
 def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
     """Size, time and type of every path in a folder."""
-    values = {}
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        is_folder = path.is_dir() and not path.is_symlink()
-        values[str(path.relative_to(folder))] = (
-            status.st_mode,
-            0 if is_folder else status.st_size,
-            0 if is_folder else status.st_mtime_ns,
-        )
+    values, folders = {}, [("", str(folder))]
+    while folders:
+        name, path = folders.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder:
+                    folders.append((f"{name}{entry.name}/", entry.path))
+                size, changed = (0, 0) if is_folder else (status.st_size, status.st_mtime_ns)
+                values[name + entry.name] = (status.st_mode, size, changed)
     return values

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SECONDS, MEGABYTES = 10, 1024  # limits of CPU time and memory per input
+MEMORY = Path("/dev/shm")  # where flushing and deleting files costs nothing
 PATIENCE = 60  # seconds without a message from a process until it is killed
 
 for setting in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -75,6 +76,11 @@ def work(base: str, seed: int, numbers: range, share: Connection) -> None:
     share.close()
 
 
+def temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder, in memory if the system has such folders."""
+    return tempfile.TemporaryDirectory(prefix="campaign-", dir=MEMORY if MEMORY.is_dir() else None)
+
+
 class Campaign:
     """Inputs divided among processes. A process that dies or hangs is replaced; its input has failed."""
 
@@ -89,7 +95,7 @@ class Campaign:
         from surfaces import schedule
         from world import World
 
-        with tempfile.TemporaryDirectory(prefix="campaign-") as base:
+        with temporary_folder() as base:
             World(Path(base) / "world")
             self._order = schedule()
             shares = {}
@@ -162,20 +168,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--first", type=int, default=0, help="Number of the first input.")
     parser.add_argument("--only", type=int, help="The number of one input, run in this process.")
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
     if given.only is not None:
         from world import World
 
-        with tempfile.TemporaryDirectory(prefix="campaign-") as base:
+        with temporary_folder() as base:
             name, ended, failure = attempt(
                 World(Path(base) / "world"), given.seed, given.only, Path(base) / "here"
             )
         print(f"input {given.only} of seed {given.seed}, {name}: exit {ended} {failure}")
         return int(bool(failure))
     began = time.monotonic()
-    campaign = Campaign(given.seed, range(given.inputs), given.processes)
+    campaign = Campaign(given.seed, range(given.first, given.first + given.inputs), given.processes)
     campaign.run()
     print(campaign.table())
     minutes = (time.monotonic() - began) / 60
