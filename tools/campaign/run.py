@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import resource
+import shutil
 import sys
 import tempfile
 import time
@@ -77,8 +78,9 @@ def work(base: str, seed: int, numbers: range, share: Connection) -> None:
 
 
 def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder, in memory if the system has such folders."""
-    return tempfile.TemporaryDirectory(prefix="campaign-", dir=MEMORY if MEMORY.is_dir() else None)
+    """A temporary folder, in memory if the system has a gigabyte for it."""
+    has_room = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 1 << 30
+    return tempfile.TemporaryDirectory(prefix="campaign-", dir=MEMORY if has_room else None)
 
 
 class Campaign:
