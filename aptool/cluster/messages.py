@@ -8,6 +8,7 @@ import ray
 import ray.data.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from aptool.cluster.ray_versions import NO_PROGRESS_ERROR, NO_PROGRESS_VARIABLE
 from aptool.cluster.resources import call_every
 from aptool.errors import AptoolError, error_with, first_line
 
@@ -16,8 +17,7 @@ POLL_SECONDS = 0.3
 
 RESUME = "finished work is kept: run the same command again to resume"
 
-# Ray Data's own errors are not RayErrors; Ray before 2.60 has no ExecutionTimeoutError.
-_TIMEOUT: type[Exception] | tuple[()] = getattr(ray.data.exceptions, "ExecutionTimeoutError", ())
+# Ray Data's own errors are not RayErrors.
 _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
 
 
@@ -108,10 +108,10 @@ def ray_failures(address: str) -> Iterator[None]:
     except AptoolError:
         raise
     except Exception as error:
-        if isinstance(error, _TIMEOUT):
+        if isinstance(error, NO_PROGRESS_ERROR):
             raise AptoolError(
                 f"--cluster {address}: no progress within Ray Data's limit: expected a higher "
-                f"RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S, or -1 for no limit; {RESUME}"
+                f"{NO_PROGRESS_VARIABLE}, or -1 for no limit; {RESUME}"
             ) from error
         raised = getattr(error, "cause", None)
         if isinstance(raised, AptoolError):

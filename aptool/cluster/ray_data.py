@@ -5,7 +5,6 @@ when its worker or node is lost. Idle workers re-score the units of stragglers.
 """
 
 import logging
-import os
 import pickle
 import threading
 import time
@@ -18,6 +17,7 @@ import ray.data
 from ray.util import metrics
 
 from aptool.cluster.messages import BoardPost, ray_failures
+from aptool.cluster.ray_versions import lift_time_limit
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read
 from aptool.formats.location import store_of
@@ -26,10 +26,6 @@ from aptool.scoring.pipeline import UnitRecord
 
 # Names of Ray Data's threads that call Ray. Its other threads, such as loggers, never end.
 THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
-
-# Ray Data's limit for an execution without a completed unit. Ray before 2.60 has no limit.
-NO_PROGRESS = "execution_no_progress_timeout_s"
-NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 
 # Spare rows give an idle worker the units of stragglers: their number, and the maximum of spare rows.
 SPARE = -1
@@ -79,7 +75,7 @@ def map_units(
     if most > 1:
         rows += [{"number": SPARE, "part": b""}] * min(most, MOST_SPARE)
     dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
-    _lift_time_limit(dataset.context)
+    lift_time_limit(dataset.context)
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
     if each.gpus:
         dataset = dataset.map(cast(Any, read_unit), fn_args=(job, parts), num_cpus=1)
@@ -174,14 +170,6 @@ def _quiet(debug: bool) -> None:
     for handler in logging.getLogger("ray.data").handlers:
         if not debug and "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)
-
-
-def _lift_time_limit(context: ray.data.DataContext) -> None:
-    """Lift Ray Data's limit of 30 minutes without progress, unless the user has set one."""
-    default = getattr(ray.data.DataContext, NO_PROGRESS, None)
-    is_default = getattr(context, NO_PROGRESS, None) == default and NO_PROGRESS_VARIABLE not in os.environ
-    if default is not None and is_default:
-        setattr(context, NO_PROGRESS, -1)
 
 
 def wait_until_started(job: ScoringJob, parts: Sequence[Part]) -> None:

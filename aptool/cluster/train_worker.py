@@ -11,6 +11,7 @@ import ray.train
 from ray.train.torch import get_device
 
 from aptool.cluster.messages import BoardPost
+from aptool.cluster.ray_versions import is_preempted
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
@@ -91,12 +92,6 @@ def train_worker(config: dict[str, Any]) -> None:
             raise RuntimeError("an error of one worker ends all") from error
     if post is not None:
         post.flush()
-
-
-def is_preempted() -> bool:
-    """Whether a node of this training is about to be taken away; False if Ray does not tell."""
-    get_info = getattr(ray.train, "get_preemption_info", None)
-    return get_info is not None and get_info() is not None
 
 
 def open_collection(job: TrainingJob) -> CollectionFiles:
