@@ -9,8 +9,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from aptool.version import __version__
+
 # Libraries whose version may change scores.
-LIBRARIES = ("aptool", "torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray")
+LIBRARIES = ("torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray")
 GIB = 2**30
 
 # Spin iterations of libgomp's waiting threads; its default is 300,000, about 3 ms.
@@ -73,9 +75,10 @@ def operating_system() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the installed `LIBRARIES`."""
+    """The versions of Python, of aptool and of the installed `LIBRARIES`."""
     installed = {name: version_of(name) for name in LIBRARIES}
-    return {"python": platform.python_version()} | {name: text for name, text in installed.items() if text}
+    own = {"python": platform.python_version(), "aptool": __version__}
+    return own | {name: text for name, text in installed.items() if text}
 
 
 @cache  # reading the metadata of a package takes milliseconds

@@ -23,8 +23,8 @@ LAYERS = [
     ["models", "evaluation", "datasets"],
     ["text"],
     ["formats"],
-    ["config", "environment", "plugins", "progress", "version"],
-    ["documents", "options"],
+    ["config", "environment", "plugins", "progress"],
+    ["documents", "options", "version"],
     ["errors"],
 ]
 LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}

@@ -4,7 +4,6 @@ import os
 
 import ray.data
 import ray.data.exceptions
-import ray.train
 
 # Ray Data's limit for an execution without a completed unit, and its error. Ray before 2.58 has neither.
 NO_PROGRESS = "execution_no_progress_timeout_s"
@@ -22,5 +21,7 @@ def lift_time_limit(context: ray.data.DataContext) -> None:
 
 def is_preempted() -> bool:
     """Whether a node of this training is about to be taken away; False with Ray before 2.58."""
+    import ray.train
+
     get_info = getattr(ray.train, "get_preemption_info", None)
     return get_info is not None and get_info() is not None
