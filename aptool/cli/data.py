@@ -67,7 +67,7 @@ def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> No
 
 @data.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("--leaks", is_flag=True, help="Count near duplicates between splits (data leakage).")
+@click.option("--leaks", is_flag=True, help="Count near copies between splits (data leakage).")
 @click.pass_context
 def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
     """Validate pools, answers, qrels, runs and collections.
@@ -139,7 +139,7 @@ data.add_command(pools)
 
 
 def _print_leaks(path: str) -> None:
-    """Print the near duplicates of questions and relevant answers between each pair of splits."""
+    """Print the near copies of questions and relevant answers between each pair of splits."""
     from aptool.datasets.leaks import find_leaks
     from aptool.formats.collection import CollectionFiles
 
