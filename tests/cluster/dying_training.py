@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from aptool.cluster import train
+from aptool.cluster.ray_versions import is_preempted
 from aptool.progress import Progress
 from aptool.training import loop
 
@@ -55,15 +56,14 @@ def slow_worker(config):
 
 
 def preempted_worker(config):
-    """Train; before the second update of the third epoch, wait until the test has announced a preemption.
+    """Train; before the second update of the third epoch, wait for the notice of a preemption.
 
-    After two more updates, wait until the node is lost. The note ``OUTPUT.go`` is the announcement, and
-    ``OUTPUT.lost`` ends the wait of workers on other nodes.
+    After two more updates, wait until the node is lost: ``OUTPUT.lost`` ends the wait on other nodes.
     """
     from aptool.training import state
 
     output = config["job"].output
-    ready, go, lost = (Path(f"{output}.{name}") for name in ("ready", "go", "lost"))
+    ready, lost = (Path(f"{output}.{name}") for name in ("ready", "lost"))
     state.NOTICE_SECONDS = 0.0
     steps, step = iter(range(1, 1000)), loop._step
 
@@ -71,7 +71,7 @@ def preempted_worker(config):
         number = next(steps)
         if number == 12 and not lost.exists():  # five steps per epoch
             ready.touch()
-            while not go.exists():
+            while not is_preempted():  # the same in all workers
                 time.sleep(0.05)
         while number == 14 and not lost.exists():
             time.sleep(0.05)
