@@ -77,8 +77,8 @@ def operating_system() -> dict[str, str]:
 def versions() -> dict[str, str]:
     """The versions of Python, of aptool and of the installed `LIBRARIES`."""
     installed = {name: version_of(name) for name in LIBRARIES}
-    own = {"python": platform.python_version(), "aptool": __version__}
-    return own | {name: text for name, text in installed.items() if text}
+    libraries = {name: text for name, text in installed.items() if text}
+    return {"python": platform.python_version(), "aptool": __version__, **libraries}
 
 
 @cache  # reading the metadata of a package takes milliseconds
