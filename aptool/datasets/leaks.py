@@ -14,7 +14,7 @@ import polars as pl
 
 from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.pools import list_units, read_answers, read_pools
-from aptool.formats.trec import read_qrels
+from aptool.formats.trec import nested, read_qrels
 from aptool.text.bm25 import words
 
 THRESHOLD = 0.8
@@ -96,10 +96,7 @@ def _read_pools(
     collection: CollectionFiles, split: str, qrels: pl.DataFrame | None
 ) -> Iterator[LabelledPool]:
     shared = read_answers(collection.answers) if collection.answers else None
-    relevance: dict[str, dict[str, int]] = {}
-    if qrels is not None:
-        for question, answer, level in qrels.select("question_id", "answer_id", "relevance").iter_rows():
-            relevance.setdefault(question, {})[answer] = level
+    relevance = nested(qrels, "relevance") if qrels is not None else {}
     for unit in list_units([collection.pools(split)]):
         pools = read_pools(unit, shared)
         texts, answer_ids = pools.answers.to_pylist(), pools.answer_ids.to_pylist()

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -96,6 +96,14 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
     """
     ordered = frame.sort("question_id", "score", "answer_id", descending=[False, True, True])
     return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("question_id"))
+
+
+def nested(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
+    """Convert a column to {question id: {answer id: value}}, in the order of the frame."""
+    result: dict[str, dict[str, Any]] = {}
+    for question, answer, value in frame.select("question_id", "answer_id", column).iter_rows():
+        result.setdefault(question, {})[answer] = value
+    return result
 
 
 def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:

@@ -153,14 +153,6 @@ def to_pandas(frame: pl.DataFrame) -> Any:
         raise AptoolError("pandas is not installed: `pip install pandas`") from error
 
 
-def nested(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
-    """Convert a column to {question id: {answer id: value}}, in the order of the frame."""
-    result: dict[str, dict[str, Any]] = {}
-    for question, answer, value in frame.select("question_id", "answer_id", column).iter_rows():
-        result.setdefault(question, {})[answer] = value
-    return result
-
-
 def _items(name: str, table: object, position: str | None, form: str) -> Iterator[tuple[Any, Any]]:
     if not isinstance(table, Mapping):
         raise InputError(name, position=position, value=table, expected=form)

@@ -8,14 +8,13 @@ import polars as pl
 
 from aptool.errors import counted
 from aptool.formats.outputs import Kind, adopt
-from aptool.formats.trec import read_qrels, write_qrels
+from aptool.formats.trec import nested, read_qrels, write_qrels
 from aptool.library.arguments import PathLike, check_path, check_type
 from aptool.library.frames import (
     check_frame,
     frame_from_dict,
     frame_from_pandas,
     frame_from_polars,
-    nested,
     to_pandas,
 )
 

@@ -9,14 +9,13 @@ import polars as pl
 
 from aptool.errors import InputError, counted
 from aptool.formats.outputs import Kind, adopt
-from aptool.formats.trec import check_run_output, rank_candidates, read_run, write_run
+from aptool.formats.trec import check_run_output, nested, rank_candidates, read_run, write_run
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type
 from aptool.library.frames import (
     check_frame,
     frame_from_dict,
     frame_from_pandas,
     frame_from_polars,
-    nested,
     to_pandas,
 )
 
