@@ -8,7 +8,6 @@ import ray
 import ray.data.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from aptool.cluster.ray_versions import NO_PROGRESS_ERROR, NO_PROGRESS_VARIABLE
 from aptool.cluster.resources import call_every
 from aptool.errors import AptoolError, error_with, first_line
 
@@ -16,6 +15,9 @@ from aptool.errors import AptoolError, error_with, first_line
 POLL_SECONDS = 0.3
 
 RESUME = "finished work is kept: run the same command again to resume"
+
+# The user's limit for an execution of Ray Data without a completed unit.
+NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 
 # Ray Data's own errors are not RayErrors.
 _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
@@ -108,7 +110,7 @@ def ray_failures(address: str) -> Iterator[None]:
     except AptoolError:
         raise
     except Exception as error:
-        if isinstance(error, NO_PROGRESS_ERROR):
+        if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):
             raise AptoolError(
                 f"--cluster {address}: no progress within Ray Data's limit: expected a higher "
                 f"{NO_PROGRESS_VARIABLE}, or -1 for no limit; {RESUME}"

@@ -5,6 +5,7 @@ when its worker or node is lost. Idle workers re-score the units of stragglers.
 """
 
 import logging
+import os
 import pickle
 import threading
 import time
@@ -16,8 +17,7 @@ import ray
 import ray.data
 from ray.util import metrics
 
-from aptool.cluster.messages import BoardPost, ray_failures
-from aptool.cluster.ray_versions import lift_time_limit
+from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, ray_failures
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read
 from aptool.formats.location import store_of
@@ -75,7 +75,7 @@ def map_units(
     if most > 1:
         rows += [{"number": SPARE, "part": b""}] * min(most, MOST_SPARE)
     dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
-    lift_time_limit(dataset.context)
+    _lift_time_limit(dataset.context)
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
     if each.gpus:
         dataset = dataset.map(cast(Any, read_unit), fn_args=(job, parts), num_cpus=1)
@@ -170,6 +170,13 @@ def _quiet(debug: bool) -> None:
     for handler in logging.getLogger("ray.data").handlers:
         if not debug and "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)
+
+
+def _lift_time_limit(context: ray.data.DataContext) -> None:
+    """Lift Ray Data's limit of 30 minutes without progress, unless the user has set one."""
+    default = ray.data.DataContext.execution_no_progress_timeout_s
+    if context.execution_no_progress_timeout_s == default and NO_PROGRESS_VARIABLE not in os.environ:
+        context.execution_no_progress_timeout_s = -1
 
 
 def wait_until_started(job: ScoringJob, parts: Sequence[Part]) -> None:

@@ -11,7 +11,6 @@ import ray.train
 from ray.train.torch import get_device
 
 from aptool.cluster.messages import BoardPost
-from aptool.cluster.ray_versions import is_preempted
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
@@ -92,6 +91,11 @@ def train_worker(config: dict[str, Any]) -> None:
             raise RuntimeError("an error of one worker ends all") from error
     if post is not None:
         post.flush()
+
+
+def is_preempted() -> bool:
+    """Whether a node of this training is about to be taken away."""
+    return ray.train.get_preemption_info() is not None
 
 
 def open_collection(job: TrainingJob) -> CollectionFiles:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from aptool.cluster import train
-from aptool.cluster.ray_versions import is_preempted
+from aptool.cluster.train_worker import is_preempted
 from aptool.progress import Progress
 from aptool.training import loop
 
