@@ -252,8 +252,10 @@ def nodes(folder: Path, cores: int) -> Iterator[Any]:
     """A cluster of one-core nodes on this machine's loopback interface, with token authentication."""
     home = folder / "home"
     home.mkdir()
+    root = str(Path(__file__).parent.parent)  # workers import bench
     os.environ.update(
         HOME=str(home),
+        PYTHONPATH=os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))),
         RAY_AUTH_MODE="token",
         RAY_AUTH_TOKEN=secrets.token_hex(16),
         RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",

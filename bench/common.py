@@ -59,6 +59,13 @@ def alternate(
     return seconds, results
 
 
+def print_seconds(seconds: Mapping[str, list[float]], options: argparse.Namespace) -> dict[str, Any]:
+    """Print median, minimum and maximum of the seconds of each system; return them with the options."""
+    for name, values in seconds.items():
+        print(f"{name:20} {statistics.median(values):6.1f} s ({min(values):.1f} to {max(values):.1f})")
+    return {"options": {key: str(value) for key, value in vars(options).items()}, "seconds": seconds}
+
+
 def speed_of(seconds: Mapping[str, list[float]], name: str, base: str) -> dict[str, float]:
     """Median, minimum and maximum of the speed of a system as a ratio to another one, over the repeats."""
     speeds = [slow / fast for slow, fast in zip(seconds[base], seconds[name], strict=True)]

@@ -7,8 +7,6 @@ for it, ``--workers 1:2`` starts with one worker and grows. Both train the same 
 collection of WikiQA's shape, and alternate.
 """
 
-import os
-import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster import OBJECT_STORE, nodes
-from bench.common import benchmark_parser, write_results
+from bench.common import benchmark_parser, print_seconds, write_results
 from bench.synthetic import build
 
-WORKERS: dict[str, int | tuple[int, int]] = {"2": 2, "1:2": (1, 2)}
+WORKERS: dict[str, int | tuple[int, int]] = {"--workers 2": 2, "--workers 1:2": (1, 2)}
 
 
 def main() -> None:
@@ -28,11 +26,8 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=60.0, help="seconds until the node (default 60)")
     parser.add_argument("--epochs", type=int, default=6, help="epochs (default 6)")
     options = parser.parse_args()
-    root = str(Path(__file__).parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory() as name:
-        results = measure(Path(name), options)
-    write_results(results, options)
+        write_results(measure(Path(name), options), options)
 
 
 def measure(folder: Path, options: Any) -> dict[str, Any]:
@@ -41,13 +36,10 @@ def measure(folder: Path, options: Any) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in WORKERS}
     with nodes(folder, 1) as cluster:
         for repeat in range(options.repeats):
-            for name, workers in WORKERS.items():
-                output = folder / f"model-{name.replace(':', '-')}-{repeat}"
+            for number, (name, workers) in enumerate(WORKERS.items()):
+                output = folder / f"model-{repeat}-{number}"
                 seconds[name].append(train(cluster, folder / "collection", output, workers, options))
-    for name, values in seconds.items():
-        line = f"{statistics.median(values):6.1f} s ({min(values):.1f} to {max(values):.1f})"
-        print(f"--workers {name:4} {line}")
-    return {"options": {key: str(value) for key, value in vars(options).items()}, "seconds": seconds}
+    return print_seconds(seconds, options)
 
 
 def train(

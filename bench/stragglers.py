@@ -7,7 +7,6 @@ result does not depend on the number of cores. Runs with and without re-scoring 
 """
 
 import os
-import statistics
 import tempfile
 import time
 from functools import partial
@@ -22,7 +21,7 @@ from aptool.formats.pools import list_units
 from aptool.scoring.score import score
 from aptool.scoring.systems import RandomSystem
 from bench.cluster import cluster, sha256
-from bench.common import benchmark_parser, write_results
+from bench.common import benchmark_parser, print_seconds, write_results
 
 
 class SleepingSystem(RandomSystem):
@@ -56,11 +55,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds per unit (default 1)")
     parser.add_argument("--slowdown", type=float, default=10.0, help="factor of the slow worker (default 10)")
     options = parser.parse_args()
-    root = str(Path(__file__).parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryDirectory() as name:
-        results = measure(Path(name), options)
-    write_results(results, options)
+        write_results(measure(Path(name), options), options)
 
 
 def measure(folder: Path, options: Any) -> dict[str, Any]:
@@ -77,9 +73,7 @@ def measure(folder: Path, options: Any) -> dict[str, Any]:
                 hashes.add(sha256(folder / "out.run"))
     if len(hashes) != 1:
         raise SystemExit("the run files differ")
-    for name, values in seconds.items():
-        print(f"{name:20} {statistics.median(values):6.1f} s ({min(values):.1f} to {max(values):.1f})")
-    return {"options": {key: str(value) for key, value in vars(options).items()}, "seconds": seconds}
+    return print_seconds(seconds, options)
 
 
 def run(folder: Path, pools: Path, address: str, options: Any, spare: int) -> float:

@@ -9,6 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,6 +94,13 @@ def cluster(address):
 
     with connect(address) as connected:
         yield connected
+
+
+@pytest.fixture
+def in_thread():
+    """A function that calls a function in a thread: Ray adds nodes in the main thread only."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit
 
 
 @pytest.fixture

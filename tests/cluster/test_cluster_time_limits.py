@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -23,13 +22,21 @@ DRIVER = Path(__file__).parent / "driver.py"
 TEST_SECONDS = 600  # long enough for a busy machine
 
 
-def test_unit_that_exceeds_ray_datas_default_limit_is_scored(cluster, scene, monkeypatch):
-    """The default is 5 s here; no unit ends for 12 s."""
+@pytest.fixture
+def short_limit(monkeypatch):
+    """Ray Data's default limit without progress is 5 s instead of 30 minutes."""
+    import ray.data
+
+    monkeypatch.setattr(ray.data.DataContext, "execution_no_progress_timeout_s", 5)
+    monkeypatch.setattr(ray.data.DataContext.get_current(), "execution_no_progress_timeout_s", 5)
+
+
+@pytest.mark.usefixtures("short_limit")
+def test_unit_that_exceeds_ray_datas_default_limit_is_scored(cluster, scene):
+    """No unit ends for 12 s."""
     import ray.data
 
     context = ray.data.DataContext.get_current()
-    monkeypatch.setattr(ray.data.DataContext, "execution_no_progress_timeout_s", 5)
-    monkeypatch.setattr(context, "execution_no_progress_timeout_s", 5)
     hold = scene.notes / "hold"
     hold.touch()
 
@@ -79,15 +86,6 @@ def test_error_of_a_limit_by_the_user_is_one_line_and_the_run_resumes(
 
 
 @pytest.fixture
-def short_limit(monkeypatch):
-    """Ray Data's default limit without progress is 5 s instead of 30 minutes."""
-    import ray.data
-
-    monkeypatch.setattr(ray.data.DataContext, "execution_no_progress_timeout_s", 5)
-    monkeypatch.setattr(ray.data.DataContext.get_current(), "execution_no_progress_timeout_s", 5)
-
-
-@pytest.fixture
 def add(nodes):
     """A function that adds a node with two cores, the only one with room for a worker of these tests."""
     added = []
@@ -100,13 +98,6 @@ def add(nodes):
     for node in added:
         if node in nodes.worker_nodes:
             nodes.remove_node(node)
-
-
-@pytest.fixture
-def in_thread():
-    """A function that calls a function in a thread: Ray adds nodes in the main thread only."""
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit
 
 
 @pytest.mark.usefixtures("short_limit")

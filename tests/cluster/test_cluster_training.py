@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -228,7 +227,7 @@ def test_training_continues_without_a_lost_node(
 
 
 def test_notice_of_preemption_saves_a_checkpoint_within_the_epoch(
-    cluster, nodes, collection_folder, tmp_path, monkeypatch, preempt
+    cluster, nodes, collection_folder, tmp_path, monkeypatch, preempt, in_thread
 ):
     """Only the updates after the notice are lost; the same number of workers ends in the same bytes."""
     import dying_training
@@ -240,16 +239,15 @@ def test_notice_of_preemption_saves_a_checkpoint_within_the_epoch(
     monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.preempted_worker)
     monkeypatch.setenv("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "0.5")
     output, state = tmp_path / "model", tmp_path / "model.training" / "state.safetensors"
-    with ThreadPoolExecutor(1) as pool:  # Ray adds nodes in the main thread only
-        training = pool.submit(trained, cluster, collection_folder, output, workers=3)
-        wait_for(lambda: (tmp_path / "model.ready").exists())
-        version = state.stat().st_mtime_ns
-        preempt(new)
-        wait_for(lambda: state.stat().st_mtime_ns != version)
-        nodes.remove_node(extra, allow_graceful=False)
-        replacement = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
-        (tmp_path / "model.lost").touch()
-        _, records = training.result(600)
+    training = in_thread(trained, cluster, collection_folder, output, workers=3)
+    wait_for(lambda: (tmp_path / "model.ready").exists())
+    version = state.stat().st_mtime_ns
+    preempt(new)
+    wait_for(lambda: state.stat().st_mtime_ns != version)
+    nodes.remove_node(extra, allow_graceful=False)
+    replacement = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
+    (tmp_path / "model.lost").touch()
+    _, records = training.result(600)
     nodes.remove_node(replacement)
 
     resumed = [line for line in records.messages if ": resuming " in line]
