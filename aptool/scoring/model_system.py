@@ -111,7 +111,7 @@ class ModelSystem(System):
         keys = prepared.cache_keys
         if self._device.type != "cpu" or keys is None or None in keys.tolist():
             return False
-        return self._scorer.is_joinable(*prepared[:4])
+        return self._scorer.is_joinable(prepared.pair_answer)
 
     @override
     def join(self, prepared: Sequence[TokenizedPools]) -> TokenizedPools:

@@ -96,13 +96,9 @@ class Scorer:
         """Remove all encoded answers."""
         self._cache = AnswerCache(self._cache.capacity)
 
-    def is_joinable(
-        self, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
-    ) -> bool:
+    def is_joinable(self, pair_answer: np.ndarray) -> bool:
         """Whether pairs have the same scores, to the bit, in any union with other joinable pairs on a CPU."""
-        return isinstance(self._ranker.head, NoHead) and self._pair_scorer.groups_by_answer(
-            questions.lengths, answers.lengths, pair_question, pair_answer
-        )
+        return isinstance(self._ranker.head, NoHead) and self._pair_scorer.groups_by_answer(pair_answer)
 
     @torch.inference_mode()
     def score(
@@ -150,7 +146,7 @@ class Scorer:
             answer_bags = self._ranker.word_bags(answers)
             tokens_per_window = TOKENS_PER_WINDOW
         present, order, starts = group_by_answer(lengths, pair_answer)
-        by_answer = self._pair_scorer.groups_by_answer(questions.lengths, lengths, pair_question, pair_answer)
+        by_answer = self._pair_scorer.groups_by_answer(pair_answer)
         pair_question = pair_question[order]
         batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
         windows = blocks_of(lengths[present], self._window(lengths[present], batches, tokens_per_window))

@@ -197,8 +197,8 @@ def equal_to_the_definition(system, monkeypatch):
         questions, answers = corpus(n, k)
         pair_question, pair_answer = all_pairs(n, k)
         expected = defined(system, questions, answers, np.stack([pair_question, pair_answer], axis=1))
-        for group_tokens in (0, 10**6):
-            monkeypatch.setattr(attentive, "GROUP_TOKENS", group_tokens)
+        for shared in (0, 10**6):
+            monkeypatch.setattr(attentive, "SHARED", shared)
             scores = Scorer(system).score(questions, answers, pair_question, pair_answer)
             np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
     return questions, answers, expected

@@ -27,8 +27,8 @@ ALIGNED = 16
 # Pairs per block: few enough that their vectors stay in the cache of a core until they are compared.
 PAIRS_PER_BLOCK = 1024
 
-# The fixed cost per group, in moved tokens.
-GROUP_TOKENS = 500
+# Pairs per answer from which grouping by answer is faster (``bench/grouping.py``).
+SHARED = 2
 
 
 class EncodedQuestions(NamedTuple):
@@ -83,13 +83,9 @@ class AttentivePairScorer(PairScorer):
         return (_by_answer if pairs.by_answer else _by_question)(questions, answers, pairs)
 
     @override
-    def groups_by_answer(
-        self, questions: np.ndarray, answers: np.ndarray, pair_question: np.ndarray, pair_answer: np.ndarray
-    ) -> bool:
-        """Group pairs by the side that moves fewer tokens."""
-        by_question = int(answers[pair_answer].sum()) + GROUP_TOKENS * _distinct(pair_question)
-        by_answer = 2 * int(questions[pair_question].sum()) + GROUP_TOKENS * _distinct(pair_answer)
-        return by_answer < by_question
+    def groups_by_answer(self, pair_answer: np.ndarray) -> bool:
+        """Group pairs by answer where questions share answers."""
+        return len(pair_answer) >= SHARED * int(np.count_nonzero(np.bincount(pair_answer)))
 
 
 def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
@@ -165,10 +161,6 @@ def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pa
         )  # (K, c)
         scores[torch.from_numpy(members)] = cosines(r_q, r_a)
     return scores
-
-
-def _distinct(numbers: np.ndarray) -> int:
-    return int(np.count_nonzero(np.bincount(numbers)))
 
 
 def _weights(g: Tensor, sharpness: float) -> Tensor:

@@ -62,17 +62,12 @@ class PairScorer(ABC):
     def prepare_questions(self, states: Ragged) -> Any:
         """Return the representation of all questions, from their states (N, c)."""
 
-    def groups_by_answer(
-        self, questions: np.ndarray, answers: np.ndarray, pair_question: np.ndarray, pair_answer: np.ndarray
-    ) -> bool:
+    def groups_by_answer(self, pair_answer: np.ndarray) -> bool:
         """Whether ``score_pairs`` groups pairs by answer on a CPU; the scores then depend on no other pair.
 
-        If it does for several sets of pairs without a common question, it does for their union.
+        If it does for several sets of pairs, it does for their union.
 
         Args:
-            questions: (questions,) tokens per question.
-            answers: (answers,) tokens per answer.
-            pair_question: (P,) the question of each pair.
             pair_answer: (P,) the answer of each pair.
         """
         return False
