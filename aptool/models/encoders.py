@@ -86,6 +86,11 @@ class Encoder(nn.Module, ABC):
         """Return the tokenizer and the initial weights of a system with this encoder."""
         raise NotImplementedError
 
+    @property
+    def reads_table(self) -> bool:
+        """Whether inference looks up the states in a table, which is as fast as reading them from memory."""
+        return False
+
     @abstractmethod
     def forward(self, tokens: Ragged) -> Ragged:
         """States, values (N, c), from token ids, values (N,) int64. A state depends only on its text."""
@@ -206,6 +211,12 @@ class CnnEncoder(WordEncoder):
         convolved = self.in_precision(lambda: self.convolution(embedded.flatten(1)))  # (N, c)
         return tokens.with_values(self.activation(convolved))
 
+    @property
+    @override
+    def reads_table(self) -> bool:
+        words = len(self.embedding.weight)
+        return words * self.window * self.size * self.embedding.weight.element_size() <= MAX_TABLE_BYTES
+
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """Precompute the convolution per word, if the table is small and there are many tokens.
@@ -215,8 +226,7 @@ class CnnEncoder(WordEncoder):
         the token itself, which is never outside its text. The table costs one convolution per word.
         """
         words, dim = self.embedding.weight.shape
-        size = words * self.window * self.size * self.embedding.weight.element_size()
-        if size > MAX_TABLE_BYTES or (tokens is not None and tokens < words):
+        if not self.reads_table or (tokens is not None and tokens < words):
             return super().inference_encoder()
         slices = self.convolution.weight.view(self.size, self.window, dim)  # (c, k, d)
         parts = [self.embedding.weight @ slices[:, j].T for j in range(self.window)]  # (V, c) each
@@ -328,6 +338,11 @@ class WordVectorEncoder(WordEncoder):
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)
         self.size = dim
+
+    @property
+    @override
+    def reads_table(self) -> bool:
+        return True
 
     @override
     def forward(self, tokens: Ragged) -> Ragged:

@@ -75,6 +75,11 @@ class Ranker(nn.Module):
             return states
         return states.with_values(F.dropout(states.values, self.dropout, self.training))
 
+    @property
+    def reads_table(self) -> bool:
+        """Whether inference looks up the states in a table."""
+        return self.projection is None and self.encoder.reads_table
+
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """Return the encoder's ``inference_encoder``, followed by the projection."""
         encode, projection = self.encoder.inference_encoder(tokens), self.projection

@@ -7,7 +7,7 @@ the work. Hard-negative mining, evaluation on dev, scoring of pools and explanat
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from aptool.scoring.stored_answers import StoredAnswers
 
 Precision = Literal["fp32", "tf32", "bf16"]
+
+T = TypeVar("T")
 
 # Tokens per batch: few enough for the caches of a core, enough to keep a GPU busy.
 TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
@@ -73,19 +75,21 @@ class Scorer:
             precision: the precision of encoding; alignments, softmaxes and cosines are always in fp32.
                 ``tf32`` is fp32 with TF32 products on a GPU, also of alignments, after ``set_products``.
             tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
-            cache_bytes: limit of the cache of encoded answers between calls of ``score``.
+            cache_bytes: limit of the cache of encoded answers between calls of ``score``. On a CPU, states
+                that are looked up in a table are not cached.
             expected_tokens: number of tokens to encode before the weights change, if known.
             stored: the answers of a store; requires fp32.
         """
         self._device = torch.device(device)
         self._stored = stored
         self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
-        self._cache = AnswerCache(cache_bytes)
         with torch.inference_mode():
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)
             self._pair_scorer = pair_scorer_for(cast.pooling)
-            self._ranker = ranker
+        looks_up = ranker.reads_table and self._pair_scorer.stores_states and self._device.type == "cpu"
+        self._cache = AnswerCache(0 if looks_up and stored is None else cache_bytes)
+        self._ranker = ranker
 
     @property
     def row_multiple(self) -> int:
@@ -173,17 +177,8 @@ class Scorer:
                 scored(unreported)
                 return self._ranker.from_columns(columns, features)
 
-            def work(window: np.ndarray) -> Tensor:
-                try:
-                    return score_window(window)
-                except RuntimeError as error:
-                    self._check_halving(error, len(window))
-                # Outside the handler, as the error keeps the tensors of the attempt alive.
-                self._free_memory()
-                half = len(window) // 2
-                return torch.cat([work(window[:half]), work(window[half:])])
-
-            scores[order] = torch.cat(list(for_each(work, windows))).cpu().numpy()
+            done = for_each(partial(self._in_halves, score_window), windows)
+            scores[order] = torch.cat(list(chain.from_iterable(done))).cpu().numpy()
         return scores
 
     @torch.inference_mode()
@@ -214,31 +209,32 @@ class Scorer:
         lengths = answers.lengths[order]
         batches = [order[block] for block in blocks_of(lengths, self._window(lengths, 1))]
 
-        def work(batch: np.ndarray) -> list[tuple[np.ndarray, Ragged]]:
-            try:
-                return [(batch, self._encode_answers(answers.take(batch)))]
-            except RuntimeError as error:
-                self._check_halving(error, len(batch))
-            self._free_memory()
-            half = len(batch) // 2
-            return [*work(batch[:half]), *work(batch[half:])]
+        def encoded(batch: np.ndarray) -> tuple[np.ndarray, Ragged]:
+            return batch, self._encode_answers(answers.take(batch))
 
         with one_core_per_thread(self._device, len(batches)) as for_each:
-            return list(chain.from_iterable(for_each(work, batches)))
+            return list(chain.from_iterable(for_each(partial(self._in_halves, encoded), batches)))
 
-    def _check_halving(self, error: RuntimeError, answers: int) -> None:
-        """Re-raise an error, unless memory ran out with several answers."""
-        if not is_out_of_memory(error):
-            raise error
-        if answers == 1:
-            problem = "out of memory with a single answer; expected a device with more free memory"
-            raise AptoolError(f"{self._device}: {problem}") from error
+    def _in_halves(self, work: Callable[[np.ndarray], T], answers: np.ndarray) -> list[T]:
+        """Return the results of ``work`` for parts of the answers: one, or more if memory runs out.
 
-    def _free_memory(self) -> None:
-        """Free all cached memory."""
+        Raises:
+            AptoolError: memory runs out with a single answer.
+        """
+        try:
+            return [work(answers)]
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(answers) == 1:
+                problem = "out of memory with a single answer; expected a device with more free memory"
+                raise AptoolError(f"{self._device}: {problem}") from error
+        # Outside the handler, as the error keeps the tensors of the attempt alive.
         self.clear_cache()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+        half = len(answers) // 2
+        return [*self._in_halves(work, answers[:half]), *self._in_halves(work, answers[half:])]
 
     def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
         """Return the tokens per window: at most ``batches`` batches; on a CPU, few enough for all cores."""

@@ -142,7 +142,7 @@ def test_the_contents_of_the_cache_change_no_bit(name):
 
 
 def test_cached_answers_are_not_encoded_again(monkeypatch):
-    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    system = ranker("ap-bilstm", words=300, dim=12, size=16)
     questions, answers = corpus(2, 30)
     scorer = Scorer(system, cache_bytes=1 << 24)
     scorer.score(questions, answers, *all_pairs(2, 30), cache_keys=np.arange(30))
@@ -153,6 +153,20 @@ def test_cached_answers_are_not_encoded_again(monkeypatch):
     scorer.clear_cache()
     with pytest.raises(ZeroDivisionError):
         scorer.score(questions, answers, *all_pairs(2, 30), cache_keys=np.arange(30))
+
+
+@pytest.mark.parametrize(("name", "encoded_again"), [("ap-cnn", 30), ("qa-cnn", 0)])
+def test_states_of_a_table_are_looked_up_again_and_vectors_are_cached(name, encoded_again, monkeypatch):
+    questions, answers = corpus(2, 30)
+    scorer = Scorer(ranker(name, words=300, dim=12, size=16), cache_bytes=1 << 24)
+    scorer.score(questions, answers, *all_pairs(2, 30), cache_keys=np.arange(30))
+    encoded = []
+    encode = scorer._encode_answers
+    monkeypatch.setattr(scorer, "_encode_answers", lambda some: (encoded.append(len(some)), encode(some))[1])
+
+    scorer.score(questions, answers, *all_pairs(2, 30), cache_keys=np.arange(30))
+
+    assert sum(encoded) == encoded_again
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

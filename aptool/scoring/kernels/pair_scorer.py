@@ -27,6 +27,8 @@ class PairScorer(ABC):
 
     # The number of rows of an answer in memory is a multiple of this; the last row is repeated.
     row_multiple = 1
+    # Whether an answer is stored as the states of its tokens, not as one vector.
+    stores_states = True
 
     def __init__(self, pooling: Any) -> None:
         self.pooling = pooling
@@ -99,6 +101,7 @@ class IndependentPairScorer(PairScorer):
     """Similarities of vectors, one per text."""
 
     pooling: IndependentPooling
+    stores_states = False
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
