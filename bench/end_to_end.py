@@ -36,6 +36,7 @@ from bench.workloads import VOCABULARY, insuranceqa
 
 # Peak memory is measured with few answers, so that all of them fit in the cache.
 MEMORY_SCALE = 0.1
+PEAK = "peak_memory_bytes"
 WORDS = [f"w{number}" for number in range(VOCABULARY - 2)]
 
 
@@ -103,7 +104,7 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
         "load_seconds": loaded,
         "core_seconds": dict(spent),
         "process_core_seconds": time.process_time(),
-        "peak_memory_bytes": _peak_memory(),
+        PEAK: _peak_memory(),
     }
 
 
@@ -162,11 +163,16 @@ def run(scale: float, pools: int, repeats: int, threads: int) -> dict[str, Any]:
     for times in (1, 10):
         with tempfile.TemporaryDirectory() as name:
             write_input(Path(name), MEMORY_SCALE, pools * times)
-            row = measured(Path(name), threads)
-            peaks.append(row["peak_memory_bytes"])
-            print(f"    peak memory at {row['pairs']:,} pairs: {row['peak_memory_bytes'] / 1e6:,.0f} MB")
-    print(f"    with ten times the pools {peaks[1] / peaks[0]:.3f} times the memory", flush=True)
-    return {"runs": rows, "one_thread": single, "peak_memory_bytes": peaks}
+            large = [measured(Path(name), threads) for _ in range(repeats)]
+        peaks.append([row[PEAK] for row in large])
+        speed, peak = (statistics.median(row[key] for row in large) for key in ("pairs_per_second", PEAK))
+        print(
+            f"    {large[0]['pairs']:,} pairs: {speed:,.0f} pairs/s, peak memory {peak / 1e6:,.0f} MB",
+            flush=True,
+        )
+    growth = statistics.median(peaks[1]) / statistics.median(peaks[0])
+    print(f"    with ten times the pools {growth:.3f} times the memory", flush=True)
+    return {"runs": rows, "one_thread": single, PEAK: peaks}
 
 
 if __name__ == "__main__":

@@ -129,6 +129,7 @@ def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
 
     Stale metadata of the run file is deleted.
     """
+    _check_rows(path, frame, "score")
     lines, _ = run_lines(path, frame, tag)
     with open_text(path, Kind.RUN) as file:
         file.write(lines)
@@ -138,13 +139,17 @@ def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
 def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
     """Format a run, with an index to merge runs of different questions without parsing.
 
+    Args:
+        path: the file, for errors.
+        frame: legal ids, each pair once, and finite scores.
+        tag: the tag of the run.
+
     Returns:
         The lines; question_id (str), pairs (i64), end (i64): the byte offset after a question's last line.
     """
     if not ids.is_answer_id(tag):
         raise InputError(path, column="tag", value=tag, expected="one word without white space")
     frame = frame.with_columns(pl.col("score").cast(pl.Float64))
-    _check_rows(path, frame, "score")
     ranked = rank_candidates(frame.with_columns(_printable(frame["score"])))
     lines = ranked.select(
         question_id="question_id",

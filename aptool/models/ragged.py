@@ -134,7 +134,7 @@ def similar_lengths(sequences: Ragged) -> list[np.ndarray]:
 
 
 def product(rows: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
-    """(n, k) @ (k, m) on a CPU, m > 1; the rounding of a row does not depend on the number of rows."""
+    """(n, k) @ (k, m) on one core, m > 1; the rounding of a row does not depend on the number of rows."""
     if len(rows) >= MIN_ROWS:
         return torch.mm(rows, matrix, out=out)
     padded = rows.new_zeros(MIN_ROWS, rows.shape[1])

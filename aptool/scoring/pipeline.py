@@ -30,8 +30,8 @@ from aptool.progress import Update
 from aptool.scoring.parts import check_questions
 from aptool.scoring.systems import System
 
-# Limits of the pairs that are scored together: two row groups of aptool, and a fraction of the memory.
-JOINED_PAIRS = 600_000
+# Limits of the pairs that are scored together, and of their part of the memory.
+JOINED_PAIRS = 1_000_000
 JOINED_MEMORY = 1 / 64
 
 # Memory per pair from reading to the sink: ids, indices, scores.

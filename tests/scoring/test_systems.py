@@ -143,6 +143,7 @@ def test_a_text_of_several_row_groups_and_files_is_encoded_once(
 ):
     # Without caching at first sight, each of the three texts is encoded for the first two row groups.
     monkeypatch.setattr("aptool.scoring.encoded.BYTES_AT_ONCE", at_once)
+    monkeypatch.setattr("aptool.models.encoders.MAX_TABLE_BYTES", 0)  # states of a table are not cached
     system = ModelSystem(load_model(model_folder))
     texts = {"a1": "river", "a2": "kitchen engine", "a3": "the old bridge"}
     groups = [
