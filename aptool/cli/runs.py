@@ -104,7 +104,7 @@ def qrels_beside(runs: Sequence[str], option: str = "--qrels") -> str:
         candidates = _possible_qrels(run)
         path = next((path for path in candidates if path.is_file()), None)
         if path is None:
-            names = " or ".join(path.name for path in candidates[::2])
+            names = " or ".join(path.name for path in candidates[::2]) or "qrels"
             raise UsageError(f"{run}: no {names} in its folder{_without_labels(run)}; pass {option} FILE")
         qrels.add(str(path))
     if len(qrels) > 1:
@@ -170,8 +170,9 @@ def location_of_pools(qrels: str) -> Location:
 def _without_labels(run: str) -> str:
     """Return a hint if the run is of a collection's split that has no labels."""
     from aptool.formats.collection import MANIFEST, CollectionFiles
+    from aptool.formats.location import location
 
-    folder = _possible_qrels(run)[0].parent
+    folder = location(run).parent
     if not (folder / MANIFEST).is_file():
         return ""
     collection = CollectionFiles(folder)

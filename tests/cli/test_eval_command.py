@@ -123,6 +123,12 @@ def test_missing_qrels_are_one_line(aptool, folder):
     assert "no test.ap-cnn.qrels or test.qrels in its folder; pass --qrels FILE" in err[0]
 
 
+def test_missing_qrels_of_a_run_without_a_name_are_one_line(aptool, folder):
+    (folder / ".run").write_text(RUN)
+
+    assert aptool("eval", ".run") == (2, [], ["aptool: .run: no qrels in its folder; pass --qrels FILE"])
+
+
 def test_runs_with_different_qrels_are_refused(aptool, folder):
     (folder / "test.run").write_text(RUN)
     (folder / "test.qrels").write_text(QRELS)
