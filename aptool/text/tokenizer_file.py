@@ -20,6 +20,8 @@ EXPECTED = "a tokenizer.json"
 # A letter of an ancient script, in no vocabulary.
 RARE = "\N{UGARITIC LETTER ALPA}"
 
+EMPTY_MODEL = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
+
 MAX_IDS = 1 << 24
 MAX_SPECIAL_TOKENS = 1024  # per text
 MAX_STEPS = 64
@@ -33,9 +35,11 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
     document = read_json(path, "the tokenizer of a model")
     try:
         document |= {"truncation": None, "padding": None}
+        # The library normalizes added tokens when it reads them, so growth is checked without them first.
+        Tokenizer.from_str(json.dumps({**document, "added_tokens": [], "model": EMPTY_MODEL}))
+        _check_growth(document)
         tokenizer = Tokenizer.from_str(json.dumps(document))
         _check_ids(document)
-        _check_growth(document)
         check_encodes(tokenizer)
         return tokenizer
     except BaseException as error:

@@ -68,6 +68,14 @@ def repeat_bytes(document):
     document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [step] * 40}
 
 
+def grow_added_token(document):
+    """A token to which the library applies the normalizer while it reads the file."""
+    step = {"type": "Replace", "pattern": {"String": ""}, "content": "e" * 1000}
+    document["normalizer"] = {"type": "Sequence", "normalizers": [step] * 8}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+    document["added_tokens"] = [{"id": 0, "content": " ", "normalized": True, **flags}]
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     ("damage", "expected"),
@@ -75,6 +83,7 @@ def repeat_bytes(document):
         (raise_word, "token id 4294967290; at most"),
         (rename_unknown, "'[NOPE]'"),
         (repeat_replacements, "normalizer: Replace: texts can become more than 256 times as long"),
+        (grow_added_token, "normalizer: Replace: texts can become more than 256 times as long"),
         (repeat_bytes, "ByteLevel: texts can become more than 256 times as long"),
     ],
 )
