@@ -126,9 +126,11 @@ def _growth(step: dict[str, Any]) -> float:
     """Return the maximum factor by which a step multiplies the characters of a text."""
     kind = step.get("type")
     if kind == "Replace":
-        content, pattern = len(step["content"]), step["pattern"].get("String")
+        content, pattern = len(step["content"]), step["pattern"]
+        if "" in pattern.values():  # the library panics on some texts
+            raise ValueError("normalizer: Replace: the pattern is empty")
         # A regular expression can match between all characters.
-        return max(1.0, content / len(pattern)) if pattern else 1.0 + content
+        return max(1.0, content / len(pattern["String"])) if "String" in pattern else 1.0 + content
     if kind == "Prepend":
         return 1.0 + len(step["prepend"])
     if kind == "Precompiled":

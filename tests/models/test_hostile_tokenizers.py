@@ -70,10 +70,14 @@ def repeat_bytes(document):
 
 def grow_added_token(document):
     """A token to which the library applies the normalizer while it reads the file."""
-    step = {"type": "Replace", "pattern": {"String": ""}, "content": "e" * 1000}
-    document["normalizer"] = {"type": "Sequence", "normalizers": [step] * 8}
+    step = {"type": "Replace", "pattern": {"String": " "}, "content": " " * 200}
+    document["normalizer"] = {"type": "Sequence", "normalizers": [step] * 5}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
     document["added_tokens"] = [{"id": 0, "content": " ", "normalized": True, **flags}]
+
+
+def replace_nothing(document):
+    document["normalizer"] = {"type": "Replace", "pattern": {"Regex": ""}, "content": "e"}
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -84,6 +88,7 @@ def grow_added_token(document):
         (rename_unknown, "'[NOPE]'"),
         (repeat_replacements, "normalizer: Replace: texts can become more than 256 times as long"),
         (grow_added_token, "normalizer: Replace: texts can become more than 256 times as long"),
+        (replace_nothing, "normalizer: Replace: the pattern is empty"),
         (repeat_bytes, "ByteLevel: texts can become more than 256 times as long"),
     ],
 )
