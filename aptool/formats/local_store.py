@@ -11,6 +11,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from errno import ELOOP
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -183,6 +184,8 @@ def resolved(path: str | Path) -> Path:
     try:
         final = Path(path).resolve()
         str(final).encode("utf-8")
+        if final.is_symlink():  # from Python 3.13 on, ``resolve`` raises no error
+            raise OSError(ELOOP, os.strerror(ELOOP))
     except (RuntimeError, OSError) as error:
         raise InputError(path, problem="a link to itself", expected="a path to write to") from error
     except UnicodeEncodeError as error:
