@@ -209,19 +209,19 @@ class Cluster:
 
     @contextlib.contextmanager
     def requested(self, workers: int, each: Resources) -> Iterator[None]:
-        """Request resources from the autoscaler while the block runs, and wait until they are free again."""
+        """Request resources from the autoscaler while the block runs, then wait until they are free again."""
         from ray.util import placement_group, placement_group_table, remove_placement_group
 
         group = placement_group([each.bundle] * workers)
         try:
             yield
-        finally:
             is_held = placement_group_table(group)["state"] == "CREATED"
             before = self.free()
+        finally:
             remove_placement_group(group)
-            deadline = time.monotonic() + PLACEMENT_SECONDS
-            while is_held and self.free() == before and time.monotonic() < deadline:
-                time.sleep(0.05)
+        deadline = time.monotonic() + PLACEMENT_SECONDS
+        while is_held and self.free() == before and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
