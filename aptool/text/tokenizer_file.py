@@ -20,6 +20,7 @@ EXPECTED = "a tokenizer.json"
 # A letter of an ancient script, in no vocabulary.
 RARE = "\N{UGARITIC LETTER ALPA}"
 
+# A model without a vocabulary, to read the other parts of a file first.
 EMPTY_MODEL = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
 
 MAX_IDS = 1 << 24
@@ -123,7 +124,11 @@ def _check_growth(document: dict[str, Any]) -> None:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """Return the maximum factor by which a step multiplies the characters of a text."""
+    """Return the maximum factor by which a step multiplies the characters of a text.
+
+    Raises:
+        ValueError: a replacement has an empty pattern.
+    """
     kind = step.get("type")
     if kind == "Replace":
         content, pattern = len(step["content"]), step["pattern"]

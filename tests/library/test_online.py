@@ -186,21 +186,17 @@ def four_cores():
 def test_eight_threads_get_the_scores_of_one_thread(model):
     questions = [f"where is the {thing} near the {ANSWERS[0]}" for thing in THINGS]
     encoded = model.encode(ANSWERS * 40)
-    expected = {
-        question: (model.score(question, encoded).tolist(), model.score(question, ANSWERS).tolist())
-        for question in questions
-    }
+
+    def scores(question):
+        return model.score(question, encoded).tolist(), model.score(question, ANSWERS).tolist()
+
+    expected = {question: scores(question) for question in questions}
     start = threading.Barrier(8)
 
     def work(number):
         start.wait()
         turned = [*questions[number:], *questions[:number]]
-        wrong = [
-            question
-            for question in turned
-            if (model.score(question, encoded).tolist(), model.score(question, ANSWERS).tolist())
-            != expected[question]
-        ]
+        wrong = [question for question in turned if scores(question) != expected[question]]
         return wrong, torch.get_num_threads()
 
     with ThreadPoolExecutor(8) as pool:
