@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar, get_args
 
 from aptool.errors import InputError
 from aptool.formats.location import ObjectPath
@@ -20,6 +20,11 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 # Maximum of waits and intervals: one year.
 LONGEST_SECONDS = 365 * 24 * 3600
+
+
+def is_path(value: object) -> TypeGuard[PathLike]:
+    """Whether a value is a path or URL; a text may be any path."""
+    return isinstance(value, str | os.PathLike | ObjectPath)
 
 
 def check_path(name: str, value: object, expected: str = "a path (str or os.PathLike)") -> str:

@@ -1,7 +1,6 @@
 """The public class `Collection`: pools and qrels of several splits in a folder."""
 
 import atexit
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +14,10 @@ from aptool.datasets.pairs import Empty, Resolution
 from aptool.datasets.rows import import_rows
 from aptool.errors import InputError
 from aptool.formats import collection as formats
-from aptool.formats.location import Location, ObjectPath
+from aptool.formats.location import Location
 from aptool.formats.outputs import Kind, adopt
-from aptool.library.arguments import PathLike, check_list, check_path, check_text
+from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
+from aptool.library.frames import collected, is_pandas
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
 
@@ -222,17 +222,17 @@ def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
 
 def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:
     """The rows of a split: the path of a file, or dicts."""
-    if isinstance(content, str | os.PathLike | ObjectPath):
-        return check_path(f"rows of {split!r}", content)
-    if isinstance(content, pl.LazyFrame):
-        content = content.collect()
+    name = f"rows of {split!r}"
+    if is_path(content):
+        return check_path(name, content)
+    content = collected(name, content)
     if isinstance(content, pl.DataFrame):
         return content.iter_rows(named=True)
-    if type(content).__module__.partition(".")[0] == "pandas" and hasattr(content, "to_dict"):
+    if is_pandas(content):
         records: list[Mapping[str, Any]] = content.to_dict("records")
         return records
-    rows = check_list(f"rows of {split!r}", content, _EXPECTED)
+    rows = check_list(name, content, _EXPECTED)
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise InputError(f"rows of {split!r}", position=f"row {number}", value=row, expected="a dict")
+            raise InputError(name, position=f"row {number}", value=row, expected="a dict")
     return rows

@@ -1,7 +1,6 @@
 """Evaluation, comparison and review of several runs, shared by the public functions and the commands."""
 
 import copy
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -30,8 +29,8 @@ from aptool.evaluation.evaluation import (
 from aptool.evaluation.measures import relevant_from
 from aptool.evaluation.names import parse_measures
 from aptool.evaluation.texts import KINDS, PoolTexts, find_texts, question_groups
-from aptool.formats.location import ObjectPath
-from aptool.library.arguments import PathLike, check_path
+from aptool.library.arguments import PathLike, check_path, is_path
+from aptool.library.frames import collected, is_pandas
 from aptool.library.pools import Pools
 from aptool.library.qrels import AnyQrels, Qrels, as_qrels
 from aptool.library.run import AnyRun, Run, as_run
@@ -223,7 +222,7 @@ def _question_groups(
                     sources = "--groups FILE or of the pools" if options else "the pools"
                     expected = f"{', '.join(KINDS)}, or a column of {sources}"
                     raise UsageError(f"{name}: expected {expected} ({error})") from error
-    elif isinstance(groups, str | os.PathLike | ObjectPath):
+    elif is_path(groups):
         source = check_path("groups", groups)
         table = read_groups(source, by)
     else:
@@ -234,13 +233,11 @@ def _question_groups(
 
 
 def _groups_frame(groups: object) -> pl.DataFrame:
-    if isinstance(groups, pl.LazyFrame):
-        return groups.collect()
+    groups = collected("groups", groups)
     if isinstance(groups, pl.DataFrame):
         return groups
-    kind = type(groups)
-    if (kind.__module__.partition(".")[0], kind.__name__) == ("pandas", "DataFrame"):
-        return pl.DataFrame({str(name): column.tolist() for name, column in groups.items()}, strict=False)  # type: ignore[attr-defined]
+    if is_pandas(groups):
+        return pl.DataFrame({str(name): column.tolist() for name, column in groups.items()}, strict=False)
     expected = "a polars or pandas DataFrame, a TSV, CSV or Parquet file, or Pools, with the column of by"
     raise InputError("groups", value=groups, expected=expected)
 

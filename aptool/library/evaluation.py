@@ -1,6 +1,7 @@
 """The public functions `evaluate` and `compare`."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import overload
 
 from aptool.evaluation.compare import Comparison, Comparisons, check_comparable
@@ -170,5 +171,10 @@ def _names(measures: object) -> tuple[str, ...]:
 
 
 def _distinct(tags: list[str]) -> list[str]:
-    """The tags; equal tags get a number."""
-    return [f"{tag} ({n})" if tags.count(tag) > 1 else tag for n, tag in enumerate(tags, 1)]
+    """The tags; equal tags get the first number, from their position on, that makes them different."""
+    names: list[str] = []
+    for position, tag in enumerate(tags, 1):
+        numbered = (f"{tag} ({number})" for number in count(position))
+        taken = {*tags, *names}
+        names.append(tag if tags.count(tag) == 1 else next(name for name in numbered if name not in taken))
+    return names

@@ -5,7 +5,7 @@ Errors name the row and the column. Ids must be texts, as conversions of 7, 7.0 
 
 import numbers
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import polars as pl
 
@@ -18,6 +18,9 @@ from aptool.formats.ids import (
     is_answer_id,
     is_question_id,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Accepted names per column, including those of trec_eval, ir_measures and PyTerrier.
 NAMES = {
@@ -32,6 +35,26 @@ _INT64 = 1 << 63
 _EXACT = "an integer that float64 represents exactly"
 
 
+def collected(name: str, frame: object) -> object:
+    """Collect a lazy frame of polars; return another value unchanged.
+
+    Raises:
+        InputError: polars cannot read the frame, such as a scan of a missing file.
+    """
+    if not isinstance(frame, pl.LazyFrame):
+        return frame
+    try:
+        return frame.collect()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError(name, problem=first_line(error), expected="a frame that polars reads") from error
+
+
+def is_pandas(frame: object) -> "TypeGuard[pd.DataFrame]":
+    """Whether a value is a pandas frame; pandas is not imported."""
+    kind = type(frame)
+    return (kind.__module__.partition(".")[0], kind.__name__) == ("pandas", "DataFrame")
+
+
 def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Rename and cast the required columns of a polars frame; drop other columns.
 
@@ -43,11 +66,7 @@ def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataTyp
     Raises:
         InputError: the value is not a frame, or a column is missing or has another type.
     """
-    if isinstance(frame, pl.LazyFrame):
-        try:
-            frame = frame.collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise InputError(name, problem=first_line(error), expected="a frame that polars reads") from error
+    frame = collected(name, frame)
     if not isinstance(frame, pl.DataFrame):
         raise InputError(name, value=type(frame).__name__, expected="a polars DataFrame")
     result = {}
@@ -63,19 +82,18 @@ def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataTyp
 
 def frame_from_pandas(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Convert a pandas frame, as ``frame_from_polars`` converts a polars frame."""
-    kind = type(frame)
-    if kind.__module__.partition(".")[0] != "pandas" or kind.__name__ != "DataFrame":
-        raise InputError(name, value=kind.__name__, expected="a pandas DataFrame")
-    if not len(frame):  # type: ignore[arg-type]
+    if not is_pandas(frame):
+        raise InputError(name, value=type(frame).__name__, expected="a pandas DataFrame")
+    if not len(frame):
         raise InputError(name, problem="no row", expected="at least one question with a candidate")
     aliases = {alias for column in columns for alias in NAMES[column]}
     series: dict[str, pl.Series] = {}
-    for column in frame.columns:  # type: ignore[attr-defined]
+    for column in frame.columns:
         if column not in aliases:
             continue
-        if list(frame.columns).count(column) > 1:  # type: ignore[attr-defined]
+        if list(frame.columns).count(column) > 1:
             raise InputError(name, problem=f"two columns {column!r}", expected="one of each name")
-        values = frame[column].tolist()  # type: ignore[index]
+        values = frame[column].tolist()
         try:
             series[column] = pl.Series(column, values, strict=True)
         except (TypeError, OverflowError, pl.exceptions.PolarsError):

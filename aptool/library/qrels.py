@@ -1,6 +1,5 @@
 """The public class `Qrels`: judgements of relevance, as a polars frame or as a TREC qrels file."""
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -9,7 +8,7 @@ import polars as pl
 from aptool.errors import counted
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.trec import nested, read_qrels, write_qrels
-from aptool.library.arguments import PathLike, check_path, check_type
+from aptool.library.arguments import PathLike, check_path, check_type, is_path
 from aptool.library.frames import (
     check_frame,
     frame_from_dict,
@@ -203,7 +202,7 @@ AnyQrels: TypeAlias = Qrels | PathLike | Mapping[str, Mapping[str, int]]
 
 def as_qrels(qrels: object) -> Qrels:
     """Convert an argument to qrels: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``."""
-    if isinstance(qrels, str | os.PathLike):
+    if is_path(qrels):
         return Qrels.load(qrels)
     if isinstance(qrels, Mapping):
         return Qrels.from_dict(qrels)

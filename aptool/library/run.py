@@ -1,6 +1,5 @@
 """The public class `Run`: the scores of a system, as a polars frame or as a TREC run file."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,7 +9,7 @@ import polars as pl
 from aptool.errors import InputError, counted
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.trec import check_run_output, nested, rank_candidates, read_run, write_run
-from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type
+from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type, is_path
 from aptool.library.frames import (
     check_frame,
     frame_from_dict,
@@ -225,7 +224,7 @@ AnyRun: TypeAlias = Run | PathLike | Mapping[str, Mapping[str, float]]
 
 def as_run(run: object) -> Run:
     """Convert an argument to a run: ``Run``, a file, or ``{question id: {answer id: score}}``."""
-    if isinstance(run, str | os.PathLike):
+    if is_path(run):
         return Run.load(run)
     if isinstance(run, Mapping):
         return Run.from_dict(run)

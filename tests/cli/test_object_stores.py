@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 
-from aptool.formats.location import ObjectPath, store_of
+import aptool as library
+from aptool.formats.location import ObjectPath, location, store_of
 
 
 def put(source, folder):
@@ -66,6 +67,16 @@ def test_score_and_eval_and_compare(aptool, remote, local_run):
     here = ok(aptool("eval", local_run, "--qrels", f"{remote}/c/test.qrels")).out
     assert [line.split()[1:] for line in table] == [line.split()[1:] for line in here]
     ok(aptool("compare", run, local_run, "--qrels", f"{remote}/c/test.qrels"))
+
+
+def test_runs_and_qrels_are_objects_in_python(remote, local_run):
+    put(local_run, f"{remote}/c/test.run")
+    qrels, run = (location(f"{remote}/c/test.{suffix}") for suffix in ("qrels", "run"))
+
+    on_store = library.evaluate(qrels, run)
+
+    assert on_store.means == library.evaluate(library.Qrels.load(qrels), local_run).means
+    assert library.compare(run, run, qrels).difference == 0
 
 
 def test_score_gzip(aptool, remote, local_run, tmp_path):

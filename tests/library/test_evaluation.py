@@ -169,6 +169,19 @@ def test_one_run_and_one_measure_give_one_comparison():
     ]
 
 
+@pytest.mark.parametrize("tags", [("x", "x (1)", "x"), ("x", "x", "x (2)"), ("x (2)", "x", "x")])
+def test_runs_with_equal_tags_are_all_compared_with_the_baseline(tags):
+    # P@1 is 0 for the baseline, 1/3 for a run that ranks nothing relevant first in q1, and 2/3 for BETTER.
+    runs = {"q1": {"b": 1.0}, "q2": {"x": 1.0}}, {"q1": {"b": 1.0}, "q2": {"c": 1.0}}, BETTER
+    baseline, *systems = map(Run.from_dict, runs, tags)
+
+    comparisons = library.compare(baseline, systems, QRELS, "P@1")
+
+    assert [comparison.paired.baseline for comparison in comparisons] == [0, 0]
+    assert [comparison.difference for comparison in comparisons] == pytest.approx([1 / 3, 2 / 3])
+    assert len({comparison.system for comparison in comparisons}) == 2
+
+
 def test_runs_with_different_questions_are_not_compared():
     with pytest.raises(AptoolError, match="q2"):
         library.compare(RUN, {"q1": {"a": 1.0}}, QRELS)
@@ -300,6 +313,8 @@ def test_groups_come_from_a_dict_a_frame_a_file_or_pools(tmp_path):
         ({}, None, "by: column 'group': no value"),
         (BY, BY, "groups: not allowed if by is a dict"),
         ("domain", None, "groups: None: expected a polars or pandas DataFrame"),
+        ("domain", pl.scan_csv("nowhere.csv"), "expected a frame that polars reads"),
+        ("domain", pl.LazyFrame({"qid": ["q1"]}).select("domain"), "expected a frame that polars reads"),
         (None, BY, "by: None: expected a dict"),
     ],
 )
