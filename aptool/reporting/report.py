@@ -220,7 +220,8 @@ def _commands(system: SystemResults, results: CollectionResults) -> list[str]:
         run = shlex.quote(str(entry.run))
         if entry.model is not None:
             pools = shlex.quote(str(results.collection.pools(results.split)))
-            lines.append(f"aptool score {pools} --model {shlex.quote(str(entry.model))} --output {run}")
+            model, tag = shlex.quote(str(entry.model)), shlex.quote(system.name)
+            lines.append(f"aptool score {pools} --model {model} --tag {tag} --output {run}")
         lines.append(f"aptool eval {run} --qrels {shlex.quote(str(results.collection.qrels(results.split)))}")
     return lines
 
