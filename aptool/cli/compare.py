@@ -13,7 +13,7 @@ import click
 from aptool.cli.parameters import Count, SectionedCommand, json_option, seed_option
 from aptool.cli.runs import (
     Confidence,
-    check_review,
+    check_distinct,
     level_option,
     measures_option,
     parse_measures,
@@ -23,8 +23,7 @@ from aptool.cli.runs import (
     qrels_beside,
     qrels_option,
     report_gaps,
-    review_inputs,
-    review_options,
+    review_option,
     short_names,
 )
 from aptool.cli.tables import print_table
@@ -59,18 +58,12 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     help="Questions to show: the N largest gains and the N largest losses.",
 )
 @click.option("--by", metavar="NAME", help="Measure of the gains and losses.  [default: first of --measures]")
-@review_options
+@review_option
 @click.option(
     "--confidence",
     type=Confidence(),
     metavar="X",
     help="Confidence level of intervals and tests, 0.5 to 0.999.  [default: 0.95]",
-)
-@click.option(
-    "--permutations",
-    metavar="N",
-    type=Count(1000, 10_000_000),
-    help="Random permutations per test, if not exact.  [default: 100000]",
 )
 @seed_option
 @json_option
@@ -85,10 +78,7 @@ def compare(
     top: int,
     by: str | None,
     review: bool,
-    dev: tuple[str, ...],
-    dev_qrels: str | None,
     confidence: float | None,
-    permutations: int | None,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -101,28 +91,21 @@ def compare(
     A difference is significant if its corrected p-value is at most 1 - confidence. Measures must be means
     over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
-    from aptool.evaluation.compare import check_comparable
     from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-    from aptool.library.evaluated_runs import compare_runs
+    from aptool.library.evaluated_runs import compare_runs, review_evaluated
     from aptool.library.qrels import Qrels
     from aptool.library.run import Run
 
     confidence = CONFIDENCE if confidence is None else confidence
-    permutations = PERMUTATIONS if permutations is None else permutations
     names = parse_measures(measures)
-    by = measure_names([by])[0] if by is not None else names[0]
-    check_comparable(dict.fromkeys([*names, by]))
-    reviewing = check_review(review, runs, dev, dev_qrels)
-    if pools and not top and not reviewing:
+    by = measure_names([by])[0] if by is not None else None
+    if pools and not top and not review:
         raise UsageError("--pools: requires --top above 0 or --review")
-    if dev and baseline is not None and baseline not in runs:
-        raise UsageError(f"--dev: no run on dev of --baseline {baseline}; expected a baseline among the runs")
-    on_dev = dict(zip(runs, dev, strict=False))
     runs = _in_order(runs, baseline)
     read = {run: Run.load(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
-    texts = pools_given(pools, qrels) if top or reviewing else None
+    texts = pools_given(pools, qrels) if top or review else None
     compared = compare_runs(
         Qrels.load(qrels),
         read,
@@ -130,24 +113,33 @@ def compare(
         level=level,
         on_common=on_common,
         confidence=confidence,
-        permutations=permutations,
+        permutations=PERMUTATIONS,
         seed=seed,
         top=top,
         by=by,
         pools=texts,
-        review=review_inputs(runs, on_dev, dev_qrels, texts, confidence) if reviewing else None,
         options=True,
     )
+    shown = short_names(runs)
+    reviewed = None
+    if review:
+        reviewed = review_evaluated(
+            compared.evaluated,
+            names,
+            names=shown,
+            pools=texts,
+            confidence=confidence,
+            comparisons=compared.comparisons,
+        )
     _report(compared, runs, on_common)
-    first, reviewed = runs[0], compared.review
+    first = runs[0]
     if as_json:
-        settings = {"qrels": qrels, "confidence": confidence, "permutations": permutations, "seed": seed}
+        settings = {"qrels": qrels, "confidence": confidence, "permutations": PERMUTATIONS, "seed": seed}
         settings |= {"level": level} if level > 1 else {}
         settings |= {"review": reviewed.values} if reviewed is not None else {}
         tags = {run: content.tag for run, content in read.items()}
         click.echo(_to_json(settings, first, tags, compared.comparisons, compared.deltas, compared.texts))
         return
-    shown = short_names(runs)
     _print_comparisons(first, compared.comparisons, confidence, shown)
     for deltas in compared.deltas:
         _print_deltas(first, deltas, compared.texts, shown)
@@ -157,9 +149,7 @@ def compare(
 
 def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
     """Return the runs, the baseline first."""
-    repeated = sorted({run for run in runs if runs.count(run) > 1})
-    if repeated:
-        raise UsageError(f"{', '.join(repeated)}: given more than once; expected different runs")
+    check_distinct(runs)
     if baseline is not None:
         runs = (baseline, *(run for run in runs if run != baseline))
     if len(runs) < 2:

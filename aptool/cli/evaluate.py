@@ -11,7 +11,7 @@ import click
 from aptool.cli.parameters import SectionedCommand, json_option, overwrite_option
 from aptool.cli.runs import (
     Confidence,
-    check_review,
+    check_distinct,
     level_option,
     location_of_pools,
     measures_option,
@@ -22,8 +22,8 @@ from aptool.cli.runs import (
     qrels_beside,
     qrels_option,
     report_gaps,
-    review_inputs,
-    review_options,
+    review_option,
+    short_names,
 )
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError, first_few, printable
@@ -75,7 +75,7 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
     "--groups", metavar="FILE", help="Table with columns question_id and --by: TSV, CSV or Parquet."
 )
 @pools_option
-@review_options
+@review_option
 @click.option(
     "--per-question",
     metavar="FILE",
@@ -106,8 +106,6 @@ def evaluate(
     groups: str | None,
     pools: tuple[str, ...],
     review: bool,
-    dev: tuple[str, ...],
-    dev_qrels: str | None,
     per_question: str | None,
     names: Naming,
     as_json: bool,
@@ -126,7 +124,7 @@ def evaluate(
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.atomic import check_apart, check_output, files_of
     from aptool.formats.outputs import Kind
-    from aptool.library.evaluated_runs import evaluate_runs
+    from aptool.library.evaluated_runs import evaluate_runs, review_evaluated
     from aptool.library.qrels import Qrels
     from aptool.library.run import Run
     from aptool.reporting.html import latex_table, markdown_table
@@ -134,10 +132,10 @@ def evaluate(
     if as_json + markdown + latex > 1:
         raise UsageError("--json, --markdown and --latex: expected at most one of them")
     columns = parse_measures(measures)
-    reviewing = check_review(review, runs, dev, dev_qrels)
+    check_distinct(runs)
     if groups is not None and by is None:
         raise UsageError("--groups: requires --by COLUMN")
-    if pools and by is None and not reviewing:
+    if pools and by is None and not review:
         raise UsageError("--pools: requires --by or --review")
     read = {run: Run.load(run) for run in runs}
     qrels = qrels or qrels_beside(runs)
@@ -146,7 +144,7 @@ def evaluate(
         check_output(per_question, Kind.EVALUATION)
     if intervals and confidence is None:
         confidence = CONFIDENCE
-    texts = pools_given(pools, qrels) if reviewing or (by is not None and groups is None) else None
+    texts = pools_given(pools, qrels) if review or (by is not None and groups is None) else None
     if by is not None and groups is None and texts is None:
         name = location_of_pools(qrels).name
         raise UsageError(f"--by {by}: no {name} in the folder of the qrels; pass --groups or --pools")
@@ -158,11 +156,13 @@ def evaluate(
         limits=limits,
         by=by,
         groups=groups if groups is not None or by is None else texts,
-        review=review_inputs(runs, dict(zip(runs, dev, strict=False)), dev_qrels, texts, confidence)
-        if reviewing
-        else None,
         options=True,
     )
+    reviewed = None
+    if review:
+        reviewed = review_evaluated(
+            evaluated, columns, names=short_names(runs), pools=texts, confidence=confidence or CONFIDENCE
+        )
     for run, evaluation in evaluated.evaluations.items():
         report_gaps(run, evaluation)
     warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame)
@@ -175,7 +175,6 @@ def evaluate(
     shown = tuple(name_in(names, name) for name in columns)
     if per_question is not None:
         _write_per_question(per_question, results)
-    reviewed = evaluated.review
     if as_json:
         settings = {"qrels": qrels, "measures": shown, **({"level": level} if level > 1 else {})}
         settings |= {"confidence": confidence} if confidence is not None else {}

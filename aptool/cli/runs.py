@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from typing_extensions import override
 
-from aptool.cli.parameters import Bounded, Count, with_options
+from aptool.cli.parameters import Bounded, Count
 from aptool.cli.tables import print_table
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from aptool.evaluation.evaluation import Evaluation
     from aptool.formats.location import Location
-    from aptool.library.evaluated_runs import ReviewInputs
     from aptool.library.pools import Pools
     from aptool.reporting.review import Answer
 
@@ -69,20 +68,18 @@ level_option = click.option(
     show_default=True,
     help="Minimum relevant grade (trec_eval -l); nDCG uses all grades.",
 )
-review_options = with_options(
-    click.option(
-        "--review",
-        is_flag=True,
-        help="Add a review: power, first-stage recall, question types, agreement, leakage.",
-    ),
-    click.option(
-        "--dev",
-        metavar="RUN",
-        multiple=True,
-        help="Dev run per RUN, in the same order: add the gap to dev; implies --review.",
-    ),
-    click.option("--dev-qrels", metavar="QRELS", help="Qrels of --dev.  [default: X.qrels next to X.run]"),
+review_option = click.option(
+    "--review",
+    is_flag=True,
+    help="Add a review: power, first-stage recall, question types, agreement, leakage.",
 )
+
+
+def check_distinct(runs: Sequence[str]) -> None:
+    """Raise if a run is given more than once."""
+    repeated = sorted({run for run in runs if runs.count(run) > 1})
+    if repeated:
+        raise UsageError(f"{', '.join(repeated)}: given more than once; expected different runs")
 
 
 def parse_measures(measures: str | None) -> tuple[str, ...]:
@@ -97,19 +94,19 @@ def parse_measures(measures: str | None) -> tuple[str, ...]:
     return measure_names(name for name in _BETWEEN_MEASURES.split(measures.strip()) if name)
 
 
-def qrels_beside(runs: Sequence[str], option: str = "--qrels") -> str:
-    """Return the qrels file in the folder of the runs; log its path, as ``option`` was not given."""
+def qrels_beside(runs: Sequence[str]) -> str:
+    """Return the qrels file in the folder of the runs; log its path, as ``--qrels`` was not given."""
     qrels = set()
     for run in runs:
         candidates = _possible_qrels(run)
         path = next((path for path in candidates if path.is_file()), None)
         if path is None:
             names = " or ".join(path.name for path in candidates[::2]) or "qrels"
-            raise UsageError(f"{run}: no {names} in its folder{_without_labels(run)}; pass {option} FILE")
+            raise UsageError(f"{run}: no {names} in its folder{_without_labels(run)}; pass --qrels FILE")
         qrels.add(str(path))
     if len(qrels) > 1:
-        raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass {option} FILE")
-    logger.info(f"{option} not given: {min(qrels)}")
+        raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass --qrels FILE")
+    logger.info(f"--qrels not given: {min(qrels)}")
     return qrels.pop()
 
 
@@ -191,31 +188,6 @@ def _possible_qrels(run: str) -> list[Location]:
     parts = path.name.removesuffix(".gz").removesuffix(".run").split(".")
     stems = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     return [path.with_name(stem + suffix) for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]
-
-
-def check_review(review: bool, runs: tuple[str, ...], dev: tuple[str, ...], dev_qrels: str | None) -> bool:
-    """Whether a review is requested; raise if ``--dev`` and ``--dev-qrels`` do not fit the runs."""
-    if dev and len(dev) != len(runs):
-        raise UsageError(f"--dev: given {len(dev)} times; expected {len(runs)}, one for each run")
-    if dev_qrels is not None and not dev:
-        raise UsageError("--dev-qrels: requires --dev")
-    return review or bool(dev)
-
-
-def review_inputs(
-    runs: Sequence[str],
-    dev: dict[str, str],
-    dev_qrels: str | None,
-    pools: Pools | None,
-    confidence: float | None,
-) -> ReviewInputs:
-    """Return the inputs of a review; ``dev`` maps each run to its dev run."""
-    from aptool.evaluation.significance import CONFIDENCE
-    from aptool.library.evaluated_runs import ReviewInputs
-
-    if dev and dev_qrels is None:
-        dev_qrels = qrels_beside(tuple(dev.values()), option="--dev-qrels")
-    return ReviewInputs(short_names(runs), pools, dev, dev_qrels, confidence or CONFIDENCE)
 
 
 def print_answers(answers: Sequence[Answer], *, err: bool = False) -> None:

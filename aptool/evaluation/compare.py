@@ -19,7 +19,6 @@ from aptool.evaluation.significance import (
     compare_paired,
     detectable_effect,
     holm,
-    is_significant,
 )
 from aptool.formats.trec import rank_candidates
 
@@ -84,7 +83,7 @@ class Comparison(NamedTuple):
 
     def significant(self, confidence: float = CONFIDENCE) -> bool:
         """Whether the systems differ significantly by the corrected permutation test."""
-        return is_significant(self.permutation_holm, confidence)
+        return self.permutation_holm <= 1 - confidence
 
     def __repr__(self) -> str:
         titles, row = _TITLES[2:], _row(self)[2:]
@@ -127,11 +126,6 @@ class QuestionDelta(NamedTuple):
     rank_after: int | None
     first_before: str | None  # the answer ranked first; None if the run lacks the question
     first_after: str | None
-
-    @property
-    def change(self) -> float:
-        """The system's measure minus the baseline's."""
-        return self.after - self.before
 
 
 class Deltas(NamedTuple):

@@ -1,4 +1,4 @@
-"""Diagnostics of runs: oracle upper bound, gap between dev and test, agreement of two runs."""
+"""Diagnostics of runs: oracle upper bound, agreement of two runs."""
 
 import itertools
 import math
@@ -9,10 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from aptool.evaluation.evaluation import Evaluation, MeasureValues
+from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.names import is_mean, measure_names
-from aptool.evaluation.significance import CONFIDENCE, Interval, gap_interval
+from aptool.evaluation.names import measure_names
 from aptool.formats.trec import rank_candidates
 
 # p of rank-biased overlap: the first ten ranks have 86% of the weight (Webber et al., section 4.1).
@@ -62,28 +61,6 @@ def candidate_limits(
         found=int(evaluation.means["num_rel_ret"]),
         best=MeasureValues({name: evaluation.means[name] for name in names}),
     )
-
-
-class Gap(NamedTuple):
-    """The mean of a measure on two splits."""
-
-    dev: float
-    test: float
-    difference: float  # test minus dev
-    interval: Interval | None  # bootstrap interval of the difference; None if a split has one question
-
-
-def split_gaps(
-    dev: Evaluation, test: Evaluation, measures: Iterable[str], *, confidence: float = CONFIDENCE
-) -> dict[str, Gap]:
-    """The gap between two evaluations of a system, by each measure that is a mean over questions."""
-    gaps = {}
-    for name in filter(is_mean, measures):
-        columns = [evaluation.per_question[name].to_numpy() for evaluation in (dev, test)]
-        several = min(map(len, columns)) > 1
-        interval = gap_interval(*columns, confidence=confidence) if several else None
-        gaps[name] = Gap(dev.means[name], test.means[name], test.means[name] - dev.means[name], interval)
-    return gaps
 
 
 class Agreement(NamedTuple):

@@ -7,7 +7,7 @@ matters only for rounding and for the random draws; swapping the two systems mir
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -82,15 +82,28 @@ def bootstrap_interval(
     Raises:
         ValueError: a value is not finite, there is none, or ``confidence`` is out of range.
     """
-    return _bca((_column(values),), _mean, confidence, resamples, seed)
+    from scipy.stats import bootstrap
 
-
-def gap_interval(first: Values, second: Values, *, confidence: float = CONFIDENCE) -> Interval:
-    """The BCa bootstrap interval of the second mean minus the first, over different questions.
-
-    Each sample has at least two values; see `bootstrap_interval`.
-    """
-    return _bca((_column(first), _column(second)), _difference, confidence, RESAMPLES, 0)
+    column = _column(values)
+    if not 0 < confidence <= HIGHEST_CONFIDENCE:
+        raise ValueError(f"confidence is {confidence}, not above 0 and at most {HIGHEST_CONFIDENCE}")
+    # The bias correction counts resampled means equal to the sample mean; scaling makes rounding absolute.
+    unit = np.abs(column).max() or 1.0
+    scaled = column / unit
+    if np.ptp(scaled) <= _TOLERANCE:
+        value = float(_mean(scaled, axis=-1) * unit)
+        return Interval(value, value)
+    interval = bootstrap(
+        (scaled,),
+        _mean,
+        n_resamples=resamples,
+        batch=max(1, _BATCH_VALUES // len(scaled)),
+        vectorized=True,
+        confidence_level=confidence,
+        method="BCa",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return Interval(float(interval.low * unit), float(interval.high * unit))
 
 
 def permutation_test(differences: Values, *, permutations: int = PERMUTATIONS, seed: int = 0) -> Permutation:
@@ -168,11 +181,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(order) - rank) * p_values[index]))
         corrected[index] = highest
     return corrected
-
-
-def is_significant(p: float, confidence: float = CONFIDENCE) -> bool:
-    """Whether a corrected p-value is at most 1 - ``confidence``."""
-    return p <= 1 - confidence
 
 
 def compare_paired(
@@ -262,41 +270,6 @@ def mean_and_sd(values: Sequence[float]) -> Spread:
 
 def _mean(sample: np.ndarray, axis: int) -> Any:
     return sample.mean(axis=axis).round(_DIGITS)
-
-
-def _difference(first: np.ndarray, second: np.ndarray, axis: int) -> Any:
-    return (second.mean(axis=axis) - first.mean(axis=axis)).round(_DIGITS)
-
-
-def _bca(
-    samples: tuple[np.ndarray, ...],
-    statistic: Callable[..., Any],
-    confidence: float,
-    resamples: int,
-    seed: int,
-) -> Interval:
-    """The BCa interval of a statistic of one or several independent samples."""
-    from scipy.stats import bootstrap
-
-    if not 0 < confidence <= HIGHEST_CONFIDENCE:
-        raise ValueError(f"confidence is {confidence}, not above 0 and at most {HIGHEST_CONFIDENCE}")
-    # The bias correction counts resampled means equal to the sample mean; scaling makes rounding absolute.
-    unit = max(np.abs(sample).max() for sample in samples) or 1.0
-    scaled = tuple(sample / unit for sample in samples)
-    if all(np.ptp(sample) <= _TOLERANCE for sample in scaled):
-        value = float(statistic(*scaled, axis=-1) * unit)
-        return Interval(value, value)
-    interval = bootstrap(
-        scaled,
-        statistic,
-        n_resamples=resamples,
-        batch=max(1, _BATCH_VALUES // max(map(len, samples))),
-        vectorized=True,
-        confidence_level=confidence,
-        method="BCa",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return Interval(float(interval.low * unit), float(interval.high * unit))
 
 
 def _column(values: Values) -> np.ndarray:

@@ -3,8 +3,8 @@
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Union
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import polars as pl
 
@@ -14,6 +14,7 @@ from aptool.evaluation import measures as measuring
 from aptool.evaluation.compare import (
     Comparison,
     Deltas,
+    check_comparable,
     check_same_questions,
     differing_candidates,
     largest_deltas,
@@ -32,8 +33,8 @@ from aptool.evaluation.texts import KINDS, PoolTexts, find_texts, question_group
 from aptool.library.arguments import PathLike, check_path, is_path
 from aptool.library.frames import collected, is_pandas
 from aptool.library.pools import Pools
-from aptool.library.qrels import AnyQrels, Qrels, as_qrels
-from aptool.library.run import AnyRun, Run, as_run
+from aptool.library.qrels import Qrels
+from aptool.library.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,27 +44,15 @@ if TYPE_CHECKING:
 AnyGroups: TypeAlias = Union[pl.DataFrame, "pd.DataFrame", PathLike, Pools]
 
 
-class ReviewInputs(NamedTuple):
-    """Inputs of a review, in addition to the runs."""
-
-    names: Mapping[str, str]  # display name of each run
-    pools: Pools | None  # pools with the texts
-    dev: Mapping[str, AnyRun]  # dev run of each system; empty to omit the gap between dev and test
-    dev_qrels: AnyQrels | None  # judgements of dev
-    confidence: float  # coverage of the intervals
-
-
 @dataclass(frozen=True)
 class EvaluatedRuns:
     """Evaluations of runs with the same qrels, by the names of the runs."""
 
     qrels: Qrels
     runs: dict[str, Run]
-    measures: tuple[str, ...]  # common names
     level: int  # the lowest relevance that counts as relevant
     evaluations: dict[str, Evaluation]
     limits: dict[str, Limits]  # upper bounds; empty unless requested
-    review: "Review | None" = None  # None unless requested
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,6 @@ class ComparedRuns:
     comparisons: list[Comparison]  # ordered by measure
     deltas: list[Deltas]  # questions with the largest differences per system; empty unless requested
     texts: PoolTexts | None  # texts of these questions; None without pools
-    review: "Review | None"  # None unless requested
 
     def differing(self, run: str) -> list[str]:
         """The sorted ids of the judged questions whose candidates differ from those of the baseline."""
@@ -93,7 +81,6 @@ def evaluate_runs(
     limits: bool = False,
     by: object = None,
     groups: object = None,
-    review: ReviewInputs | None = None,
     options: bool = False,
 ) -> EvaluatedRuns:
     """Evaluate runs by name, as ``evaluate`` does, by the common names of the measures.
@@ -108,18 +95,11 @@ def evaluate_runs(
         )
         for name, run in runs.items()
     }
-    bounds = {}
-    if limits:
-        bounds = {
-            name: candidate_limits(qrels.frame, run.frame, measures, level=level)
-            for name, run in runs.items()
-        }
-    evaluated = EvaluatedRuns(qrels, dict(runs), measures, level, evaluations, bounds)
-    answers = _review(evaluated, measures, review) if review is not None else None
     if by is not None or groups is not None:
         table = _question_groups(by, groups, qrels, level, options=options)
         evaluations = {name: evaluation.grouped(table) for name, evaluation in evaluations.items()}
-    return replace(evaluated, evaluations=evaluations, review=answers)
+    bounds = _limits(qrels, runs, measures, level) if limits else {}
+    return EvaluatedRuns(qrels, dict(runs), level, evaluations, bounds)
 
 
 def compare_runs(
@@ -135,7 +115,6 @@ def compare_runs(
     top: int = 0,
     by: str | None = None,
     pools: Pools | None = None,
-    review: ReviewInputs | None = None,
     options: bool = False,
 ) -> ComparedRuns:
     """Compare runs with the first run, as ``compare`` does, by the common names of the measures.
@@ -146,6 +125,7 @@ def compare_runs(
     """
     by = measures[0] if by is None else by
     needed = tuple(dict.fromkeys([*measures, by]))
+    check_comparable(needed)
     questions = qrels.frame["question_id"].n_unique()
     if on_common:
         qrels, runs = _on_common(qrels, runs)
@@ -190,8 +170,51 @@ def compare_runs(
         comparisons,
         deltas,
         _texts(pools, deltas) if top and pools is not None else None,
-        _review(evaluated, measures, review, comparisons) if review is not None else None,
     )
+
+
+def review_evaluated(
+    evaluated: EvaluatedRuns,
+    measures: Sequence[str],
+    *,
+    names: Mapping[str, str],
+    pools: Pools | None,
+    confidence: float,
+    comparisons: Sequence[Comparison] = (),
+) -> "Review":
+    """Answer the questions of a reviewer about evaluated runs.
+
+    Args:
+        evaluated: the runs.
+        measures: common names of measures of ``evaluated``, the main measure first.
+        names: display name of each run.
+        pools: pools with the texts; None leaves the questions about texts unanswered.
+        confidence: coverage of the intervals.
+        comparisons: comparisons with the first run, if there are several runs.
+    """
+    from aptool.reporting import review
+
+    qrels, runs, level = evaluated.qrels, evaluated.runs, evaluated.level
+    with pools.files() if pools is not None else nullcontext() as files:
+        return review.review_runs(
+            {name: run.frame for name, run in runs.items()},
+            {name: evaluation.per_question for name, evaluation in evaluated.evaluations.items()},
+            limits=evaluated.limits or _limits(qrels, runs, measures, level),
+            relevant=relevant_from(qrels.frame, level),
+            qrels=qrels.path,
+            measures=measures,
+            names=names,
+            confidence=confidence,
+            comparisons=comparisons,
+            pools=files,
+        )
+
+
+def _limits(qrels: Qrels, runs: Mapping[str, Run], measures: Sequence[str], level: int) -> dict[str, Limits]:
+    """The upper bounds of each run."""
+    return {
+        name: candidate_limits(qrels.frame, run.frame, measures, level=level) for name, run in runs.items()
+    }
 
 
 def _question_groups(
@@ -272,40 +295,6 @@ def _texts(pools: Pools, deltas: Iterable[Deltas]) -> PoolTexts:
     schema = {"question_id": pl.String, "answer_id": pl.String}
     with pools.files() as (files, answers):
         return find_texts(files, pl.DataFrame(sorted(pairs), schema=schema, orient="row"), answers)
-
-
-def _review(
-    evaluated: EvaluatedRuns,
-    measures: tuple[str, ...],
-    inputs: ReviewInputs,
-    comparisons: Sequence[Comparison] = (),
-) -> "Review":
-    """Review evaluated runs; the first measure is the main measure."""
-    from aptool.reporting import review
-
-    level, frame = evaluated.level, evaluated.qrels.frame
-    dev: dict[str, Evaluation] = {}
-    if inputs.dev:
-        on_dev = {name: as_run(inputs.dev[name]) for name in evaluated.runs}
-        dev = evaluate_runs(as_qrels(inputs.dev_qrels), on_dev, measures, level=level).evaluations
-    limits = evaluated.limits or {
-        name: candidate_limits(frame, run.frame, measures, level=level)
-        for name, run in evaluated.runs.items()
-    }
-    with inputs.pools.files() if inputs.pools is not None else nullcontext() as pools:
-        return review.review_runs(
-            {name: run.frame for name, run in evaluated.runs.items()},
-            evaluated.evaluations,
-            limits=limits,
-            relevant=relevant_from(frame, level),
-            qrels=evaluated.qrels.path,
-            measures=measures,
-            names=inputs.names,
-            confidence=inputs.confidence,
-            comparisons=comparisons,
-            dev=dev,
-            pools=pools,
-        )
 
 
 def _label(name: str, run: Run) -> str:

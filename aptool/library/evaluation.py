@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import overload
 
-from aptool.evaluation.compare import Comparison, Comparisons, check_comparable
+from aptool.evaluation.compare import Comparison, Comparisons
 from aptool.evaluation.evaluation import Evaluation
 from aptool.evaluation.names import DEFAULT_MEASURES, NAMINGS, Naming, measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
@@ -140,7 +140,6 @@ def compare(
         (1.0, 0.03125)
     """
     names = _names(measures)
-    check_comparable(names)
     check_integer("level", level, 1)
     check_number("confidence", confidence, LOWEST_CONFIDENCE, HIGHEST_CONFIDENCE)
     check_integer("permutations", permutations, 1)

@@ -14,14 +14,12 @@ from aptool.evaluation.compare import Comparison
 from aptool.evaluation.diagnostics import (
     PERSISTENCE,
     Agreement,
-    Gap,
     Limits,
     candidate_limits,
     mean_agreement,
     pairwise,
-    split_gaps,
 )
-from aptool.evaluation.evaluation import Evaluation, Group, MeasureValues, averages
+from aptool.evaluation.evaluation import Group, MeasureValues, averages
 from aptool.evaluation.significance import CONFIDENCE, POWER, Interval, detectable_effect
 from aptool.evaluation.texts import OTHER, Kind, groups_by_kind
 from aptool.formats.collection import MANIFEST, CollectionFiles
@@ -170,22 +168,24 @@ def agreement_answer(
     return Answer(question, sentences, rows)
 
 
-def gap_answer(gaps: Mapping[str, Mapping[str, Gap]], split: str, *, dev_sampled: bool = True) -> Answer:
-    """The gap between dev and another split.
+class Gap(NamedTuple):
+    """The mean of a measure on dev and on another split."""
 
-    Args:
-        gaps: the gaps by run and measure.
-        split: name of the other split.
-        dev_sampled: whether the intervals resample the questions of both splits, not only of ``split``.
-    """
+    dev: float
+    test: float
+    difference: float  # test minus dev
+    interval: Interval  # bootstrap interval of the difference, over the questions of the other split
+
+
+def gap_answer(gaps: Mapping[str, Mapping[str, Gap]], split: str) -> Answer:
+    """The gap between dev and another split, by run and measure."""
     rows = [["", "measure", "dev", split, "difference", "interval"]]
     for name, by_measure in gaps.items():
         for measure, gap in by_measure.items():
             values = [f"{gap.dev:.4f}", f"{gap.test:.4f}", f"{gap.difference:+.4f}"]
             rows.append([name, measure, *values, _interval(gap.interval)])
-    sampled = "both splits" if dev_sampled else f"{split} alone"
     sentences = [
-        f"The interval resamples the questions of {sampled}. If it includes 0, the gap may be chance.",
+        f"The interval resamples the questions of {split} alone. If it includes 0, the gap may be chance.",
         "Values on dev are too high if the epoch or the recipe was chosen on dev.",
     ]
     return Answer(f"How far is {split} from dev?", sentences, rows)
@@ -211,8 +211,8 @@ def leaks_answer(leaks: Sequence[Leak], split: str) -> Answer:
     return Answer(question, [copies, *shown], rows)
 
 
-def _interval(interval: Interval | None) -> str:
-    return "none" if interval is None else f"[{interval.low:+.4f}, {interval.high:+.4f}]"
+def _interval(interval: Interval) -> str:
+    return f"[{interval.low:+.4f}, {interval.high:+.4f}]"
 
 
 def review(results: CollectionResults) -> list[Answer]:
@@ -235,7 +235,7 @@ def review(results: CollectionResults) -> list[Answer]:
         answers.append(agreement_answer(seeds, main, title="system", question="Do the seeds agree?"))
     gaps = {system.name: gap for system in results.systems if (gap := _gaps(system, results))}
     if gaps and split != DEV:
-        answers.append(gap_answer(gaps, split, dev_sampled=False))
+        answers.append(gap_answer(gaps, split))
     # Pooled folds and first splits have no earlier split.
     if leaks := find_leaks(collection, split):
         answers.append(leaks_answer(leaks, split))
@@ -271,7 +271,7 @@ class Review(NamedTuple):
 
 def review_runs(
     runs: Mapping[str, pl.DataFrame],
-    evaluations: Mapping[str, Evaluation],
+    tables: Mapping[str, pl.DataFrame],
     *,
     limits: Mapping[str, Limits],
     relevant: pl.DataFrame,
@@ -280,14 +280,13 @@ def review_runs(
     names: Mapping[str, str],
     confidence: float,
     comparisons: Sequence[Comparison],
-    dev: Mapping[str, Evaluation],
     pools: tuple[list[str], Answers | None] | None,
 ) -> Review:
     """Answer every question; without the files for an answer, it is unknown.
 
     Args:
         runs: question_id, answer_id, score of each run.
-        evaluations: evaluation of each run.
+        tables: `Evaluation.per_question` of each run.
         limits: upper bounds of each run.
         relevant: relevant judgements: question_id, answer_id, relevance.
         qrels: path of the qrels; None for qrels in memory.
@@ -295,20 +294,14 @@ def review_runs(
         names: display name of each run.
         confidence: coverage of the intervals; tests have the level 1 - confidence.
         comparisons: comparisons with the first run, if there are several runs.
-        dev: evaluation of each run's system on dev, if there are runs on dev.
         pools: pools files with the texts, and their shared answers; None without pools.
     """
     main = measures[0]
-    tables = {run: evaluation.per_question for run, evaluation in evaluations.items()}
     questions = next(iter(tables.values())).height
     pairs = pairwise(runs, tables, main)
     agreements = {f"{names[a]} and {names[b]}": [agreement] for (a, b), agreement in pairs.items()}
     if len(pairs) > 1:
         agreements["all pairs, mean"] = list(pairs.values())
-    gaps = {
-        run: split_gaps(evaluation, evaluations[run], measures, confidence=confidence)
-        for run, evaluation in dev.items()
-    }
     kinds = groups_by_kind(pools[0], relevant, tables, pools[1]) if pools is not None else None
     split = _split_of(qrels)
     leaks = _leaks(qrels, split)
@@ -325,10 +318,6 @@ def review_runs(
         answers.append(agreement_answer(agreements, main))
     else:
         answers.append(_unknown("Do the runs agree?", "there is only one run"))
-    if gaps:
-        answers.append(gap_answer({names[run]: by_measure for run, by_measure in gaps.items()}, split))
-    else:
-        answers.append(_unknown("How far is this from dev?", "there is no run on dev; pass --dev"))
     if leaks is not None:
         answers.append(leaks_answer(leaks, split))
     else:
@@ -344,9 +333,6 @@ def review_runs(
             for kind, by_run in kinds.items()
         },
         "agreement": [{"runs": list(pair), **agreement._asdict()} for pair, agreement in pairs.items()],
-        "gaps": {
-            run: {name: gap._asdict() for name, gap in by_measure.items()} for run, by_measure in gaps.items()
-        },
         "leaks": None if leaks is None else [leak._asdict() for leak in leaks],
     }
     return Review(answers, values)

@@ -405,6 +405,7 @@ def test_options_that_would_be_ignored_are_refused(aptool, folder):
         (("--json", "--markdown"), "--json, --markdown and --latex: expected at most one of them"),
         (("--latex", "--markdown"), "expected at most one of them"),
         (("--pools", "nowhere.parquet"), "--pools: requires --by or --review"),
+        (("dev.run",), "dev.run: given more than once; expected different runs"),
     ):
         code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", *arguments)
 

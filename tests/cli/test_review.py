@@ -59,7 +59,6 @@ def test_every_question_is_answered(aptool):
         "For which questions? P@1 by length of the shortest relevant answer",
         "For which questions? P@1 by question word",
         "Do the runs agree?",
-        "How far is this from dev?",
         "Does dev leak from what was trained on?",
     ]
     # A paired t-test of three pairs has power 0.8 for an effect of 3.26 standard deviations.
@@ -71,29 +70,21 @@ def test_every_question_is_answered(aptool):
     assert answers["For which questions? P@1 by question word"][0] == few
     # The runs order q1 equally and q2 and q3 in reverse: tau is (1 - 1 - 1) / 3.
     assert answers["Do the runs agree?"][-2].split()[-4:] == ["1", "-0.333", "0.933", "none"]
-    assert answers["How far is this from dev?"][0] == "  Unknown: there is no run on dev; pass --dev."
     leaks = answers["Does dev leak from what was trained on?"]
     assert "Questions such as q1 of dev and t1 of train." in " ".join(leaks)
     assert leaks[-1].split() == ["train", "1", "of", "3", "1", "1", "of", "3", "1"]
 
 
-def test_review_has_the_gap_to_dev_and_the_detectable_difference(aptool):
-    command = ["compare", "c/test.one.run", "c/test.two.run", "--measures", "P@1", "--top", 0]
-    command += ["--dev", "c/dev.one.run", "--dev", "c/dev.two.run"]
+def test_review_has_the_detectable_difference(aptool):
+    command = ["compare", "c/test.one.run", "c/test.two.run", "--measures", "P@1", "--top", 0, "--review"]
 
     finished = aptool(*command)
     answers = sections(finished.out)
     review = json.loads("\n".join(aptool(*command, "--json").out))["review"]
 
     assert finished.code == 0, finished.err
-    rows = [line.split()[:5] for line in answers["How far is test from dev?"][-3:-1]]
-    assert rows == [
-        ["one", "P@1", "1.0000", "0.5000", "-0.5000"],
-        ["two", "P@1", "0.3333", "0.0000", "-0.3333"],
-    ]
     power = answers["How large a difference could these questions show?"][-2].split()
     assert power[:3] == ["two", "P@1", "-0.5000"]
-    assert review["gaps"]["c/test.two.run"]["P@1"]["difference"] == pytest.approx(-1 / 3)
     assert review["agreement"][0]["runs"] == ["c/test.one.run", "c/test.two.run"]
     assert review["agreement"][0]["tau"] == 0
     assert review["limits"]["c/test.one.run"]["recall"] == 1
@@ -117,7 +108,6 @@ def test_review_says_unknown_without_the_required_files(aptool, folder, tmp_path
     assert unknown == [
         "Unknown: there are no pools next to the qrels; pass --pools.",
         "Unknown: there is only one run.",
-        "Unknown: there is no run on dev; pass --dev.",
         "Unknown: the qrels are in no collection.",
     ]
 
@@ -127,27 +117,3 @@ def test_markdown_table_is_alone_on_stdout(aptool):
 
     assert all(line.startswith("|") for line in finished.out)
     assert "Is the first stage the limit?" in finished.err
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--dev", "c/dev.one.run"], "--dev: given 1 times; expected 2, one for each run"),
-        (["--dev-qrels", "c/dev.qrels"], "--dev-qrels: requires --dev"),
-    ],
-)
-@pytest.mark.parametrize("command", ["eval", "compare"])
-def test_wrong_dev_options_are_refused(aptool, command, more, message):
-    finished = aptool(command, "c/test.one.run", "c/test.two.run", *more)
-
-    assert (finished.code, finished.err) == (2, [f"aptool: {message}"])
-
-
-def test_a_gap_to_dev_needs_a_run_on_dev_of_the_baseline(aptool, folder):
-    (folder / "test.old.run").write_text(run(e1="ab", e2="ab"))
-
-    runs = ["c/test.one.run", "c/test.two.run", "--dev", "c/dev.one.run", "--dev", "c/dev.two.run"]
-    finished = aptool("compare", *runs, "--baseline", "c/test.old.run")
-
-    assert (finished.code, len(finished.err)) == (2, 1)
-    assert "--dev: no run on dev of --baseline c/test.old.run" in finished.err[0]

@@ -126,7 +126,7 @@ def test_ranks_of_the_relevant_answers():
 
     # Of two relevant answers, the one that the better system ranks highest.
     assert (gain.relevant, gain.rank_before, gain.rank_after) == ("r2", 4, 1)
-    assert (gain.first_before, gain.first_after, gain.change) == ("x", "r2", 0.25)
+    assert (gain.first_before, gain.first_after) == ("x", "r2")
     assert (loss.relevant, loss.rank_before, loss.rank_after, loss.first_after) == ("r", 1, 3, "x")
     assert (absent.relevant, absent.rank_before, absent.rank_after) == ("r", None, 1)
     assert (absent.first_before, absent.first_after) == (None, "r")

@@ -1,14 +1,12 @@
-"""Upper bounds, gaps between splits and agreement of runs: by hand and by their definitions."""
+"""Upper bounds and agreement of runs: by hand and by their definitions."""
 
 import itertools
-import math
 
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from aptool.evaluation.diagnostics import (
     Agreement,
@@ -17,10 +15,8 @@ from aptool.evaluation.diagnostics import (
     mean_agreement,
     pairwise,
     rank_biased_overlap,
-    split_gaps,
 )
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.significance import gap_interval
 
 QRELS = pl.DataFrame(
     [("q1", "a", 2), ("q1", "b", 0), ("q1", "c", 1), ("q1", "z", 3), ("q1", "n", -1), ("q2", "z", 1)],
@@ -37,13 +33,6 @@ def run_of(**orders):
 
 def table_of(**values):
     return pl.DataFrame({"question_id": list(values), "AP": list(values.values())})
-
-
-def evaluation(*hits):
-    """Evaluate a split whose questions have the relevant answer first (1) or second (0)."""
-    qrels = pl.DataFrame({"question_id": [f"q{n}" for n in range(len(hits))], "answer_id": "a"})
-    run = run_of(**{f"q{n}": "ab" if hit else "ba" for n, hit in enumerate(hits)})
-    return evaluate(qrels.with_columns(relevance=1), run, ["P@1", "RR", "NumRel"])
 
 
 def test_limits_by_hand():
@@ -69,34 +58,6 @@ def test_no_order_exceeds_the_limits():
 
     assert len(best) == len(names)
     assert best == pytest.approx({name: max(values[name] for values in means) for name in best})
-
-
-def test_gaps_by_hand():
-    result = split_gaps(evaluation(1, 1, 1, 0), evaluation(1, 0), ["P@1", "MRR", "NumRel"])
-
-    assert list(result) == ["P@1", "MRR"]  # sums have no gap
-    assert result["P@1"][:3] == (0.75, 0.5, -0.25)
-    assert result["MRR"][:3] == (0.875, 0.75, -0.125)
-    low, high = result["P@1"].interval
-    assert -1 <= low < -0.25 < high <= 1
-
-
-def test_single_question_has_no_interval_and_equal_values_have_zero_width():
-    assert split_gaps(evaluation(1, 1), evaluation(0), ["P@1"])["P@1"] == (1.0, 0.0, -1.0, None)
-    assert split_gaps(evaluation(1, 1), evaluation(0, 0), ["P@1"])["P@1"].interval == (-1.0, -1.0)
-
-
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
-def test_interval_of_many_questions_is_that_of_the_normal_distribution(confidence):
-    draws = np.random.default_rng(1)
-    dev, test = draws.normal(0.6, 0.2, 400), draws.normal(0.5, 0.1, 900)
-    error = math.sqrt(dev.var() / 400 + test.var() / 900)
-
-    low, high = gap_interval(dev, test, confidence=confidence)
-
-    expected = stats.norm.interval(confidence, test.mean() - dev.mean(), error)
-    assert (low, high) == pytest.approx(expected, abs=0.05 * error)
-    assert gap_interval(test, dev, confidence=confidence) == pytest.approx((-high, -low), abs=0.1 * error)
 
 
 def test_agreement_by_hand():

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from aptool.evaluation.compare import Comparison
 from aptool.evaluation.significance import (
     bootstrap_interval,
     cohens_d,
     compare_paired,
     detectable_effect,
     holm,
-    is_significant,
     mean_and_sd,
     permutation_test,
     power,
@@ -201,10 +201,13 @@ def test_holm_is_between_no_correction_and_bonferroni_and_keeps_the_order(p_valu
 
 
 def test_significance_is_a_p_of_at_most_one_minus_the_confidence():
-    assert is_significant(0.05)
-    assert not is_significant(0.0501)
-    assert is_significant(0.01, confidence=0.99)
-    assert not is_significant(0.011, confidence=0.99)
+    def comparison(p):
+        return Comparison("system", "MAP", compare_paired([0.0], [1.0]), p, 0.0, math.nan)
+
+    assert comparison(0.05).significant()
+    assert not comparison(0.0501).significant()
+    assert comparison(0.01).significant(0.99)
+    assert not comparison(0.011).significant(0.99)
 
 
 def test_interval_of_equal_values_has_no_width():

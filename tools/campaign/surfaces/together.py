@@ -16,11 +16,9 @@ def breakdowns(case: Case) -> None:
     qrels, pools = case.world.collection / "test.qrels", Path("test.pools.parquet")
     pools.write_bytes(_damaged(case, content(case.world.collection / pools.name)))
     shutil.copy(case.world.collection / "answers.parquet", ".")
-    dev = content(case.world.run)
-    Path("dev.run").write_bytes(mutate_lines(case.random, dev, b" ") if case.random.random() < 0.5 else dev)
     given = ("eval", case.world.run, "--qrels", qrels, "--pools", pools, "--json")
     kind = case.random.choice(("question-length", "answer-length", "type"))
-    more = case.random.choice((("--by", kind), ("--review",), ("--dev", "dev.run", "--dev-qrels", qrels)))
+    more = case.random.choice((("--by", kind), ("--review",)))
     out = case.run(*given, *more)
     if out is not None:
         measures = json.loads(out)["runs"][0]["measures"]
