@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,12 +29,9 @@ from aptool.cli.tables import print_table
 from aptool.errors import UsageError, first_few, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from aptool.evaluation.diagnostics import Limits
     from aptool.evaluation.evaluation import Evaluation, Group
-    from aptool.evaluation.names import Naming
     from aptool.evaluation.significance import Interval
+    from aptool.library.evaluated_runs import EvaluatedRuns
 
 logger = logging.getLogger(__name__)
 
@@ -83,14 +80,6 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
     help="Write measures per question to a .parquet, .csv or .jsonl file.",
 )
 @overwrite_option("EVALUATION", "per_question")
-@click.option(
-    "--names",
-    metavar="SCHEME",
-    type=click.Choice(["common", "trec_eval", "ir_measures"]),
-    default="common",
-    show_default=True,
-    help="Measure names: common (MAP), trec_eval (map) or ir_measures (AP).",
-)
 @json_option
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @click.option("--latex", is_flag=True, help="Print a LaTeX table (with booktabs).")
@@ -107,7 +96,6 @@ def evaluate(
     pools: tuple[str, ...],
     review: bool,
     per_question: str | None,
-    names: Naming,
     as_json: bool,
     markdown: bool,
     latex: bool,
@@ -120,7 +108,6 @@ def evaluate(
     Measures are means over the questions; Num* measures are sums, GMAP and gm_bpref geometric means.
     """
     from aptool.datasets.importing import warn_of_runs
-    from aptool.evaluation.names import name_in
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.atomic import check_apart, check_output, files_of
     from aptool.formats.outputs import Kind
@@ -168,21 +155,16 @@ def evaluate(
     warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame)
     if by is not None:
         _report_groups(by, next(iter(evaluated.evaluations.values())))
-    results = {
-        run: _RunResult(content.tag, evaluation.named(names), confidence, evaluated.limits.get(run))
-        for (run, content), evaluation in zip(read.items(), evaluated.evaluations.values(), strict=True)
-    }
-    shown = tuple(name_in(names, name) for name in columns)
     if per_question is not None:
-        _write_per_question(per_question, results)
+        _write_per_question(per_question, evaluated.evaluations)
     if as_json:
-        settings = {"qrels": qrels, "measures": shown, **({"level": level} if level > 1 else {})}
+        settings = {"qrels": qrels, "measures": columns, **({"level": level} if level > 1 else {})}
         settings |= {"confidence": confidence} if confidence is not None else {}
         settings |= {"by": by} if by is not None else {}
         settings |= {"review": reviewed.values} if reviewed is not None else {}
-        click.echo(_to_json(settings, results))
+        click.echo(_to_json(settings, evaluated, confidence))
         return
-    rows = _table_rows(shown, results)
+    rows = _table_rows(columns, evaluated, confidence)
     # Stdout has only the table of a paper.
     err = markdown or latex
     if err:
@@ -209,15 +191,15 @@ def _report_groups(by: str, evaluation: Evaluation) -> None:
         logger.info(f"--by {by}: groups with under {FEW_QUESTIONS} questions, marked (few): {few}")
 
 
-def _write_per_question(path: str, results: dict[str, _RunResult]) -> None:
+def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
     import polars as pl
 
     from aptool.formats.atomic import output_file
     from aptool.formats.outputs import Kind
 
     frame = pl.concat(
-        result.evaluation.per_question.select(pl.lit(printable(run)).alias("run"), pl.all())
-        for run, result in results.items()
+        evaluation.per_question.select(pl.lit(printable(run)).alias("run"), pl.all())
+        for run, evaluation in evaluations.items()
     )
     with output_file(path, Kind.EVALUATION) as temporary:
         if path.endswith(".parquet"):
@@ -228,69 +210,52 @@ def _write_per_question(path: str, results: dict[str, _RunResult]) -> None:
             frame.write_ndjson(temporary)
 
 
-class _RunResult(NamedTuple):
-    """The evaluation of a run, the confidence level of its intervals, and its upper bounds."""
-
-    tag: str
-    evaluation: Evaluation
-    confidence: float | None
-    limits: Limits | None
-
-    def intervals(self, metrics: Evaluation | Group) -> Mapping[str, Interval]:
-        """Return the intervals of the evaluation or of a group; empty without a confidence level."""
-        return {} if self.confidence is None else metrics.intervals(self.confidence)
-
-
-def _to_json(settings: dict[str, Any], results: dict[str, _RunResult]) -> str:
+def _to_json(settings: dict[str, Any], evaluated: EvaluatedRuns, confidence: float | None) -> str:
     """Return the results as a JSON document, with the settings that all runs share."""
     import json
 
-    runs = [
-        {
+    runs = []
+    for run, evaluation in evaluated.evaluations.items():
+        entry = {
             "run": run,
-            "tag": result.tag,
-            "questions": result.evaluation.per_question.height,
-            "measures": result.evaluation.means,
-            **({"intervals": result.intervals(result.evaluation)} if result.confidence is not None else {}),
-            **({"limits": _limits_json(result.limits, result.evaluation)} if result.limits else {}),
-            **({"groups": _groups_json(result)} if result.evaluation.groups else {}),
-            "missing": list(result.evaluation.missing),
-            "extra": list(result.evaluation.extra),
-            "unjudged": result.evaluation.unjudged.height,
+            "tag": evaluated.runs[run].tag,
+            "questions": evaluation.per_question.height,
+            "measures": evaluation.means,
+            **_intervals_json(evaluation, confidence),
         }
-        for run, result in results.items()
-    ]
+        if run in evaluated.limits:
+            entry["limits"] = evaluated.limits[run]._asdict()
+        if evaluation.groups:
+            groups = evaluation.groups.values()
+            entry["groups"] = [{**group.to_dict(), **_intervals_json(group, confidence)} for group in groups]
+        entry |= {"missing": evaluation.missing, "extra": evaluation.extra}
+        runs.append({**entry, "unjudged": evaluation.unjudged.height})
     return json.dumps({**settings, "runs": runs}, indent=2, ensure_ascii=False)
 
 
-def _limits_json(limits: Limits, evaluation: Evaluation) -> dict[str, Any]:
-    return {**limits._asdict(), "best": {name: limits.best[name] for name in evaluation.means}}
+def _intervals_json(metrics: Evaluation | Group, confidence: float | None) -> dict[str, Any]:
+    return {} if confidence is None else {"intervals": metrics.intervals(confidence)}
 
 
-def _groups_json(result: _RunResult) -> list[dict[str, Any]]:
-    groups = result.evaluation.groups.values()
-    if result.confidence is None:
-        return [group.to_dict() for group in groups]
-    return [{**group.to_dict(), "intervals": result.intervals(group)} for group in groups]
-
-
-def _table_rows(names: tuple[str, ...], results: dict[str, _RunResult]) -> list[list[str]]:
+def _table_rows(
+    names: tuple[str, ...], evaluated: EvaluatedRuns, confidence: float | None
+) -> list[list[str]]:
     """Return the cells of the table, headings first."""
+
+    def cells(metrics: Evaluation | Group) -> list[str]:
+        intervals = {} if confidence is None else metrics.intervals(confidence)
+        return [_cell(name, metrics.means[name], intervals.get(name)) for name in names]
+
     rows = [["run", "questions", *names]]
-    for run, result in results.items():
-        evaluation, intervals = result.evaluation, result.intervals(result.evaluation)
-        values = [_cell(name, evaluation.means[name], intervals.get(name)) for name in names]
-        rows.append([run, str(evaluation.per_question.height), *values])
-        if result.limits is not None:
-            best = [_cell(name, result.limits.best[name], None) for name in names]
+    for run, evaluation in evaluated.evaluations.items():
+        rows.append([run, str(evaluation.per_question.height), *cells(evaluation)])
+        if run in evaluated.limits:
+            best = [_cell(name, evaluated.limits[run].best[name], None) for name in names]
             rows.append([f"{run}, best order", "", *best])
         for group in evaluation.groups.values():
-            intervals = result.intervals(group)
-            means = [_cell(name, group.means[name], intervals.get(name)) for name in names]
             few = " (few)" if group.is_small else ""
-            rows.append([f"  {printable(group.name)}{few}", str(group.questions), *means])
-    with_intervals = any(result.confidence is not None for result in results.values())
-    if len(names) > (_MOST_INTERVAL_COLUMNS if with_intervals else _MOST_COLUMNS):
+            rows.append([f"  {printable(group.name)}{few}", str(group.questions), *cells(group)])
+    if len(names) > (_MOST_COLUMNS if confidence is None else _MOST_INTERVAL_COLUMNS):
         rows = [list(column) for column in zip(*rows, strict=True)]
         rows[0][0] = "measure"
     return rows

@@ -24,7 +24,7 @@ _SECTIONS = {
     "Model": "--model --kind --words --preset --set --vectors --start --teacher --seeds",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
     "--fill --passages --aggregate --answers --tag --name --split --config --field --let --quick --groups "
-    "--per-question --names --log --json --markdown --latex",
+    "--per-question --log --json --markdown --latex",
     "Columns": "--question --answer --label --question-id --answer-id --candidates --positions --columns "
     "--delimiter --quotes",
     "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from aptool.errors import InputError, counted, first_line
-from aptool.evaluation.names import Naming, common_name, is_geometric, is_sum, name_in
+from aptool.evaluation.names import common_name, is_geometric, is_sum
 from aptool.evaluation.significance import CONFIDENCE, Interval, bootstrap_interval
 from aptool.formats.inputs import readable
 from aptool.formats.location import PathOrUrl, location
@@ -135,19 +135,6 @@ class Evaluation:
             ungrouped=tuple(without["question_id"]),
         )
 
-    def named(self, naming: Naming) -> "Evaluation":
-        """The same evaluation under the names of another naming."""
-        names = {name: name_in(naming, name) for name in self.means}
-        return replace(
-            self,
-            per_question=self.per_question.rename(names),
-            means=_renamed(self.means, names),
-            groups={
-                group.name: Group(group.name, group.per_question.rename(names), _renamed(group.means, names))
-                for group in self.groups.values()
-            },
-        )
-
     def __repr__(self) -> str:
         groups = f", {counted(len(self.groups), 'group')}" if self.groups else ""
         return f"Evaluation({_values(self.means)}; {self._questions()}{groups})"
@@ -173,10 +160,6 @@ def evaluate_groups(per_question: pl.DataFrame, groups: pl.DataFrame) -> dict[st
     parts = both.partition_by("position", maintain_order=True)
     named = {str(part["group"][0]): part.drop("group", "position") for part in parts}
     return {name: Group(name, part, averages(part)) for name, part in named.items()}
-
-
-def _renamed(means: Mapping[str, float], names: Mapping[str, str]) -> MeasureValues[float]:
-    return MeasureValues({names[name]: value for name, value in means.items()})
 
 
 def _values(means: Mapping[str, float]) -> str:

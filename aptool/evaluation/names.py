@@ -9,14 +9,11 @@ import difflib
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 
 from aptool.errors import UsageError, shortened
 from aptool.evaluation.trec_eval import known_measures, printed_names
 from aptool.plugins import load_plugins
-
-Naming: TypeAlias = Literal["common", "trec_eval", "ir_measures"]
-NAMINGS: tuple[Naming, ...] = get_args(Naming)
 
 DEFAULT_MEASURES = ("MAP", "MRR", "P@1")
 PERSISTENCE = 0.8  # of RBP, as in ir_measures
@@ -103,8 +100,6 @@ _COMMON = {
     "num_ret": "NumRet",
     "num_rel_ret": "NumRelRet",
 }
-# Common name -> name in ir_measures, if they differ; None if ir_measures lacks the measure.
-_IR_MEASURES = {"MAP": "AP", "MRR": "RR", "bpref": "Bpref", "GMAP": None}
 _LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
@@ -155,21 +150,6 @@ def common_name(name: str) -> str | None:
     """The common name of a measure; None if ``name`` is unknown or names several measures."""
     measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
     return measures[0].name if len(measures) == 1 else None
-
-
-def name_in(naming: Naming, measure: str) -> str:
-    """The name of a measure in a naming, or its common name if the naming lacks it.
-
-    trec_eval's names have no relevance level; such a measure has the name of ir_measures instead.
-    """
-    parsed = _parse(measure)[0]
-    if naming == "trec_eval" and parsed.level is None and parsed.trec_eval is not None:
-        return parsed.trec_eval
-    if naming == "common":
-        return parsed.name
-    word = re.split(r"[@(]", parsed.name)[0]
-    renamed = _IR_MEASURES.get(word, word)
-    return parsed.name if renamed is None else renamed + parsed.name[len(word) :]
 
 
 def is_sum(measure: str) -> bool:

@@ -6,9 +6,9 @@ from typing import overload
 
 from aptool.evaluation.compare import Comparison, Comparisons
 from aptool.evaluation.evaluation import Evaluation
-from aptool.evaluation.names import DEFAULT_MEASURES, NAMINGS, Naming, measure_names
+from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
-from aptool.library.arguments import check_choice, check_integer, check_list, check_number, check_text
+from aptool.library.arguments import check_integer, check_list, check_number, check_text
 from aptool.library.evaluated_runs import AnyGroups, compare_runs, evaluate_runs
 from aptool.library.qrels import AnyQrels, as_qrels
 from aptool.library.run import AnyRun, as_run
@@ -22,7 +22,6 @@ def evaluate(
     level: int = 1,
     by: Mapping[str, object] | str | None = None,
     groups: AnyGroups | None = None,
-    names: Naming = "common",
 ) -> Evaluation:
     """Evaluate a run as ``trec_eval -c`` does.
 
@@ -37,8 +36,6 @@ def evaluate(
             ``question-length``, ``answer-length`` or ``type``.
         groups: source of the column: a polars or pandas frame with question_id, a TSV, CSV or Parquet file,
             or ``Pools``.
-        names: names of the measures in the result: ``common`` (MAP, P@1), ``trec_eval`` (map, P_1) or
-            ``ir_measures`` (AP, P@1).
 
     Returns:
         ``means`` by measure; ``per_question``, a polars frame with one column per measure; ``intervals()``,
@@ -59,10 +56,9 @@ def evaluate(
     """
     parsed = _names(measures)
     check_integer("level", level, 1)
-    check_choice("names", names, NAMINGS)
     judgements, loaded = as_qrels(qrels), as_run(run)
     evaluated = evaluate_runs(judgements, {loaded.tag: loaded}, parsed, level=level, by=by, groups=groups)
-    return evaluated.evaluations[loaded.tag].named(names)
+    return evaluated.evaluations[loaded.tag]
 
 
 @overload

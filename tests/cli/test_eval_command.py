@@ -433,25 +433,6 @@ def test_questions_missing_from_the_pools_are_reported(aptool, folder):
     assert err == ["aptool: --by type: no question of dev.qrels is in q9.pools.parquet"]
 
 
-def test_measure_names_follow_the_naming_scheme(aptool, folder):
-    arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "ndcg@10,MRR,p_1", "--names")
-
-    for naming, names in (
-        ("common", ["nDCG@10", "MRR", "P@1"]),
-        ("trec_eval", ["ndcg_cut_10", "recip_rank", "P_1"]),
-        ("ir_measures", ["nDCG@10", "RR", "P@1"]),
-    ):
-        code, out, _ = aptool(*arguments, naming)
-        _, document, _ = aptool(*arguments, naming, "--json", "--limits", "--per-question", "x.csv")
-
-        assert code == 0
-        assert out[0].split() == ["run", "questions", *names]
-        document = json.loads("\n".join(document))
-        assert document["measures"] == list(document["runs"][0]["measures"]) == names
-        assert list(document["runs"][0]["limits"]["best"]) == names
-        assert pl.read_csv("x.csv").columns == ["run", "question_id", "candidates", *names]
-
-
 def test_metrics_per_group_of_a_user_column(aptool, folder):
     Path("groups.tsv").write_text("question_id\tdomain\nq1\tlaw\nq2\thealth\nq7\tlaw\n")
     arguments = ("eval", "dev.run", "--qrels", "dev.qrels", "--measures", "P@1", "--by", "domain")

@@ -127,13 +127,3 @@ def test_unreadable_group_files_are_refused(tmp_path):
     for name, expected in (("x.parquet", "expected a table"), ("x.xlsx", "a name ending in .tsv, .csv")):
         with pytest.raises(InputError, match=expected):
             read_groups(tmp_path / name, "domain")
-
-
-def test_another_naming_renames_columns_means_and_groups(evaluation):
-    result = evaluation.grouped(groups_of_mapping("by", DOMAINS)).named("trec_eval")
-
-    assert result.per_question.columns == ["question_id", "candidates", "recip_rank", "P_1", "num_rel_ret"]
-    assert list(result.means) == list(result.groups["law"].means) == ["recip_rank", "P_1", "num_rel_ret"]
-    assert result.means["MRR"] == evaluation.means["MRR"]
-    assert result.intervals()["MRR"] == evaluation.intervals()["MRR"]
-    assert result.intervals()["NumRelRet"] == evaluation.intervals()["NumRelRet"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from other_ids import have_other_ids
 
 from aptool.errors import InputError
-from aptool.evaluation.evaluation import averages
+from aptool.evaluation.evaluation import MeasureValues, averages
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.trec_eval import printed_names
 from aptool.formats.trec import read_qrels, read_run
@@ -105,9 +105,7 @@ def test_per_question_values_equal_trec_eval(small):
 def test_means_equal_trec_eval_complete(small):
     result = evaluate(*small, ("num_q", *MEASURES))
 
-    means = result.named("trec_eval").means
-    assert means == pytest.approx(ALL, abs=5.1e-5)
-    assert tuple(means) == ("num_q", *MEASURES)
+    assert {name: result.means[name] for name in ALL} == pytest.approx(ALL, abs=5.1e-5)
     assert tuple(result.means) == ("NumQ", "NumRel", "NumRelRet", "MAP", "MRR", "P@1", "nDCG")
 
 
@@ -183,9 +181,9 @@ def test_negative_judgements_count_as_unjudged():
     # q1 comes first, so that anything kept from it would show in q2.
     judgements = {"q1": {"a": 3, "b": 2}, "q2": {"a": -7, "b": -1}}
     run = run_of({"q1": {"a": 1, "b": 2}, "q2": {"a": 2, "b": 1, "c": 0}})
-    result = evaluate(qrels_of(judgements), run, ["all_trec"]).named("trec_eval")
+    result = evaluate(qrels_of(judgements), run, ["all_trec"])
 
-    second = dict(zip(result.per_question.columns, result.per_question.row(1), strict=True))
+    second = MeasureValues(result.per_question.row(1, named=True))
     for name in (
         "num_rel",
         "map",
@@ -326,7 +324,7 @@ def test_real_run_equals_trec_eval():
 
     result = evaluate(qrels, run, expected)
 
-    assert result.named("trec_eval").means == pytest.approx(expected, abs=5.1e-5)
+    assert {name: result.means[name] for name in expected} == pytest.approx(expected, abs=5.1e-5)
     # Half of the questions left out of the run: the same sum over as many questions.
     kept = random.Random(1).sample(sorted(set(qrels["question_id"])), 148)
     half = evaluate(qrels, run.filter(pl.col("question_id").is_in(kept)))
@@ -365,7 +363,7 @@ def test_measures_at_a_level_equal_pytrec_eval(level):
     measured = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), names, level=level)
 
     assert set(names) > {"map", "ndcg_cut_10", "P_5", "set_F", "infAP", "Rprec_mult_1.00", "gm_bpref"}
-    for row in measured.named("trec_eval").per_question.iter_rows(named=True):
+    for row in map(MeasureValues, measured.per_question.iter_rows(named=True)):
         expected = theirs[row["question_id"]]
         for name in filter(is_unchanged_since_9, names):
             # pytrec_eval has the logarithm of what a geometric mean is made of.
@@ -392,7 +390,7 @@ def test_measures_at_a_level_equal_trec_eval(level):
     printed = {name: value for name, value in printed.items() if is_unchanged_since_9(name)}
     measured = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), list(printed), level=level)
 
-    assert measured.named("trec_eval").means == pytest.approx(printed, abs=5.1e-5)
+    assert {name: measured.means[name] for name in printed} == pytest.approx(printed, abs=5.1e-5)
     assert len(printed) > 80
 
 
@@ -421,8 +419,8 @@ def test_interpolated_precision_is_that_of_trec_eval_10(case, level):
     names = [f"iprec_at_recall_{point / 10:.2f}" for point in range(11)]
     qrels = qrels_of({"q": judged, "r": {"x": level}})
 
-    result = evaluate(qrels, run, ["11pt_avg", *names], level=level).named("trec_eval")
+    result = evaluate(qrels, run, ["11pt_avg", *names], level=level)
 
-    row = result.per_question.row(0, named=True)
+    row = MeasureValues(result.per_question.row(0, named=True))
     assert [row[name] for name in names] == pytest.approx(expected)
     assert row["11pt_avg"] == pytest.approx(sum(expected) / 11)

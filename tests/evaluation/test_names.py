@@ -4,7 +4,7 @@ import pytest
 
 from aptool.errors import UsageError
 from aptool.evaluation.evaluation import MeasureValues
-from aptool.evaluation.names import Measure, common_name, measure_names, name_in, parse_measures
+from aptool.evaluation.names import Measure, common_name, measure_names, parse_measures
 
 
 def test_trec_eval_names_give_common_names():
@@ -49,13 +49,9 @@ THREE_NAMES = [
 
 @pytest.mark.parametrize("names", THREE_NAMES)
 def test_names_ignore_case(names):
-    common, trec_eval, ir_measures = names
     for name in names:
         for written in (name, name.lower(), name.upper()):
-            assert common_name(written) == common
-            assert name_in("common", written) == common
-            assert name_in("trec_eval", written) == trec_eval
-            assert name_in("ir_measures", written) == ir_measures
+            assert common_name(written) == names[0]
 
 
 def test_ir_measures_parses_names_of_its_naming():
@@ -72,9 +68,7 @@ def test_every_name_of_a_trec_eval_measure_is_parsed():
     measures = parse_measures(["all_trec"])
     assert len({measure.trec_eval for measure in measures}) == len(measures) > 90
     for measure in measures:
-        for naming in ("common", "trec_eval", "ir_measures"):
-            assert parse_measures([name_in(naming, measure.name)]) == (measure,)
-        assert name_in("trec_eval", measure.name) == measure.trec_eval
+        assert parse_measures([measure.name]) == parse_measures([measure.trec_eval]) == (measure,)
 
 
 def test_values_are_accessed_by_any_name_and_listed_once():

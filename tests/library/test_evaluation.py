@@ -326,15 +326,6 @@ def test_invalid_groups_are_refused(by, groups, message):
     assert "\n" not in str(error.value)
 
 
-def test_naming_of_measures_can_be_chosen():
-    result = library.evaluate(QRELS, RUN, names="trec_eval")
-
-    assert list(result.means) == ["map", "recip_rank", "P_1"]
-    assert result.means["MRR"] == result.means["RR"] == 0.5
-    with pytest.raises(AptoolError, match="names: 'latin': expected one of common, trec_eval, ir_measures"):
-        library.evaluate(QRELS, RUN, names="latin")
-
-
 def test_runs_are_evaluated_without_loading_torch():
     code = (
         "import sys, aptool; aptool.evaluate; print(*(name in sys.modules for name in ('polars', 'torch')))"
