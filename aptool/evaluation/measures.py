@@ -5,7 +5,6 @@ run has is ignored. Measures that trec_eval lacks follow the same rules.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import polars as pl
 
@@ -14,6 +13,7 @@ from aptool.evaluation.evaluation import Evaluation, averages
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, parse_measures
 from aptool.evaluation.rankings import measure_rankings
 from aptool.evaluation.trec_eval import measure_questions
+from aptool.formats.trec import nested
 
 _HIGHEST_RELEVANCE = 1_000_000
 
@@ -86,26 +86,13 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
             qrels_name, position=position, column="relevance", value=row["relevance"], expected=expected
         )
     relevance = pl.col("relevance").cast(pl.Int64).clip(lower_bound=-1)
-    return _nested(qrels.select("question_id", "answer_id", value=relevance))
+    return nested(qrels.with_columns(relevance).sort("question_id"), "relevance")
 
 
 def _rankings(run: pl.DataFrame) -> dict[str, dict[str, float]]:
     """The run as question id -> answer id -> dense rank of its score, lowest first, sorted by question id."""
     ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
-    return _nested(run.select("question_id", "answer_id", value=ranks))
-
-
-def _nested(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Question id -> answer id -> value. The Python loop is over questions, not over candidates."""
-    ordered = frame.sort("question_id")
-    answers, values = ordered["answer_id"].to_list(), ordered["value"].to_list()
-    nested: dict[str, dict[str, Any]] = {}
-    start = 0
-    for length, question in ordered.select(pl.col("question_id").rle().struct.unnest()).iter_rows():
-        end = start + length
-        nested[question] = dict(zip(answers[start:end], values[start:end], strict=True))
-        start = end
-    return nested
+    return nested(run.with_columns(score=ranks).sort("question_id"), "score")
 
 
 def _check_answers(

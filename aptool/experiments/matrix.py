@@ -12,13 +12,9 @@ from aptool.errors import InputError, UsageError
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
-from aptool.options import expected_without
 
 # The split that fusions are fitted on: systems overfit their training split.
 DEV = "dev"
-
-# Entries of systems in earlier versions, and their defaults.
-REMOVED_ENTRIES = {"method": "logistic", "ensemble": None, "teacher": None}
 
 
 class Fold(NamedTuple):
@@ -104,7 +100,6 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     table = read_toml(path, "an experiment matrix")
     _check_used(path, table, values)
     document = _substituted(table, values, path)
-    _drop_removed(path, document)
     check_document("matrix", document, path)
     measures = _measures(path, document)
     splits = {name: _evaluated_splits(name, entry) for name, entry in document["collections"].items()}
@@ -129,20 +124,6 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     _check_names(path, splits)
     _check_distinct(path, experiments)
     return ExperimentMatrix(measures, systems, experiments)
-
-
-def _drop_removed(path: str | Location, document: dict[str, Any]) -> None:
-    """Drop entries of earlier versions from systems; raise if one has a value other than its default."""
-    systems = document.get("systems")
-    for system, entry in systems.items() if isinstance(systems, dict) else ():
-        for name, default in REMOVED_ENTRIES.items():
-            if isinstance(entry, dict) and entry.get(name, default) != default:
-                expected = expected_without("no such entry")
-                raise InputError(
-                    path, position=f"systems/{system}/{name}", value=entry[name], expected=expected
-                )
-            if isinstance(entry, dict):
-                entry.pop(name, None)
 
 
 def _measures(path: str | Location, document: dict[str, Any]) -> tuple[str, ...]:

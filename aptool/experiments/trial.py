@@ -50,25 +50,20 @@ _LARGEST = 1e15  # of a stored number of seconds, bytes or pairs, so that sums s
 Train = Callable[..., Fit]
 
 
-class _Spending(NamedTuple):
+class _Spent(NamedTuple):
+    """Seconds and costs of a run, as in `Result`."""
+
     seconds: dict[str, float]
     costs: dict[str, float]
 
-
-class _Spent(_Spending):
-    """Seconds and costs of a run, as in `Result`.
-
-    Raises:
-        ValueError: a name is missing or unknown, or a value is not a number from 0 to 1e15.
-    """
-
-    def __new__(cls, seconds: dict[str, float], costs: dict[str, float]) -> "_Spent":
-        has_names = seconds.keys() == {"train", "score"} and costs.keys() <= {"bytes_per_answer", "pairs"}
-        values = [*seconds.values(), *costs.values()]
+    @property
+    def is_valid(self) -> bool:
+        """Whether all names are known and present, and all values are numbers from 0 to 1e15."""
+        known = {"bytes_per_answer", "pairs"}
+        has_names = self.seconds.keys() == {"train", "score"} and self.costs.keys() <= known
+        values = [*self.seconds.values(), *self.costs.values()]
         # A comparison with NaN is false.
-        if not has_names or not all(isinstance(v, int | float) and 0 <= v <= _LARGEST for v in values):
-            raise ValueError(f"seconds {seconds}, costs {costs}")
-        return super().__new__(cls, seconds, costs)
+        return has_names and all(isinstance(v, int | float) and 0 <= v <= _LARGEST for v in values)
 
 
 class Result(NamedTuple):
@@ -198,7 +193,7 @@ class TrialRunner:
             saved = read_json(_record(run))
             spent = _Spent(dict(saved["seconds"]), dict(saved.get("costs", {})))
             is_current = saved["key"] == key and saved["run"] == sha256_of(run)
-            return spent if is_current else None
+            return spent if is_current and spent.is_valid else None
         except (FileNotFoundError, InputError, ValueError, KeyError, TypeError):
             return None
 

@@ -99,10 +99,17 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def nested(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
-    """Convert a column to {question id: {answer id: value}}, in the order of the frame."""
+    """Convert a column to {question id: {answer id: value}}, in the order of the frame.
+
+    The Python loop is over questions, not over candidates, if the rows of each question are together.
+    """
+    answers, values = frame["answer_id"].to_list(), frame[column].to_list()
     result: dict[str, dict[str, Any]] = {}
-    for question, answer, value in frame.select("question_id", "answer_id", column).iter_rows():
-        result.setdefault(question, {})[answer] = value
+    start = 0
+    for length, question in frame.select(pl.col("question_id").rle().struct.unnest()).iter_rows():
+        end = start + length
+        result.setdefault(question, {}).update(zip(answers[start:end], values[start:end], strict=True))
+        start = end
     return result
 
 

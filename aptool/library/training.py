@@ -32,7 +32,6 @@ from aptool.models.build import check_recipe
 from aptool.models.device import pick_device
 from aptool.models.model import check_model_folder
 from aptool.models.start import training_recipe
-from aptool.options import expected_without
 from aptool.training.fit import Fit, Seeds, check_seeds_folder, fit_seeds, summarize
 from aptool.training.recorders import LOGS, Log, OnEpoch, fit_with_callbacks
 
@@ -226,10 +225,6 @@ def _folder(output: PathLike | None) -> Iterator[Location]:
 
 def _folders(mixture: object) -> list[str]:
     """The folders of the further collections."""
-    if isinstance(mixture, Mapping):
-        raise InputError(
-            "mixture", problem="a dict of shares", expected=expected_without("a list of folders")
-        )
     expected = "the folder of a collection (str or os.PathLike)"
     folders = check_list("mixture", mixture, "a list of folders")
     return [check_path("mixture", folder, expected) for folder in folders]

@@ -67,19 +67,12 @@ BAD = {
         "fuse of both: 'ap-cnn'",
         "expected one of random, both",
     ),
-    "removed method": (
-        'fuse = ["random", "ap-cnn"]',
-        'fuse = ["random", "ap-cnn"]\nmethod = "lambdamart"',
-        1,
-        "eval.toml: systems/both/method: 'lambdamart'",
-        "aptool 0.2.0 was the last version with it",
-    ),
-    "removed teacher": (
+    "unknown entry": (
         'preset = "ap-cnn"',
         'preset = "ap-cnn"\nteacher = "random"',
         1,
-        "eval.toml: systems/ap-cnn/teacher: 'random'",
-        "aptool 0.2.0 was the last version with it",
+        "eval.toml: systems/ap-cnn: 'teacher'",
+        "expected one of baseline, combine, fuse, preset, set",
     ),
     "set of a system that is not trained": (
         'baseline = "random"',
