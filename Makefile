@@ -30,13 +30,15 @@ $(DOCS_STAMP): $(STAMP)
 	@touch $@
 
 eval: $(STAMP)  ## run the experiments of jobs/eval.toml, print their MAP/MRR table, write a report
-	$(BIN)/aptool matrix jobs/eval.toml --jobs auto --output runs/eval $(if $(RECORD),--record $(RECORD))
+	$(BIN)/aptool matrix jobs/eval.toml --jobs auto --output runs/eval
+	$(if $(RECORD),$(BIN)/python -m bench.record runs/eval $(RECORD))
 	$(BIN)/aptool report runs/eval
 
 reproduce: $(STAMP)  ## print the paper's tables with our figures: DATA=FOLDER VECTORS=FILE [QUICK=1: one seed]
 	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make reproduce DATA=FOLDER VECTORS=FILE' >&2; exit 2; }
 	$(BIN)/aptool matrix jobs/reproduce.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --output runs/reproduce \
-		$(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record $(RECORD))
+		$(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
+	$(if $(RECORD),$(BIN)/python -m bench.record runs/reproduce $(RECORD))
 	$(BIN)/python jobs/paper_tables.py runs/reproduce
 
 # The recipes of AP-CNN in jobs/reproduce.toml, for the models that jobs/beyond.toml starts from.

@@ -76,7 +76,7 @@ def record(results: Any, tables: dict[str, Any], path: Path, **content: Any) -> 
     """Write a published result: the values of a benchmark and its tables."""
     import torch
 
-    from aptool.experiments.record import result_document, write_result
+    from bench.record import result_document, write_result
 
     line = command()
     measured = f"benchmark {line.split()[2]}"

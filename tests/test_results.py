@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from aptool.config import preset_names
-from aptool.experiments import fingerprint
-from aptool.experiments.fingerprint import is_same_version, numeric_fingerprint
 from aptool.models.similarity import Cosine
+from bench import fingerprint
+from bench.fingerprint import is_same_version, numeric_fingerprint
 from tools import results as generator
 
 RESULTS = generator.read_results()

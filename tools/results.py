@@ -3,7 +3,7 @@
 Tables of a page are between the lines ``<!-- results:NAME -->`` and ``<!-- /results -->``. NAME
 is a result, ``docs/results/NAME.json``, or one of its tables, ``FILE/TABLE``. A caption with the command,
 version, date and machine follows each table; it says if the code of the result has another numeric
-fingerprint today (``aptool/experiments/fingerprint.py``).
+fingerprint today (``bench/fingerprint.py``).
 
 ``--check`` writes nothing; it prints the files that differ and exits with 1.
 """
@@ -23,8 +23,8 @@ sys.path.insert(0, str(ROOT))
 
 from aptool.cli.tables import print_table  # noqa: E402
 from aptool.evaluation.significance import Spread  # noqa: E402
-from aptool.experiments.fingerprint import is_same_version, numeric_fingerprints  # noqa: E402
-from aptool.experiments.record import read_result  # noqa: E402
+from bench.fingerprint import is_same_version, numeric_fingerprints  # noqa: E402
+from bench.record import read_result  # noqa: E402
 from jobs.paper_tables import CITATIONS, CLOSE, TABLES, PaperTable, paper_names  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"

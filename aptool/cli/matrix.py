@@ -47,14 +47,10 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
     type=JobsType(),
     help="Concurrent trials; auto: one per core or GPU.  [default: 1; on a cluster as many as fit]",
 )
-@click.option(
-    "--record", metavar="FILE", type=LOCATION, help="JSON file for all results with their provenance."
-)
 @cluster_options
 def matrix(
     table: "Location",
     output: "Location",
-    record: "Location | None",
     overwrite: bool,
     given: tuple[str, ...],
     quick: bool,
@@ -73,7 +69,6 @@ def matrix(
         )
     from aptool.evaluation.names import is_mean
     from aptool.experiments.matrix import read_matrix
-    from aptool.experiments.record import check_result_output, matrix_document, write_result
     from aptool.experiments.runner import adopt_results, run_matrix
     from aptool.experiments.table import (
         TABLES,
@@ -94,8 +89,6 @@ def matrix(
         plan = plan.with_one_seed()
     for name in TABLES:
         check_output(output / name, Kind.TABLE)
-    if record is not None:
-        check_result_output(record)
 
     with where.connected() as connection:
         if where.on_cluster and jobs == 1:
@@ -109,8 +102,6 @@ def matrix(
     tested = next((measure for measure in plan.measures if is_mean(measure)), None)
     tests = paired_tests(results, tested) if tested is not None else []
     write_table(output, summaries, results, tests, plan.measures, command)
-    if record is not None:
-        write_result(record, matrix_document(command, plan, results, summaries, tests))
     print_table(table_cells(summaries, plan.measures), left=2)
     if tests:
         click.echo("\nPaired permutation tests over all questions of the folds, each the mean over its seeds")

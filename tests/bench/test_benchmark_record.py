@@ -3,9 +3,9 @@
 import json
 import sys
 
-from aptool.experiments.record import read_result
 from bench import common, simulation
 from bench.common import tables
+from bench.record import read_result
 
 # As `python -m bench.cluster` writes it.
 COSTS = {

@@ -67,13 +67,6 @@ BAD = {
         "fuse of both: 'ap-cnn'",
         "expected one of random, both",
     ),
-    "unknown entry": (
-        'preset = "ap-cnn"',
-        'preset = "ap-cnn"\nteacher = "random"',
-        1,
-        "eval.toml: systems/ap-cnn: 'teacher'",
-        "expected one of baseline, combine, fuse, preset, set",
-    ),
     "set of a system that is not trained": (
         'baseline = "random"',
         'baseline = "random"\nset = ["k1=0.9"]',

@@ -1,14 +1,15 @@
-"""`aptool matrix --record` and results as JSON documents."""
+"""`python -m bench.record` and results as JSON documents."""
 
 import json
+import sys
 from statistics import fmean, stdev
 
 import pytest
 import small_matrix
 
 from aptool.errors import InputError
-from aptool.experiments.record import read_result, result_document, write_result
 from aptool.formats.collection import CollectionFiles
+from bench.record import main, read_result, result_document, write_result
 
 
 def test_a_matrix_records_every_seed_with_its_provenance(aptool, tmp_path, collection_folder, monkeypatch):
@@ -16,15 +17,21 @@ def test_a_matrix_records_every_seed_with_its_provenance(aptool, tmp_path, colle
     (tmp_path / "m.toml").write_text(small_matrix.table(collection_folder).replace("[1]", "[1, 2]"))
     trained = ["qa-cnn", "ap-cnn", "ap-bilstm"]
 
-    done = aptool("matrix", "m.toml", "--output", "out", "--record", "r.json")
-
+    done = aptool("matrix", "m.toml", "--output", "out")
     assert done.code == 0, done.err
+    monkeypatch.setattr(sys, "argv", ["record.py", "out", "r.json"])
+    main()
+
     written = read_result(tmp_path / "r.json")
     table = json.loads((tmp_path / "out" / "table.json").read_text())
     assert written["command"] == "aptool matrix m.toml --output out" == table["command"]
     assert written["seeds"] == [1, 2]
     assert list(written["collections"].values()) == [CollectionFiles(collection_folder).fingerprint]
     assert sorted(written["fingerprint"]) == sorted(trained)
+    assert {system["system"]: system["preset"] for system in written["systems"]} == {
+        **dict.fromkeys(["random", "bm25", "fused"]),
+        **{name: name for name in trained},
+    }
     assert written["machine"]["cores"] > 0
     for system in written["systems"]:
         seeds = [
@@ -37,19 +44,13 @@ def test_a_matrix_records_every_seed_with_its_provenance(aptool, tmp_path, colle
         assert system["deviations"]["MAP"] == pytest.approx(stdev(seeds))
 
 
-def test_a_file_that_is_not_a_result_is_refused_before_any_work(
-    aptool, tmp_path, collection_folder, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "m.toml").write_text(small_matrix.table(collection_folder))
+def test_a_file_that_is_not_a_result_is_not_replaced(tmp_path):
     (tmp_path / "notes.json").write_text('{"mine": 1}')
 
-    done = aptool("matrix", "m.toml", "--output", "out", "--record", "notes.json")
+    with pytest.raises(InputError, match="top level: expected the entry 'format'"):
+        write_result(tmp_path / "notes.json", result_document("m", "c"))
 
-    assert done.code == 1
-    assert done.err == ["aptool: notes.json: top level: expected the entry 'format'"]
     assert (tmp_path / "notes.json").read_text() == '{"mine": 1}'
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_result_replaces_a_result(tmp_path):

@@ -127,7 +127,7 @@ def _quiet_on_one_thread() -> Iterator[None]:
 
 def _write_collection(folder: Path) -> CollectionFiles:
     """Write 16, 4 and 4 questions, whose two words occur together only in the relevant answer."""
-    with CollectionWriter(folder, name="tiny", source="aptool.experiments.fingerprint") as writer:
+    with CollectionWriter(folder, name="tiny", source="bench.fingerprint") as writer:
         for number, (split, questions) in enumerate((("train", 16), ("dev", 4), ("test", 4))):
             pairs = [
                 (_WORDS[(number + 3 * index) % 20], _WORDS[(number + 7 * index + 5) % 20])
