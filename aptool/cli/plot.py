@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from aptool.library.evaluated_runs import EvaluatedRuns
 
 _output = click.option(
     "--output",
@@ -52,7 +53,9 @@ def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], ou
     from aptool.reporting.plots import plot_accuracy_by_length, plot_files
 
     plot_files(output)
-    qrels, judgements, _, accuracy = _read(runs, qrels)
+    qrels, evaluated = _evaluate(runs, qrels)
+    judgements = evaluated.qrels.frame
+    accuracy = {name: evaluation.per_question for name, evaluation in evaluated.evaluations.items()}
     texts = pools_given(pools, qrels)
     if texts is None:
         raise UsageError(f"{qrels}: no pools in its folder; pass --pools POOLS")
@@ -74,8 +77,9 @@ def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
     from aptool.reporting.plots import plot_files, plot_scores
 
     plot_files(output)
-    _, judgements, frames, _ = _read(runs, qrels)
-    _save(plot_scores, score_distribution(frames, judgements), output)
+    _, evaluated = _evaluate(runs, qrels)
+    frames = {name: run.frame for name, run in evaluated.runs.items()}
+    _save(plot_scores, score_distribution(frames, evaluated.qrels.frame), output)
 
 
 @plot.command("training")
@@ -132,22 +136,16 @@ def costs(runs: str, collection: str | None, measure: str | None, output: str) -
     _save(lambda data: plot_costs(data, measure, COSTS), data, output)
 
 
-def _read(
-    runs: tuple[str, ...], qrels: str | None
-) -> tuple[str, pl.DataFrame, dict[str, pl.DataFrame], dict[str, pl.DataFrame]]:
-    """Return the path and rows of the qrels, and by the name of each run its rows and P@1 per question."""
-    from aptool.evaluation.measures import evaluate
-    from aptool.formats.trec import read_qrels, read_run
+def _evaluate(runs: tuple[str, ...], qrels: str | None) -> tuple[str, EvaluatedRuns]:
+    """Return the path of the qrels, and P@1 of the runs by their short names."""
+    from aptool.library.evaluated_runs import evaluate_runs
+    from aptool.library.qrels import Qrels
+    from aptool.library.run import Run
 
     names = short_names(tuple(dict.fromkeys(runs)))
-    frames = {name: read_run(run).frame for run, name in names.items()}
+    loaded = {name: Run.load(run) for run, name in names.items()}
     path = qrels or qrels_beside(runs)
-    judgements = read_qrels(path)
-    accuracy = {
-        name: evaluate(judgements, frames[name], ["P@1"], run_name=run, qrels_name=path).per_question
-        for run, name in names.items()
-    }
-    return path, judgements, frames, accuracy
+    return path, evaluate_runs(Qrels.load(path), loaded, ("P@1",))
 
 
 def _save(draw: Callable[[pl.DataFrame], Any], data: pl.DataFrame, output: str) -> None:
