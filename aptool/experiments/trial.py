@@ -59,11 +59,12 @@ class _Spent(NamedTuple):
     @property
     def is_valid(self) -> bool:
         """Whether all names are known and present, and all values are numbers from 0 to 1e15."""
-        known = {"bytes_per_answer", "pairs"}
-        has_names = self.seconds.keys() == {"train", "score"} and self.costs.keys() <= known
+        has_seconds = self.seconds.keys() == {"train", "score"}
+        has_costs = self.costs.keys() <= {"bytes_per_answer", "pairs"}
         values = [*self.seconds.values(), *self.costs.values()]
         # A comparison with NaN is false.
-        return has_names and all(isinstance(v, int | float) and 0 <= v <= _LARGEST for v in values)
+        numbers = all(isinstance(v, int | float) and 0 <= v <= _LARGEST for v in values)
+        return has_seconds and has_costs and numbers
 
 
 class Result(NamedTuple):
