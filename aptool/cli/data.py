@@ -74,15 +74,15 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
 
     The exit code is 1 if a path is invalid.
     """
-    from aptool.datasets.check import check_path
-    from aptool.formats.location import location
+    from aptool.datasets.check import check_path, collection_folder
 
     invalid = 0
     for path in paths:
         try:
             click.echo(f"{path}: {check_path(path)}")
-            if leaks and location(path).is_dir():
-                _print_leaks(path)
+            folder = collection_folder(path)
+            if leaks and folder is not None:
+                _print_leaks(folder)
         except AptoolError as error:
             invalid += 1
             click.echo(str(error))

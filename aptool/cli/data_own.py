@@ -15,7 +15,6 @@ from aptool.cli.collections import (
     splits_argument,
 )
 from aptool.cli.parameters import SectionedCommand, with_options
-from aptool.errors import UsageError
 
 if TYPE_CHECKING:
     from aptool.datasets.import_options import ColumnNames, ImportPolicies
@@ -104,11 +103,8 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
 
         Columns are found by name in the header or in --columns; other columns are ignored.
         """
-        delimiter = options["delimiter"]
-        if delimiter == "\\t":
+        if options["delimiter"] == "\\t":
             options["delimiter"] = "\t"
-        elif delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-            raise UsageError(f"--delimiter {delimiter!r}: expected one character other than a quotation mark")
         header = tuple(part.strip() for part in columns.split(",")) if columns is not None else None
         _import(kind, splits, header=header, **options)
 

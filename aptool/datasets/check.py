@@ -9,7 +9,7 @@ from aptool.datasets.importing import PoolCounts, log_warnings
 from aptool.datasets.text_files import read_lines
 from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, CollectionFiles
-from aptool.formats.location import PathOrUrl, is_object_url, is_remote, location
+from aptool.formats.location import PathOrUrl, location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run
@@ -20,13 +20,19 @@ logger = logging.getLogger(__name__)
 _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
 
+def collection_folder(path: str) -> str | None:
+    """The folder of the collection that a path names, by its folder or its manifest; None for other files."""
+    if location(path).is_dir():
+        return path
+    return str(location(path).parent) if path.rsplit("/", 1)[-1] == MANIFEST else None
+
+
 def check_path(path: str) -> str:
     """Validate a file or the folder of a collection, and describe its format and size."""
-    if (not is_remote(path) or is_object_url(path)) and location(path).is_dir():
-        return _check_collection(path)
+    folder = collection_folder(path)
+    if folder is not None:
+        return _check_collection(folder)
     name = path.rsplit("/", 1)[-1]
-    if name == MANIFEST:
-        return _check_collection(str(location(path).parent))
     if name.endswith(".parquet"):
         return _check_parquet(path)
     plain = name.removesuffix(".gz")

@@ -22,7 +22,7 @@ from aptool.datasets.text_files import read_lines, read_objects, read_rows
 from aptool.errors import InputError
 from aptool.formats.ids import check_answer_id, check_question_id
 from aptool.formats.inputs import expand, readable
-from aptool.formats.location import is_object_url, is_remote, location
+from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet
 
 # Column names of ids and texts, in order of precedence.
@@ -80,7 +80,7 @@ def read_queries(*paths: str | Path) -> dict[str, str]:
 
 def corpus_files(path: str | Path) -> list[str]:
     """List the files of a corpus, sorted by name."""
-    if (not is_remote(path) or is_object_url(path)) and location(path).is_dir():
+    if location(path).is_dir():
         names = sorted(file.name for file in location(path).iterdir())
         files = [str(location(path) / name) for name in names if name.endswith(SUFFIXES)]
         if not files:

@@ -4,7 +4,6 @@ The card's ``configs`` (the YAML at the top of README.md) define the splits; els
 folders do: ``data/train-00000-of-00002.parquet``, ``validation.jsonl``, ``test/part.csv``.
 """
 
-import fnmatch
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fsspec
+from fsspec.utils import glob_translate
 
 from aptool.datasets.import_options import ColumnNames, ImportPolicies, RawPair, SplitPolicies
 from aptool.datasets.rows import NO_POLICIES, Row, RowReader, write_rows
@@ -69,7 +69,7 @@ def import_huggingface(
             expected = f"one of {', '.join(data.splits)}"
             raise InputError(folder, problem=f"no split {source_split!r}", expected=expected)
         files = data.splits[source_split]
-        path = files[0] if len(files) == 1 else str(Path(files[0]).parent)
+        path = files[0] if len(files) == 1 else files[0].rpartition("/")[0]
         sources[split] = path, partial(_pairs, files, names)
     source, details = f"Hugging Face data set {folder}", {"config": data.config, "splits": dict(splits)}
     return write_rows(out, sources, names, policies, name=name, source=source, details=details)
@@ -137,12 +137,21 @@ def _declared_files(root: str, files: list[str], declared: Any) -> dict[str, lis
         if isinstance(entry, dict):
             split, patterns = str(entry.get("split")), entry.get("path")
         for pattern in patterns if isinstance(patterns, list) else [patterns]:
-            matched = [f"{root}/{file}" for file in files if fnmatch.fnmatchcase(file, str(pattern))]
-            if not matched:
-                problem = f"no file matches {pattern!r}"
-                raise InputError(f"{root}/{CARD}", problem=problem, expected="files of the data set")
-            splits.setdefault(split, []).extend(matched)
+            matched = _matching(f"{root}/{CARD}", files, str(pattern))
+            splits.setdefault(split, []).extend(f"{root}/{file}" for file in matched)
     return splits
+
+
+def _matching(card: str, files: list[str], pattern: str) -> list[str]:
+    """The files that a pattern of a card matches: ``*`` stays in a folder, ``**/`` is any folders or none."""
+    try:
+        expression = re.compile(glob_translate(pattern))
+    except ValueError as error:  # ** and other characters in one component
+        raise InputError(card, value=pattern, expected="a pattern of file names") from error
+    matched = [file for file in files if expression.match(file)]
+    if not matched:
+        raise InputError(card, problem=f"no file matches {pattern!r}", expected="files of the data set")
+    return matched
 
 
 def _split_of(file: str) -> str | None:

@@ -22,6 +22,8 @@ UNLABELLED_OPTION = "--unlabelled"
 COLUMNS_OPTION = "--columns"
 DELIMITER_OPTION = "--delimiter"
 
+Quotes: TypeAlias = Literal["literal", "csv"]
+
 RawPair: TypeAlias = tuple[Pair, str]
 """A pair without relevance, and its label as text."""
 
@@ -67,7 +69,16 @@ class ColumnNames:
     field: str | None = None
     header: tuple[str, ...] | None = None
     delimiter: str | None = None
-    quotes: Literal["literal", "csv"] | None = None
+    quotes: Quotes | None = None
+
+    def __post_init__(self) -> None:
+        """Check the format of a table."""
+        delimiter = self.delimiter
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+            expected = "one character other than a quotation mark"
+            raise UsageError(f"{DELIMITER_OPTION} {delimiter!r}: expected {expected}")
+        if self.quotes is not None and self.quotes not in get_args(Quotes):
+            raise UsageError(f"--quotes {self.quotes!r}: expected {' or '.join(get_args(Quotes))}")
 
     @property
     def columns(self) -> Columns:

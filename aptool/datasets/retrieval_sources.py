@@ -4,7 +4,7 @@ Each importer reads a corpus, queries and judgements, and a first-stage run wher
 for the other splits. Queries without a judgement are left out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,24 +73,20 @@ def import_beir(
     root = location(folder)
     corpus, queries = _beir_file(root, "corpus.jsonl"), read_queries(str(_beir_file(root, "queries.jsonl")))
     qrels_folder = root / "qrels"
-    files = (
-        [file for file in qrels_folder.iterdir() if file.suffix == ".tsv"] if qrels_folder.is_dir() else []
-    )
+    in_folder = sorted(qrels_folder.iterdir()) if qrels_folder.is_dir() else []
+    files = [file for file in in_folder if file.suffix == ".tsv"]
     if not files:
         raise InputError(qrels_folder, problem="no judgements", expected="SPLIT.tsv, such as test.tsv")
-    unused_runs = dict(runs or {})
+    _check_runs(runs, [file.stem for file in files])
     splits: dict[str, Topics] = {}
-    for file in sorted(files):
+    for file in files:
         resolved = Conflicts(conflicts)
         qrels = judgement_frame(str(file), read_judgements(str(file)), resolved)
         judged = qrels["question_id"].unique(maintain_order=True)
         texts = {query: queries[query] for query in judged if query in queries}
-        run = unused_runs.pop(file.stem, None)
+        run = (runs or {}).get(file.stem)
         frame = read_run(run).frame if run is not None else None
         splits[file.stem] = Topics(str(file), texts, qrels, frame, str(run), resolved)
-    if unused_runs:
-        split, run = next(iter(unused_runs.items()))
-        raise InputError(run, problem=f"a run for split {split!r}", expected=f"one of {', '.join(splits)}")
     return write_retrieval_collection(
         out,
         name=name or "-".join(root.resolve().name.split()),
@@ -100,6 +96,15 @@ def import_beir(
         options=options,
         questions=questions,
     )
+
+
+def _check_runs(runs: Mapping[str, str] | None, splits: Iterable[str]) -> None:
+    """Check that each run is for one of the imported splits."""
+    for split, run in (runs or {}).items():
+        if split not in splits:
+            raise InputError(
+                run, problem=f"a run for split {split!r}", expected=f"one of {', '.join(splits)}"
+            )
 
 
 def _beir_file(root: Location, name: str) -> Location:
@@ -215,6 +220,7 @@ def import_ir_datasets(
         questions: see `CollectionWriter`.
         conflicts: see `ImportPolicies`.
     """
+    _check_runs(runs, datasets)
     topics: dict[str, Topics] = {}
     for split, dataset in datasets.items():
         for part in ("docs", "queries", "qrels"):

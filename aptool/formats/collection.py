@@ -164,6 +164,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
                 or ``both-labels`` (a relevant and a non-relevant candidate in the pool).
             details: further entries of the manifest; may be changed until the block ends.
         """
+        ids.check_one_word("--name", name)
         if questions not in QUESTION_POLICIES:
             raise UsageError(
                 f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"

@@ -87,6 +87,32 @@ def test_the_card_declares_the_files_of_a_split(tmp_path):
         import_huggingface(tmp_path / "x", str(root), NAMES, name="mine", splits={"test": "test"})
 
 
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("**/*.jsonl", ["data/a.jsonl", "data/old/b.jsonl", "top.jsonl"]),
+        ("data/*.jsonl", ["data/a.jsonl"]),
+        ("*.jsonl", ["top.jsonl"]),
+        ("data/**", ["data/a.jsonl", "data/old/b.jsonl"]),
+        ("data/[a-b].jsonl", ["data/a.jsonl"]),
+    ],
+)
+def test_a_pattern_of_a_card_matches_as_a_glob_does(tmp_path, pattern, expected):
+    for name in ("top.jsonl", "data/a.jsonl", "data/old/b.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}\n")
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n- data_files: '{pattern}'\n---\n")
+
+    assert data_files(str(tmp_path)).splits == {"train": [f"{tmp_path}/{name}" for name in expected]}
+
+
+def test_the_error_of_a_pattern_names_the_card(tmp_path):
+    (tmp_path / "README.md").write_text("---\nconfigs:\n- data_files: train**.csv\n---\n")
+
+    with pytest.raises(InputError, match=r"README\.md: 'train\*\*\.csv': expected a pattern of file names"):
+        data_files(str(tmp_path))
+
+
 def test_rows_with_lists_of_candidates(tmp_path):
     root = tmp_path / "mine"
     rows = [
@@ -161,6 +187,9 @@ def test_a_remote_folder(tmp_path):
     memory.pipe("/mine/data/train.jsonl", "".join(json.dumps(row) + "\n" for row in PAIRS).encode())
     try:
         collection = import_huggingface(tmp_path / "out", "memory://mine", NAMES, name="mine")
+        memory.pipe("/mine/data/training.jsonl", json.dumps({**PAIRS[0], "label": "x"}).encode())
+        with pytest.raises(InputError, match=r"^memory://mine/data: row 4: column 'label': 'x'"):
+            import_huggingface(tmp_path / "other", "memory://mine", NAMES, name="mine")
     finally:
         memory.rm("/mine", recursive=True)
 

@@ -43,8 +43,9 @@ def test_same_and_near_questions_are_counted(leaky):
     assert leak.examples == (("x", "a"), ("y", "b"))
 
 
-def test_the_command_counts_the_leaks(aptool, leaky):
-    finished = aptool("data", "check", leaky.path, "--leaks")
+@pytest.mark.parametrize("name", ["", "collection.json"])
+def test_the_command_counts_the_leaks(aptool, leaky, name):
+    finished = aptool("data", "check", leaky.path / name, "--leaks")
 
     assert finished.code == 0, finished.err
     assert any("2 of 3 questions of test" in line for line in finished.out)

@@ -280,6 +280,8 @@ def test_the_error_of_a_run_over_other_queries_has_ids_of_both(folder, tmp_path)
         import_beir(tmp_path / "out", folder, runs={"test": str(run)})
     with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
         import_beir(tmp_path / "out", folder, runs={"dev": str(run)})
+    with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
+        import_ir_datasets(tmp_path / "out", {"test": Catalogued([])}, name="x", runs={"dev": str(run)})
 
 
 def test_candidates_that_are_not_in_the_corpus_are_refused(folder, tmp_path):

@@ -131,6 +131,9 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
         (ROWS, {"empty": "skip"}, "--empty 'skip': expected one of drop, keep, refuse"),
         (ROWS, {"questions": "some"}, "questions policy 'some'"),
         (ROWS, {"relevant": []}, "--relevant: expected labels"),
+        (ROWS, {"delimiter": "::"}, "--delimiter '::': expected one character other than a quotation mark"),
+        (ROWS, {"quotes": "typo"}, "--quotes 'typo': expected literal or csv"),
+        ([{**ROWS[0], "label": "x"}], {"name": "a b"}, "--name 'a b': expected one word"),
         (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected one of the imported splits: train"),
     ],
 )
