@@ -111,22 +111,6 @@ class Pace:
         return ", ".join(filter(None, [f"{name}: {self.done:,} of {self.total:,} {self.unit}", self.remarks]))
 
 
-class Count:
-    """A thread-safe counter of completed units of a task."""
-
-    def __init__(self, update: Update, total: int, unit: str) -> None:
-        self._update, self._total, self._unit = update, total, unit
-        self._done = 0
-        self._lock = threading.Lock()
-        update(0, total, unit)
-
-    def add(self, number: int) -> None:
-        """Count completed units."""
-        with self._lock:
-            self._done = min(self._done + number, self._total)
-            self._update(self._done, self._total, self._unit)
-
-
 class Progress:
     """The default display: one log line per epoch. Base class of the other displays."""
 

@@ -11,7 +11,6 @@ from recorded import recorded
 from aptool import progress
 from aptool.progress import (
     BarProgress,
-    Count,
     LineProgress,
     Pace,
     Progress,
@@ -20,6 +19,7 @@ from aptool.progress import (
     relayed_to,
     use_progress,
 )
+from aptool.scoring.pipeline import PairMeter
 
 
 def pace(*reports, total=1000, unit="pairs"):
@@ -114,10 +114,10 @@ def test_slow_throughput_has_a_decimal():
     assert state.remarks == "0.5 trials/s, 0:18 left, running qa-cnn"
 
 
-def test_count_is_thread_safe():
+def test_the_count_of_pairs_is_thread_safe():
     seen = []
-    count = Count(lambda done, total, unit, detail="": seen.append((done, total, unit)), 400, "pairs")
-    threads = [threading.Thread(target=lambda: [count.add(1) for _ in range(100)]) for _ in range(4)]
+    meter = PairMeter(lambda done, total, unit, detail="": seen.append((done, total, unit)), [400])
+    threads = [threading.Thread(target=lambda: [meter.add([0], 1) for _ in range(100)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

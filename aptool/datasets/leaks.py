@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 
 from aptool.formats.collection import CollectionFiles, LabelledPool
-from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import nested, read_qrels
 from aptool.text.bm25 import words
 
@@ -95,21 +94,10 @@ def labelled_pools(collection: CollectionFiles, split: str) -> Iterator[Labelled
 def _read_pools(
     collection: CollectionFiles, split: str, qrels: pl.DataFrame | None
 ) -> Iterator[LabelledPool]:
-    shared = read_answers(collection.answers) if collection.answers else None
     relevance = nested(qrels, "relevance") if qrels is not None else {}
-    for unit in list_units([collection.pools(split)]):
-        pools = read_pools(unit, shared)
-        texts, answer_ids = pools.answers.to_pylist(), pools.answer_ids.to_pylist()
-        questions = zip(pools.question_ids.to_pylist(), pools.questions.to_pylist(), strict=True)
-        for number, (question, text) in enumerate(questions):
-            start, end = int(pools.offsets[number]), int(pools.offsets[number + 1])
-            yield LabelledPool(
-                question,
-                text,
-                answer_ids[start:end],
-                [texts[row] for row in pools.pair_answer[start:end].tolist()],
-                relevance.get(question, {}),
-            )
+    for batch in collection.batches(split):
+        for pool in batch.records():
+            yield LabelledPool(*pool, relevance.get(pool.question_id, {}))
 
 
 def _leak(name: str, split: _Texts, earlier_name: str, earlier: _Texts) -> Leak:

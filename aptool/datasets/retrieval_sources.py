@@ -73,13 +73,14 @@ def import_beir(
     root = location(folder)
     corpus, queries = _beir_file(root, "corpus.jsonl"), read_queries(str(_beir_file(root, "queries.jsonl")))
     qrels_folder = root / "qrels"
-    in_folder = sorted(qrels_folder.iterdir()) if qrels_folder.is_dir() else []
-    files = [file for file in in_folder if file.suffix == ".tsv"]
+    files = (
+        [file for file in qrels_folder.iterdir() if file.suffix == ".tsv"] if qrels_folder.is_dir() else []
+    )
     if not files:
         raise InputError(qrels_folder, problem="no judgements", expected="SPLIT.tsv, such as test.tsv")
-    _check_runs(runs, [file.stem for file in files])
+    _check_runs(runs, sorted(file.stem for file in files))
     splits: dict[str, Topics] = {}
-    for file in files:
+    for file in sorted(files):
         resolved = Conflicts(conflicts)
         qrels = judgement_frame(str(file), read_judgements(str(file)), resolved)
         judged = qrels["question_id"].unique(maintain_order=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from aptool.datasets.corpus import QRELS_SCHEMA
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import PoolBatch, list_units, read_answers, read_pools
+from aptool.formats.pools import PoolBatch
 from aptool.formats.trec import read_qrels
 from aptool.text.tokenizer import WordTokenizer
 from aptool.text.vectors import VectorCoverage, coverage, read_vectors
@@ -151,7 +151,6 @@ class _WordCounter:
 
 
 def _describe_split(collection: CollectionFiles, split: str, counter: _WordCounter) -> SplitStatistics:
-    answers = read_answers(collection.answers) if collection.answers else None
     labelled = collection.is_labelled(split)
     qrels = read_qrels(collection.qrels(split)) if labelled else pl.DataFrame(schema=QRELS_SCHEMA)
     relevant = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
@@ -160,8 +159,7 @@ def _describe_split(collection: CollectionFiles, split: str, counter: _WordCount
     pairs: list[np.ndarray] = []
     distinct: set[int] = set()
     repeated = words = 0
-    for unit in list_units([collection.pools(split)]):
-        pools = read_pools(unit, answers)
+    for pools in collection.batches(split):
         lengths = counter.lengths(pools.answers)[pools.pair_answer]
         question_lengths = counter.lengths(pools.questions)
         is_relevant = _relevant_pairs(pools, relevant)
@@ -210,10 +208,8 @@ def _describe_split(collection: CollectionFiles, split: str, counter: _WordCount
 
 def _relevant_pairs(pools: PoolBatch, relevant: pl.DataFrame) -> np.ndarray:
     """(pairs,) bool: whether a candidate is relevant."""
-    ids = pools.question_ids.take(pa.array(pools.pair_question))
-    pairs = pl.DataFrame({"question_id": pl.Series(ids), "answer_id": pl.Series(pools.answer_ids)})
     marked = relevant.with_columns(relevant=pl.lit(True))
-    joined = pairs.join(marked, on=["question_id", "answer_id"], how="left", maintain_order="left")
+    joined = pools.pairs().join(marked, on=["question_id", "answer_id"], how="left", maintain_order="left")
     return joined["relevant"].fill_null(False).to_numpy()
 
 

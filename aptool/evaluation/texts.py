@@ -11,7 +11,7 @@ from aptool.errors import InputError
 from aptool.evaluation.evaluation import Group, evaluate_groups
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import PathOrUrl
-from aptool.formats.pools import Answers, PoolBatch, list_units, read_answers, read_pools
+from aptool.formats.pools import Answers, PoolBatch, list_units, read_pools
 from aptool.text.tokenizer import WordTokenizer
 
 Kind: TypeAlias = Literal["question-length", "answer-length", "type"]
@@ -66,9 +66,7 @@ def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_
         InputError: the collection has no such split, question or answer.
     """
     path = collection.pools(split)
-    answers = read_answers(collection.answers) if collection.answers else None
-    for unit in list_units([path]):
-        pools = read_pools(unit, answers)
+    for pools in collection.batches(split):
         row = pc.index(pools.question_ids, question_id).as_py()
         if row < 0:
             continue
@@ -77,6 +75,7 @@ def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_
         index = pc.index(pools.answer_ids.slice(begin, end - begin), answer_id).as_py()
         if index >= 0:
             return question, pools.answers[int(pools.pair_answer[begin + index])].as_py()
+        answers = pools.shared
         index = pc.index(answers.answer_ids, answer_id).as_py() if answers is not None else -1
         if answers is not None and index >= 0:
             return question, answers.texts[index].as_py()
@@ -172,13 +171,7 @@ def groups_by_kind(
 
 def _candidates(batch: PoolBatch, pairs: pl.DataFrame) -> pl.DataFrame:
     """The candidates of a batch that are among ``pairs``: question_id, answer_id, text (row of the text)."""
-    candidates = pl.DataFrame(
-        {
-            "question_id": pl.Series(batch.question_ids.take(pa.array(batch.pair_question))),
-            "answer_id": pl.Series(batch.answer_ids),
-            "text": batch.pair_answer,
-        }
-    )
+    candidates = batch.pairs().with_columns(text=pl.Series(batch.pair_answer))
     return candidates.join(pairs, on=["question_id", "answer_id"], how="semi", maintain_order="left")
 
 

@@ -27,7 +27,7 @@ from aptool.formats.atomic import output_file
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.formats.outputs import Kind, check_replaceable, sha256_of
-from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
 from aptool.models.checkpoints import load_any
 from aptool.models.model import LoadedModel, remove_model
@@ -293,7 +293,5 @@ def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
 
 def bytes_on_split(model: LoadedModel, collection: CollectionFiles, split: str) -> float | None:
     """``bytes_per_answer`` of the answers in a split's first row group."""
-    units = list_units([collection.pools(split)])
-    shared = read_answers(collection.answers) if collection.answers else None
     tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
-    return bytes_per_answer(model, tokenizer.tokenize(read_pools(units[0], shared)).answers)
+    return bytes_per_answer(model, tokenizer.tokenize(next(collection.batches(split))).answers)

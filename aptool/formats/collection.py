@@ -23,7 +23,17 @@ from aptool.formats.atomic import check_output_folder, output_folder
 from aptool.formats.claim import claimed_beside
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
-from aptool.formats.pools import ANSWERS, PoolRecord, PoolsWriter, answers_beside, write_answers
+from aptool.formats.pools import (
+    ANSWERS,
+    PoolBatch,
+    PoolRecord,
+    PoolsWriter,
+    answers_beside,
+    list_units,
+    read_answers,
+    read_pools,
+    write_answers,
+)
 from aptool.formats.schemas import check_document, load_schema
 from aptool.formats.shared_texts import SharedTexts
 
@@ -105,6 +115,13 @@ class CollectionFiles:
         if isinstance(path, Path):
             self.verify(ANSWERS)
         return path
+
+    def batches(self, split: str) -> Iterator[PoolBatch]:
+        """Read the pools of a split, one row group at a time."""
+        path = self.pools(split)
+        answers = read_answers(shared) if (shared := self.answers) is not None else None
+        for unit in list_units([path]):
+            yield read_pools(unit, answers)
 
     def _file(self, split: str, suffix: str) -> Location:
         if split not in self.splits:

@@ -6,9 +6,11 @@ A unit of work is one row group. Its data stay in Arrow columns, without a Pytho
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -55,12 +57,12 @@ class Answers(NamedTuple):
 
 
 class PoolRecord(NamedTuple):
-    """A row of a pools file, to write."""
+    """A row of a pools file."""
 
     question_id: str
     question: str
-    answer_ids: Sequence[str]
-    texts: Sequence[str] | None  # None if the texts are in ``answers.parquet``
+    answer_ids: list[str]
+    texts: list[str] | None  # None to write a row whose texts are in ``answers.parquet``
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,19 @@ class PoolBatch:
     def pair_question(self) -> np.ndarray:
         """(pairs,) int64: the pool of each pair."""
         return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
+
+    def pairs(self) -> pl.DataFrame:
+        """(pairs,) question_id and answer_id (both str)."""
+        question_ids = pl.Series(self.question_ids).gather(self.pair_question)
+        return pl.DataFrame({"question_id": question_ids, "answer_id": pl.Series(self.answer_ids)})
+
+    def records(self) -> Iterator[PoolRecord]:
+        """The pools, each with the texts of its candidates."""
+        texts, answer_ids, rows = self.answers.to_pylist(), self.answer_ids.to_pylist(), self.pair_answer
+        pools = zip(self.question_ids.to_pylist(), self.questions.to_pylist(), strict=True)
+        for (question_id, question), (start, end) in zip(pools, pairwise(self.offsets.tolist()), strict=True):
+            candidates = [texts[row] for row in rows[start:end].tolist()]
+            yield PoolRecord(question_id, question, answer_ids[start:end], candidates)
 
     def select(self, rows: np.ndarray) -> "PoolBatch":
         """Select pools by their row numbers (ascending), with only the texts of their pairs."""

@@ -270,17 +270,10 @@ def _read(files: PoolFiles) -> pl.DataFrame:
     frames = []
     for unit in files.units:
         batch = read_pools(unit, shared)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "question_id": pl.Series(batch.question_ids).gather(batch.pair_question),
-                    "question": pl.Series(batch.questions).gather(batch.pair_question),
-                    "answer_id": pl.Series(batch.answer_ids),
-                    "answer": pl.Series(batch.answers).gather(batch.pair_answer),
-                }
-            )
-        )
-    return pl.concat(frames)
+        questions = pl.Series(batch.questions).gather(batch.pair_question)
+        answers = pl.Series(batch.answers).gather(batch.pair_answer)
+        frames.append(batch.pairs().with_columns(question=questions, answer=answers))
+    return pl.concat(frames).select(list(_COLUMNS))
 
 
 def _rows(pools: object) -> Iterator[tuple[str, str, str, str]]:

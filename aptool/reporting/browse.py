@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from aptool.datasets.leaks import labelled_pools
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
 from aptool.reporting.runs import RunEntry
 
@@ -84,19 +84,19 @@ def browse(
     """
     judged = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
     rankings = [_Ranking(run, judged, depth) for run in runs]
-    relevant_ids = dict(judged.group_by("question_id").agg("answer_id").iter_rows())
     texts: dict[str, int] = {}
     questions: list[_Question] = []
     pool_sizes: list[int] = []
     total = 0
-    for question_id, question, pool in _pools(collection, split):
+    for question_id, question, answer_ids, pool_texts, relevance in labelled_pools(collection, split):
         total += 1
         if len(questions) == limit:
             continue
+        pool = dict(zip(answer_ids, pool_texts or (), strict=True))
         rows: list[_Row] = [ranking.rows.get(question_id, ([], [], [])) for ranking in rankings]
         shown = list(dict.fromkeys(answer for answers, _, _ in rows for answer in answers if answer in pool))
         index = {answer: number for number, answer in enumerate(shown)}
-        relevant = relevant_ids.get(question_id, [])
+        relevant = [answer for answer, value in relevance.items() if value > 0]
         record = {
             "answers": [[answer, texts.setdefault(pool[answer], len(texts))] for answer in shown],
             "relevant": [index[answer] for answer in relevant if answer in index],
@@ -143,19 +143,6 @@ class _Ranking:
         self.first = dict(
             ranked.filter(is_relevant).group_by("question_id").agg(pl.col("rank").min()).iter_rows()
         )
-
-
-def _pools(collection: CollectionFiles, split: str) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """(question id, question, answer id -> text) of every pool, in file order."""
-    answers = read_answers(collection.answers) if collection.answers else None
-    for unit in list_units([collection.pools(split)]):
-        pools = read_pools(unit, answers)
-        texts = pools.answers.to_pylist()
-        ids, pair_answer = pools.answer_ids.to_pylist(), pools.pair_answer.tolist()
-        rows = zip(pools.question_ids.to_pylist(), pools.questions.to_pylist(), strict=True)
-        for number, (question_id, question) in enumerate(rows):
-            pairs = range(int(pools.offsets[number]), int(pools.offsets[number + 1]))
-            yield question_id, question, {ids[pair]: texts[pair_answer[pair]] for pair in pairs}
 
 
 def _describe(

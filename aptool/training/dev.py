@@ -1,6 +1,7 @@
 """The dev split, which is scored and evaluated after each epoch."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,10 @@ from aptool.errors import AptoolError
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import DEFAULT_MEASURES
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 from aptool.models.ranker import Ranker
-from aptool.progress import Count, get_progress
+from aptool.progress import get_progress
+from aptool.scoring.pipeline import PairMeter
 from aptool.scoring.scorer import Scorer
 from aptool.text.tokenizer import TextTokenizer, Tokens
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
@@ -36,21 +37,15 @@ class DevSet:
         self, collection: CollectionFiles, split: str, tokenizer: TextTokenizer, options: TextOptions
     ) -> None:
         """Read and tokenize a split."""
-        answers = read_answers(collection.answers) if collection.answers else None
         self._qrels = read_qrels(collection.qrels(split))
         self._unknown_id = tokenizer.unknown
         self._row_groups: list[_RowGroup] = []
-        for unit in list_units([collection.pools(split)]):
-            pools = read_pools(unit, answers)
-            ids = pl.DataFrame(
-                {
-                    "question_id": pl.Series(pools.question_ids).gather(pools.pair_question),
-                    "answer_id": pl.Series(pools.answer_ids),
-                }
-            )
+        for pools in collection.batches(split):
             questions = tokenizer.encode(pools.questions, options.max_question_tokens, "question")
             texts = tokenizer.encode(pools.answers, options.max_answer_tokens)
-            self._row_groups.append(_RowGroup(ids, questions, texts, pools.pair_question, pools.pair_answer))
+            self._row_groups.append(
+                _RowGroup(pools.pairs(), questions, texts, pools.pair_question, pools.pair_answer)
+            )
 
     @property
     def texts(self) -> list[Tokens]:
@@ -76,8 +71,8 @@ class DevSet:
         scorer = Scorer(ranker, device=device)
         with get_progress().task("dev") as update:
             pairs = sum(int(_shard(row_group, group).sum()) for row_group in self._row_groups)
-            count = Count(update, pairs, "pairs")
-            shards = [_score_shard(scorer, row_group, group, count.add) for row_group in self._row_groups]
+            scored = partial(PairMeter(update, [pairs]).add, [0])
+            shards = [_score_shard(scorer, row_group, group, scored) for row_group in self._row_groups]
         scores = group.all_reduce(torch.from_numpy(np.concatenate(shards)).to(device)).cpu().numpy()
         if not np.isfinite(scores).all():
             raise AptoolError(

@@ -7,13 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import location
-from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels, read_run
 from aptool.options import expected_without
 from aptool.training.data import IndexLists, Teacher, TrainingTexts
@@ -24,9 +22,7 @@ _WITH_SHARE = re.compile(r".+@\d*\.?\d+(?:e-?\d+)?")
 
 def split_texts(collection: CollectionFiles, split: str) -> Iterator[str]:
     """Yield every question and answer of a split; an answer appears once per row group."""
-    shared = read_answers(collection.answers) if collection.answers else None
-    for unit in list_units([collection.pools(split)]):
-        pools = read_pools(unit, shared)
+    for pools in collection.batches(split):
         yield from pools.questions.to_pylist()
         yield from pools.answers.to_pylist()
 
@@ -41,23 +37,13 @@ class NumberedPairs(NamedTuple):
 
 def numbered_pairs(collection: CollectionFiles, split: str) -> NumberedPairs:
     """Read the pools of a split; answers are numbered by their text."""
-    shared = read_answers(collection.answers) if collection.answers else None
     questions: list[str] = []
     answers: dict[str, int] = {}
     frames = []
-    for unit in list_units([collection.pools(split)]):
-        pools = read_pools(unit, shared)
+    for pools in collection.batches(split):
         index = np.array([answers.setdefault(text, len(answers)) for text in pools.answers.to_pylist()])
-        frames.append(
-            pl.DataFrame(
-                {
-                    "question_id": pl.Series(pools.question_ids.take(pa.array(pools.pair_question))),
-                    "answer_id": pl.Series(pools.answer_ids),
-                    "question": pools.pair_question + len(questions),
-                    "answer": index[pools.pair_answer],
-                }
-            )
-        )
+        numbers = {"question": pools.pair_question + len(questions), "answer": index[pools.pair_answer]}
+        frames.append(pools.pairs().hstack(pl.DataFrame(numbers)))
         questions += pools.questions.to_pylist()
     return NumberedPairs(questions, list(answers), pl.concat(frames))
 
