@@ -1,7 +1,11 @@
-"""The version of aptool, and the command to install its extras."""
+"""The version of aptool, and errors that name the command to install a missing package."""
 
 import contextlib
+import logging
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
 from aptool.errors import AptoolError
 
@@ -32,3 +36,32 @@ def requiring_torch(subject: str) -> Iterator[None]:
         if error.name != "torch":
             raise
         raise AptoolError(f"{subject} needs PyTorch: {install_command('torch')}") from error
+
+
+def require(package: str, *, purpose: str, extra: str) -> Any:
+    """Import an optional package, with the progress bars and retry messages of Hugging Face turned off.
+
+    Args:
+        package: import name, such as ``transformers``.
+        purpose: the subject of the error if the package is missing.
+        extra: the extra of aptool that installs the package.
+    """
+    try:
+        module: Any = import_module(package)
+    except ImportError as error:
+        raise AptoolError(_missing(package, purpose, extra)) from error
+    if package == "transformers":
+        module.logging.set_verbosity_error()
+        module.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line per retry
+    return module
+
+
+def check_installed(package: str, *, purpose: str, extra: str) -> None:
+    """Check that an optional package is installed, without importing it; see `require`."""
+    if find_spec(package) is None:
+        raise AptoolError(_missing(package, purpose, extra))
+
+
+def _missing(package: str, purpose: str, extra: str) -> str:
+    return f"{purpose} needs {package}: {install_command(extra)}"

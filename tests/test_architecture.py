@@ -55,7 +55,7 @@ def imported(module, tree=None):
             if isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
             else:
-                text = ("aptool.text.tokenizer", "aptool.text.words")
+                text = ("aptool.version", "aptool.text.words")
                 assert module in ("aptool.cli.main", "aptool", "aptool.plugins", *text)
 
 

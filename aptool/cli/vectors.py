@@ -139,7 +139,8 @@ def distill(
     """Distill a sentence encoder into static vectors of the words of collections."""
     from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import CollectionFiles
-    from aptool.text.tokenizer import UNK, WordTokenizer, check_installed
+    from aptool.text.tokenizer import UNK, WordTokenizer
+    from aptool.version import check_installed
 
     files = [CollectionFiles(path) for path in collections]
     _check_output(output, files)

@@ -34,7 +34,7 @@ from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.trec import read_run
-from aptool.version import install_command
+from aptool.version import require
 
 # Rows held as Python objects at one time; a polars column takes a tenth of their memory.
 _CHUNK = 500_000
@@ -188,11 +188,7 @@ def read_top(path: str | Path) -> pl.DataFrame:
 
 def load_ir_dataset(name: str) -> Any:
     """Load a data set of the ir_datasets catalogue (MacAvaney et al., 2021)."""
-    try:
-        import ir_datasets
-    except ImportError as error:
-        install = install_command("ir-datasets")
-        raise AptoolError(f"ir-datasets {name} needs the package ir_datasets: {install}") from error
+    ir_datasets = require("ir_datasets", purpose=f"ir-datasets {name}", extra="ir-datasets")
     try:
         return ir_datasets.load(name)
     except KeyError as error:

@@ -9,7 +9,7 @@ import polars as pl
 
 from aptool.errors import AptoolError
 from aptool.formats.trec import rank_candidates
-from aptool.text.tokenizer import require
+from aptool.version import require
 
 DEFAULT_K = 60  # Cormack, Clarke and Buettcher, SIGIR 2009
 DEFAULT_FOLDS = 5

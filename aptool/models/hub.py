@@ -7,7 +7,7 @@ from typing import Any
 
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.formats.location import Location, PathOrUrl, is_object_url, location
-from aptool.text.tokenizer import require
+from aptool.version import require
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 # pathlib writes hf:// as hf:/.

@@ -12,8 +12,9 @@ from torch import nn
 
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.formats.location import is_remote
-from aptool.text.tokenizer import SAFELY, check_installed, require
+from aptool.text.tokenizer import SAFELY
 from aptool.text.tokenizer_file import check_encodes, read_tokenizer
+from aptool.version import check_installed, require
 
 EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
 

@@ -4,11 +4,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aptool.errors import AptoolError
 from aptool.formats.atomic import output_file
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
-from aptool.version import install_command
+from aptool.version import require
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -42,11 +41,10 @@ def write_page(path: PathOrUrl, kind: Kind, template: str, values: dict[str, Any
 
 def environment() -> "Environment":
     """The templates of this package; raise an `AptoolError` unless jinja2 is installed."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise AptoolError(f"pages need jinja2: {install_command('report')}") from error
+    require("jinja2", purpose="a page", extra="report")
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
     loader = PackageLoader("aptool.reporting")
     templates = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

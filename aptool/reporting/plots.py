@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import UsageError
 from aptool.formats.atomic import check_output, output_file
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
 from aptool.reporting.curves import LEAST_QUESTIONS
-from aptool.version import install_command
+from aptool.version import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -241,10 +241,7 @@ def plot_files(path: PathOrUrl) -> tuple[list[Location], Location]:
 
 def check_installed() -> None:
     """Raise an `AptoolError` unless matplotlib is installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise AptoolError(f"charts need matplotlib: {install_command('report')}") from error
+    require("matplotlib", purpose="a chart", extra="report")
 
 
 @contextmanager

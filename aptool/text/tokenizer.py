@@ -3,16 +3,13 @@
 A text without a single word becomes one UNK, so that every text has a state and every pair a score.
 """
 
-import logging
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +20,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import WordLevelTrainer
 from typing_extensions import override
 
-from aptool.errors import AptoolError, InputError
+from aptool.errors import InputError
 from aptool.text.tokenizer_file import encode_texts, read_tokenizer
 from aptool.text.words import separate_bigrams
-from aptool.version import install_command
 
 # A tokenizer may present questions to the network in another form than answers.
 Role = Literal["question", "answer"]
@@ -282,32 +278,3 @@ def _untrained(lowercase: bool) -> Tokenizer:
         tokenizer.normalizer = Lowercase()
     tokenizer.pre_tokenizer = Whitespace()
     return tokenizer
-
-
-def require(package: str, *, purpose: str, extra: str) -> Any:
-    """Import an optional package, with the progress bars and retry messages of Hugging Face turned off.
-
-    Args:
-        package: import name, such as ``transformers``.
-        purpose: the subject of the error if the package is missing.
-        extra: the extra of aptool that installs the package.
-    """
-    try:
-        module: Any = import_module(package)
-    except ImportError as error:
-        raise AptoolError(_missing(package, purpose, extra)) from error
-    if package == "transformers":
-        module.logging.set_verbosity_error()
-        module.logging.disable_progress_bar()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line per retry
-    return module
-
-
-def check_installed(package: str, *, purpose: str, extra: str) -> None:
-    """Check that an optional package is installed, without importing it; see `require`."""
-    if find_spec(package) is None:
-        raise AptoolError(_missing(package, purpose, extra))
-
-
-def _missing(package: str, purpose: str, extra: str) -> str:
-    return f"{purpose} needs {package}: {install_command(extra)}"

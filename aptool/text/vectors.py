@@ -14,9 +14,9 @@ from aptool.errors import InputError, first_line
 from aptool.formats.atomic import output_file
 from aptool.formats.location import PathOrUrl, is_remote
 from aptool.formats.outputs import Kind
-from aptool.text.tokenizer import require
 from aptool.text.tokenizer_file import read_tokenizer
 from aptool.text.vector_files import VectorFile, open_vectors
+from aptool.version import require
 
 logger = logging.getLogger(__name__)
 

@@ -298,9 +298,7 @@ def test_a_catalogue_without_qrels_is_refused(tmp_path, monkeypatch):
     with pytest.raises(AptoolError, match="no qrels; expected documents, queries and qrels"):
         import_ir_datasets(tmp_path / "out", {"test": without}, name="x")
     monkeypatch.setitem(__import__("sys").modules, "ir_datasets", None)
-    with pytest.raises(
-        AptoolError, match=re.escape(f"needs the package ir_datasets: {install_command('ir-datasets')}")
-    ):
+    with pytest.raises(AptoolError, match=re.escape(f"needs ir_datasets: {install_command('ir-datasets')}")):
         load_ir_dataset("beir/scifact/test")
 
 

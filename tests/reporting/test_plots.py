@@ -432,7 +432,7 @@ def test_missing_matplotlib_is_named(aptool, folder, monkeypatch):
 
     code, out, err = aptool("plot", "scores", "dev.bm25.run", "--output", "x.png")
 
-    assert (code, out, err) == (1, [], [f"aptool: charts need matplotlib: {install_command('report')}"])
+    assert (code, out, err) == (1, [], [f"aptool: a chart needs matplotlib: {install_command('report')}"])
     with pytest.raises(AptoolError, match="pip install"):
         plots.plot_scores(
             score_distribution(

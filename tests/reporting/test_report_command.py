@@ -129,7 +129,7 @@ def test_missing_jinja2_is_named(aptool, made, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     done = aptool("report", made.runs, "--collection", made.collection, "--output", tmp_path / "page.html")
 
-    assert (done.code, done.err) == (1, [f"aptool: pages need jinja2: {install_command('report')}"])
+    assert (done.code, done.err) == (1, [f"aptool: a page needs jinja2: {install_command('report')}"])
 
 
 def test_missing_device_is_one_error_line(aptool, made, tmp_path):

@@ -18,8 +18,9 @@ from typing_extensions import override
 
 from aptool.errors import InputError, first_line
 from aptool.text.subwords import SubwordTokenizer
-from aptool.text.tokenizer import Role, Tokens, join_rows, require, truncate
+from aptool.text.tokenizer import Role, Tokens, join_rows, truncate
 from aptool.text.tokenizer_file import encode_texts
+from aptool.version import require
 
 # Placeholders of question and document, which no function of a template changes.
 _QUESTION, _DOCUMENT = "\ue000", "\ue001"
