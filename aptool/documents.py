@@ -34,10 +34,6 @@ class DocumentPath(Protocol):
         """Open the file."""
 
 
-class _DocumentError(ValueError):
-    """A value exceeds the limits of a document."""
-
-
 def read_json(path: str | DocumentPath, expected: str = "JSON") -> Any:
     """Read a JSON file; ``expected`` describes the document in errors."""
     return parse_json(_text(path, LARGEST_JSON, expected), path, expected=expected)
@@ -100,7 +96,7 @@ def parse_toml(text: str, where: object) -> dict[str, Any]:
     try:
         for number, line in enumerate(text.splitlines(), 1):
             if line.count(".") > _MOST_DOTS:
-                raise _DocumentError(f"more than {_MOST_DOTS} dots in line {number}")
+                raise ValueError(f"more than {_MOST_DOTS} dots in line {number}")
         table = tomllib.loads(text)
         _check_depth(table)
         _check_characters(table)
@@ -126,7 +122,7 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
         for event in yaml.parse(text, safe):
             depth += isinstance(event, opening) - isinstance(event, closing)
             if depth > DEEPEST:
-                raise _DocumentError("nested too deeply")
+                raise ValueError("nested too deeply")
         value = yaml.load(text, safe)
         _check_depth(value)  # aliases can be deeper than their events
         _check_characters(value)
@@ -164,22 +160,22 @@ def _text(path: str | DocumentPath, largest: int, expected: str) -> str:
 
 def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
-        raise _DocumentError(f"an integer of {len(digits.lstrip('-')):,} digits")
+        raise ValueError(f"an integer of {len(digits.lstrip('-')):,} digits")
     value = int(digits)
     if value.bit_length() > 64:
-        raise _DocumentError(f"an integer of {value.bit_length():,} bits")
+        raise ValueError(f"an integer of {value.bit_length():,} bits")
     return value
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) < len(pairs):
-        raise _DocumentError("an object with the same key twice")
+        raise ValueError("an object with the same key twice")
     return entries
 
 
 def _no_constant(constant: str) -> NoReturn:
-    raise _DocumentError(f"{constant} is not JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _check_depth(value: Any) -> None:
@@ -189,7 +185,7 @@ def _check_depth(value: Any) -> None:
         level = list({id(inner): inner for inner in inside}.values())  # YAML aliases repeat an object
         if not level:
             return
-    raise _DocumentError("nested too deeply")
+    raise ValueError("nested too deeply")
 
 
 def _check_characters(value: Any) -> None:
@@ -201,9 +197,9 @@ def _check_characters(value: Any) -> None:
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError:
-                raise _DocumentError(f"{value[:40]!a}, which UTF-8 cannot express") from None
+                raise ValueError(f"{value[:40]!a}, which UTF-8 cannot express") from None
         elif isinstance(value, int) and value.bit_length() > 64:
-            raise _DocumentError(f"an integer of {value.bit_length():,} bits")
+            raise ValueError(f"an integer of {value.bit_length():,} bits")
         elif isinstance(value, dict | list):
             if isinstance(value, dict):
                 values += value

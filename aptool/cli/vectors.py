@@ -75,9 +75,10 @@ def learn(
     files.pools(split)
     _check_output(output, [files])
 
-    from aptool.text.skipgram import learn_vectors
+    from aptool.config import VectorOptions
+    from aptool.models.initialization import learned_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
-    from aptool.text.vectors import WordVectors, write_vectors
+    from aptool.text.vectors import write_vectors
     from aptool.training.texts import read_texts
 
     start = time.perf_counter()
@@ -85,22 +86,14 @@ def learn(
         texts = read_texts(files, split).all()
         tokenizer = WordTokenizer.learn(texts, min_count=min_count)
         tokens = tokenizer.encode(texts)
-        words = tokenizer.words[UNK + 1 :]
-        if not words:
+        if len(tokenizer) == UNK + 1:
             expected = "a collection in which some word occurs as often"
             raise InputError(collection, problem=f"no word {min_count} times", expected=expected)
-        matrix = learn_vectors(
-            tokens.ids,
-            tokens.offsets,
-            tokens.counts(len(tokenizer)),
-            dim=dim,
-            window=window,
-            epochs=epochs,
-            seed=seed,
-        )
-        write_vectors(output, WordVectors(words, matrix[UNK + 1 :], collection))
+        options = VectorOptions(dim=dim, window=window, epochs=epochs)
+        learned = learned_vectors(tokenizer, tokens, options, seed)
+        write_vectors(output, learned)
     seconds = time.perf_counter() - start
-    click.echo(f"{output}: {len(words):,} words from {len(tokens.ids):,} tokens in {seconds:.0f} s")
+    click.echo(f"{output}: {len(learned.words):,} words from {len(tokens.ids):,} tokens in {seconds:.0f} s")
 
 
 @vectors.command()

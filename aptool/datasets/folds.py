@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 
 from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_output_folder, remove_tree
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import Location, PathOrUrl, location
@@ -28,8 +28,6 @@ def write_folds(
         folds: number of folds, at least 2.
         splits: splits whose questions are used; missing splits are skipped.
     """
-    if folds < 2:
-        raise UsageError(f"--folds {folds}: expected at least 2")
     present = [split for split in dict.fromkeys(splits) if split in collection.splits]
     if not present:
         problem = f"a collection of the splits {', '.join(collection.splits)}"

@@ -109,10 +109,10 @@ class Function(NamedTuple):
     answer: str
 
 
-def installed_packages(names: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """Package -> version, for the installed packages among ``names``."""
+def installed_packages() -> dict[str, str]:
+    """Package -> version, for the installed packages among ``PACKAGES``."""
     versions = {}
-    for name in names:
+    for name in PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

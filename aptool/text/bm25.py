@@ -61,9 +61,6 @@ class BM25:
         idf = inverse_document_frequency(postings.frequencies, self._documents)
         self._weighted = WeightedPostings(postings, idf, builder.words / max(self._documents, 1))
 
-    def __len__(self) -> int:
-        return self._documents
-
     def scores(self, query: Text) -> np.ndarray:
         """(documents,) float32: the score of every document, 0 without a common word."""
         return self._weighted.scores([self._vocabulary[w] for w in words(query) if w in self._vocabulary])

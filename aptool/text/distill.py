@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 SIF = 1e-2  # a in a / (a + p); of 1e-4 to 1e-1 the best value for ranking WikiQA by mean vectors
 MOST_TOKENS = 64  # per word
+_BATCH = 256  # words per forward pass
 _SIZE = 1 / 6  # root mean square of a vector's components, as in the published word2vec vectors
 
 
@@ -46,8 +47,7 @@ def distill_vectors(
     counts: np.ndarray,
     *,
     dim: int = 300,
-    sif: float | None = SIF,
-    batch: int = 256,
+    sif: float = SIF,
     device: torch.device | str = "cpu",
 ) -> WordVectors:
     """Distil static vectors for words from a sentence encoder.
@@ -57,12 +57,11 @@ def distill_vectors(
         words: distinct words.
         counts: (words,) occurrences of each word, for the weighting.
         dim: maximum dimension; the result has a smaller one if the vectors span fewer dimensions.
-        sif: a in the weight a / (a + p) of a word of relative frequency p; None: no weighting.
-        batch: words per forward pass.
+        sif: a in the weight a / (a + p) of a word of relative frequency p.
         device: device of the encoder.
     """
     name = encoder.name
-    states = encode_words(encoder, words, batch=batch, device=device)
+    states = encode_words(encoder, words, device=device)
     if not np.isfinite(states).all():
         bad = words[int(np.argmin(np.isfinite(states).all(axis=1)))]
         raise InputError(name, value=bad, expected="an encoder with finite states for every word")
@@ -76,8 +75,7 @@ def distill_vectors(
     )
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     matrix *= _SIZE * np.sqrt(matrix.shape[1]) / np.maximum(lengths, 1e-12)
-    if sif is not None:
-        matrix *= sif_weights(counts, sif)[:, None]
+    matrix *= sif_weights(counts, sif)[:, None]
     return WordVectors(list(words), matrix.astype(np.float32), name)
 
 
@@ -85,7 +83,6 @@ def encode_words(
     encoder: SentenceEncoder,
     words: Sequence[str],
     *,
-    batch: int = 256,
     device: torch.device | str = "cpu",
 ) -> np.ndarray:
     """(words, hidden) float32: the encoder's mean state over a word and its special tokens.
@@ -98,8 +95,8 @@ def encode_words(
     order = np.argsort(tokens.lengths, kind="stable")
     result: np.ndarray | None = None
     with torch.inference_mode():
-        for start in range(0, len(order), batch):
-            rows = order[start : start + batch]
+        for start in range(0, len(order), _BATCH):
+            rows = order[start : start + _BATCH]
             selected = tokens.take(rows)
             texts = torch.from_numpy(selected.ids).long().split(selected.lengths.tolist())
             ids = pad_sequence(texts, batch_first=True)
@@ -111,7 +108,7 @@ def encode_words(
             if result is None:
                 result = np.zeros((len(words), means.shape[1]), dtype=np.float32)
             result[rows] = means.numpy()
-            if (start // batch) % 20 == 19:
+            if (start // _BATCH) % 20 == 19:
                 logger.info(f"{start + len(rows):,} of {len(words):,} words encoded")
     return result if result is not None else np.zeros((0, 1), dtype=np.float32)
 

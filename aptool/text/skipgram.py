@@ -8,7 +8,7 @@ computed with matrix products instead of single dot products:
   to the window and to the text of each word.
 - A pair at distance o has the weight (window + 1 - o) / window, the probability with which word2vec's
   randomly shortened windows contain it.
-- Negatives are sampled once per block and shared by its words, with weights that amount to ``negatives``
+- Negatives are sampled once per block and shared by its words, with weights that amount to ``_NEGATIVES``
   samples per pair.
 - A batch of blocks is one step, with a learning rate per word (Adagrad with one sum per row), so that rare
   words learn quickly and frequent words do not diverge.
@@ -26,6 +26,7 @@ from torch.nn.functional import pad
 from aptool.progress import get_progress
 
 _BLOCK = 32  # words that share their negatives
+_NEGATIVES = 5  # negative samples per pair
 _SHARED = 64  # shared negatives per block
 _BATCH = 2048  # running words per step; larger ones are faster and learn less
 _RATE = 0.2  # the initial learning rate, which decays linearly to 0
@@ -47,12 +48,12 @@ def learn_vectors(
     *,
     dim: int = 100,
     window: int = 5,
-    negatives: int = 5,
     epochs: int = 5,
     seed: int = 0,
-    threads: int = 1,
 ) -> np.ndarray:
-    """Learn a vector for each word of a vocabulary; deterministic for a seed and number of threads.
+    """Learn a vector for each word of a vocabulary; deterministic for a seed.
+
+    The products are small, so PyTorch computes them in one thread.
 
     Args:
         token_ids: (tokens,) int, the running words of all texts.
@@ -60,10 +61,8 @@ def learn_vectors(
         counts: (V,) occurrences of each word; a word without occurrences keeps its small random vector.
         dim: d.
         window: farthest context word, 1 to 32.
-        negatives: negative samples per context word.
         epochs: passes over the texts, shuffled each time.
         seed: random seed.
-        threads: torch threads during training; the products are small, so more than one seldom helps.
 
     Returns:
         (V, d) float32.
@@ -80,7 +79,7 @@ def learn_vectors(
     keep = _keep_probability(counts)
     noise = np.cumsum(counts.astype(np.float64) ** _POWER)
     band = _band(window)
-    with _torch_threads(threads), torch.inference_mode(), get_progress().task("word vectors") as update:
+    with _one_torch_thread(), torch.inference_mode(), get_progress().task("word vectors") as update:
         update(0, epochs, "epochs")
         for epoch in range(epochs):
             ids, texts = _epoch_order(token_ids, offsets, keep, draw)
@@ -90,7 +89,7 @@ def learn_vectors(
                 drawn = np.searchsorted(noise, draw.random(blocks * _SHARED) * noise[-1], side="right")
                 against = torch.from_numpy(drawn).view(blocks, _SHARED)
                 rate = _RATE * (1 - (epoch + step / steps) / epochs)
-                _step(inner, outer, words, owners, against, band, negatives, rate)
+                _step(inner, outer, words, owners, against, band, _NEGATIVES, rate)
             update(epoch + 1, epochs, "epochs", f"{len(ids):,} of {len(token_ids):,} words")
     return inner.weight.numpy()
 
@@ -198,9 +197,9 @@ def _batches(ids: np.ndarray, texts: np.ndarray) -> Iterator[tuple[Tensor, Tenso
 
 
 @contextmanager
-def _torch_threads(threads: int) -> Iterator[None]:
+def _one_torch_thread() -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     try:
         yield
     finally:

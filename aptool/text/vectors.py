@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,6 @@ SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
 )
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_WORD_STARTS = "▁Ġ"  # tokenizers mark the first token of a word by these prefixes
 _TOKENIZERS = ("tokenizer.json", "0_StaticEmbedding/tokenizer.json")  # in folders of model2vec
 _FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
 
@@ -76,7 +74,7 @@ class VectorCoverage:
         return 1 - self.unknown_tokens / self.tokens if self.tokens else 0.0
 
 
-def read_vectors(source: PathOrUrl, words: Iterable[str] | None = None) -> WordVectors:
+def read_vectors(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
     """Read word vectors in one pass; memory holds the vectors of the requested words.
 
     A file may be word2vec binary or text, GloVe text, fastText ``.vec``, or gz of any; its bytes determine
@@ -86,11 +84,10 @@ def read_vectors(source: PathOrUrl, words: Iterable[str] | None = None) -> WordV
 
     Args:
         source: a file, a URL, a folder, or a hub name such as ``minishlab/potion-base-8M``.
-        words: the requested words; None: all.
+        words: the requested words.
 
     Returns:
-        The requested words that have a vector, in the order and spelling of ``words``; all words in the
-        order of the file.
+        The requested words that have a vector, in the order and spelling of ``words``.
 
     Raises:
         AptoolError: ``source`` is a static model and the ``model2vec`` package is not installed.
@@ -100,27 +97,10 @@ def read_vectors(source: PathOrUrl, words: Iterable[str] | None = None) -> WordV
     if _is_static_model(source):
         return _read_static_model(source, words)
     with open_vectors(source) as file:
-        vectors = _all_rows(source, file) if words is None else _requested_rows(source, file, words)
-        suffix = "" if words is None else f", {len(vectors.words):,} of the requested words"
-        logger.info(f"{source}: {file.kind}, dimension {file.dim}{suffix}")
+        vectors = _requested_rows(source, file, words)
+        found = f"{len(vectors.words):,} of the requested words"
+        logger.info(f"{source}: {file.kind}, dimension {file.dim}, {found}")
         return vectors
-
-
-def _all_rows(path: PathOrUrl, file: VectorFile) -> WordVectors:
-    rows = bytearray()  # grows, as a header may announce more rows than the file has
-    words: dict[str, None] = {}
-    skipped: Counter[str] = Counter()
-    for row in file.rows:
-        word = _decoded(row.word)
-        if not word:
-            skipped["without a word" if word == "" else "whose word is not UTF-8"] += 1
-        elif word in words:
-            skipped["that repeat a word"] += 1
-        else:
-            words[word] = None
-            rows += file.parse(row).tobytes()
-    _log_skipped(path, skipped)
-    return WordVectors(list(words), _matrix(rows, file.dim), str(path))
 
 
 def _requested_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> WordVectors:
@@ -201,11 +181,8 @@ def _is_static_model(source: PathOrUrl) -> bool:
     )
 
 
-def _read_static_model(source: PathOrUrl, words: Iterable[str] | None) -> WordVectors:
-    """Read a static model: a word's vector is the mean of its subword vectors.
-
-    Without ``words``, all tokens of the vocabulary that are whole words are read.
-    """
+def _read_static_model(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
+    """Read a static model: a word's vector is the mean of its subword vectors."""
     library = require("model2vec", purpose=f"{source}: a static model", extra="distill")
     try:
         for name in _TOKENIZERS:
@@ -214,7 +191,7 @@ def _read_static_model(source: PathOrUrl, words: Iterable[str] | None) -> WordVe
                 read_tokenizer(tokenizer_path)
         model = library.StaticModel.from_pretrained(source, force_download=False)
         model.embedding = np.asarray(model.embedding, dtype=np.float32)  # means of float16 would be rounded
-        requested = _whole_words(model) if words is None else [word for word in dict.fromkeys(words) if word]
+        requested = [word for word in dict.fromkeys(words) if word]
         lengths = np.array([len(tokens) for tokens in model.tokenize(requested)], dtype=np.int64)
         encodable = [requested[index] for index in np.flatnonzero(lengths)]
         matrix = np.zeros((0, model.dim), dtype=np.float32)
@@ -237,21 +214,8 @@ def _read_static_model(source: PathOrUrl, words: Iterable[str] | None) -> WordVe
     return WordVectors(encodable, matrix.astype(np.float32, copy=False), str(source))
 
 
-def _whole_words(model: Any) -> list[str]:
-    """The words that are one token: those whose text is tokenized into the token itself."""
-    special = {token.content for token in model.tokenizer.get_added_tokens_decoder().values()}
-    vocabulary = sorted(model.tokenizer.get_vocab().items(), key=lambda item: item[1])
-    candidates = [(token.lstrip(_WORD_STARTS), index) for token, index in vocabulary if token not in special]
-    candidates = [(word, index) for word, index in candidates if word and not word.isspace()]
-    # Not model.tokenize, which skips unknown tokens: "▁" may be unknown, and then "ing" would seem a word.
-    texts = [word for word, _ in candidates]
-    encodings = model.tokenizer.encode_batch(texts, add_special_tokens=False)
-    pairs = zip(candidates, encodings, strict=True)
-    return [word for (word, index), encoding in pairs if encoding.ids == [index]]
-
-
-def write_vectors(path: PathOrUrl, vectors: WordVectors, *, binary: bool = True) -> None:
-    """Write a word2vec file, byte for byte as gensim does.
+def write_vectors(path: PathOrUrl, vectors: WordVectors) -> None:
+    """Write a binary word2vec file, byte for byte as gensim does.
 
     Words that are empty, repeated or contain white space are refused, as the format cannot express them.
     """
@@ -270,7 +234,7 @@ def write_vectors(path: PathOrUrl, vectors: WordVectors, *, binary: bool = True)
         file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
         for word, row in zip(vectors.words, matrix, strict=True):
             file.write(word.encode() + b" ")
-            file.write(row.tobytes() if binary else (" ".join(map(str, row)) + "\n").encode())
+            file.write(row.tobytes())
 
 
 def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> VectorCoverage:

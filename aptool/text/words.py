@@ -9,12 +9,10 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
-from typing import Literal, TypeAlias
 
 from aptool.errors import AptoolError, InputError, UsageError, first_line, one_line, shortened
 from aptool.text.bm25 import words as unicode_words
 
-Words: TypeAlias = Literal["unicode", "bigrams"]
 EXPECTED = "unicode, bigrams, or MODULE:FUNCTION of a function that returns the words of a text"
 
 _HAN = "\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

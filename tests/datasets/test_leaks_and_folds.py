@@ -8,7 +8,7 @@ from imported import DATA, needs_data
 
 from aptool.datasets.folds import assign, write_folds
 from aptool.datasets.leaks import find_leaks, labelled_pools
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import AptoolError, InputError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 
 
@@ -79,8 +79,6 @@ def test_folds_are_collections_that_hold_every_question_once(collection, tmp_pat
 
 
 def test_impossible_folds_are_refused(collection, tmp_path):
-    with pytest.raises(UsageError, match="--folds 1: expected at least 2"):
-        write_folds(collection, tmp_path / "folds", folds=1)
     with pytest.raises(AptoolError, match="too few questions for 999 folds"):
         write_folds(collection, tmp_path / "folds", folds=999)
     once = write_folds(collection, tmp_path / "once", 3, ["train"])

@@ -100,8 +100,12 @@ def test_empty_texts_and_absent_words_are_accepted():
 
 def test_the_number_of_threads_is_restored():
     before = torch.get_num_threads()
-    learn_vectors(np.array([0, 1], np.int32), np.array([0, 2]), np.array([1, 1]), dim=4, threads=before + 1)
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(2)
+    try:
+        learn_vectors(np.array([0, 1], np.int32), np.array([0, 2]), np.array([1, 1]), dim=4)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_the_command_learns_from_the_training_split(aptool, collection_folder, tmp_path):
@@ -112,11 +116,10 @@ def test_the_command_learns_from_the_training_split(aptool, collection_folder, t
         "vectors", "learn", collection_folder, "--output", out, "--dim", 12, "--epochs", 2, "--seed", 3
     )
     assert done.code == 0
-    vectors = read_vectors(out)
-    assert vectors.matrix.shape[1] == 12
-    assert "[PAD]" not in vectors.words
-    assert "[UNK]" not in vectors.words
-    assert done.out[0].startswith(f"{out}: {len(vectors.words):,} words from ")
+    count, dim = map(int, out.read_bytes().split(maxsplit=2)[:2])
+    assert dim == 12
+    assert done.out[0].startswith(f"{out}: {count:,} words from ")
+    assert read_vectors(out, ["[PAD]", "[UNK]"]).words == []
     again = tmp_path / "again.bin"
     aptool("vectors", "learn", collection_folder, "--output", again, "--dim", 12, "--epochs", 2, "--seed", 3)
     assert again.read_bytes() == out.read_bytes()

@@ -27,7 +27,13 @@ quick = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 letters = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
-words = st.lists(st.text(letters, min_size=1, max_size=6), min_size=1, max_size=6, unique=True)
+# No word is another one in other case, which would be read where the word is missing.
+words = st.lists(
+    st.text(letters, min_size=1, max_size=6),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda word: word.upper().casefold(),
+)
 
 
 @st.composite
@@ -80,7 +86,7 @@ def check_line(error: AptoolError, path: Path) -> None:
     assert len(str(error).splitlines()) == 1
 
 
-def read(path: Path, data: bytes, words: list[str] | None = None) -> tuple[WordVectors | None, list[str]]:
+def read(path: Path, data: bytes, words: list[str]) -> tuple[WordVectors | None, list[str]]:
     """Read a file; return the vectors, or None after an error, and the log. Check the error and the log."""
     path.write_bytes(data)
     with recorded() as log:
@@ -106,7 +112,7 @@ def path(tmp_path):
 def test_intact_files_are_read_exactly(path, kind, made, bom, packed):
     data = (b"\xef\xbb\xbf" if bom else b"") + as_bytes(made, kind)
     data = gzip.compress(data) if packed else data
-    result, _ = read(path, data)
+    result, _ = read(path, data, made.words)
     assert result.words == made.words
     assert np.array_equal(result.matrix, made.matrix)
     some, _ = read(path, data, made.words[::2])
@@ -115,10 +121,10 @@ def test_intact_files_are_read_exactly(path, kind, made, bom, packed):
 
 
 @quick
-@given(made=vectors(), binary=st.booleans())
-def test_written_vectors_are_read_exactly(path, made, binary):
-    write_vectors(path, made, binary=binary)
-    result = read_vectors(path)
+@given(made=vectors())
+def test_written_vectors_are_read_exactly(path, made):
+    write_vectors(path, made)
+    result = read_vectors(path, made.words)
     assert result.words == made.words
     assert np.array_equal(result.matrix, made.matrix)
 
@@ -129,7 +135,7 @@ def test_written_vectors_are_read_exactly(path, made, binary):
 def test_truncated_files_are_refused_or_reported(path, kind, made, data):
     content = as_bytes(made, kind)
     cut = content[: data.draw(st.integers(0, len(content) - 1))]
-    result, messages = read(path, cut)
+    result, messages = read(path, cut, made.words)
     if result is None:
         return
     if kind.startswith("binary"):
@@ -147,7 +153,7 @@ def test_truncated_files_are_refused_or_reported(path, kind, made, data):
 def test_truncated_gz_files_are_refused(path, kind, made):
     packed = gzip.compress(as_bytes(made, kind))
     for end in range(2, len(packed), max(1, len(packed) // 8)):
-        assert read(path, packed[:end])[0] is None
+        assert read(path, packed[:end], made.words)[0] is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,7 +168,7 @@ def test_inserted_bytes_are_refused_or_change_one_word(path, kind, made, data):
     is_undetected = kind.startswith("binary") and row < len(lines) - 1
     for byte in (b"\0", b"\xff", b"\x1b"):
         broken = [*lines[:row], lines[row][:at] + byte + lines[row][at:], *lines[row + 1 :]]
-        result, _ = read(path, (b"" if kind == "GloVe" else header(made)) + b"".join(broken))
+        result, _ = read(path, (b"" if kind == "GloVe" else header(made)) + b"".join(broken), made.words)
         assert result is None or agree(result, made, ignored=(made.words[row],) if is_undetected else ())
 
 
@@ -170,7 +176,7 @@ def test_inserted_bytes_are_refused_or_change_one_word(path, kind, made, data):
 @quick
 @given(made=vectors())
 def test_windows_line_ends_are_read_in_text_and_refused_in_binary_files(path, kind, made):
-    result, _ = read(path, as_bytes(made, kind).replace(b"\n", b"\r\n"))
+    result, _ = read(path, as_bytes(made, kind).replace(b"\n", b"\r\n"), made.words)
     if kind.startswith("binary"):
         assert result is None  # a newline in a number gets a carriage return too
     else:
@@ -182,7 +188,7 @@ def test_windows_line_ends_are_read_in_text_and_refused_in_binary_files(path, ki
 @quick
 @given(made=vectors(), words=st.integers(-1, 1), width=st.integers(-1, 1))
 def test_wrong_headers_are_refused_or_reported(path, kind, made, words, width):
-    result, messages = read(path, header(made, words, width) + b"".join(rows(made, kind)))
+    result, messages = read(path, header(made, words, width) + b"".join(rows(made, kind)), made.words)
     if (words, width) == (0, 0):
         assert result.words == made.words
     elif (words, width) == (-1, 0) and not kind.startswith("binary"):
@@ -200,7 +206,7 @@ def test_a_row_of_another_width_is_refused(path, kind, made, data):
     at = data.draw(st.integers(0, len(lines) - 1))
     fields = lines[at].split()
     lines[at] = b" ".join(fields[:-1] if data.draw(st.booleans()) else [*fields, b"1"]) + b"\n"
-    result, _ = read(path, (b"" if kind == "GloVe" else header(made)) + b"".join(lines))
+    result, _ = read(path, (b"" if kind == "GloVe" else header(made)) + b"".join(lines), made.words)
     # In a file without a header, the first row determines the width.
     assert result is None or (kind == "GloVe" and len(lines) == 1)
 
@@ -237,9 +243,8 @@ def test_giant_words_are_skipped_or_refused(path, kind, size):
 @settings(quick, max_examples=200)
 @given(data=st.binary(max_size=80) | st.text("0123456789 .-e\n\tnaif\0", max_size=60).map(str.encode))
 def test_any_bytes_are_read_or_refused(path, data):
-    read(path, data)
-    read(path, b"2 3\n" + data)
     read(path, data, ["a", "1"])
+    read(path, b"2 3\n" + data, ["a", "1"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -249,7 +254,7 @@ def test_changed_bytes_are_read_or_refused(path, kind, made, data):
     content = bytearray(as_bytes(made, kind))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    read(path, bytes(content))
+    read(path, bytes(content), made.words)
 
 
 def static_folder(folder: Path) -> tuple[bytes, bytes]:
@@ -278,7 +283,6 @@ def test_static_models_with_a_damaged_file_are_read_or_refused(path, data):
         (path / file).write_bytes(broken if file == name else content)
     try:
         read_vectors(path, ["the", "playing"])
-        read_vectors(path)
     except AptoolError as error:
         check_line(error, path)
     else:
@@ -294,4 +298,4 @@ def test_false_sizes_in_a_safetensors_header_are_refused(path):
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(claim)) + claim.encode())
     (path / "tokenizer.json").write_bytes(tokenizer)
     with pytest.raises(AptoolError, match="expected a static model"):
-        read_vectors(path)
+        read_vectors(path, ["the"])

@@ -100,9 +100,10 @@ class World:
         words = ["river", "mountain", "kitchen", "engine", "naïve", "the"]
         matrix = np.arange(24, dtype=np.float32).reshape(6, 4) / 7
         write_vectors(self.folder / "v.bin", WordVectors(words, matrix, "made"))
-        write_vectors(self.folder / "v.txt", WordVectors(words, matrix, "made"), binary=False)
-        text = (self.folder / "v.txt").read_bytes().partition(b"\n")[2]
-        (self.folder / "glove.txt").write_bytes(text)
+        rows = zip(words, matrix, strict=True)
+        text = "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows)
+        (self.folder / "v.txt").write_text(f"6 4\n{text}", encoding="utf-8")
+        (self.folder / "glove.txt").write_text(text, encoding="utf-8")
         self._write_state()
         if importlib.util.find_spec("transformers"):
             write_all(self.checkpoints)
