@@ -43,7 +43,6 @@ def functions(output: str, limit: int | None) -> None:
 
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
-@click.option("--vectors", metavar="FILE", help="Word vectors; also count the words without a vector.")
 @click.option(
     "--words",
     metavar="UNIT",
@@ -53,12 +52,12 @@ def functions(output: str, limit: int | None) -> None:
     help="Words to count: tokenizer (its tokens), or whitespace (as in the paper).",
 )
 @json_option
-def stats(collection: str, vectors: str | None, words: Any, as_json: bool) -> None:
+def stats(collection: str, words: Any, as_json: bool) -> None:
     """Print statistics of a collection."""
     from aptool.datasets.stats import describe
     from aptool.formats.collection import CollectionFiles
 
-    statistics = describe(CollectionFiles(collection), vectors=vectors, words=words)
+    statistics = describe(CollectionFiles(collection), words=words)
     if as_json:
         click.echo(json.dumps(asdict(statistics), indent=2, ensure_ascii=False))
     else:
@@ -188,12 +187,6 @@ def _print_statistics(statistics: Statistics) -> None:
     click.echo(
         f"{statistics.types:,} distinct words, {statistics.tokens:,} in all questions and distinct answers"
     )
-    if statistics.coverage is not None:
-        covered = statistics.coverage
-        click.echo(
-            f"without a vector: {covered.unknown_types:,} distinct words ({1 - covered.type_share:.1%}), "
-            f"{covered.unknown_tokens:,} in all ({1 - covered.token_share:.1%})"
-        )
 
 
 def _shown(value: float | None, form: str) -> str:
@@ -227,23 +220,14 @@ def wikiqa(splits: dict[str, str], output: str, questions: str) -> None:
 @splits_argument
 @output_option
 @questions_option
-@click.option(
-    "--variant",
-    type=click.Choice(["raw", "clean"]),
-    help="Variant of TREC-QA; clean is verified.  [default: clean if dev and test have only questions with "
-    "both labels, else raw]",
-)
-def trecqa(splits: dict[str, str], output: str, questions: str, variant: str | None) -> None:
+def trecqa(splits: dict[str, str], output: str, questions: str) -> None:
     """Import TREC-QA: XML files of jacana, or folders with a.toks, b.toks, id.txt and sim.txt.
 
     For the questions of the paper, pass --questions both-labels.
     """
-    from typing import cast
+    from aptool.datasets.trecqa import import_trecqa
 
-    from aptool.datasets.trecqa import Variant, import_trecqa
-
-    stated = cast("Variant | None", variant)
-    collection = import_trecqa(output, splits, questions=questions, variant=stated)
+    collection = import_trecqa(output, splits, questions=questions)
     details = collection.manifest["details"]
     logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
     report_collection(collection)
@@ -260,20 +244,11 @@ def trecqa(splits: dict[str, str], output: str, questions: str, variant: str | N
     show_default=True,
     help="Candidates per question; V2 only.",
 )
-@click.option(
-    "--tokens",
-    type=click.Choice(["token", "raw"]),
-    default="token",
-    show_default=True,
-    help="Tokenization of the texts; V2 only.",
-)
-def insuranceqa(folder: str, output: str, questions: str, pool_size: str, tokens: str) -> None:
+def insuranceqa(folder: str, output: str, questions: str, pool_size: str) -> None:
     """Import InsuranceQA V1 or V2 (github.com/shuzi/insuranceQA)."""
     from aptool.datasets.insuranceqa import import_insuranceqa
 
-    collection = import_insuranceqa(
-        output, folder, questions=questions, pool_size=int(pool_size), tokens=tokens
-    )
+    collection = import_insuranceqa(output, folder, questions=questions, pool_size=int(pool_size))
     for split in collection.manifest["details"].get("splits_not_found", []):
         logger.info(f"{split}: skipped, its file is not in {folder}")
     report_collection(collection)

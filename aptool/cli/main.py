@@ -17,12 +17,8 @@ from aptool.cli.next_steps import next_steps
 from aptool.cli.tables import messages_on_stderr
 from aptool.environment import limit_spinning
 from aptool.errors import AptoolError, Terminated
-from aptool.options import LAST_WITH_REMOVED
 from aptool.plugins import use_plugin
 from aptool.version import __version__, requiring_torch
-
-# (command, option) that LAST_WITH_REMOVED was the last version to have.
-REMOVED_OPTIONS = {("fuse", "--seed")}
 
 # Characters per error message; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000
@@ -123,10 +119,6 @@ def main() -> NoReturn:
             sys.exit(error.exit_code)
         if debug:
             raise
-        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-            command = error.ctx.command_path.removeprefix("aptool ")
-            if (command, error.option_name) in REMOVED_OPTIONS:
-                _fail(f"{error.option_name}: aptool {LAST_WITH_REMOVED} was the last version with it", 2)
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx is not None:
             hint = f" (see `{error.ctx.command_path} --help`)"

@@ -25,8 +25,8 @@ VOCABULARY = "vocabulary"
 V1_ANSWERS = "answers.label.token_idx"
 V1_TRAIN = "question.train.token_idx.label"
 V1_POOLS = {split: f"question.{split}.label.token_idx.pool" for split in ("dev", "test1", "test2")}
-V2_ANSWERS = "InsuranceQA.label2answer.{tokens}.encoded"
-V2_POOLS = "InsuranceQA.question.anslabel.{tokens}.{size}.pool.solr.{part}.encoded"
+V2_ANSWERS = "InsuranceQA.label2answer.token.encoded"
+V2_POOLS = "InsuranceQA.question.anslabel.token.{size}.pool.solr.{part}.encoded"
 V2_PARTS = {"train": "train", "dev": "valid", "test": "test"}
 
 
@@ -52,7 +52,6 @@ def import_insuranceqa(
     *,
     questions: str = "all",
     pool_size: int = 500,
-    tokens: str = "token",
 ) -> CollectionFiles:
     """Import the version that ``folder`` contains.
 
@@ -64,10 +63,9 @@ def import_insuranceqa(
         questions: see `CollectionWriter`; not ``both-labels`` for version 1, whose training questions have no
             non-relevant candidates.
         pool_size: version 2: published pool size: 100, 500, 1000 or 1500.
-        tokens: version 2: tokenization: ``token`` or ``raw``.
     """
     folder = folder.rstrip("/")
-    release = _release(folder, pool_size, tokens)
+    release = _release(folder, pool_size)
     if release.version == 1 and questions == "both-labels":
         raise UsageError(
             "--questions both-labels: training questions of InsuranceQA V1 have no non-relevant candidates"
@@ -85,7 +83,7 @@ def import_insuranceqa(
             sources[split] = SplitPools(path, pools)
     details: dict[str, object] = {"version": release.version}
     if release.version == 2:
-        details |= {"pool_size": pool_size, "tokens": tokens}
+        details |= {"pool_size": pool_size, "tokens": "token"}
     else:
         details |= {"train_pools": "the relevant answers only"}
     if missing:
@@ -101,15 +99,13 @@ def import_insuranceqa(
     )
 
 
-def _release(folder: str, pool_size: int, tokens: str) -> Release:
+def _release(folder: str, pool_size: int) -> Release:
     """Detect the version from the names of the files."""
     v1_columns: dict[str, tuple[int, int, int | None]]
     v1_columns = {"train": (0, 1, None)} | dict.fromkeys(V1_POOLS, (1, 0, 2))
     v1 = Release(1, V1_ANSWERS, {"train": V1_TRAIN, **V1_POOLS}, v1_columns)
-    v2_splits = {
-        split: V2_POOLS.format(tokens=tokens, size=pool_size, part=part) for split, part in V2_PARTS.items()
-    }
-    v2 = Release(2, V2_ANSWERS.format(tokens=tokens), v2_splits, dict.fromkeys(V2_PARTS, (1, 2, 3)))
+    v2_splits = {split: V2_POOLS.format(size=pool_size, part=part) for split, part in V2_PARTS.items()}
+    v2 = Release(2, V2_ANSWERS, v2_splits, dict.fromkeys(V2_PARTS, (1, 2, 3)))
     releases = [
         release
         for release in (v1, v2)

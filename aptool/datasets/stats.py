@@ -21,7 +21,6 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import PoolBatch
 from aptool.formats.trec import read_qrels
 from aptool.text.tokenizer import WordTokenizer
-from aptool.text.vectors import VectorCoverage, coverage, read_vectors
 
 Words = Literal["tokenizer", "whitespace"]
 
@@ -91,7 +90,6 @@ class Statistics:
         types: distinct words of the questions and the distinct answers of all splits.
         tokens: running words of the same texts.
         policies: policy -> split -> rows, from the manifest.
-        coverage: words with and without a vector; None without vectors.
     """
 
     name: str
@@ -100,30 +98,22 @@ class Statistics:
     types: int
     tokens: int
     policies: dict[str, dict[str, int]]
-    coverage: VectorCoverage | None
 
 
-def describe(
-    collection: CollectionFiles,
-    *,
-    vectors: str | None = None,
-    words: Words = "tokenizer",
-) -> Statistics:
+def describe(collection: CollectionFiles, *, words: Words = "tokenizer") -> Statistics:
     """Compute the statistics of a collection.
 
     Memory holds one row group, the shared answers, the words, and two numbers per distinct text.
 
     Args:
         collection: the collection.
-        vectors: a file, folder or name of word vectors, to count words without a vector.
         words: the definition of a word.
     """
     counter = _WordCounter(words)
     splits = {split: _describe_split(collection, split, counter) for split in collection.splits}
-    covered = coverage(read_vectors(vectors, counter.words), counter.words) if vectors else None
     policies = {name: dict(rows) for name, rows in collection.manifest["policies"].items()}
     types, tokens = len(counter.words), counter.words.total()
-    return Statistics(collection.name, words, splits, types, tokens, policies, covered)
+    return Statistics(collection.name, words, splits, types, tokens, policies)
 
 
 class _WordCounter:

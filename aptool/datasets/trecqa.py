@@ -5,24 +5,22 @@ with one line per pair in ``a.toks`` (question), ``b.toks`` (answer), ``id.txt``
 
 There are two variants. Raw TREC-QA has dev and test questions whose candidates are all relevant or all
 non-relevant; clean TREC-QA has none, and scores on the two are not comparable. The manifest therefore records
-the variant: as the caller states it, or else as the labels of all splits but ``train`` show it.
+the variant, as the labels of all splits but ``train`` show it.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
 from aptool.datasets.text_files import read_rows
-from aptool.errors import InputError, UsageError
+from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.inputs import expand, readable
 from aptool.formats.location import PathOrUrl, is_remote
 
 SOURCE = "TREC-QA (Wang et al. 2007), as in jacana-qa-naacl2013 (Yao et al. 2013)"
-Variant = Literal["raw", "clean"]
 _QUESTION, _ANSWER, _ID, _LABEL = "a.toks", "b.toks", "id.txt", "sim.txt"
 _FILES = (_ID, _QUESTION, _ANSWER, _LABEL)
 _OPENING = re.compile(r"<QApairs id='([^']*)'>")
@@ -34,33 +32,19 @@ _TOKENS, _HEADS, _ANNOTATED = 0, 3, 5
 Lines = Iterator[tuple[int, str]]
 
 
-def import_trecqa(
-    out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", variant: Variant | None = None
-) -> CollectionFiles:
+def import_trecqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
     """Import TREC-QA.
 
     Args:
         out: the collection's folder.
         splits: split -> a jacana file, or a folder with one line per pair.
         questions: ``all``, ``answerable``, or as in the paper ``both-labels`` (1,162 train, 65 dev, 68 test).
-        variant: the variant of the data, refused if it is wrongly ``clean``; None: decided by the labels.
     """
-    if questions == "both-labels" and variant == "raw":
-        problem = "with only these questions, raw TREC-QA is clean TREC-QA"
-        raise UsageError(f"--variant raw with --questions both-labels: {problem}")
     # Read before anything is written: the manifest's variant depends on the labels. It is a few megabytes.
     sources = {split: SplitPools(path, list(read_pools(path))) for split, path in splits.items()}
-    one_sided = next(_one_sided_pools(sources, questions), None)
-    if variant == "clean" and one_sided is not None:
-        path, pool = one_sided
-        expected = "a relevant and a non-relevant answer, as in clean TREC-QA (see --questions both-labels)"
-        position = f"question {pool.question_id!r}"
-        raise InputError(path, position=position, problem="candidates with one label only", expected=expected)
-    decided = "stated"
-    if variant is None:
-        decided = "open: there is only a train split"
-        if any(split != "train" for split in sources):
-            decided, variant = "found from the labels", "raw" if one_sided is not None else "clean"
+    variant, decided = None, "open: there is only a train split"
+    if any(split != "train" for split in sources):
+        variant, decided = "raw" if _is_raw(sources, questions) else "clean", "found from the labels"
     return write_collection(
         out,
         name=f"trecqa-{variant}" if variant else "trecqa",
@@ -71,15 +55,13 @@ def import_trecqa(
     )
 
 
-def _one_sided_pools(
-    sources: Mapping[str, SplitPools], questions: str
-) -> Iterator[tuple[PathOrUrl, LabelledPool]]:
-    """The dev and test pools that are written and whose candidates all have the same label."""
-    for split, (path, pools, *_) in sources.items():
-        for pool in pools if split != "train" and questions != "both-labels" else ():
-            labels = {value > 0 for value in pool.relevance.values()}
-            if len(labels) == 1 and (questions == "all" or labels == {True}):
-                yield path, pool
+def _is_raw(sources: Mapping[str, SplitPools], questions: str) -> bool:
+    """Whether all candidates of some dev or test pool that is written have the same label."""
+    if questions == "both-labels":
+        return False
+    one_sided = ({True}, {False}) if questions == "all" else ({True},)
+    pools = (pool for split, content in sources.items() if split != "train" for pool in content.pools)
+    return any({value > 0 for value in pool.relevance.values()} in one_sided for pool in pools)
 
 
 def read_pools(path: str) -> Iterator[LabelledPool]:

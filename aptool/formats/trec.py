@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -26,9 +25,8 @@ from aptool.formats import ids
 from aptool.formats.atomic import check_output, output_stream
 from aptool.formats.inputs import GZIP, Unpacked, open_binary, unreadable
 from aptool.formats.ir_metadata import drop_metadata
-from aptool.formats.location import PathOrUrl, is_remote, location
+from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
-from aptool.options import expected_without
 
 _BLANKS = b"\t\v\f\r"
 _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
@@ -82,9 +80,6 @@ def read_qrels(path: PathOrUrl) -> pl.DataFrame:
 
 def read_run(path: PathOrUrl) -> RunTable:
     """Read a run from a file."""
-    local = None if is_remote(path) else location(path)
-    if isinstance(local, Path) and local.is_dir():
-        raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
     frame = _read(path, _RUN)
     return RunTable(frame.drop("tag"), str(frame.item(-1, "tag")))
 
@@ -367,7 +362,7 @@ def _printable(scores: pl.Series) -> pl.Series:
 def check_run_output(path: PathOrUrl) -> None:
     """Raise if a run file cannot be written or may not be replaced. Call before long work."""
     if str(path).endswith("/"):
-        raise InputError(path, problem="a folder", expected=expected_without("a run file, not a folder"))
+        raise InputError(path, problem="a folder", expected="a run file")
     check_output(path, Kind.RUN)
 
 

@@ -1,7 +1,6 @@
 """Texts, relevant answers and the scores of a teacher, read from the collections of a training."""
 
 import hashlib
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,13 +10,9 @@ import polars as pl
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import location
+from aptool.formats.inputs import open_binary
 from aptool.formats.trec import read_qrels, read_run
-from aptool.options import expected_without
 from aptool.training.data import IndexLists, Teacher, TrainingTexts
-
-# Until aptool 0.2.0, FOLDER@SHARE took a share of a collection.
-_WITH_SHARE = re.compile(r".+@\d*\.?\d+(?:e-?\d+)?")
 
 
 def split_texts(collection: CollectionFiles, split: str) -> Iterator[str]:
@@ -67,9 +62,6 @@ def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles
     opened = [collection]
     for number, text in enumerate(recipe.mixture.collections):
         position = f"mixture.collections, item {number}"
-        if _WITH_SHARE.fullmatch(text):
-            expected = expected_without("a folder without a share")
-            raise InputError(recipe.preset, position=position, value=text, expected=expected)
         further = CollectionFiles(text)
         if further.path.resolve() in [source.path.resolve() for source in opened]:
             raise InputError(recipe.preset, position=position, value=text, expected="each collection once")
@@ -135,9 +127,5 @@ def teacher_fingerprint(recipe: Recipe) -> str | None:
     """Hash the run file of the teacher of a recipe, if any."""
     if not recipe.teacher.run:
         return None
-    path = location(recipe.teacher.run)
-    if path.is_dir():
-        raise InputError(path, problem="a folder", expected=expected_without("a run file as a teacher"))
-    if not path.is_file():
-        raise InputError(path, problem="file not found", expected="a run that scores the training pools")
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    with open_binary(recipe.teacher.run) as file:
+        return hashlib.sha256(file.read()).hexdigest()[:16]

@@ -106,10 +106,6 @@ def test_weights_are_learned_on_training_runs(aptool, folder):
     [
         (["good.run"], "1 run given; expected two or more"),
         (["good.run", "bad.run", "--folds", "3"], "--folds given without --train QRELS"),
-        (
-            ["good.run", "bad.run", "--seed", "1"],
-            "--seed: aptool 0.2.0 was the last version with it",
-        ),
         (["good.run", "bad.run", "--train", "dev.qrels", "--k", "3"], "--k given with --train"),
         (
             ["good.run", "bad.run", "--train", "dev.qrels", "--train-run", "good.run"],

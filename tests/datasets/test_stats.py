@@ -72,13 +72,6 @@ def test_shared_answers_are_counted_as_texts_of_pools(tmp_path):
     assert (statistics.types, statistics.tokens) == (5, 6)  # a ? b c d; "d" is one distinct answer
 
 
-def test_words_without_a_vector(small, tmp_path):
-    (tmp_path / "vectors.txt").write_text("3 2\nno 0.5 0.5\nme 1 0\n? 0 1\n", encoding="utf-8")
-    coverage = describe(small, vectors=str(tmp_path / "vectors.txt")).coverage
-    # With a vector: no (once), me (twice), ? (three times), of 13 types and 19 running words.
-    assert (coverage.unknown_types, coverage.unknown_tokens) == (10, 13)
-
-
 def test_json_and_table_have_the_same_statistics(small):
     result = CliRunner().invoke(data, ["stats", str(small.path), "--json"], catch_exceptions=False)
     statistics = json.loads(result.stdout)

@@ -4,7 +4,7 @@ import pytest
 from imported import DATA, counts_of, jacana_block, needs_data
 
 from aptool.datasets.trecqa import import_trecqa, read_pools
-from aptool.errors import InputError, UsageError
+from aptool.errors import InputError
 from aptool.formats.trec import read_qrels
 
 
@@ -106,18 +106,19 @@ def test_files_of_different_length_are_named_with_their_lengths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stated", "rows", "variant", "decided"),
+    ("rows", "questions", "variant"),
     [
-        (None, PAIRS, "clean", "found from the labels"),
-        (None, PAIRS[:3], "raw", "found from the labels"),
-        ("clean", PAIRS, "clean", "stated"),
-        ("raw", PAIRS, "raw", "stated"),
+        (PAIRS, "all", "clean"),
+        (PAIRS[:3], "all", "raw"),  # the only candidate of question 8 is wrong
+        (PAIRS[:3], "answerable", "clean"),
+        (PAIRS[:3], "both-labels", "clean"),
     ],
 )
-def test_variant(tmp_path, stated, rows, variant, decided):
-    collection = import_trecqa(tmp_path / "out", {"dev": write_folder(tmp_path / "in", rows)}, variant=stated)
+def test_variant(tmp_path, rows, questions, variant):
+    folder = write_folder(tmp_path / "in", rows)
+    collection = import_trecqa(tmp_path / "out", {"dev": folder}, questions=questions)
     details = collection.manifest["details"]
-    assert (details["variant"], details["variant_decided"]) == (variant, decided)
+    assert (details["variant"], details["variant_decided"]) == (variant, "found from the labels")
 
 
 def test_a_train_split_alone_has_no_variant(tmp_path):
@@ -125,14 +126,6 @@ def test_a_train_split_alone_has_no_variant(tmp_path):
     collection = import_trecqa(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS[:3])})
     assert collection.manifest["details"]["variant"] is None
     assert collection.name == "trecqa"
-
-
-def test_stated_clean_is_checked(tmp_path):
-    folder = write_folder(tmp_path / "in", PAIRS[:3])
-    with pytest.raises(InputError, match=r"question '8': .*one label only"):
-        import_trecqa(tmp_path / "out", {"dev": folder}, variant="clean")
-    with pytest.raises(UsageError, match="clean TREC-QA"):
-        import_trecqa(tmp_path / "out", {"dev": folder}, variant="raw", questions="both-labels")
 
 
 def without(*indices):

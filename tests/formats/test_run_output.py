@@ -38,9 +38,8 @@ def test_file_of_another_program_is_not_replaced(tmp_path, content):
 
 def test_folder_of_runs_is_refused(tmp_path):
     (tmp_path / "old").mkdir()
-    expected = "a folder; expected a run file, not a folder; aptool 0.2.0 was the last version with it"
 
-    with pytest.raises(InputError, match=f"new/: {expected}"):
+    with pytest.raises(InputError, match="new/: a folder; expected a run file"):
         check_run_output(f"{tmp_path}/new/")
-    with pytest.raises(InputError, match=f"old: {expected}"):
+    with pytest.raises(InputError, match="old: a folder; expected a file"):
         read_run(tmp_path / "old")

@@ -145,10 +145,6 @@ def test_the_content_of_vectors_at_a_url_is_an_input_of_the_training(parts):
 @pytest.mark.parametrize(
     ("collections", "line"),
     [
-        (
-            ["{two}@0.5"],
-            "item 0: '{two}@0.5': expected a folder without a share; aptool 0.2.0 was the last",
-        ),
         (["{two}", "{two}"], "item 1: '{two}': expected each collection once"),
         (["{one}"], "item 0: '{one}': expected each collection once"),
         (["{two}x"], "{two}x: no collection.json in it; expected the folder of a collection"),
