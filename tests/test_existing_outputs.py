@@ -49,7 +49,8 @@ FOLDERS = {
     "export": ("export {sentence} --output {out}", "modules.json"),
     "functions": ("data functions --limit 100 --output {out}", "test.qrels"),
     "pools": (
-        "data pools {first} --corpus {corpus} --queries {queries} --qrels {first_qrels} --output {out}",
+        "data import pyserini {first} --corpus {corpus} --queries {queries} --qrels {first_qrels} "
+        "--output {out}",
         "answers.parquet",
     ),
     "folds": ("data folds {tiny} --folds 2 --output {out}", "fold1/collection.json"),

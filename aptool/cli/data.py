@@ -14,7 +14,6 @@ from aptool.cli import retrieval
 from aptool.cli.collections import output_option, questions_option, report_collection, splits_argument
 from aptool.cli.data_own import OWN_FORMATS
 from aptool.cli.parameters import Count, json_option, overwrite_option
-from aptool.cli.retrieval import pools
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError
 
@@ -134,9 +133,6 @@ def folds(collection: str, folds: int, splits: tuple[str, ...], output: str) -> 
         click.echo(f"{fold.path}: {counts['train']['questions']:,} train, {counts['dev']['questions']:,} dev")
 
 
-data.add_command(pools)
-
-
 def _print_leaks(path: str) -> None:
     """Print the near copies of questions and relevant answers between each pair of splits."""
     from aptool.datasets.leaks import find_leaks
@@ -254,7 +250,6 @@ def insuranceqa(folder: str, output: str, questions: str, pool_size: str) -> Non
     report_collection(collection)
 
 
-for _command in (*OWN_FORMATS, retrieval.beir, retrieval.mteb, retrieval.msmarco, retrieval.ir_datasets):
-    import_.add_command(_command)
-import_.add_command(retrieval.pools, "pyserini")
+for _name, _command in (OWN_FORMATS | retrieval.FORMATS).items():
+    import_.add_command(_command, _name)
 data.add_command(import_)

@@ -111,30 +111,25 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
     return command
 
 
-def _json(command_name: str) -> click.Command:
-    """Return the command ``jsonl``, also called ``json``."""
+@click.command(cls=SectionedCommand)
+@splits_argument
+@output_option
+@_columns
+@_candidates_option
+@_positions_option
+@_field_option
+@_policies
+def json(splits: dict[str, str], **options: Any) -> None:
+    r"""Import JSON with one object per question or per pair.
 
-    @click.command(command_name, cls=SectionedCommand)
-    @splits_argument
-    @output_option
-    @_columns
-    @_candidates_option
-    @_positions_option
-    @_field_option
-    @_policies
-    def command(splits: dict[str, str], **options: Any) -> None:
-        r"""Import JSON with one object per question or per pair.
+    \b
+    {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}
+    {"question": "...", "candidates": ["...", ...], "relevant": [0]}
+    {"question": "...", "answer": "...", "label": 1}
 
-        \b
-        {"question": "...", "candidates": [{"text": "...", "label": 1}, ...]}
-        {"question": "...", "candidates": ["...", ...], "relevant": [0]}
-        {"question": "...", "answer": "...", "label": 1}
-
-        The file is JSON Lines, an array, or a document with a list (see --field).
-        """
-        _import("jsonl", splits, **options)
-
-    return command
+    The file is JSON Lines, an array, or a document with a list (see --field).
+    """
+    _import("jsonl", splits, **options)
 
 
 @click.command(cls=SectionedCommand)
@@ -200,10 +195,10 @@ def _parse(
     return output, name or collection_name(output), ColumnNames(**columns), policies
 
 
-OWN_FORMATS = (
-    _table("csv", "comma; tab for .tsv"),
-    _table("tsv", "tab; comma for .csv"),
-    _json("jsonl"),
-    _json("json"),
-    hf,
-)
+OWN_FORMATS = {
+    "csv": _table("csv", "comma; tab for .tsv"),
+    "tsv": _table("tsv", "tab; comma for .csv"),
+    "jsonl": json,
+    "json": json,
+    "hf": hf,
+}

@@ -1,4 +1,4 @@
-"""``aptool data import`` of retrieval data, such as BEIR, and ``aptool data pools``."""
+"""``aptool data import`` of retrieval data, such as BEIR."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def ir_datasets(datasets: dict[str, str], output: str, name: str | None, **optio
 @_name
 @questions_option
 @_pool_options(100)
-def pools(
+def pyserini(
     run: str,
     corpus: str,
     queries: str,
@@ -185,7 +185,7 @@ def pools(
     name: str | None,
     **options: Any,
 ) -> None:
-    """Build a collection from a first-stage RUN, a corpus, queries and qrels.
+    """Import a first-stage RUN with its corpus, queries and qrels.
 
     RUN is a TREC run file, such as one of Pyserini, or an MS MARCO run (query, document and rank per line).
     """
@@ -208,3 +208,12 @@ def pools(
             **options,
         )
     )
+
+
+FORMATS = {
+    "beir": beir,
+    "mteb": mteb,
+    "msmarco": msmarco,
+    "ir-datasets": ir_datasets,
+    "pyserini": pyserini,
+}

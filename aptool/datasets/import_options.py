@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
-from aptool.datasets.pairs import Columns, Conflicts, Empty, Pair, Resolution
+from aptool.datasets.pairs import GRADE, INTEGER, Columns, Conflicts, Empty, Pair, Resolution
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.location import PathOrUrl
 
@@ -30,7 +30,6 @@ RawPair: TypeAlias = tuple[Pair, str]
 # A column with more distinct values holds ids or texts, not labels.
 MOST_LABELS = 100
 _MOST_ROWS = 100_000  # read after an unknown label, to list the labels of the file
-_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|(?i:nan)")
 _BOOLEANS = {"true": 1, "false": 0}
 _MISSING = ("", "null")
@@ -171,8 +170,7 @@ class Labels:
             if relevance is None:
                 relevance = self._parse(text)
                 if relevance is None:
-                    expected = "a whole number: 0 not relevant, 1 or more relevant"
-                    expected += self._hint(text, rows, policies.split)
+                    expected = GRADE + self._hint(text, rows, policies.split)
                     raise InputError(
                         path, position=pair.position, column=column, value=text, expected=expected
                     )
@@ -192,7 +190,7 @@ class Labels:
     def _parse(self, text: str) -> int | None:
         if self._relevant is not None:
             return int(text in self._relevant)
-        return int(text) if _INTEGER.fullmatch(text) else _BOOLEANS.get(text.casefold())
+        return int(text) if INTEGER.fullmatch(text) else _BOOLEANS.get(text.casefold())
 
     def _hint(self, text: str, rows: Iterator[RawPair], split: str) -> str:
         """Name the option that reads the labels of the file, if one does."""

@@ -21,7 +21,7 @@ from aptool.datasets.corpus import (
     read_queries,
 )
 from aptool.datasets.import_options import label_text
-from aptool.datasets.importing import SplitPools, write_collection
+from aptool.datasets.importing import SplitPools, collection_name, write_collection
 from aptool.datasets.pairs import Columns, Conflicts, Pair, Resolution, parse_label, pools_of
 from aptool.datasets.retrieval import RUN_SCHEMA, PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
@@ -57,7 +57,7 @@ def import_mteb(
         conflicts: see `ImportPolicies`.
     """
     root = location(folder)
-    name = name or "-".join(root.resolve().name.split())
+    name = name or collection_name(folder)
     top = _part(root, "top_ranked", split)
     resolved = Conflicts(conflicts)
     if top is None:

@@ -21,7 +21,9 @@ CONFLICTS_HINT = "--conflicts max or --conflicts min keeps one label"
 EMPTY_HINT = "--empty drop leaves such candidates out, --empty keep imports them"
 EMPTY_DROPPED = "empty_candidates_dropped"
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
+# A label with grades, and its description in errors.
+INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
+GRADE = "a whole number: 0 not relevant, 1 or more relevant"
 
 
 class Pair(NamedTuple):
@@ -187,7 +189,7 @@ def check_text(path: PathOrUrl, position: str, column: str, value: str, *, empty
 
 def parse_label(path: PathOrUrl, position: str, column: str, value: str, *, graded: bool = False) -> int:
     """Parse a relevance label: 0 or 1, or if ``graded`` a whole number of at most nine digits."""
-    if value in ("0", "1") or (graded and _INTEGER.fullmatch(value)):
+    if value in ("0", "1") or (graded and INTEGER.fullmatch(value)):
         return int(value)
-    expected = "a whole number: 0 not relevant, 1 or more relevant" if graded else "0 or 1"
+    expected = GRADE if graded else "0 or 1"
     raise InputError(path, position=position, column=column, value=value, expected=expected)

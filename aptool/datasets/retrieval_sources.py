@@ -21,6 +21,7 @@ from aptool.datasets.corpus import (
     read_judgements,
     read_queries,
 )
+from aptool.datasets.importing import collection_name
 from aptool.datasets.pairs import Conflicts, Resolution
 from aptool.datasets.retrieval import (
     DEFAULT_OPTIONS,
@@ -90,7 +91,7 @@ def import_beir(
         splits[file.stem] = Topics(str(file), texts, qrels, frame, str(run), resolved)
     return write_retrieval_collection(
         out,
-        name=name or "-".join(root.resolve().name.split()),
+        name=name or collection_name(folder),
         source="BEIR, github.com/beir-cellar/beir",
         corpus=FileCorpus(str(corpus)),
         splits=splits,

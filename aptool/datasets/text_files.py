@@ -5,7 +5,6 @@ A line ends in LF or CR LF and nowhere else: Python's ``str.splitlines`` would a
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,6 @@ from aptool.formats.inputs import open_unpacked, readable
 
 FIELD_OPTION = "--field"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_SPACE = re.compile(r"[ \t\r\n]*")
 _DEEPEST_FIELD = 4
 
 Row = TypeVar("Row")
@@ -94,8 +92,9 @@ def read_objects(
                 yield position, _object(path, position, value)
         return
     text = "".join(f"{line}\n" for _, line in read_lines(path))
-    items = (item for document in _documents(path, text, strict) for item in _items(path, document, field))
-    for number, value in enumerate(items, 1):
+    expected = "an array of JSON objects" if text.lstrip().startswith("[") else "one JSON document"
+    document = parse_json(text, path, expected=expected, strict=strict)
+    for number, value in enumerate(_items(path, document, field), 1):
         yield f"item {number}", _object(path, f"item {number}", value)
 
 
@@ -136,21 +135,6 @@ def _is_json(line: str) -> bool:
     except (ValueError, RecursionError):
         return True  # `parse_json` refuses this line
     return True
-
-
-def _documents(path: str | Path, text: str, strict: bool) -> Iterator[Any]:
-    """Parse the JSON values that follow each other in a text."""
-    decoder = json.JSONDecoder()
-    start = _SPACE.match(text).end()  # type: ignore[union-attr]
-    while start < len(text):
-        try:
-            _, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            end = len(text)  # `parse_json` reports the fault
-        lines_before = "\n" * text.count("\n", 0, start)
-        expected = "an array of JSON objects" if text[start] == "[" else "JSON objects, one after the other"
-        yield parse_json(lines_before + text[start:end], path, expected=expected, strict=strict)
-        start = _SPACE.match(text, end).end()  # type: ignore[union-attr]
 
 
 def _items(path: str | Path, document: Any, field: str | None) -> Iterator[Any]:

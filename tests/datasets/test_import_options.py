@@ -127,15 +127,9 @@ def test_layouts_of_json_give_the_same_pools(run, tmp_path, text, options):
     assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
 
 
-def test_indented_objects_one_after_the_other(run, tmp_path):
-    objects = (PAIR, {"question": "Who?", "answer": "You", "label": 0})
-    assert run("jsonl", "\n".join(json.dumps(item, indent=2) for item in objects)).code == 0
-    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1, "You": 0}}
-
-
-def test_a_fault_in_the_second_indented_object_names_its_line(run):
-    text = json.dumps(PAIR, indent=2) + '\n{\n  "question": "Who?",\n  "answer"\n}\n'
-    assert "at line 9" in refusal(run("jsonl", text))
+def test_a_second_document_is_refused_with_its_line(run):
+    text = json.dumps(PAIR, indent=2)
+    assert "Extra data at line 6; expected one JSON document" in refusal(run("json", f"{text}\n{text}\n"))
 
 
 def test_the_error_of_a_wrong_field_lists_the_lists_of_the_document(run):

@@ -226,7 +226,7 @@ def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
     (tmp_path / "x.run").write_text("q1 Q0 d2 1 9 bm25\nq1 Q0 d1 2 8 bm25\n")
 
     finished = aptool(
-        *("data", "pools", tmp_path / "x.run", "--corpus", tmp_path / "docs.jsonl"),
+        *("data", "import", "pyserini", tmp_path / "x.run", "--corpus", tmp_path / "docs.jsonl"),
         *("--queries", tmp_path / "topics.tsv", "--qrels", tmp_path / "x.qrels"),
         *("--output", tmp_path / "out"),
     )
