@@ -30,6 +30,7 @@ RawPair: TypeAlias = tuple[Pair, str]
 # A column with more distinct values holds ids or texts, not labels.
 MOST_LABELS = 100
 _MOST_ROWS = 100_000  # read after an unknown label, to list the labels of the file
+_DELIMITER = re.compile(r'[^"\r\n]')
 _NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|(?i:nan)")
 _BOOLEANS = {"true": 1, "false": 0}
 _MISSING = ("", "null")
@@ -72,10 +73,9 @@ class ColumnNames:
 
     def __post_init__(self) -> None:
         """Check the format of a table."""
-        delimiter = self.delimiter
-        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        if self.delimiter is not None and not _DELIMITER.fullmatch(str(self.delimiter)):
             expected = "one character other than a quotation mark"
-            raise UsageError(f"{DELIMITER_OPTION} {delimiter!r}: expected {expected}")
+            raise UsageError(f"{DELIMITER_OPTION} {self.delimiter!r}: expected {expected}")
         if self.quotes is not None and self.quotes not in get_args(Quotes):
             raise UsageError(f"--quotes {self.quotes!r}: expected {' or '.join(get_args(Quotes))}")
 

@@ -23,9 +23,9 @@ EXPECTED_QUESTION_ID = f"{EXPECTED_ANSWER_ID} that does not begin with '#'"
 _ANSWER_ID = re.compile(f"[^{_FORBIDDEN}\ud800-\udfff]+")
 
 
-def check_one_word(name: str, value: str) -> None:
+def check_one_word(name: str, value: object) -> None:
     """Raise if the option ``name``, such as the tag of a run, is not one word."""
-    if value.split() != [value]:
+    if not isinstance(value, str) or value.split() != [value]:
         raise UsageError(f"{name} {value!r}: expected one word")
 
 

@@ -132,6 +132,7 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
         (ROWS, {"questions": "some"}, "questions policy 'some'"),
         (ROWS, {"relevant": []}, "--relevant: expected labels"),
         (ROWS, {"delimiter": "::"}, "--delimiter '::': expected one character other than a quotation mark"),
+        (ROWS, {"name": 7}, "--name 7: expected one word"),
         (ROWS, {"quotes": "typo"}, "--quotes 'typo': expected literal or csv"),
         ([{**ROWS[0], "label": "x"}], {"name": "a b"}, "--name 'a b': expected one word"),
         (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected one of the imported splits: train"),
