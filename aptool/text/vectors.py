@@ -98,8 +98,8 @@ def read_vectors(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
         return _read_static_model(source, words)
     with open_vectors(source) as file:
         vectors = _requested_rows(source, file, words)
-        found = f"{len(vectors.words):,} of the requested words"
-        logger.info(f"{source}: {file.kind}, dimension {file.dim}, {found}")
+        share = f"{len(vectors.words):,} of the requested words"
+        logger.info(f"{source}: {file.kind}, dimension {file.dim}, {share}")
         return vectors
 
 
