@@ -1,6 +1,7 @@
 """Local disks and mounted shared file systems as a store."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -11,7 +12,6 @@ import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from errno import ELOOP
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -19,12 +19,15 @@ from typing import IO
 from typing_extensions import override
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.store import ReplacedError, Stat, Store
+from aptool.formats.store import Stat, Store
 
 _DIGITS = string.digits + string.ascii_lowercase
 
 # Buffers per system call.
 _BUFFERS = os.sysconf("SC_IOV_MAX")
+
+# Errors of ``link`` on file systems without hard links, such as FAT, SMB and some of FUSE.
+_NO_LINKS = {errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 # Folders that this process created for outputs, innermost first.
 _created_folders: list[Path] = []
@@ -41,13 +44,10 @@ class LocalStore(Store):
         return _stat(Path(key).stat())
 
     @override
-    def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
+    def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         with Path(key).open("rb") as file:
-            self._check(key, file, version)
             file.seek(start)
-            data = file.read() if end is None else file.read(end - start)
-            self._check(key, file, version)  # again: a file may be overwritten in place
-            return data
+            return file.read() if end is None else file.read(end - start)
 
     @override
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
@@ -63,15 +63,15 @@ class LocalStore(Store):
     def create(self, key: str, data: bytes) -> bool:
         temporary = self._write_temporary(key, data)
         try:
-            os.link(temporary, key)  # atomic, and fails if the file exists
+            with writing(key, FileExistsError, FileNotFoundError):
+                try:
+                    os.link(temporary, key)  # atomic, and fails if the file exists
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    _write_new(Path(key), data)
         except FileExistsError:
             return False
-        except OSError:  # a file system without links
-            try:
-                with Path(key).open("xb") as file:
-                    file.write(data)
-            except FileExistsError:
-                return False
         finally:
             temporary.unlink(missing_ok=True)
         return True
@@ -138,22 +138,21 @@ class LocalStore(Store):
             raise InputError(key, problem="a device or a pipe", expected="a file, or a new path")
 
     @staticmethod
-    def _check(key: str, file: IO[bytes], version: str | None) -> None:
-        if version is not None and _stat(os.fstat(file.fileno())).version != version:
-            raise ReplacedError(key)
-
-    @staticmethod
     def _write_temporary(key: str, data: bytes) -> Path:
-        final = Path(key)
-        temporary = temporary_name(final)
-        with contextlib.ExitStack() as undo:
-            undo.callback(temporary.unlink, missing_ok=True)
-            with writing(key, FileNotFoundError), temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            undo.pop_all()
+        temporary = temporary_name(Path(key))
+        with writing(key, FileNotFoundError):
+            _write_new(temporary, data)
         return temporary
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a file that does not exist, and remove it if this fails."""
+    with contextlib.ExitStack() as undo, path.open("xb") as file:
+        undo.callback(path.unlink, missing_ok=True)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        undo.pop_all()
 
 
 def _fill(file: IO[bytes], start: int, buffers: deque[memoryview]) -> bool:
@@ -185,7 +184,7 @@ def resolved(path: str | Path) -> Path:
         final = Path(path).resolve()
         str(final).encode("utf-8")
         if final.is_symlink():  # from Python 3.13 on, ``resolve`` raises no error
-            raise OSError(ELOOP, os.strerror(ELOOP))
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     except (RuntimeError, OSError) as error:
         raise InputError(path, problem="a link to itself", expected="a path to write to") from error
     except UnicodeEncodeError as error:

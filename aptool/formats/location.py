@@ -67,6 +67,10 @@ def store_of(path: object) -> tuple[Store, str]:
         raise InputError(
             url, expected="a path, or a URL of S3, Google Cloud Storage or Azure; other URLs are read-only"
         )
+    return _bucket_and_key(url)
+
+
+def _bucket_and_key(url: str) -> tuple[ObjectStore, str]:
     scheme, _, path_in_store = url.partition("://")
     bucket, _, key = path_in_store.partition("/")
     if not bucket:
@@ -83,7 +87,7 @@ def bucket_store(bucket: str) -> ObjectStore:
 class RangedFile(io.RawIOBase):
     """A seekable file whose reads request only the needed bytes; they raise if the file is replaced."""
 
-    def __init__(self, store: Store, key: str, stat: Stat) -> None:
+    def __init__(self, store: ObjectStore, key: str, stat: Stat) -> None:
         """Open without a request."""
         self._store, self._key, self._stat = store, key, stat
         self._position = 0
@@ -238,7 +242,7 @@ class ObjectPath:
 
     def ranged(self) -> RangedFile:
         """Open the object as a file that requests only the needed bytes."""
-        store, key = store_of(self._url)
+        store, key = _bucket_and_key(self._url)
         return RangedFile(store, key, store.stat(key))
 
     def unlink(self, missing_ok: bool = False) -> None:

@@ -41,12 +41,8 @@ class Store(ABC):
         """Size and version."""
 
     @abstractmethod
-    def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
-        """Read the bytes from ``start`` to ``end``.
-
-        Raises:
-            ReplacedError: the file has another version than ``version``.
-        """
+    def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """Read the bytes from ``start`` to ``end``."""
 
     @abstractmethod
     def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:

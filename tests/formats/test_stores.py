@@ -1,5 +1,6 @@
 """Operations of disks and object stores: create, swap, atomic writes, reads of one version."""
 
+import errno
 import os
 import re
 import resource
@@ -81,6 +82,47 @@ def test_full_disk_is_one_line_that_names_the_file(tmp_path):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("one", b"first")]
 
 
+@pytest.mark.parametrize("error", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_file_is_created_on_a_file_system_without_links(tmp_path, monkeypatch, error):
+    """FAT and some file systems of FUSE have no links."""
+    monkeypatch.setattr(os, "link", failing(error))
+    store, key = store_of(tmp_path / "one")
+
+    assert store.create(key, b"first")
+    assert not store.create(key, b"second")
+
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("one", b"first")]
+
+
+def test_failed_creation_leaves_no_file(tmp_path, monkeypatch):
+    """With and without links, a full disk leaves no part of the file under its name."""
+    store, key = store_of(tmp_path / "one")
+    monkeypatch.setattr(os, "link", failing(errno.ENOSPC))
+    with pytest.raises(InputError, match="one: No space left on device; expected a writable file"):
+        store.create(key, b"first")
+    assert list(tmp_path.iterdir()) == []
+
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    flushed = []
+
+    def fsync(handle):
+        flushed.append(handle)
+        if len(flushed) == 2:  # the first is the temporary file
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(InputError, match="one: No space left on device; expected a writable file"):
+        store.create(key, b"first")
+    assert list(tmp_path.iterdir()) == []
+
+
+def failing(number):
+    def link(source, target):
+        raise OSError(number, os.strerror(number))
+
+    return link
+
+
 def test_missing_file_is_not_swapped(folder):
     store, key = store_of(folder / "one")
     store.create(key, b"first")
@@ -129,14 +171,24 @@ def test_file_is_written_through_a_temporary_file(folder):
     assert (folder / "sub" / "one").read_bytes() == b"whole"
 
 
-def test_ranges_are_read_from_one_version(folder):
+def test_ranges_are_read(folder):
+    store, key = store_of(folder / "one")
+    store.create(key, bytes(range(100)))
+
+    assert store.read(key, 3, 7) == bytes([3, 4, 5, 6])
+    assert store.read(key, 98) == bytes([98, 99])
+    assert store.read(key, 7, 7) == b""
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs", "az"])
+def test_ranges_of_an_object_are_read_from_one_version(bucket_on, kind):
+    folder = ObjectPath(bucket_on(kind))
     store, key = store_of(folder / "one")
     store.create(key, bytes(range(100)))
     version = store.stat(key).version
 
     assert store.read(key, 3, 7, version) == bytes([3, 4, 5, 6])
     assert store.read(key, 98, None, version) == bytes([98, 99])
-    assert store.read(key, 7, 7) == b""
     with atomic_file(folder / "one") as temporary:
         temporary.write_bytes(b"another")
     with pytest.raises(ReplacedError, match=r"one: replaced while it was read"):
