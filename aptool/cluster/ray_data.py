@@ -20,8 +20,7 @@ from ray.util import metrics
 from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, ray_failures
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read
-from aptool.formats.location import store_of
-from aptool.scoring.parts import Part
+from aptool.scoring.parts import Part, file_names
 from aptool.scoring.pipeline import UnitRecord
 
 # Names of Ray Data's threads that call Ray. Its other threads, such as loggers, never end.
@@ -184,10 +183,9 @@ def wait_until_started(job: ScoringJob, parts: Sequence[Part]) -> None:
 
     A spare row needs no reading: without this wait it would reach the workers before the last units.
     """
-    store, folder = store_of(parts[0].path.parent)
     deadline = time.monotonic() + QUEUE_SECONDS
     while time.monotonic() < deadline and is_current(job):
-        names = set(store.names(folder))
+        names = file_names(parts)
         missing = [part for part in parts if part.path.name not in names]
         begun = sum(is_started(part, names) for part in missing)
         if len(missing) - begun <= begun:
@@ -202,10 +200,9 @@ def score_stragglers(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
     """
     records: list[UnitRecord] = []
     tried: set[int] = set()
-    store, folder = store_of(parts[0].path.parent)
     start = time.monotonic()
     while worker.is_current():
-        names = set(store.names(folder))
+        names = file_names(parts)
         late = [
             (number, part)
             for number, part in enumerate(parts)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ from aptool.cluster.worker import ScoringJob, remove_stale_files, versions
 from aptool.errors import AptoolError
 from aptool.formats.claim import Claim
 from aptool.formats.inputs import Input, check_unchanged
-from aptool.formats.location import Location, is_remote, store_of
-from aptool.formats.pools import Unit, pool_sizes, read_answers
+from aptool.formats.location import Location, is_remote
+from aptool.formats.pools import Unit, read_answers
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import is_url, pinned_name
 from aptool.scoring.answer_store import stored_precision
@@ -43,10 +42,10 @@ from aptool.scoring.model_system import (
     sample_units,
     sampled_pools,
 )
-from aptool.scoring.parts import Part, digest_of, read_indices
+from aptool.scoring.parts import Part, digest_of, file_names
 from aptool.scoring.passages import PassageLoader, PassageSystem
 from aptool.scoring.pipeline import PairMeter, UnitRecord
-from aptool.scoring.score import AnySystem, Executor, ScoredRun
+from aptool.scoring.score import AnySystem, Executor, ScoredRun, input_files
 from aptool.scoring.scorer import Precision
 from aptool.scoring.server import RerankServer
 from aptool.scoring.systems import BaselineLoader, System
@@ -232,25 +231,8 @@ class ClusterExecutor(Executor):
         cluster, each, workers = self.cluster, system.resources, self._workers
         room = cluster.check_room(None, each, workers)
         logger.info(describe_workers(cluster, workers, room, each))
-        shared = _absolute_input(answers) if answers is not None else None
+        job = scoring_job(missing, system, answers, self._claim)
         remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
-        inputs = dict.fromkeys(
-            [*(part.unit.path for part in remaining), *([shared.path] if shared is not None else [])]
-        )
-        job = ScoringJob(
-            load=system.load,
-            device="cuda" if each.gpus else "cpu",
-            fingerprint=system.fingerprint,
-            folder=self._claim.path.parent,
-            owner=self._claim.token,
-            answers=shared,
-            paths=(*system.paths, *(path for path in inputs if not is_remote(path))),
-            versions=versions(),
-            contents=tuple((path, digest_of(path)) for path in inputs if not is_remote(path)),
-        )
-        # The files with these digests must be the listed versions.
-        check_unchanged([Input(part.unit.path, part.unit.version) for part in missing])
-        check_unchanged([answers] if answers is not None else [])
         faults: dict[int, str] = {}
         scored: set[int] = set()
         board = start_board() if missing else None
@@ -291,7 +273,6 @@ class ClusterExecutor(Executor):
                 "run the same command again after fixing it"
             )
         _wait_for_parts(missing)
-        check_counts(parts)
         self._claim.reissue()  # from here on, workers write nothing
 
     @override
@@ -302,6 +283,31 @@ class ClusterExecutor(Executor):
             f"{count(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
             f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
         )
+
+
+def scoring_job(
+    missing: Sequence[Part], system: RemoteSystem, answers: Input | None, claim: Claim
+) -> ScoringJob:
+    """Return the settings of the workers that write the missing parts.
+
+    Raises:
+        ReplacedError: an input file is not the listed version.
+    """
+    inputs = input_files([part.unit for part in missing], answers)
+    paths = [absolute_path(file.path) for file in inputs if not is_remote(file.path)]
+    job = ScoringJob(
+        load=system.load,
+        device="cuda" if system.resources.gpus else "cpu",
+        fingerprint=system.fingerprint,
+        folder=claim.path.parent,
+        owner=claim.token,
+        answers=_absolute_input(answers) if answers is not None else None,
+        paths=(*system.paths, *paths),
+        versions=versions(),
+        contents=tuple((path, digest_of(path)) for path in paths),
+    )
+    check_unchanged(inputs)  # after the digests
+    return job
 
 
 def describe_workers(cluster: Cluster, workers: int | None, room: int, each: Resources) -> str:
@@ -372,34 +378,14 @@ def _try_precision(
 def _wait_for_parts(parts: Sequence[Part]) -> None:
     """Wait until the parts of workers are visible on this node of a shared file system."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while absent := _missing_parts(parts):
+    while True:
+        names = file_names(parts)
+        absent = [part.path for part in parts if part.path.name not in names]
+        if not absent:
+            return
         if time.monotonic() > deadline:
             raise AptoolError(
-                f"{absent[0].path}: written by a worker and not visible here: "
+                f"{absent[0]}: written by a worker and not visible here: "
                 "expected an output on storage that all nodes share"
             )
         time.sleep(0.2)
-
-
-def _missing_parts(parts: Sequence[Part]) -> list[Part]:
-    if not parts:
-        return []
-    store, folder = store_of(parts[0].path.parent)
-    names = set(store.names(folder))
-    return [part for part in parts if part.path.name not in names]
-
-
-def check_counts(parts: Sequence[Part]) -> None:
-    """Raise unless each part has one score per candidate of each pool."""
-    for path, group in groupby(parts, key=lambda part: part.unit.path):
-        file_parts = list(group)
-        all_sizes = pool_sizes([part.unit for part in file_parts])
-        for part, index, sizes in zip(file_parts, read_indices(file_parts), all_sizes, strict=True):
-            written = index.questions
-            scored = dict(zip(written["question_id"], written["pairs"], strict=True))
-            for question, size in sizes.items():
-                if scored.get(question, 0) != size:
-                    raise AptoolError(
-                        f"{part.path}: question {question!r}: {scored.get(question, 0)} scores: "
-                        f"expected {size}, as in {path}; remove it and run again"
-                    )

@@ -23,7 +23,7 @@ from aptool.formats.atomic import check_writable, remove_leftovers, remove_match
 from aptool.formats.claim import DRIVER, SupersededError, holds
 from aptool.formats.inputs import Input
 from aptool.formats.location import Location, location, store_of
-from aptool.formats.pools import Answers, read_answers
+from aptool.formats.pools import ANSWERS, Answers, Unit, read_answers
 from aptool.formats.store import ReplacedError
 from aptool.models.device import is_out_of_memory
 from aptool.scoring.parts import ATTEMPTS, Part, digest_of, parts_folder, write_part
@@ -85,15 +85,23 @@ def open_system(job: ScoringJob, to_read: bool = False) -> tuple[System, Answers
     if job.answers is None:
         return system, None
     answers = read_answers(*job.answers)
-    check_content(job, job.answers.path)
+    check_contents(job, job.answers.path)
     return system, answers
 
 
-def check_content(job: ScoringJob, path: str) -> None:
+def check_contents(job: ScoringJob, *paths: str) -> None:
     """Raise if a local file on this node differs from the driver's."""
-    expected = dict(job.contents).get(path)
-    if expected is not None and digest_of(path) != expected:
-        raise ReplacedError(path)
+    expected = dict(job.contents)
+    for path in paths:
+        if path in expected and digest_of(path) != expected[path]:
+            raise ReplacedError(path)
+
+
+def read_unit(job: ScoringJob, unit: Unit, system: System, answers: Answers | None) -> Task:
+    """Read and prepare a unit; raise if its files on this node differ from the driver's."""
+    task = read_task(unit, system, answers)
+    check_contents(job, unit.path, str(location(unit.path).parent / ANSWERS))
+    return task
 
 
 def read(job: ScoringJob, number: int, part: Part) -> Reading:
@@ -104,8 +112,7 @@ def read(job: ScoringJob, number: int, part: Part) -> Reading:
         return Reading(number, b"", f"node {host()}: {error}", True)
     try:
         start_attempt(part, "read")
-        task = pickle.dumps(read_task(part.unit, system, answers), protocol=5)
-        check_content(job, part.unit.path)
+        task = pickle.dumps(read_unit(job, part.unit, system, answers), protocol=5)
         end_attempts(part, "read")
     except AptoolError as error:
         return Reading(number, b"", str(error), False)
@@ -199,8 +206,7 @@ class Worker:
         if reading is not None:
             task: Task = pickle.loads(reading.task)
         else:
-            task = read_task(part.unit, system, answers)
-            check_content(self._job, part.unit.path)
+            task = read_unit(self._job, part.unit, system, answers)
         frame = score_task(task, system, scored)
         self._check_owner()
         write_part(part, frame, system.truncated(task.prepared))

@@ -207,16 +207,6 @@ def _cached_answers(path: str, version: str | None) -> Answers:
     return read_answers(path, version)
 
 
-def pool_sizes(units: Sequence[Unit]) -> Iterator[dict[str, int]]:
-    """Number of candidates by question id, for each unit of one file, without reading texts."""
-    with open_parquet(units[0].path, units[0].version) as reader:
-        for unit in units:
-            columns = ["question_id", "candidates.list.element.answer_id"]
-            table = reader.read_row_group(unit.row_group, columns)
-            sizes = pc.list_value_length(table["candidates"].combine_chunks())
-            yield dict(zip(table["question_id"].to_pylist(), sizes.to_pylist(), strict=True))
-
-
 class PoolsWriter:
     """Context manager that writes pools one by one, in row groups of bounded size.
 

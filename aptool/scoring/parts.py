@@ -92,17 +92,25 @@ def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
     data = b"".join((lines, index, counts, _CHECKSUM.pack(checksum)))
     store, key = store_of(part.path)
     while not store.create(key, data):
-        existing, version = store.read_versioned(key)
+        try:
+            existing, version = store.read_versioned(key)
+        except FileNotFoundError:  # removed in the meantime
+            continue
         if _is_complete(part, existing) or store.swap(key, data, version):
             return
 
 
+def file_names(parts: Sequence[Part]) -> set[str]:
+    """Return the names of all files in the folder of parts."""
+    if not parts:
+        return set()
+    store, folder = store_of(parts[0].path.parent)
+    return set(store.names(folder))
+
+
 def missing_parts(parts: Sequence[Part]) -> list[Part]:
     """Return the parts to write: those that do not exist, and damaged ones, which are removed."""
-    if not parts:
-        return []
-    store, folder = store_of(parts[0].path.parent)
-    names = set(store.names(folder))
+    names = file_names(parts)
     existing = [part for part in parts if part.path.name in names]
 
     def is_damaged(part: Part) -> bool:
@@ -114,7 +122,8 @@ def missing_parts(parts: Sequence[Part]) -> list[Part]:
     with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
         checked = zip(existing, pool.map(is_damaged, existing), strict=True)
         damaged = {part.path for part, part_is_damaged in checked if part_is_damaged}
-    store.delete([store_of(path)[1] for path in damaged])
+    for path in damaged:
+        path.unlink(missing_ok=True)
     return [part for part in parts if part.path.name not in names or part.path in damaged]
 
 

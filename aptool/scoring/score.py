@@ -180,7 +180,7 @@ def score(
         opened = executor.open(system, units, shared)
     tag = tag if tag is not None else opened.tag
     parts = plan(units, opened, output, tag, shared)
-    inputs = _inputs(units, shared)
+    inputs = input_files(units, shared)
     check_apart(output, (file.path for file in inputs))
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
@@ -219,7 +219,7 @@ def score_in_memory(
     shared = _input(answers)
     with get_progress().task("loading model"):
         opened, texts = _open(system, units, shared)
-    inputs, sink = _inputs(units, shared), MemorySink(units)
+    inputs, sink = input_files(units, shared), MemorySink(units)
     with get_progress().task("score") as update:
         meter = PairMeter(update, unit_pairs(units))
         for _ in score_units(units, opened, texts, meter, sink):
@@ -240,7 +240,8 @@ def _input(answers: PathOrUrl | None) -> Input | None:
     return Input(str(answers), stat(answers).version) if answers is not None else None
 
 
-def _inputs(units: Sequence[Unit], answers: Input | None) -> list[Input]:
+def input_files(units: Sequence[Unit], answers: Input | None) -> list[Input]:
+    """Return the pools files of units and the files of their shared answers, each once."""
     files = dict.fromkeys(Input(unit.path, unit.version) for unit in units)
     paths = dict.fromkeys(file.path for file in files)
     beside = [answers] if answers is not None else map(shared_input, paths)

@@ -1,13 +1,10 @@
 """Row groups that cannot be scored."""
 
-import polars as pl
 import pytest
 from scene import UNITS
-from slow import SlowSystem, scored
+from slow import scored
 
 from aptool.errors import AptoolError
-from aptool.scoring.parts import plan, write_part
-from aptool.scoring.pipeline import read_task, score_task
 
 
 def make_trouble(scene, question, fault):
@@ -64,25 +61,3 @@ def test_unreadable_row_group_is_named(cluster, scene):
     assert f"{UNITS - 1} of {UNITS} row groups are scored and kept" in str(error.value)
     assert len(str(error.value).splitlines()) == 1
     assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
-
-
-def test_number_of_scores_per_pool_is_checked(scene):
-    """A valid part in which one pair has moved to another pool."""
-    from aptool.cluster.score import check_counts
-
-    part = plan(scene.units, SlowSystem("/", 0), scene.output, "slow")[1]
-    scene.parts.mkdir()
-    quiet = SlowSystem(scene.notes, 0)
-    frame = score_task(read_task(part.unit, quiet, None), quiet)
-    write_part(part, frame, 0)
-    check_counts([part])
-    questions = frame["question_id"].to_list()
-    moved = frame.with_columns(
-        question_id=pl.Series([questions[-1] if n == 0 else name for n, name in enumerate(questions)]),
-        answer_id=pl.Series([f"a{n}" for n in range(len(frame))]),
-    )
-    part.path.unlink()  # a complete part is not overwritten
-    write_part(part, moved, 0)
-
-    with pytest.raises(AptoolError, match=r"question 'test-q2': 5 scores: expected 6"):
-        check_counts([part])

@@ -6,6 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scene import write_row_groups
 from slow import run_out_of_memory
@@ -15,7 +17,7 @@ from aptool.cluster.worker import ScoringJob, Worker, check_node, host, start_at
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.location import store_of
-from aptool.formats.pools import list_units
+from aptool.formats.pools import Unit, list_units
 from aptool.formats.store import ReplacedError
 from aptool.scoring.parts import digest_of, parts_folder, plan
 from aptool.scoring.systems import RandomSystem
@@ -194,6 +196,45 @@ def test_file_that_differs_from_the_drivers_is_not_scored(shared_folder, job):
 
     Path(path).write_bytes(before)  # with a new time
     assert Worker(planned).score(0, part).error == ""
+
+
+def test_answers_beside_the_pools_are_compared_with_the_drivers(shared_folder, job, monkeypatch):
+    """A node with another copy of ``answers.parquet`` does not score its texts."""
+    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    from aptool.cluster.score import RemoteSystem, scoring_job
+
+    monkeypatch.chdir(shared_folder)
+    write_pools("test.pools.parquet", [row("q1", "who?", [("a1", None), ("a2", None)])])
+    pq.write_table(pa.table({"answer_id": ["a1", "a2"], "text": ["me", "you"]}), "answers.parquet")
+    (part,) = plan(list_units(["test.pools.parquet"]), RandomSystem(), shared_folder / "x.run", "tag")
+    claim = claimed_by(shared_folder / "y.run")
+    planned = scoring_job([part], RemoteSystem(RandomSystem().fingerprint, load, "random"), None, claim)
+    part = part._replace(unit=Unit(str(shared_folder / "test.pools.parquet"), 0))
+    pq.write_table(pa.table({"answer_id": ["a1", "a2"], "text": ["you", "me"]}), "answers.parquet")
+
+    assert Worker(planned).score(0, part).error.startswith(f"{shared_folder}/answers.parquet: replaced")
+    assert not part.path.exists()
+
+    (shared_folder / "answers.parquet").unlink()
+    with pytest.raises(InputError, match=r"answers.parquet: file not found; expected a path that every node"):
+        check_node(planned)
+
+
+def test_each_input_is_checked_once(shared_folder, monkeypatch):
+    pytest.importorskip("ray", reason="the extra `cluster` is not installed")
+    from aptool.cluster.score import RemoteSystem, scoring_job
+    from aptool.formats import inputs
+
+    write_row_groups(shared_folder / "test.pools.parquet", "test", 12, 2)
+    units = list_units([shared_folder / "test.pools.parquet"])
+    parts = plan(units, RandomSystem(), shared_folder / "x.run", "tag")
+    checked, stat = [], inputs.stat
+    monkeypatch.setattr(inputs, "stat", lambda path: checked.append(path) or stat(path))
+
+    claim = claimed_by(shared_folder / "x.run")
+    scoring_job(parts, RemoteSystem(RandomSystem().fingerprint, load, "random"), None, claim)
+
+    assert checked == [str(shared_folder / "test.pools.parquet")]
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ from tiny import labelled_pools, row, write_pools
 
 import aptool as library
 from aptool.errors import InputError, UsageError
+from aptool.formats.local_store import LocalStore
 from aptool.formats.pools import list_units
 from aptool.formats.schemas import arrow_schema
 from aptool.formats.trec import read_run
 from aptool.models.model import load_model, save_model
 from aptool.scoring import score as scoring
 from aptool.scoring.model_system import ModelLoader, ModelSystem
-from aptool.scoring.parts import write_part
+from aptool.scoring.parts import missing_parts, plan, write_part
 from aptool.scoring.pipeline import UnitRecord, read_task, score_task
 from aptool.scoring.systems import RandomSystem, System
 
@@ -234,6 +235,24 @@ def test_a_damaged_part_is_scored_again(system, damage):
     damage(parts()[1])
 
     assert score(system) == (2, whole)
+
+
+def test_a_part_that_is_removed_while_it_is_compared_is_written(system, monkeypatch):
+    """A driver removes a damaged part, which a worker has found in its place."""
+    part = plan(list_units(["test.pools.parquet"]), system, "out.run", "x")[0]
+    part.path.parent.mkdir()
+    part.path.write_bytes(b"damaged")
+    task = read_task(part.unit, system, None)
+    read = LocalStore.read_versioned
+
+    def read_removed(self, key):
+        Path(key).unlink(missing_ok=True)
+        return read(self, key)
+
+    monkeypatch.setattr(LocalStore, "read_versioned", read_removed)
+    write_part(part, score_task(task, system), 0)
+
+    assert missing_parts([part]) == []
 
 
 def test_parts_of_another_model_are_not_used(system, model_folder, folder):
