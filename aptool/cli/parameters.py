@@ -244,7 +244,7 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
             is_flag=False,
             flag_value="",
             metavar="[ADDRESS]",
-            help="Run on Ray: host:port, ray://host:port, auto, or local (start a cluster here).  "
+            help="Run on Ray: host:port, auto, or local (start a cluster here).  "
             "[default: no cluster; without ADDRESS: RAY_ADDRESS, else auto]",
         ),
         click.option(

@@ -31,19 +31,15 @@ from aptool.version import install_command
 # Connection timeout for the head's port.
 TIMEOUT_SECONDS = 5.0
 
-# Limits of Ray's retries: a retry takes about a second, or three seconds through Ray's client.
-RETRIES = {
-    "RAY_NUM_REDIS_GET_RETRIES": "5",
-    "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "2",
-    "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "2",
-}
+# Limit of Ray's retries: a retry takes about a second.
+RETRIES = {"RAY_NUM_REDIS_GET_RETRIES": "5"}
 
 # The first bytes of an HTTP/2 connection, as of gRPC (RFC 9113): a fixed text and an empty SETTINGS frame.
 # The server responds with a SETTINGS frame, whose fourth byte is its type.
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 HTTP2_SETTINGS = b"\4"
 
-ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
+ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's token"
 
 
@@ -54,9 +50,9 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
     An existing connection of this process (a worker, a test, a notebook) is used and stays open.
 
     Args:
-        address: ``host:port``; ``ray://host:port`` for Ray's client; ``auto`` for the cluster of this
-            machine; or ``local`` for a new cluster on this machine, until the block ends. Default: the
-            environment variable ``RAY_ADDRESS``, or ``auto``.
+        address: ``host:port``; ``auto`` for the cluster of this machine; or ``local`` for a new cluster on
+            this machine, until the block ends. Default: the environment variable ``RAY_ADDRESS``, or
+            ``auto``.
         debug: show Ray's own messages.
         wait: seconds to wait for resources. Default: no limit.
 
@@ -98,18 +94,17 @@ def check_address(address: str, source: str = "--cluster") -> str:
     """Return a valid address; ``source`` is the option or variable that errors name."""
     if address in ("auto", "local") or ADDRESS.fullmatch(address):
         return address
-    if address.startswith(("http://", "https://")):
+    if address.startswith(("http://", "https://", "ray://")):
+        server = "client" if address.startswith("ray://") else "jobs"
         raise UsageError(
-            f"{source} {address!r}: the address of Ray's jobs server; expected host:port of the head, or "
+            f"{source} {address!r}: the address of Ray's {server} server; expected host:port of the head, or "
             "`ray job submit -- aptool ... --cluster`, which runs the command there"
         )
     remedy = "; to use the default address, put --cluster last" if source == "--cluster" else ""
-    raise UsageError(f"{source} {address!r}: expected host:port, ray://host:port, auto or local{remedy}")
+    raise UsageError(f"{source} {address!r}: expected host:port, auto or local{remedy}")
 
 
 def _connected(ray: Any, address: str) -> Cluster:
-    if address.startswith("ray://"):
-        return Cluster(address, "the head's /tmp/ray/session_latest/logs")
     context = ray.get_runtime_context()
     logs = Path(context.get_temp_dir()) / context.get_session_name() / "logs"
     return Cluster(context.gcs_address if address in ("auto", "local") else address, str(logs))
@@ -157,16 +152,7 @@ def connection_error(
             "--cluster: no Ray cluster runs on this machine and RAY_ADDRESS is not set: expected one; "
             "`ray start --head` starts one, `--cluster local` uses this machine for this command alone"
         )
-    if address.startswith("ray://") and "timeout" in text:
-        return AptoolError(
-            f"--cluster {address}: no connection to Ray's client server; expected one there that accepts our "
-            f"token: {TOKEN_HINT}"
-        )
-    # The message of Ray's client server is a traceback: the reason is in its last line.
-    reason, last_line = first_line(error), text.strip().splitlines()[-1:]
-    if reason.endswith(":") and last_line:
-        reason = f"{reason.rstrip(':')}: {last_line[0].strip()}"
-    return _unreachable(address, reason)
+    return _unreachable(address, first_line(error))
 
 
 def _other_versions(address: str, cluster: dict[str, str], local: dict[str, str]) -> AptoolError:
@@ -191,13 +177,14 @@ def _unreachable(address: str, reason: str) -> AptoolError:
 
 def _check_port(address: str) -> None:
     """Raise unless a gRPC server responds. Ray itself would wait long."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_SECONDS) as connection:
             if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
                 return
             connection.sendall(HTTP2_PREFACE)
-            response = connection.recv(9)
+            with connection.makefile("rb") as stream:
+                response = stream.read(4)  # waits for all of them
     except TimeoutError as error:
         raise _unreachable(address, "no answer") from error
     except (OSError, OverflowError) as error:

@@ -83,11 +83,6 @@ class Cluster:
     logs: str  # folder of Ray's own logs
     wait: float | None = None  # seconds to wait for resources; None means no limit
 
-    @property
-    def through_client(self) -> bool:
-        """Whether this process is outside the cluster and connected through Ray's client."""
-        return self.address.startswith("ray://")
-
     def nodes(self) -> list[Node]:
         """The nodes that are alive."""
         import ray

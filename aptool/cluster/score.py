@@ -7,7 +7,6 @@ unit.
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ import numpy as np
 import ray
 from typing_extensions import override
 
-from aptool.cluster.connection import connect
 from aptool.cluster.messages import listening, ray_failures, start_board
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, count, log_missing, worker_resources
@@ -136,19 +134,6 @@ class ClusterExecutor(Executor):
         self._gpus_per_worker = gpus_per_worker
         self._debug = debug
         self._claim: Claim | None = None
-
-    @override
-    def delegate(self, work: Callable[[Executor], ScoredRun]) -> ScoredRun | None:
-        # Ray Data does not support Ray's client, so a task on a node becomes the driver.
-        if not self.cluster.through_client:
-            return None
-        address, logs = self.cluster.address, self.cluster.logs
-        logger.info(f"cluster {address}: driven from one of its nodes; Ray's logs are in {logs}")
-        options = {"workers": self._workers, "gpus_per_worker": self._gpus_per_worker}
-        driver = ray.remote(num_cpus=0, max_retries=0)(_run_driver_remotely)
-        with ray_failures(address):
-            scored: ScoredRun = ray.get(driver.remote(work, options, Path.cwd(), self.cluster.wait))
-        return scored
 
     @override
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
@@ -331,20 +316,6 @@ def _absolute(unit: Unit) -> Unit:
 def _absolute_input(file: Input) -> Input:
     """A file for workers, and no version of a local file: copies on nodes may have other times."""
     return file if is_remote(file.path) else Input(absolute_path(file.path), None)
-
-
-def _run_driver_remotely(
-    work: Callable[[Executor], ScoredRun], options: dict[str, Any], start: Path, wait: float | None
-) -> ScoredRun:
-    """Drive the run from a node, with the current folder of the user's process."""
-    before = Path.cwd()
-    with contextlib.suppress(OSError):  # absolute paths need no current folder
-        os.chdir(start)
-    try:
-        with connect("auto", wait=wait) as cluster:
-            return work(ClusterExecutor(cluster, **options))
-    finally:
-        os.chdir(before)
 
 
 def _with_passages(system: RemoteSystem, passages: Passages) -> RemoteSystem:

@@ -20,7 +20,7 @@ from aptool.cluster.messages import BoardPost, cause, ray_failures, start_board,
 from aptool.cluster.resources import LINE_SECONDS, Cluster, Resources, count, log_missing
 from aptool.cluster.score import absolute_path, describe_workers
 from aptool.cluster.worker import Versions, check_versions, host, versions
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import AptoolError
 from aptool.experiments.matrix import Trial
 from aptool.experiments.side_by_side import Event, Processes, run_trial
 from aptool.experiments.trial import TrialRunner
@@ -106,11 +106,6 @@ class ClusterProcesses(Processes):
 
     def __init__(self, cluster: Cluster, each: Resources, number: int | None = None) -> None:
         """Set the resources of a task, and the maximum number of parallel tasks (default: as many as fit)."""
-        if cluster.through_client:
-            raise UsageError(
-                f"--cluster {cluster.address}: experiments cannot be driven through Ray's client: expected "
-                "host:port, or `ray job submit -- aptool matrix ... --cluster`"
-            )
         room = cluster.check_room(None, each)
         logger.info(
             f"cluster {cluster.address}: room for {count(room, 'trial')} with {each} each; Ray's logs are in "

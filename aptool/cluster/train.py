@@ -84,11 +84,6 @@ def fit_on_cluster(
         each: minimum resources of a worker; the remaining cores are divided among the workers.
         checkpoint_minutes: minutes between checkpoints within an epoch, as for ``fit``.
     """
-    if cluster.through_client:
-        raise UsageError(
-            f"--cluster {cluster.address}: training cannot be driven through Ray's client: expected "
-            "host:port, or `ray job submit -- aptool train ... --cluster`"
-        )
     _check_known_to_ray(output)
     each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"

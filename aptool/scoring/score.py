@@ -10,9 +10,8 @@ import datetime
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -71,10 +70,6 @@ class ScoredRun:
 
 class Executor(ABC):
     """Scores units in this process or elsewhere; used by one call of ``score`` at a time."""
-
-    def delegate(self, work: Callable[["Executor"], ScoredRun]) -> ScoredRun | None:
-        """Return the result of ``work``, called in another process; None if this process can do the work."""
-        return None
 
     @abstractmethod
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
@@ -170,10 +165,6 @@ def score(
     check_metadata(location(output))
     executor = executor if executor is not None else LocalExecutor()
     command = command if command is not None else environment.command()
-    work = partial(score, units, system, output, tag=tag, answers=answers, command=command)
-    if (scored_run := executor.delegate(work)) is not None:
-        executor.log_summary(scored_run)
-        return scored_run
     started = time.monotonic()
     shared = _input(answers)
     with get_progress().task("loading model"):

@@ -3,18 +3,14 @@
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from recorded import recorded
 from scene import UNITS, wait_for
-from slow import remote_system, scored
+from slow import scored
 
-from aptool.cluster.resources import Cluster, Resources
-from aptool.errors import AptoolError
-from aptool.formats.pools import list_units
-from aptool.scoring.score import score
+from aptool.cluster.resources import Resources
 
 
 def test_two_workers_write_the_run_of_one_process(cluster, anywhere):
@@ -40,23 +36,6 @@ def test_other_processes_read_for_workers_with_a_gpu(nodes, cluster, scene):
 
     scene.assert_complete()
     assert (result.pairs, result.workers) == (96, 2)
-
-
-def test_scoring_through_rays_client_is_driven_from_a_node(cluster, scene, monkeypatch):
-    """Relative paths start from the current folder of this process."""
-    from aptool.cluster.score import ClusterExecutor
-
-    monkeypatch.chdir(scene.output.parent)
-    units, system = list_units(["test.pools.parquet"]), remote_system(scene.notes)
-    outside = Cluster("ray://head:10001", cluster.logs)
-
-    result = score(units, system, "out.run", ClusterExecutor(outside, workers=2))
-
-    scene.assert_complete()
-    assert (result.pairs, result.units, result.resumed) == (96, UNITS, 0)
-    outside, large = replace(outside, wait=0), remote_system(scene.notes, 0.0, Resources(3))
-    with pytest.raises(AptoolError, match="room for 0; expected room for 1 worker with 3 CPUs"):
-        score(units, large, "out.run", ClusterExecutor(outside))
 
 
 def score_and_meanwhile(cluster, scene, act, **more):

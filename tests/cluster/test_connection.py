@@ -17,13 +17,15 @@ from aptool.errors import AptoolError, UsageError
 
 @pytest.mark.parametrize(
     "address",
-    ["auto", "local", "127.0.0.1:6379", "head.example.org:6379", "ray://head:10001", "[::1]:6379"],
+    ["auto", "local", "127.0.0.1:6379", "head.example.org:6379", "[::1]:6379"],
 )
 def test_valid_addresses_are_accepted(address):
     assert check_address(address) == address
 
 
-@pytest.mark.parametrize("address", ["pools.parquet", "head", "head:", "http://head:8265", "s3://a/b", "--x"])
+@pytest.mark.parametrize(
+    "address", ["pools.parquet", "head", "head:", "http://head:8265", "ray://head:10001", "s3://a/b", "--x"]
+)
 def test_invalid_addresses_are_refused(address):
     with pytest.raises(UsageError) as error:
         check_address(address)
@@ -242,15 +244,18 @@ def test_error_names_the_reason_of_a_failed_connection(address, messages, phrase
     assert phrase in str(connection_error(address, ConnectionError("failed to connect"), messages))
 
 
-def serve(answer):
-    """A server that answers one client with some bytes; returns its address."""
+def serve(*answers):
+    """A server that answers one client with some bytes, one answer after the other; returns its address."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve_one():
         connection, _ = server.accept()
         with connection, server:
             connection.recv(1 << 10)
-            connection.sendall(answer)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for answer in answers:
+                connection.sendall(answer)
+                time.sleep(0.05)
 
     threading.Thread(target=serve_one, daemon=True).start()
     return f"127.0.0.1:{server.getsockname()[1]}"
@@ -260,6 +265,9 @@ def test_port_of_another_server_is_refused():
     with pytest.raises(AptoolError, match="something other than Ray answers: expected the head of a Ray"):
         _check_port(serve(b"HTTP/1.0 400 Bad Request\r\n\r\n"))
     _check_port(serve(b"\0\0\6\4\0\0\0\0\0"))  # the SETTINGS frame of an HTTP/2 server
+    _check_port(serve(b"\0\0", b"\6\4\0\0\0\0\0"))  # in two packets
+    with pytest.raises(AptoolError, match="something other than Ray answers"):
+        _check_port(serve(b"\0\0"))
 
 
 def test_only_output_of_the_given_threads_is_dropped(capsys):
@@ -283,12 +291,17 @@ def test_count_adds_a_plural(number, words):
     assert count(number, "CPU") == words
 
 
-def test_reason_in_a_traceback_is_its_last_line():
-    sent = "Initialization failure from server:\nTraceback (most recent call last):\n ...\nOSError: no room"
+@pytest.mark.parametrize(
+    ("address", "server"), [("ray://head:10001", "client server"), ("http://head:8265", "jobs server")]
+)
+def test_address_of_another_server_of_ray_names_the_job_to_submit(address, server):
+    with pytest.raises(UsageError) as error:
+        check_address(address)
 
-    line = str(connection_error("ray://head:1", ConnectionAbortedError(sent)))
-
-    assert "Initialization failure from server: OSError: no room: expected" in line
+    assert str(error.value) == (
+        f"--cluster {address!r}: the address of Ray's {server}; expected host:port of the head, or "
+        "`ray job submit -- aptool ... --cluster`, which runs the command there"
+    )
 
 
 def test_error_names_the_environment_variable_of_an_address():
