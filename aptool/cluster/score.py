@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +21,18 @@ from aptool.cluster.messages import listening, ray_failures, start_board
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, count, log_missing, worker_resources
 from aptool.cluster.worker import ScoringJob, remove_stale_files, versions
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, UsageError
 from aptool.formats.claim import Claim
 from aptool.formats.inputs import Input, check_unchanged
-from aptool.formats.location import Location, is_remote
+from aptool.formats.location import Location, is_remote, location
 from aptool.formats.pools import Unit, read_answers
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import is_url, pinned_name
-from aptool.scoring.answer_store import stored_precision
+from aptool.scoring.answer_store import AnswerStore, stored_precision
 from aptool.scoring.model_system import (
     CACHE_BYTES,
     ModelLoader,
-    default_tag,
-    describe_model,
-    fingerprint,
+    ModelSystem,
     pick_precision,
     sample_units,
     sampled_pools,
@@ -75,7 +72,7 @@ class RemoteSystem(System):
     max_answer_tokens: int | None = None
     scored_texts: str = "answers"
     paths: tuple[str, ...] = ()  # files and folders that every node must see
-    description: Mapping[str, Any] = field(default_factory=dict)  # entries of ``System.describe``
+    description: Mapping[str, Any] = field(default_factory=dict)  # of ``System.describe``
 
     @override
     def describe(self) -> dict[str, Any]:
@@ -88,25 +85,15 @@ class RemoteSystem(System):
 
 @dataclass(frozen=True)
 class RemoteLoader:
-    """Load a model on a worker. It is hashable, so that ``open_system`` can cache the model."""
+    """Load a system on a worker. It is hashable, so that ``open_system`` can cache the system."""
 
-    loader: ModelLoader
-
-    def __call__(self, device: str) -> System:
-        """Load the model on a device, with the precision that the driver has chosen."""
-        return self.loader.load((), None, device)
-
-
-@dataclass(frozen=True)
-class RemotePassages:
-    """Load a system that scores passages on a worker; hashable, as ``RemoteLoader``."""
-
-    load: Callable[[str], System]
-    passages: Passages
+    system: System | ModelLoader
+    passages: Passages | None = None
 
     def __call__(self, device: str) -> System:
-        """Load the system on a device."""
-        return PassageSystem(self.load(device), self.passages)
+        """Load the system on a device; a model with the precision that the driver has chosen."""
+        system = self.system if isinstance(self.system, System) else self.system.load((), None, device)
+        return system if self.passages is None else PassageSystem(system, self.passages)
 
 
 class ClusterExecutor(Executor):
@@ -139,14 +126,41 @@ class ClusterExecutor(Executor):
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
         if isinstance(system, RemoteSystem):
             return system
-        if isinstance(system, PassageLoader):
-            return _with_passages(self.open(system.loader, units, answers), system.passages)
+        inner = system.loader if isinstance(system, PassageLoader) else system
+        passages = system.passages if isinstance(system, PassageLoader) else None
+        opened, sent, each = self._open(inner, units, answers)
+        if passages is not None:
+            opened = PassageSystem(opened, passages)
+        return RemoteSystem(
+            fingerprint=opened.fingerprint,
+            load=RemoteLoader(sent, passages),
+            tag=opened.tag,
+            resources=each,
+            max_answer_tokens=opened.max_answer_tokens,
+            scored_texts=opened.scored_texts,
+            paths=_paths(sent),
+            description=opened.describe(),
+        )
+
+    def _open(
+        self, system: AnySystem, units: Sequence[Unit], answers: Input | None
+    ) -> tuple[System, System | ModelLoader, Resources]:
+        """Return a system that describes those of workers, what a worker loads, and its resources."""
+        if isinstance(system, ModelLoader):
+            return self._open_model(system, units, answers)
         if isinstance(system, RerankServer):
-            return self._baseline(system.load())  # each worker reads its own key
-        if isinstance(system, BaselineLoader):
-            return self._baseline(system.load(units, read_answers(*answers) if answers is not None else None))
-        if not isinstance(system, ModelLoader):
-            raise TypeError(f"{type(system).__name__}: expected a loader or a RemoteSystem")
+            opened: System = system.load()  # each worker reads its own key
+        elif isinstance(system, BaselineLoader):
+            opened = system.load(units, read_answers(*answers) if answers is not None else None)
+        else:
+            expected = "a model folder, a Model with a folder, a baseline or a server"
+            raise UsageError(f"cluster: {type(system).__name__}: expected {expected}")
+        return opened, opened, worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
+
+    def _open_model(
+        self, system: ModelLoader, units: Sequence[Unit], answers: Input | None
+    ) -> tuple[ModelSystem, ModelLoader, Resources]:
+        """Open a model as workers do, but with its weights on the CPU; see ``_open``."""
         cluster, folder = self.cluster, absolute_path(pinned_name(system.folder))
         each = worker_resources(cluster, system.device, self._gpus_per_worker)
         model = load_any(folder, kind=system.kind, tokens=system.tokens)
@@ -158,9 +172,10 @@ class ClusterExecutor(Executor):
             each = each._replace(cpus=0)
         device = "cuda" if each.gpus else "cpu"
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
-        stored, store = None, None
+        store: AnswerStore | None = None
         if system.encoded is not None:
-            stored, store = stored_precision(system.encoded, model, folder), absolute_path(system.encoded)
+            stored = stored_precision(system.encoded, model, folder)
+            store = AnswerStore(location(system.encoded).absolute(), stored, model.fingerprint)
         elif system.precision == "auto" and each.gpus:
             # One worker tries the precision for all workers.
             trial: Any = ray.remote(_try_precision).options(**each.options)
@@ -170,29 +185,18 @@ class ClusterExecutor(Executor):
                 precision = ray.get(trial.remote(system, folder, sample, shared))
         # On a GPU, each worker derives the size of its cache from the free memory.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
-        loader = replace(system, folder=folder, precision=precision, cache_bytes=cache_bytes, encoded=store)
-        return RemoteSystem(
-            fingerprint=fingerprint(model.fingerprint, device, precision, system.tokens_per_batch, stored),
-            load=RemoteLoader(loader),
-            tag=default_tag(model),
-            resources=each,
-            max_answer_tokens=model.recipe.text.max_answer_tokens,
-            paths=(
-                *([] if is_url(folder) else [folder]),  # each node downloads a model of the hub
-                *([store] if store is not None and not is_remote(store) else []),
-            ),
-            description=describe_model(model, device, precision),
+        loader = replace(
+            system,
+            folder=folder,
+            precision=precision,
+            cache_bytes=cache_bytes,
+            encoded=str(store.folder) if store is not None else None,
         )
-
-    def _baseline(self, system: System) -> RemoteSystem:
-        each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
-        return RemoteSystem(
-            fingerprint=system.fingerprint,
-            load=partial(_constant, system),
-            tag=system.tag,
-            resources=each,
-            description=system.describe(),
+        tokens_per_batch = system.tokens_per_batch
+        opened = ModelSystem(
+            model, device, precision=precision, tokens_per_batch=tokens_per_batch, store=store
         )
+        return opened, loader, each
 
     @contextlib.contextmanager
     @override
@@ -318,20 +322,13 @@ def _absolute_input(file: Input) -> Input:
     return file if is_remote(file.path) else Input(absolute_path(file.path), None)
 
 
-def _with_passages(system: RemoteSystem, passages: Passages) -> RemoteSystem:
-    """Return the description of a system that scores passages with another system."""
-    passages.check_limit(system.max_answer_tokens)
-    return replace(
-        system,
-        fingerprint=passages.fingerprint(system.fingerprint),
-        load=RemotePassages(system.load, passages),
-        scored_texts=PassageSystem.scored_texts,
-        description={**system.description, **passages.describe()},
-    )
-
-
-def _constant(system: System, device: str) -> System:
-    return system
+def _paths(system: System | ModelLoader) -> tuple[str, ...]:
+    """Return the files and folders that every node must see to load a system."""
+    if isinstance(system, System):
+        return ()
+    folder = () if is_url(system.folder) else (system.folder,)  # each node downloads a model of the hub
+    store = () if system.encoded is None or is_remote(system.encoded) else (system.encoded,)
+    return (*folder, *store)
 
 
 def _try_precision(

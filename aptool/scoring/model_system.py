@@ -22,7 +22,7 @@ from aptool.scoring.scorer import Precision, Scorer
 from aptool.scoring.systems import System
 
 if TYPE_CHECKING:
-    from aptool.scoring.answer_store import AnswerStore, StoredPrecision
+    from aptool.scoring.answer_store import AnswerStore
 
 # Limit of the cache of encoded answers on a CPU: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 CACHE_BYTES = 4 << 30
@@ -66,13 +66,16 @@ class ModelSystem(System):
         self._tokens_per_batch = tokens_per_batch
         self._cache_bytes = cache_bytes
         self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
-        self._store, self._stored, rounding = store, None, None
+        self._store, self._stored = store, None
+        rounding: list[str] = []  # answers stored in fp32 do not change the scores
         if store is not None:
             from aptool.scoring.stored_answers import StoredAnswers
 
-            self._stored, rounding = StoredAnswers(store, fill=fill), store.precision
-        self.fingerprint = fingerprint(model.fingerprint, device, precision, tokens_per_batch, rounding)
-        self.tag = default_tag(model)
+            self._stored = StoredAnswers(store, fill=fill)
+            rounding = [store.precision] if store.precision != "fp32" else []
+        settings = [str(self._device), precision, tokens_per_batch, *rounding]
+        self.fingerprint = json.dumps(["model", model.fingerprint, *settings])
+        self.tag = "-".join(model.recipe.preset.split())
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
 
     @cached_property
@@ -136,7 +139,16 @@ class ModelSystem(System):
 
     @override
     def describe(self) -> dict[str, Any]:
-        described = describe_model(self._model, self._device, self._precision)
+        model = self._model
+        described = {
+            "name": model.recipe.preset,
+            "fingerprint": model.fingerprint,
+            "device": str(self._device),
+            "precision": self._precision,
+            "training": model.config.get("training"),
+            "recipe": model.config["recipe"],
+            "versions": model.config["versions"],
+        }
         if self._store is not None:
             described["encoded"] = {"store": str(self._store.folder), "precision": self._store.precision}
         return described
@@ -184,36 +196,6 @@ class ModelLoader:
             store=store,
             fill=self.fill,
         )
-
-
-def fingerprint(
-    model: str,
-    device: torch.device | str,
-    precision: Precision,
-    tokens_per_batch: int | None,
-    stored: "StoredPrecision | None" = None,
-) -> str:
-    """Return the fingerprint of a ``ModelSystem``; answers stored in fp32 do not change it."""
-    rounded = [] if stored in (None, "fp32") else [stored]
-    return json.dumps(["model", model, str(torch.device(device)), precision, tokens_per_batch, *rounded])
-
-
-def describe_model(model: LoadedModel, device: torch.device | str, precision: Precision) -> dict[str, Any]:
-    """Return the description of a ``ModelSystem`` without a store."""
-    return {
-        "name": model.recipe.preset,
-        "fingerprint": model.fingerprint,
-        "device": str(torch.device(device)),
-        "precision": precision,
-        "training": model.config.get("training"),
-        "recipe": model.config["recipe"],
-        "versions": model.config["versions"],
-    }
-
-
-def default_tag(model: LoadedModel) -> str:
-    """Return the preset of a model as one word."""
-    return "-".join(model.recipe.preset.split())
 
 
 def _default_cache(device: torch.device) -> int:

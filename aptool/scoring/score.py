@@ -148,7 +148,6 @@ def score(
     *,
     tag: str | None = None,
     answers: PathOrUrl | None = None,
-    command: str | None = None,
 ) -> ScoredRun:
     """Score pools into a TREC run file; resume from the parts of an interrupted call.
 
@@ -159,12 +158,10 @@ def score(
         executor: scores the units; None is this process.
         tag: the tag of the run, one word; None is the tag of the system.
         answers: the file with the texts of shared answers; None is ``answers.parquet`` next to the pools.
-        command: the command line for the metadata; None is that of this process, if aptool's command runs.
     """
     check_run_output(output)
     check_metadata(location(output))
     executor = executor if executor is not None else LocalExecutor()
-    command = command if command is not None else environment.command()
     started = time.monotonic()
     shared = _input(answers)
     with get_progress().task("loading model"):
@@ -194,7 +191,7 @@ def score(
         core_seconds=round(sum(record.core_seconds for record in records), 3),
         gpu_seconds=round(sum(record.gpu_seconds for record in records), 3),
     )
-    write_metadata(location(output), run_metadata(tag, opened, units, scored_run, command))
+    write_metadata(location(output), run_metadata(tag, opened, units, scored_run))
     executor.log_summary(scored_run)
     return scored_run
 
@@ -239,9 +236,7 @@ def input_files(units: Sequence[Unit], answers: Input | None) -> list[Input]:
     return [*files, *dict.fromkeys(file for file in beside if file is not None)]
 
 
-def run_metadata(
-    tag: str, system: System, units: Sequence[Unit], scored: ScoredRun, command: str | None
-) -> dict[str, Any]:
+def run_metadata(tag: str, system: System, units: Sequence[Unit], scored: ScoredRun) -> dict[str, Any]:
     """Return the metadata of a run, as JSON values.
 
     Returns:
@@ -252,7 +247,7 @@ def run_metadata(
     return {
         "tag": tag,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": command,
+        "command": environment.command(),
         "system": system.describe(),
         "pools": [_pools(path) for path in dict.fromkeys(unit.path for unit in units)],
         "work": asdict(scored),

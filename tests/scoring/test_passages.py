@@ -1,6 +1,7 @@
 """Scores of long candidates from their passages: by hand, and equal to a run over passages cut by hand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -322,13 +323,15 @@ def test_progress_counts_candidates(long_pools, model_folder, tmp_path):
 
 def test_a_worker_of_a_cluster_writes_the_lines_of_one_process(long_pools, model_folder, tmp_path):
     pytest.importorskip("ray", reason="the extra `cluster` is not installed")
-    from aptool.cluster.score import RemoteLoader, RemoteSystem, _with_passages
+    from one_node import OneNode
+
+    from aptool.cluster.score import ClusterExecutor
     from aptool.cluster.worker import ScoringJob, Worker, open_system
 
-    inner = ModelSystem(load_model(model_folder))
+    executor = ClusterExecutor(OneNode())
     passages, units, output = Passages(WORDS, STRIDE), list_units([long_pools]), tmp_path / "x.run"
-    loader = RemoteLoader(ModelLoader(str(model_folder), "cpu", "fp32"))
-    remote = _with_passages(RemoteSystem(inner.fingerprint, loader, inner.tag), passages)
+    local = PassageLoader(ModelLoader(str(model_folder), "cpu"), passages)
+    remote = executor.open(local, units, None)
     parts_folder(output).mkdir()
     claim = Claim(parts_folder(output) / DRIVER, output)
     claim.take()
@@ -339,7 +342,6 @@ def test_a_worker_of_a_cluster_writes_the_lines_of_one_process(long_pools, model
 
     assert [outcome.error for outcome in outcomes] == [""] * 4
     assert open_system.cache_info().hits > 0  # the model is loaded once per process
-    local = PassageLoader(ModelLoader(str(model_folder), "cpu"), passages)
     assert local.load(units, None).fingerprint == remote.fingerprint
     claim.path.unlink()
     resumed = scoring.score(units, local, output, tag="x").resumed
@@ -347,8 +349,8 @@ def test_a_worker_of_a_cluster_writes_the_lines_of_one_process(long_pools, model
     assert resumed == 4
     assert output.read_bytes() == (tmp_path / "alone.run").read_bytes()
     assert remote.describe()["passages"] == {"words": WORDS, "stride": STRIDE, "aggregate": "max"}
-    with pytest.raises(UsageError, match="expected at most 4 words"):
-        _with_passages(RemoteSystem("f", loader, "t", max_answer_tokens=4), passages)
+    with pytest.raises(UsageError, match=r"expected at most \d+ words"):
+        executor.open(replace(local, passages=Passages(1 << 20, 1)), units, None)
 
 
 @pytest.mark.parametrize(
