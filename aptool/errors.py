@@ -105,9 +105,10 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def counted(number: int, noun: str) -> str:
-    """Format a number and a noun: ``1 question``, ``2,000 questions``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+def counted(number: float, noun: str) -> str:
+    """Format a number and a noun: ``1 question``, ``2,000 questions``, ``0.5 CPUs``."""
+    text = f"{number:,.0f}" if number % 1 == 0 else f"{number:,g}"
+    return f"{text} {noun}{'s' * (number != 1)}"
 
 
 def first_line(error: BaseException) -> str:

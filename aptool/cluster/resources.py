@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import AptoolError, UsageError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Resources(NamedTuple):
         return {name: amount for name, amount in amounts.items() if amount}
 
     def __str__(self) -> str:
-        return f"{count(self.cpus, 'CPU')} and {count(self.gpus, 'GPU')}"
+        return f"{counted(self.cpus, 'CPU')} and {counted(self.gpus, 'GPU')}"
 
 
 NOTHING = Resources(0, 0)
@@ -165,15 +165,15 @@ class Cluster:
             within = f" within {self.wait:g} s" if self.wait else ""
             return AptoolError(
                 f"--cluster {self.address}: {self.free()} free, of {self.total()}, on "
-                f"{count(len(self.nodes()), 'node')}: room for {fit}; expected room for "
-                f"{count(least, 'worker')} with {self._lacking(least, each)} each{within}"
+                f"{counted(len(self.nodes()), 'node')}: room for {fit}; expected room for "
+                f"{counted(least, 'worker')} with {self._lacking(least, each)} each{within}"
             )
 
         wait = Wait(self.wait, silent=0.0 if self.missing(least, each) else SILENT_SECONDS)
         while (fit := sum(self.room(each))) < least:
             if not self.missing(least, each):
                 wait.sleep(
-                    f"waiting for {count(least, 'worker')} with {each} each; {self.free()} free", error
+                    f"waiting for {counted(least, 'worker')} with {each} each; {self.free()} free", error
                 )
                 continue
             with self.requested(max(least, request or 1), each):
@@ -187,11 +187,12 @@ class Cluster:
             return ""
         total = self.total()
         needed = Resources(*(workers * amount for amount in each))
-        lack = f"{count(needed.cpus, 'CPU')}; the cluster has {total.cpus:g}"
+        lack = f"{counted(needed.cpus, 'CPU')}; the cluster has {total.cpus:g}"
         if needed.gpus > total.gpus:
-            lack = f"{count(needed.gpus, 'GPU')}; the cluster has {total.gpus:g}"
+            lack = f"{counted(needed.gpus, 'GPU')}; the cluster has {total.gpus:g}"
         elif needed.cpus <= total.cpus:
-            lack = f"nodes with room for {count(workers, 'worker')} with {self._lacking(workers, each)} each"
+            with_each = f"with {self._lacking(workers, each)} each"
+            lack = f"nodes with room for {counted(workers, 'worker')} {with_each}"
         return f"waiting for {lack}, its autoscaler may add nodes"
 
     def _lacking(self, workers: int, each: Resources) -> str:
@@ -241,11 +242,6 @@ def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None 
 
 def _resources(resources: dict[str, Any]) -> Resources:
     return Resources(*(resources.get(name, 0.0) for name in ("CPU", "GPU", "memory")))
-
-
-def count(number: float, noun: str) -> str:
-    """``1 CPU``, ``2 CPUs``, ``0.5 CPUs``."""
-    return f"{number:g} {noun}{'' if number == 1 else 's'}"
 
 
 class Wait:

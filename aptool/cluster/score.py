@@ -19,9 +19,9 @@ from typing_extensions import override
 
 from aptool.cluster.messages import listening, ray_failures, start_board
 from aptool.cluster.ray_data import map_units
-from aptool.cluster.resources import Cluster, Resources, count, log_missing, worker_resources
+from aptool.cluster.resources import Cluster, Resources, log_missing, worker_resources
 from aptool.cluster.worker import ScoringJob, remove_stale_files, versions
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import AptoolError, UsageError, counted
 from aptool.formats.claim import Claim
 from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.location import Location, is_remote, location
@@ -267,9 +267,9 @@ class ClusterExecutor(Executor):
     @override
     def log_summary(self, scored: ScoredRun) -> None:
         logger.info(
-            f"score: {count(scored.units, 'row group')}, {scored.resumed} resumed, {scored.retried} retried, "
-            f"{scored.run_twice} run twice, by "
-            f"{count(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
+            f"score: {counted(scored.units, 'row group')}, {scored.resumed} resumed, "
+            f"{scored.retried} retried, {scored.run_twice} run twice, by "
+            f"{counted(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
             f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
         )
 
@@ -301,9 +301,9 @@ def scoring_job(
 
 def describe_workers(cluster: Cluster, workers: int | None, room: int, each: Resources) -> str:
     """A log line with the cluster, the number of workers and their resources."""
-    described = f"room for {count(room, 'worker')}"
+    described = f"room for {counted(room, 'worker')}"
     if workers is not None:
-        described = count(workers, "worker") + (f", {described} now," if room < workers else "")
+        described = counted(workers, "worker") + (f", {described} now," if room < workers else "")
     return f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
 
 

@@ -7,9 +7,9 @@ resumes from its checkpoint. All nodes see the inputs, the model, and the store 
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ import ray
 from typing_extensions import override
 
 from aptool.cluster.messages import BoardPost, cause, ray_failures, start_board, take_messages
-from aptool.cluster.resources import LINE_SECONDS, Cluster, Resources, count, log_missing
+from aptool.cluster.resources import Cluster, Resources, log_missing
 from aptool.cluster.score import absolute_path, describe_workers
 from aptool.cluster.worker import Versions, check_versions, host, versions
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, counted
 from aptool.experiments.matrix import Trial
 from aptool.experiments.side_by_side import Event, Processes, run_trial
 from aptool.experiments.trial import TrialRunner
@@ -108,21 +108,23 @@ class ClusterProcesses(Processes):
         """Set the resources of a task, and the maximum number of parallel tasks (default: as many as fit)."""
         room = cluster.check_room(None, each)
         logger.info(
-            f"cluster {cluster.address}: room for {count(room, 'trial')} with {each} each; Ray's logs are in "
-            f"{cluster.logs}"
+            f"cluster {cluster.address}: room for {counted(room, 'trial')} with {each} each; "
+            f"Ray's logs are in {cluster.logs}"
         )
         self._cluster = cluster
-        self._line_at = time.monotonic() + LINE_SECONDS
         self._each = each
         self._number = number
         self._board = start_board()
         self._tasks: dict[Any, tuple[int, Trial]] = {}
+        self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "ClusterProcesses":
+        self._opened.enter_context(log_missing(partial(self._cluster.missing, 1, self._each)))
         return self
 
     def __exit__(self, *raised: object) -> None:
         """Cancel the tasks that still run."""
+        self._opened.close()
         for task in self._tasks:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.cancel(task, force=True)
@@ -144,10 +146,6 @@ class ClusterProcesses(Processes):
     @override
     def events(self, timeout: float) -> list[Event]:
         ended_tasks: list[Any] = []
-        if time.monotonic() >= self._line_at:
-            self._line_at = time.monotonic() + LINE_SECONDS
-            if missing := self._cluster.missing(1, self._each):
-                logger.info(missing)
         if self._tasks:
             ended_tasks, _ = ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
         # A task posts all of its messages before it ends.

@@ -26,11 +26,11 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util import metrics
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
-from aptool.cluster.resources import Cluster, Resources, Workers, capacity, count, log_missing
+from aptool.cluster.resources import Cluster, Resources, Workers, capacity, log_missing
 from aptool.cluster.train_worker import Growth, TrainingJob, train_worker
 from aptool.cluster.worker import versions
 from aptool.config import CHECKPOINT_MINUTES, Recipe
-from aptool.errors import AptoolError, UsageError, first_line
+from aptool.errors import AptoolError, UsageError, counted, first_line
 from aptool.formats.atomic import remove_tree
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import CollectionFiles
@@ -142,12 +142,12 @@ def _train(
     minimum, maximum = workers if isinstance(workers, tuple) else (workers or 1, workers)
     minibatch = job.recipe.training.minibatch
     if maximum is not None and maximum > minibatch:
-        expected = f"no more than the {count(minibatch, 'question')} of a minibatch"
+        expected = f"no more than the {counted(minibatch, 'question')} of a minibatch"
         raise UsageError(f"--workers {maximum}: expected {expected} (training.minibatch)")
     while True:
         number, each = allocate_workers(cluster, workers, least, release_seconds, minibatch)
         release_seconds = RELEASE_SECONDS
-        workers_text = count(number, "worker")
+        workers_text = counted(number, "worker")
         logger.info(
             f"cluster {cluster.address}: {workers_text} with {each} each; Ray's logs are in {cluster.logs}"
         )

@@ -15,7 +15,7 @@ from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError
-from aptool.formats.claim import DRIVER, SupersededError, holds
+from aptool.formats.claim import DRIVER, check_held, holds
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.progress import WorkerError, relayed_to
@@ -75,7 +75,7 @@ def train_worker(config: dict[str, Any]) -> None:
                 device=device,
                 checkpoint_minutes=job.checkpoint_minutes,
                 group=group,
-                check_claim=partial(_check_claim, job),
+                check_claim=partial(check_held, _claim(job), job.owner, job.output),
                 after_checkpoint=growth.check if growth is not None else None,
                 is_preempted=is_preempted,
             )
@@ -102,7 +102,7 @@ def open_collection(job: TrainingJob) -> CollectionFiles:
     """Open the collection; raise unless this node sees the output folder and has the driver's versions."""
     with contextlib.suppress(OSError):  # absolute paths need no current folder
         os.chdir(job.start)
-    if not _is_current(job):
+    if not holds(_claim(job), job.owner):
         raise AptoolError(
             f"{training_folder(job.output).absolute()}: not found, or not the driver's folder: "
             "expected an output on storage that all nodes share"
@@ -111,11 +111,6 @@ def open_collection(job: TrainingJob) -> CollectionFiles:
     return CollectionFiles(job.collection)
 
 
-def _is_current(job: TrainingJob) -> bool:
-    """Whether the driver of this worker still holds its claim on the output."""
-    return holds(training_folder(job.output) / DRIVER, job.owner)
-
-
-def _check_claim(job: TrainingJob) -> None:
-    if not _is_current(job):
-        raise SupersededError(job.output)
+def _claim(job: TrainingJob) -> Location:
+    """The driver's claim on the output."""
+    return training_folder(job.output) / DRIVER

@@ -20,7 +20,7 @@ import torch
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
-from aptool.formats.claim import DRIVER, SupersededError, holds
+from aptool.formats.claim import DRIVER, SupersededError, check_held, holds
 from aptool.formats.inputs import Input
 from aptool.formats.location import Location, location, store_of
 from aptool.formats.pools import ANSWERS, Answers, Unit, read_answers
@@ -212,8 +212,8 @@ class Worker:
         write_part(part, frame, system.truncated(task.prepared))
 
     def _check_owner(self) -> None:
-        if not is_current(self._job):
-            raise SupersededError(self._job.folder)
+        job = self._job
+        check_held(job.folder / DRIVER, job.owner, job.folder)
 
 
 class _Reports:

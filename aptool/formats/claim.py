@@ -60,8 +60,7 @@ class Claim:
 
     def check(self) -> None:
         """Raise if another process took over; call before irreversible steps."""
-        if not holds(self.path, self.token):
-            raise SupersededError(self._output)
+        check_held(self.path, self.token, self._output)
 
     def take(self) -> None:
         """Take the claim, if need be from an owner that has ended; raise if the owner is running."""
@@ -194,6 +193,12 @@ def holds(path: Location, token: str) -> bool:
         return bool(_parsed(store.read(key)).get("token") == token)
     except OSError:
         return False
+
+
+def check_held(path: Location, token: str, output: object) -> None:
+    """Raise unless the claim file of an output has this token."""
+    if not holds(path, token):
+        raise SupersededError(output)
 
 
 def _renew_until(claim: Claim, ended: threading.Event) -> None:

@@ -43,7 +43,7 @@ class TokenizedPools(NamedTuple):
     answers: Tokens
     pair_question: np.ndarray  # (pairs,) into questions
     pair_answer: np.ndarray  # (pairs,) into answers
-    cache_keys: np.ndarray | None = None  # (answers,) keys for ``AnswerCache``; None: not to be cached
+    cache_keys: np.ndarray  # (answers,) keys for ``AnswerCache``; the key None is not cached
 
 
 def joined_pools(parts: Sequence[TokenizedPools]) -> TokenizedPools:
@@ -51,7 +51,6 @@ def joined_pools(parts: Sequence[TokenizedPools]) -> TokenizedPools:
     index: dict[Hashable, int] = {}
     chosen, rows = [], []
     for part in parts:
-        assert part.cache_keys is not None
         before = len(index)
         numbers = np.array([index.setdefault(key, len(index)) for key in part.cache_keys.tolist()])
         new, position = np.unique(numbers, return_index=True)

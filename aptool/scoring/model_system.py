@@ -111,8 +111,7 @@ class ModelSystem(System):
 
     @override
     def is_joinable(self, prepared: TokenizedPools) -> bool:
-        keys = prepared.cache_keys
-        if self._device.type != "cpu" or keys is None or None in keys.tolist():
+        if self._device.type != "cpu" or None in prepared.cache_keys.tolist():
             return False
         return self._scorer.is_joinable(prepared.pair_answer)
 

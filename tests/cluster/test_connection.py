@@ -11,8 +11,8 @@ import pytest
 from recorded import recorded
 
 from aptool.cluster.connection import _check_port, _without_rays_stdout, check_address, connection_error
-from aptool.cluster.resources import Cluster, Node, Resources, capacity, count, worker_resources
-from aptool.errors import AptoolError, UsageError
+from aptool.cluster.resources import Cluster, Node, Resources, capacity, worker_resources
+from aptool.errors import AptoolError, UsageError, counted
 
 
 @pytest.mark.parametrize(
@@ -286,9 +286,18 @@ def test_only_output_of_the_given_threads_is_dropped(capsys):
     assert capsys.readouterr().out == "result\n"
 
 
-@pytest.mark.parametrize(("number", "words"), [(1, "1 CPU"), (2, "2 CPUs"), (0.5, "0.5 CPUs"), (0, "0 CPUs")])
-def test_count_adds_a_plural(number, words):
-    assert count(number, "CPU") == words
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (1, "1 CPU"),
+        (2.0, "2 CPUs"),
+        (0.5, "0.5 CPUs"),
+        (0, "0 CPUs"),
+        (1_234_567, "1,234,567 CPUs"),
+    ],
+)
+def test_a_number_is_counted_with_its_plural(number, words):
+    assert counted(number, "CPU") == words
 
 
 @pytest.mark.parametrize(
