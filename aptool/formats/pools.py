@@ -188,7 +188,7 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
     answer_ids.check_distinct("each answer once in a pool")
     if answers is None and texts.values.null_count and (beside := answers_beside(path)) is not None:
-        answers = _cached_answers(str(beside), stat(beside).version)
+        answers = cached_answers(beside)
     distinct, rows, pair_answer = _resolve_texts(answer_ids, texts, text_ids, answers)
     return PoolBatch(
         *(question_ids.values, questions.values, offsets),
@@ -202,8 +202,13 @@ def answers_beside(pools: PathOrUrl) -> Location | None:
     return path if path.is_file() else None
 
 
+def cached_answers(path: PathOrUrl, version: str | None = None) -> Answers:
+    """Read an answers file as ``read_answers`` does; the last files are kept in memory."""
+    return _cached_answers(str(path), version if version is not None else stat(path).version)
+
+
 @lru_cache(maxsize=4)
-def _cached_answers(path: str, version: str | None) -> Answers:
+def _cached_answers(path: str, version: str) -> Answers:
     return read_answers(path, version)
 
 

@@ -19,7 +19,7 @@ from aptool.errors import InputError
 from aptool.formats.inputs import Input, check_unchanged, stat
 from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet, to_arrow
-from aptool.formats.pools import Answers, Unit, answers_beside, list_units, read_answers, read_pools
+from aptool.formats.pools import Unit, answers_beside, cached_answers, list_units, read_pools
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device
 from aptool.models.model import LoadedModel
@@ -209,7 +209,7 @@ def list_chunks(files: Sequence[str], answers: str | None = None) -> list[Chunk]
             rows.setdefault(str(path), []).append(np.arange(number))
             continue
         shared = answers if answers is not None else answers_beside(path)
-        texts = _shared(None if shared is None else str(shared))
+        texts = cached_answers(shared) if shared is not None else None
         for unit in list_units([path]):
             pools = read_pools(unit, texts)
             is_shared = pools.shared_rows >= 0
@@ -230,8 +230,9 @@ def list_chunks(files: Sequence[str], answers: str | None = None) -> list[Chunk]
 def read_chunk(chunk: Chunk) -> pa.Array:
     """Read the texts of a chunk."""
     if chunk.rows is not None:
-        return _answers(chunk.path, chunk.version).texts.take(to_arrow(chunk.rows))
-    pools = read_pools(Unit(chunk.path, chunk.row_group, chunk.version), _shared(chunk.shared))
+        return cached_answers(chunk.path, chunk.version).texts.take(to_arrow(chunk.rows))
+    shared = cached_answers(chunk.shared) if chunk.shared is not None else None
+    pools = read_pools(Unit(chunk.path, chunk.row_group, chunk.version), shared)
     return pools.answers.filter(to_arrow(pools.shared_rows < 0))
 
 
@@ -249,15 +250,6 @@ def _opened(job: EncodeJob, device: str) -> tuple[AnswerEncoder, AnswerStore]:
     model = load_any(job.model, device, job.kind)
     store = open_store(job.store, model, job.model)
     return AnswerEncoder(model, store, device, job.tokens_per_batch, job.passages), store
-
-
-def _shared(path: str | None) -> Answers | None:
-    return _answers(path, None) if path is not None else None
-
-
-@lru_cache(maxsize=1)
-def _answers(path: str, version: str | None) -> Answers:
-    return read_answers(path, version)
 
 
 def _encode_locally(encoder: AnswerEncoder, chunks: Sequence[Chunk]) -> Iterator[Encoded]:

@@ -15,6 +15,7 @@ from tiny import labelled_pools, recipe, row, write_pools
 import aptool as library
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.location import ObjectPath, store_of
+from aptool.formats.pools import write_answers
 from aptool.scoring import encode as encoding
 from aptool.training.fit import fit
 
@@ -273,6 +274,21 @@ def test_input_replaced_during_encoding_is_refused(run, pools, tmp_path, monkeyp
 
     monkeypatch.setattr(encoding, "_encode_locally", encode_then_replace)
     refused(run("encode", tmp_path / "store", inputs=copy), "own.pools.parquet: replaced while it was read")
+
+
+def test_replaced_answers_are_read_again_by_the_same_process(tmp_path):
+    """A worker of a cluster serves several commands, and gets no versions of local files."""
+    answers, pools = tmp_path / "answers.parquet", tmp_path / "own.pools.parquet"
+    write_answers(answers, [("a1", "one"), ("a2", "two"), ("a3", "three")])
+    write_pools(pools, [row("q1", "who?", [("a2", None), ("b1", "unshared")])])
+
+    def read():
+        chunks = [chunk._replace(version=None) for chunk in encoding.list_chunks([str(pools)])]
+        return sorted(text for chunk in chunks for text in encoding.read_chunk(chunk).to_pylist())
+
+    assert read() == ["two", "unshared"]
+    write_answers(answers, [("a2", "zwei"), ("a3", "three")])  # in another row, with another text
+    assert read() == ["unshared", "zwei"]
 
 
 def test_library_functions_match_the_commands(collection_folder, model_folder, pools, tmp_path):
