@@ -11,7 +11,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -101,6 +101,10 @@ def output_folder(
     if isinstance(target := location(path), ObjectPath):
         with published(target, mark, partial(_record_upload, path, kind), by_content=by_content) as temporary:
             yield temporary
+            new = _file_names(temporary)
+        if not by_content:
+            store, key = store_of(target)
+            store.delete([f"{key}/{name}" for name in _unchanged(target, kind, new)])
         return
     final = resolved(target)
     local_store.remove_leftovers(final)
@@ -129,9 +133,23 @@ def output_folder(
 def _written_files(folder: Path, kind: Kind) -> dict[str, Written]:
     """The record of all files of a new folder."""
     return {
-        file.relative_to(folder).as_posix(): Written(kind, (sha256_of(file),))
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name != OUTPUTS
+        name: Written(kind, (sha256_of(folder / name),))
+        for name in sorted(_file_names(folder))
+        if Path(name).name != OUTPUTS
+    }
+
+
+def _file_names(folder: Path) -> set[str]:
+    """The relative names of all files of a folder."""
+    return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+
+
+def _unchanged(folder: Location, kind: Kind, new: Container[str] = ()) -> set[str]:
+    """The names of the unchanged outputs of one kind in a folder, without those of ``new`` outputs."""
+    return {
+        name
+        for name, entry in read_written(folder).items()
+        if entry.kind == kind and name not in new and is_unchanged(folder / name, entry)
     }
 
 
@@ -145,13 +163,10 @@ def _replaced(temporary: Path, final: Path, replaced: Path, kind: Kind) -> bool:
     """Rename a folder to its final name; return False if another process has just created it."""
     shutil.rmtree(replaced, ignore_errors=True)
     if final.exists():
-        new = {file.relative_to(temporary).as_posix() for file in temporary.rglob("*") if file.is_file()}
-        check_names_replaceable(final, kind, new - {OUTPUTS})
+        check_names_replaceable(final, kind, _file_names(temporary) - {OUTPUTS})
         written = read_written(final)
-        of_kind = {name: entry for name, entry in written.items() if entry.kind == kind}
-        record_all(temporary, {name: entry for name, entry in written.items() if name not in of_kind})
-        unchanged = {name for name, entry in of_kind.items() if is_unchanged(final / name, entry)}
-        _copy_other_files(final, temporary, unchanged)
+        record_all(temporary, {name: entry for name, entry in written.items() if entry.kind != kind})
+        _copy_other_files(final, temporary, _unchanged(final, kind))
         os.replace(final, replaced)
     try:
         os.replace(temporary, final)
@@ -211,13 +226,9 @@ def remove_tree(folder: Location) -> None:
 
 def remove_outputs(folder: Location, kind: Kind) -> None:
     """Remove the unchanged outputs of one kind from a folder, and their records."""
-    written = read_written(folder)
-    of_kind = [
-        name for name, entry in written.items() if entry.kind == kind and is_unchanged(folder / name, entry)
-    ]
     store, key = store_of(folder)
-    store.delete([f"{key}/{name}" for name in of_kind])
-    if all(entry.kind == kind for entry in written.values()):
+    store.delete([f"{key}/{name}" for name in _unchanged(folder, kind)])
+    if all(entry.kind == kind for entry in read_written(folder).values()):
         store.delete([f"{key}/{OUTPUTS}"])
 
 

@@ -5,7 +5,6 @@ configuration, which lists the names under ``objects``, switches to the new file
 their names for other programs, so a collection has no manifest while it is replaced.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -18,6 +17,7 @@ from typing import Any
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, error_with
 from aptool.formats.location import Location, ObjectPath, store_of
+from aptool.formats.outputs import sha256_of
 
 # The entry of the marker file with the names of the other files: {name: name on the store}.
 OBJECTS = "objects"
@@ -157,10 +157,8 @@ def _objects(mark: Location) -> dict[str, str]:
 
 def _content_name(relative: str, file: Path) -> str:
     """The name of a file with a hash of its content: ``model-0123456789abcdef.safetensors``."""
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()[:16]
     path = PurePosixPath(relative)
-    return str(path.with_name(f"{path.stem}-{digest}{path.suffix}"))
+    return str(path.with_name(f"{path.stem}-{sha256_of(file)[:16]}{path.suffix}"))
 
 
 def _dumped(document: dict[str, Any]) -> str:

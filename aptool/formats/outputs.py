@@ -31,8 +31,6 @@ _UNKNOWN = "no record that aptool wrote it"
 # Hashes per file: the present content and, if the last command was killed, that of the content before.
 _HASHES = 3
 
-_CHUNK_BYTES = 16 << 20
-
 # The entry of a folder itself, see ``adopt``.
 _FOLDER = "."
 
@@ -190,11 +188,8 @@ def read_written(folder: Location) -> dict[str, Written]:
 
 def sha256_of(file: Location) -> str:
     """SHA-256 of a file."""
-    digest = hashlib.sha256()
     with file.open("rb") as opened:
-        while chunk := opened.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def sha256_of_output(path: PathOrUrl) -> str:

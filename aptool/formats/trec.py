@@ -34,7 +34,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
 _BLOCK = 1 << 20  # bytes per check, and per write to gzip
-_HEAD_BYTES = 1 << 16  # contain the first line of a run
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # Leading zeros are separate: Python refuses to convert thousands of digits.
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)

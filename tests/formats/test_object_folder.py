@@ -95,6 +95,45 @@ def test_collection_keeps_its_names_and_has_no_manifest_while_it_is_replaced(fol
     assert read(folder)["sub/x.bin"] == b"new"
 
 
+def test_files_that_the_new_collection_lacks_are_removed(folder, s3_proxy):
+    """As on a disk: only files that aptool wrote and that have not changed since."""
+    with output_folder(folder, Kind.COLLECTION, "collection.json") as into:
+        for name in ("collection.json", "answers.parquet", "dev.pools.parquet", "dev.qrels"):
+            (into / name).write_text(name)
+    store, key = store_of(folder)
+    store.create(f"{key}/notes.txt", b"mine")
+    store.create(f"{key}/test.qrels", b"mine, too")
+    deleted = []
+
+    def look(method, path):
+        if method in ("POST", "DELETE"):
+            s3_proxy.before = lambda method, path: None
+            deleted.append(set(names(folder)))
+            s3_proxy.before = look
+
+    s3_proxy.before = look
+    with output_folder(folder, Kind.COLLECTION, "collection.json") as into:
+        for name in ("collection.json", "train.pools.parquet"):
+            (into / name).write_text(f"new {name}")
+
+    assert names(folder) == ["collection.json", "notes.txt", "test.qrels", "train.pools.parquet"]
+    # First the manifest, and the old files only when the new collection is complete.
+    assert [{"collection.json", "train.pools.parquet"} <= present for present in deleted] == [False, True]
+
+
+def test_changed_file_of_the_old_collection_is_kept(folder):
+    store, key = store_of(folder)
+    with output_folder(folder, Kind.COLLECTION, "collection.json") as into:
+        (into / "collection.json").write_text("old")
+        (into / "dev.qrels").write_text("old")
+    with output_folder(folder, Kind.COLLECTION, "collection.json") as into:
+        (into / "collection.json").write_text("new")
+        (folder / "dev.qrels").unlink()
+        store.create(f"{key}/dev.qrels", b"mine")  # while the collection is written
+
+    assert (folder / "dev.qrels").read_text() == "mine"
+
+
 def test_folder_of_another_kind_is_not_replaced(folder):
     store, key = store_of(folder / "mine.txt")
     store.create(key, b"mine")
