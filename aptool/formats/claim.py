@@ -114,6 +114,8 @@ class Claim:
     def release(self) -> None:
         """Remove the claim, unless another process has taken over."""
         with contextlib.suppress(OSError, AptoolError):  # another process can take over a remaining file
+            # Stores have no conditional deletion. A process that takes over between the two steps, so
+            # long after the last renewal, loses its claim: its next ``check`` raises, and it writes nothing.
             if holds(self.path, self.token):
                 self._store.delete([self._key])
 

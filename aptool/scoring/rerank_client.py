@@ -84,7 +84,10 @@ class RerankClient:
         self._logged: set[str] = set()
 
     def stop(self) -> None:
-        """End waits and running requests, whose threads raise an error."""
+        """End waits and running requests, whose threads raise an error.
+
+        A connection that is being opened ends at its time-out at the latest, and no request is sent over it.
+        """
         self._stopped.set()
         with self._lock:
             for connection in [*self._busy, *self._idle]:
@@ -165,9 +168,12 @@ class RerankClient:
             # A server closes idle connections: repeat the request on a new connection.
             with suppress(ConnectionError, http.client.HTTPException):
                 return self._exchange(connection, body, deadline)
+        self._check_running()
+        return self._exchange(self._connect(), body, deadline)
+
+    def _check_running(self) -> None:
         if self._stopped.is_set():
             raise ConnectionAbortedError("stopped")
-        return self._exchange(self._connect(), body, deadline)
 
     def _connect(self) -> http.client.HTTPConnection:
         host, port, timeout = self._parts.hostname or "", self._parts.port, self._timeout
@@ -195,6 +201,7 @@ class RerankClient:
             self._busy.add(connection)
         is_open = False
         try:
+            self._check_running()
             connection.request("POST", self._parts.path, body, headers)
             response = connection.getresponse()
             content = _read(response, deadline)

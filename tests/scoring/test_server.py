@@ -1,5 +1,6 @@
 """`aptool score --model URL`: a model behind a server with the rerank API."""
 
+import http.client
 import os
 import pickle
 import shutil
@@ -8,12 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from urllib.parse import urlsplit
 
 import pytest
 from rerank_server import score, serving
 from tiny import row, write_pools
 
 import aptool as library
+from aptool.errors import InputError
 from aptool.formats.pools import list_units
 from aptool.scoring import rerank_client
 from aptool.scoring import score as scoring
@@ -338,6 +341,21 @@ def test_absent_server_ends_in_one_line_at_once(aptool, folder):
 
     expected = "no connection: Connection refused; expected a running server: check the URL"
     assert (finished.code, finished.err) == (1, [f"aptool: {url}: {expected}"])
+
+
+def test_no_request_is_sent_after_a_stop(server, monkeypatch):
+    """The client is stopped while it opens a connection."""
+    client = rerank_client.RerankClient(server.url, urlsplit(server.url), None, 30.0, {})
+    connect = http.client.HTTPConnection.connect
+
+    def connect_and_stop(connection):
+        connect(connection)
+        client.stop()
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect_and_stop)
+    with pytest.raises(InputError, match="connection lost: stopped"):
+        client.scores("q1", "who?", ["a"])
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
