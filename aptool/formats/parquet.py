@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from aptool.errors import InputError, first_line
 from aptool.formats.inputs import MOST_TIMES, open_native
 from aptool.formats.location import PathOrUrl
-from aptool.formats.schemas import arrow_schema
+from aptool.formats.schemas import Table, arrow_schema
 
 T = TypeVar("T")
 
@@ -246,7 +246,7 @@ def _candidates(columns: dict[tuple[str, ...], int]) -> int:
     raise ValueError("no column candidates.answer_id in the metadata of a row group")
 
 
-def check_columns(path: PathOrUrl, schema: pa.Schema, name: str) -> None:
+def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
     """Raise if a column of the JSON Schema ``name`` is missing, or has another type."""
     for field in arrow_schema(name):
         index = schema.get_field_index(field.name)

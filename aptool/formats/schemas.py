@@ -1,18 +1,20 @@
-"""The JSON Schemas of aptool's files, and Arrow schemas derived from them.
+"""The JSON Schemas of aptool's files, and the Arrow schemas of those in Parquet.
 
-They are resources of the package; in a checkout ``aptool/schemas`` links to the folder ``schemas``.
+JSON Schemas are resources of the package; in a checkout ``aptool/schemas`` links to the folder ``schemas``.
 """
 
 import json
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from aptool.errors import InputError
 
 Schema = dict[str, Any]
+
+Table = Literal["answers", "pools"]
 
 
 @cache
@@ -24,9 +26,22 @@ def load_schema(name: str) -> Schema:
 
 
 @cache
-def arrow_schema(name: str, *, optional: bool = False) -> pa.Schema:
+def arrow_schema(name: Table, *, optional: bool = False) -> pa.Schema:
     """The Arrow schema of the rows of ``NAME.schema.json``, with or without its optional columns."""
-    return pa.schema(_fields(load_schema(name), optional))
+    answer_id = pa.field("answer_id", pa.string(), nullable=False)
+    if name == "answers":
+        return pa.schema([answer_id, pa.field("text", pa.string(), nullable=False)])
+    columns = [answer_id, pa.field("text", pa.string())]
+    if optional:
+        columns.append(pa.field("text_id", pa.string()))
+    candidate = pa.field("element", pa.struct(columns), nullable=False)
+    return pa.schema(
+        [
+            pa.field("question_id", pa.string(), nullable=False),
+            pa.field("question", pa.string(), nullable=False),
+            pa.field("candidates", pa.list_(candidate), nullable=False),
+        ]
+    )
 
 
 def check_document(name: str, document: object, path: object) -> None:
@@ -56,28 +71,3 @@ def _validator(name: str) -> Any:
     # In JSON Schema 16.0 is an integer, but readers of these documents expect an int.
     types = kind.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
     return jsonschema.validators.extend(kind, type_checker=types)(load_schema(name))
-
-
-def _fields(schema: Schema, optional: bool) -> list[pa.Field]:
-    return [
-        _field(name, part, optional)
-        for name, part in schema["properties"].items()
-        if optional or name in schema["required"]
-    ]
-
-
-def _field(name: str, schema: Schema, optional: bool) -> pa.Field:
-    kind = schema["type"]
-    nullable = isinstance(kind, list) and "null" in kind
-    return pa.field(name, _type(schema, optional), nullable=nullable)
-
-
-def _type(schema: Schema, optional: bool) -> pa.DataType:
-    kind = schema["type"]
-    if isinstance(kind, list):
-        kind = next(part for part in kind if part != "null")
-    if kind == "array":
-        return pa.list_(pa.field("element", _type(schema["items"], optional), nullable=False))
-    if kind == "object":
-        return pa.struct(_fields(schema, optional))
-    return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}[kind]

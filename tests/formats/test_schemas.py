@@ -36,12 +36,16 @@ def test_arrow_types_follow_the_documented_formats():
 
 def check_described(schema, kind):
     """Assert that a JSON Schema and an Arrow type have the same fields, recursively."""
-    if schema["type"] == "array":
+    if schema["type"] in ("string", ["string", "null"]):
+        assert kind == pa.string()
+    elif schema["type"] == "array":
         check_described(schema["items"], kind.value_type)
-    if schema["type"] == "object":
+    else:
+        assert schema["type"] == "object"
         assert list(schema["properties"]) == [field.name for field in kind]
         assert set(schema["required"]) <= set(schema["properties"])
         for field in kind:
+            assert field.nullable == ("null" in schema["properties"][field.name]["type"])
             check_described(schema["properties"][field.name], field.type)
 
 
@@ -53,7 +57,9 @@ def test_properties_equal_the_columns(name):
 def test_text_id_is_the_only_optional_column_of_pools():
     needed = arrow_schema("pools").field("candidates").type.value_type
     everything = arrow_schema("pools", optional=True).field("candidates").type.value_type
+    candidate = load_schema("pools")["properties"]["candidates"]["items"]
 
+    assert [field.name for field in needed] == candidate["required"]
     assert [field.name for field in needed] == ["answer_id", "text"]
     assert [field.name for field in everything] == ["answer_id", "text", "text_id"]
 
