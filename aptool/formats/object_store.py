@@ -277,7 +277,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class _Writer(io.RawIOBase):
-    """Adapter of obstore's writer, which accepts only ``bytes``, to any buffer."""
+    """Writes copies of buffers: obstore refers to a buffer that its caller may change after the call."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -154,6 +154,18 @@ def test_failed_stream_leaves_the_old_file(folder, size):
     assert store.names(store_of(folder)[1]) == ["one"]
 
 
+def test_a_buffer_may_be_used_again_after_it_is_written(folder):
+    store, key = store_of(folder / "one")
+    buffer = bytearray(b"first")
+
+    with store.writer(key) as file:
+        file.write(memoryview(buffer))
+        buffer[:] = b"other"
+        file.write(memoryview(buffer))
+
+    assert store.read(key) == b"firstother"
+
+
 def test_file_is_written_through_a_temporary_file(folder):
     with atomic_file(folder / "sub" / "one") as temporary:
         temporary.write_bytes(b"whole")
