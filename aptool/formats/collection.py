@@ -22,7 +22,7 @@ from aptool.formats import ids
 from aptool.formats.atomic import check_output_folder, output_folder
 from aptool.formats.claim import claimed_beside
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.outputs import Kind
+from aptool.formats.outputs import Kind, sha256_of
 from aptool.formats.pools import (
     ANSWERS,
     PoolBatch,
@@ -303,7 +303,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             **self._manifest,
             "splits": self._splits,
             "policies": {name: dict(rows) for name, rows in sorted(self._policies.items())},
-            "files": {file.name: _sha256(file) for file in files},
+            "files": {file.name: sha256_of(file) for file in files},
         }
         check_document("collection", manifest, self._path / MANIFEST)
         ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
@@ -322,16 +322,11 @@ def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping
 def _digest(file: Location) -> str:
     """SHA-256 of a file, cached for a local file by its size and time."""
     if not isinstance(file, Path):
-        return _sha256(file)
+        return sha256_of(file)
     status = file.stat()
     return _cached_sha256(str(file.absolute()), status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
 def _cached_sha256(path: str, size: int, changed: int) -> str:
-    return _sha256(Path(path))
-
-
-def _sha256(path: Location) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(Path(path))

@@ -3,7 +3,7 @@
 A unit of work is one row group. Its data stay in Arrow columns, without a Python loop over candidates.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
