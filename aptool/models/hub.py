@@ -13,8 +13,11 @@ _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 # pathlib writes hf:// as hf:/.
 _URL = re.compile(rf"hf://?({_NAME.pattern})(?:@([^@\s]+))?")
 
-# Files of a checkpoint to download: no code and no pickles.
-_CHECKPOINT_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "artifact.metadata")
+# Files of a model to download: no code and no pickles.
+_FILES = (
+    *("*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja"),
+    *("artifact.metadata", "README.md"),
+)
 
 
 def is_url(name: object) -> bool:
@@ -24,12 +27,10 @@ def is_url(name: object) -> bool:
 
 def find_folder(name: PathOrUrl) -> Location:
     """Return the folder of a model; a model on the hub is downloaded first."""
-    if is_object_url(name):
-        return location(name)
     url = _hub_url(name)
     if url is not None:
-        return local_folder(url, _CHECKPOINT_FILES)
-    folder = Path(str(name))
+        return _downloaded(url)
+    folder = location(name)
     if folder.is_dir():
         return folder
     if folder.exists():
@@ -50,17 +51,15 @@ def pinned_name(name: PathOrUrl) -> str:
     return f"hf://{match[1]}@{folder.name}"  # the name of the local copy is the commit
 
 
-def local_folder(folder: str | Path, files: Sequence[str]) -> Path:
-    """Return a local folder unchanged; download the named files of ``hf://ORG/NAME[@REVISION]``."""
-    if not is_url(folder):
-        return Path(folder)
-    match = _URL.fullmatch(str(folder))
+def _downloaded(url: str) -> Path:
+    """Download the files of ``hf://ORG/NAME[@REVISION]``; return the folder of the copy."""
+    match = _URL.fullmatch(url)
     if match is None:
         expected = "hf://ORG/NAME or hf://ORG/NAME@REVISION"
-        raise InputError(str(folder), problem="a URL of another form", expected=expected)
+        raise InputError(url, problem="a URL of another form", expected=expected)
     hub = _library()
     try:
-        copy = hub.snapshot_download(match[1], revision=match[2], allow_patterns=list(files))
+        copy = hub.snapshot_download(match[1], revision=match[2], allow_patterns=list(_FILES))
     except Exception as error:  # connection, server or cache
         expected = "a model on the hub"
         raise InputError(f"hf://{match[1]}", problem=first_line(error), expected=expected) from error
@@ -86,9 +85,11 @@ def upload(folder: Path, files: Sequence[str], name: str, *, private: bool, mess
 
 
 def _hub_url(name: PathOrUrl) -> str | None:
-    """Return the URL of a model on the hub; None for a path."""
+    """Return the URL of a model on the hub; None for a path or the URL of an object store."""
     if is_url(name):
         return str(name)
+    if is_object_url(name):
+        return None
     owner, _, model = str(name).partition("/")
     # ``models`` is the folder that ``aptool train`` writes to.
     is_path = owner in ("", ".", "..", "~", "models") or Path(owner).exists()

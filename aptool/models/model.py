@@ -18,13 +18,13 @@ from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import read_json, yaml_text
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_output_folder, output_folder, remove_outputs
-from aptool.formats.location import Location, ObjectPath, PathOrUrl, is_object_url, location
+from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
 from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
 from aptool.models.build import build_ranker, encoder_type, max_weights, set_tokenizer
 from aptool.models.device import to_device
-from aptool.models.hub import local_folder
+from aptool.models.hub import find_folder
 from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header, read_tensors, write_tensors
@@ -107,13 +107,7 @@ def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
 
 def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
     """Open a local copy of a model folder or ``hf://ORG/NAME``, which exists while the block runs."""
-    path = location(folder) if is_object_url(folder) else local_folder(str(folder), FILES)
-    if not path.is_dir():
-        raise AptoolError(
-            f"{path}: folder not found; expected a model "
-            f"(`aptool train COLLECTION --output {path}` trains one)"
-        )
-    return fetched(path, CONFIG, FILES)
+    return fetched(find_folder(folder), CONFIG, FILES)
 
 
 def has_model(folder: PathOrUrl) -> bool:

@@ -8,12 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
+from networks import REASON, write_network
 
 import aptool
 from aptool.errors import AptoolError, UsageError
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import pinned_name
 from aptool.models.model import FILES
+from aptool.models.start import training_recipe
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
@@ -102,10 +104,15 @@ def hub(monkeypatch, tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"
-    real_api, real_download = huggingface_hub.HfApi, huggingface_hub.snapshot_download
+    real_download = huggingface_hub.snapshot_download
+
+    class LocalApi(huggingface_hub.HfApi):
+        def __init__(self):
+            super().__init__(endpoint=address, token="hf_test")
+
     # Other tests of this process may have set it.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: real_api(endpoint=address, token="hf_test"))
+    monkeypatch.setattr(huggingface_hub, "HfApi", LocalApi)
     monkeypatch.setattr(
         huggingface_hub,
         "snapshot_download",
@@ -132,6 +139,43 @@ def test_push_and_load(aptool, hub, model_folder, collection_folder, tmp_path):
 
     assert (local.code, remote.code) == (0, 0), remote.err
     assert (tmp_path / "remote.run").read_bytes() == (tmp_path / "local.run").read_bytes()
+
+
+@pytest.mark.parametrize("url", ["org/tiny", "hf://org/tiny"])
+def test_training_starts_from_a_hub_model(aptool, hub, model_folder, collection_folder, tmp_path, url):
+    hub |= {name: (model_folder / name).read_bytes() for name in FILES}
+    arguments = ("train", collection_folder, "--set", "training.epochs=0")
+
+    for start, output in ((url, "remote"), (model_folder, "local")):
+        finished = aptool(*arguments, "--start", start, "--output", tmp_path / output)
+        assert finished.code == 0, finished.err
+
+    weights = [(tmp_path / output / "model.safetensors").read_bytes() for output in ("remote", "local")]
+    assert weights[0] == weights[1]
+
+
+def test_training_starts_from_a_checkpoint_on_the_hub(hub, tmp_path):
+    pytest.importorskip("transformers", reason=REASON)
+    network = write_network(tmp_path / "network")
+    hub |= {path.name: path.read_bytes() for path in network.iterdir()}
+
+    recipe = training_recipe(None, (), "org/tiny")
+
+    assert (recipe.pooling["type"], recipe.start.model) == ("mean", "org/tiny")
+    assert recipe.encoder["name"].endswith(COMMIT)
+
+
+def test_a_model_of_the_hub_is_saved_and_pushed_with_all_its_files(hub, model_folder, tmp_path):
+    files = {name: (model_folder / name).read_bytes() for name in FILES}
+    hub |= files
+    model = aptool.load("org/tiny", device="cpu")
+
+    model.save(tmp_path / "saved")
+    hub.clear()
+    model.push("org/tiny")
+
+    assert {name: (tmp_path / "saved" / name).read_bytes() for name in FILES} == files
+    assert hub == files
 
 
 def test_every_node_downloads_the_commit_of_the_driver(hub, model_folder, tmp_path):

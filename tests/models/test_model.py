@@ -154,7 +154,8 @@ def error_of(folder):
 def test_the_error_for_a_missing_model_says_how_to_train_one(tmp_path):
     assert error_of(tmp_path / "none") == (
         f"{tmp_path / 'none'}: folder not found; expected a model "
-        f"(`aptool train COLLECTION --output {tmp_path / 'none'}` trains one)"
+        f"(`aptool train COLLECTION --output {tmp_path / 'none'}` trains one), "
+        "or a name on the Hugging Face hub"
     )
 
 

@@ -8,14 +8,13 @@ from torch import nn
 
 from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import InputError
-from aptool.formats.location import is_object_url
 from aptool.models.backbone import Backbone
 from aptool.models.checkpoints.colbert import read_colbert
 from aptool.models.checkpoints.cross_encoder import read_cross_encoder
 from aptool.models.checkpoints.files import Checkpoint, Kind, Layout, kind_of, read_layout
 from aptool.models.checkpoints.sentence import Normalize, SentencePooling, read_sentence
 from aptool.models.head import HeadPooling
-from aptool.models.hub import find_folder, is_url
+from aptool.models.hub import find_folder
 from aptool.models.initialization import EncoderSpec, Initialization
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
@@ -49,8 +48,6 @@ class _System(NamedTuple):
 
 def find_checkpoint(start: str) -> Layout | None:
     """Return the files of a checkpoint of another library; None for a model of aptool."""
-    if is_object_url(start) or not (is_url(start) or Path(start).is_dir()):
-        return None
     folder = find_folder(start)
     if not isinstance(folder, Path):
         return None
