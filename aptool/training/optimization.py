@@ -18,7 +18,7 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
     """Build the optimizers of a ranker's trainable parameters.
 
     On a CPU the gradients of word embeddings are sparse, which Adam does not support: they get a separate
-    optimizer. On a GPU sparse gradients would block the host, so they are dense, with the same updates.
+    optimizer. On a GPU sparse gradients would block the host, so they are dense, and `LazyAdam` updates them.
     """
     trainable = trainable_parameters(ranker)
     if not trainable:
@@ -42,7 +42,7 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
     if options.optimizer == "sgd":
         return [torch.optim.SGD([*groups, *word_vectors], lr=options.learning_rate)]
     optimizers: list[torch.optim.Optimizer] = []
-    if options.optimizer == "adamw":
+    if dense and options.optimizer == "adamw":
         groups = _by_decay(dense, options.weight_decay)
         optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate, fused=True))
     elif dense:
@@ -65,7 +65,10 @@ def _by_decay(parameters: list[nn.Parameter], decay: float) -> list[dict[str, An
 
 
 class LazyAdam(torch.optim.Optimizer):
-    """``torch.optim.SparseAdam`` for dense gradients: rows without a gradient keep weights and moments.
+    """``torch.optim.SparseAdam`` for dense gradients: rows of zeros keep weights and moments.
+
+    SparseAdam also updates the row of a word in the batch whose gradient is 0.
+    A dense gradient does not distinguish it from the words that are not in the batch.
 
     It never synchronizes with the GPU. Its state has the layout of SparseAdam's.
     """

@@ -9,6 +9,8 @@ import torch
 from small_training import ADAM, POSITIVES, SGD, always, made
 from tiny import SYSTEMS, answer_words, question_words, tokens, training_set
 
+from aptool.models.encoders import WordVectorEncoder
+from aptool.models.pooling import MeanPooling, StateOptions
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.training.loop import train
@@ -224,3 +226,15 @@ def test_negatives_are_mined_once_per_epoch(monkeypatch):
     train(made("qa-cnn"), training_set(POSITIVES, answers=12), options, seed=0, evaluate=always(0.5))
 
     assert mined == [9, 9, 9]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_word_vectors_can_be_the_only_weights(optimizer):
+    system = Ranker(WordVectorEncoder(40, 4, WordVectorEncoder.Options()), MeanPooling(4, StateOptions()))
+    before = system.encoder.embedding.weight.detach().clone()
+    options = replace(SGD, optimizer=optimizer, epochs=1)
+
+    train(system, training_set([[0]], answers=2), options, seed=0, evaluate=always(0.5))
+
+    moved = {int(word) for word in (system.encoder.embedding.weight != before).any(1).nonzero()}
+    assert moved == {*question_words(0), *answer_words(0), *answer_words(1)}
