@@ -28,7 +28,7 @@ from aptool.models.hub import find_folder
 from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header, read_tensors, write_tensors
-from aptool.text.subwords import SubwordTokenizer, has_fillers
+from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
@@ -183,7 +183,6 @@ def _check_token_ids(path: Path, ranker: Ranker, tokenizer: TextTokenizer) -> No
             rows = part.network.get_input_embeddings().weight.shape[0]
             types = getattr(part.network.config, "type_vocab_size", 0)
             check_ids(str(path), tokenizer._tokenizer, rows, types)
-            part.has_fillers = has_fillers(tokenizer)
 
 
 def model_recipe(folder: PathOrUrl) -> Recipe:

@@ -74,12 +74,7 @@ class PretrainedEncoder(Encoder):
         opened = open_network(options.name, layers=options.layers)
         tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer)
         _check_limits(recipe, tokenizer, opened.max_tokens, joined=cls.output_kind == "ids")
-        backbone = {
-            "network": structure_of(opened.network),
-            "pair": tokenizer.special_tokens()._asdict(),
-            "prefix_length": tokenizer.prefix_length,
-            "suffix_length": tokenizer.suffix_length,
-        }
+        backbone = backbone_of(opened.network, tokenizer, tokenizer.special_tokens())
 
         def load_weights(ranker: nn.Module) -> int:
             for part in ranker.modules():
@@ -93,7 +88,30 @@ class PretrainedEncoder(Encoder):
     def network(self) -> Backbone:
         """Build the network with new weights."""
         assert self.spec.backbone is not None
-        return Backbone(new_network(self.spec.backbone["network"], self.options.name), self.options)
+        backbone = Backbone(new_network(self.spec.backbone["network"], self.options.name), self.options)
+        forms = self.spec.backbone.get("forms", {"roles": {}})["roles"].values()
+        backbone.has_fillers = any(form["filler"] >= 0 and not form["attend_filler"] for form in forms)
+        return backbone
+
+
+def backbone_of(
+    network: Any, tokenizer: SubwordTokenizer, pair: SpecialTokens, **more: Any
+) -> dict[str, Any]:
+    """Describe a network and its special tokens: ``EncoderSpec.backbone``, as in ``config.json`` of a model.
+
+    Args:
+        network: the network.
+        tokenizer: its tokenizer.
+        pair: the special tokens of a pair.
+        more: further entries: ``forms`` of texts, or ``max_tokens`` of a pair.
+    """
+    return {
+        "network": structure_of(network),
+        "pair": pair._asdict(),
+        "prefix_length": tokenizer.prefix_length,
+        "suffix_length": tokenizer.suffix_length,
+        **more,
+    }
 
 
 class TransformerEncoder(PretrainedEncoder):

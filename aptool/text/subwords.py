@@ -213,12 +213,6 @@ class SubwordTokenizer(TextTokenizer):
         return SpecialTokens(before, between, after, [tokens[0][1] if tokens else 0 for tokens in parts])
 
 
-def has_fillers(tokenizer: TextTokenizer) -> bool:
-    """Whether a tokenizer adds tokens to which no other token attends."""
-    forms = getattr(tokenizer, "forms", {}).values()
-    return any(form.filler >= 0 and not form.attend_filler for form in forms)
-
-
 def _unknown_id(tokenizer: Tokenizer) -> int:
     # The library has no attribute for this that all kinds of models share.
     model: dict[str, Any] = json.loads(tokenizer.to_str())["model"]

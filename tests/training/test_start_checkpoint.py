@@ -9,9 +9,12 @@ from networks import REASON, colbert, cross_encoder, write_network
 
 import aptool
 from aptool.errors import AptoolError, InputError
+from aptool.models.build import build_ranker
 from aptool.models.checkpoints import load_any
+from aptool.models.initialization import TrainingTexts
 from aptool.models.model import load_model
-from aptool.models.start import training_recipe
+from aptool.models.ragged import Ragged
+from aptool.models.start import initial_system, training_recipe
 from aptool.training.fit import fit
 
 pytest.importorskip("transformers", reason=REASON)
@@ -90,6 +93,21 @@ def test_an_epoch_trains_every_part(network, collection, tmp_path, name):
     unused = ("pooler", "position_ids") if "encoder" not in name else ()
     assert {name for name in names if not any(part in name for part in unused)} <= changed
     assert not np.allclose(scores(tmp_path / "model"), scores(tmp_path / "checkpoint"), atol=1e-4)
+
+
+def test_a_second_start_has_the_states_of_the_model(network, collection, tmp_path):
+    CHECKPOINTS["colbert with masks"](network, tmp_path / "checkpoint")
+    recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(tmp_path / "checkpoint"))
+    fit(collection, recipe, tmp_path / "model", device="cpu")
+
+    again = training_recipe(None, ["training.epochs=0"], str(tmp_path / "model"))
+    initial = initial_system(again, TrainingTexts([], lambda: iter(()), 0))
+    system = build_ranker(again, *initial.spec)
+    initial.load_weights(system)
+
+    question = Ragged.of(initial.tokenizer.encode(["river"], 12, "question"))  # and masks without attention
+    model = load_model(tmp_path / "model").ranker
+    assert torch.equal(system.eval().encode(question).values, model.encode(question).values)
 
 
 def test_the_head_is_that_of_the_checkpoint(network, collection, tmp_path):

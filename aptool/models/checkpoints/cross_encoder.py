@@ -22,9 +22,9 @@ from aptool.models.checkpoints.files import (
 )
 from aptool.models.head import HeadPooling
 from aptool.models.initialization import EncoderSpec
-from aptool.models.pretrained import open_network, structure_of
+from aptool.models.pretrained import open_network
 from aptool.models.ranker import Ranker
-from aptool.models.transformer import CrossInput
+from aptool.models.transformer import CrossInput, backbone_of
 from aptool.text.subwords import SubwordTokenizer
 
 
@@ -58,13 +58,7 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
         special = special._replace(types=[0] * 5)  # the network was trained without them
     around = tokenizer.prefix_length, tokenizer.suffix_length
     pooling = HeadPooling(opened.network, special, around, activation, max_tokens)
-    backbone = {
-        "network": structure_of(opened.network),
-        "pair": special._asdict(),
-        "prefix_length": tokenizer.prefix_length,
-        "suffix_length": tokenizer.suffix_length,
-        "max_tokens": max_tokens,
-    }
+    backbone = backbone_of(opened.network, tokenizer, special, max_tokens=max_tokens)
     encoder = CrossInput(
         EncoderSpec(len(tokenizer), config.hidden_size, backbone), BackboneOptions(tune="none")
     )

@@ -8,7 +8,6 @@ from torch import nn
 
 from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import InputError
-from aptool.models.backbone import Backbone
 from aptool.models.checkpoints.colbert import read_colbert
 from aptool.models.checkpoints.cross_encoder import read_cross_encoder
 from aptool.models.checkpoints.files import Checkpoint, Kind, Layout, kind_of, read_layout
@@ -18,10 +17,8 @@ from aptool.models.hub import find_folder
 from aptool.models.initialization import EncoderSpec, Initialization
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
-from aptool.models.pretrained import structure_of
 from aptool.models.similarity import Cosine, Dot, Similarity
-from aptool.models.transformer import TransformerEncoder
-from aptool.text.subwords import has_fillers
+from aptool.models.transformer import TransformerEncoder, backbone_of
 
 _READERS = {
     "sentence-transformers": (read_sentence, "mean-minilm"),
@@ -101,13 +98,8 @@ def initial_checkpoint(layout: Layout, recipe: Recipe) -> Initialization:
         spec = ranker.encoder.spec
     else:
         assert isinstance(ranker.encoder, TransformerEncoder)
-        backbone = {
-            "network": structure_of(ranker.encoder.backbone.network),
-            "pair": tokenizer.special_tokens()._asdict(),
-            "prefix_length": tokenizer.prefix_length,
-            "suffix_length": tokenizer.suffix_length,
-            "forms": tokenizer.saved_forms(),
-        }
+        network, pair = ranker.encoder.backbone.network, tokenizer.special_tokens()
+        backbone = backbone_of(network, tokenizer, pair, forms=tokenizer.saved_forms())
         spec = EncoderSpec(len(tokenizer), ranker.encoder.size, backbone)
 
     def load_weights(target: nn.Module) -> int:
@@ -116,9 +108,6 @@ def initial_checkpoint(layout: Layout, recipe: Recipe) -> Initialization:
             for name, weight in ranker.state_dict().items()
         }
         target.load_state_dict({**target.state_dict(), **weights})
-        for part in target.modules():
-            if isinstance(part, Backbone):
-                part.has_fillers = has_fillers(tokenizer)
         return len(tokenizer)
 
     return Initialization(tokenizer, recipe, spec, load_weights)
