@@ -114,11 +114,13 @@ class AttentivePooling(VectorPooling):
         inverse = send(np.argsort(np.concatenate(groups)), states.values.device)
         return torch.cat(sums).index_select(0, inverse)
 
+    @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """Attention weights σ_q (n, M) and σ_a (n, L) of n pairs."""
         attention = self(questions, answers)
         return attention.sigma_q, attention.sigma_a
 
+    @override
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
         """Eq. 13 for one pair: G (M, L) of the states (M, c) of a question and (L, c) of an answer."""
         return ((questions @ self.U) @ answers.T).tanh()

@@ -11,24 +11,22 @@ separately, and the weights of the words are renormalized.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import singledispatch
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
-from aptool.models.papers import AbcnnPooling, AlignmentPooling, OneWayPooling
 from aptool.models.pooling import JoinedPooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.passages import Passages
-from aptool.text.tokenizer import TextTokenizer, Tokens, truncate
+from aptool.text.subwords import TOKEN_ID, pooled_rows
+from aptool.text.tokenizer import Role, TextTokenizer, Tokens, truncate
 
 ATTENTION, MAX_POOLING, MATCHES = "attention", "max_pooling", "matches"
 _WEIGHTS = {
@@ -180,8 +178,9 @@ def explain_pairs(
         pairs: the texts.
         alignment: include the alignment matrix.
     """
-    questions = _Texts(model.tokenizer, [q for q, _ in pairs], model.recipe.text.max_question_tokens)
-    answers = _Texts(model.tokenizer, [a for _, a in pairs], model.recipe.text.max_answer_tokens)
+    tokenizer, limits = model.tokenizer, model.recipe.text
+    questions = _Texts(tokenizer, [q for q, _ in pairs], limits.max_question_tokens, "question")
+    answers = _Texts(tokenizer, [a for _, a in pairs], limits.max_answer_tokens, "answer")
     pooling, window = _state_pooling(model), window_of(model.ranker.encoder)
     if not gives_weights(model):
         name = model.recipe.pooling["type"]
@@ -202,7 +201,7 @@ def explain_pairs(
         same = np.arange(len(rows))
         texts = questions.tokens.take(rows), answers.tokens.take(rows)
         scores = model.ranker.score_pairs(Q, A, model.ranker.pair_features(*texts, same, same))
-        weights_q, weights_a = weigh(pooling, Q, A)
+        weights_q, weights_a = pooling.attention(Q, A)
         scores, weights_q, weights_a = (tensor.double().cpu() for tensor in (scores, weights_q, weights_a))
         for pair, row in enumerate(rows.tolist()):
             question, answer = questions.words(row), answers.words(row)
@@ -250,7 +249,7 @@ def window_of(encoder: Encoder) -> Window:
 
 def gives_weights(model: LoadedModel) -> bool:
     """Whether a model has weights of words. In checkpoints of other libraries, some tokens are not words."""
-    return _is_aptool(model) and weigh.dispatch(type(_state_pooling(model))) is not weigh.dispatch(object)
+    return _is_aptool(model) and type(_state_pooling(model)).attention is not Pooling.attention
 
 
 def _is_aptool(model: LoadedModel) -> bool:
@@ -270,51 +269,23 @@ def kind_of(pooling: Pooling) -> str:
     return MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
 
 
-@singledispatch
-def weigh(pooling: Pooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    """(n, M) and (n, L) weights of the states of n pairs; rows sum to one and are 0 on padding."""
-    raise NotImplementedError(type(pooling).__name__)
-
-
-@weigh.register(AttentivePooling)
-@weigh.register(AbcnnPooling)
-@weigh.register(AlignmentPooling)
-@weigh.register(MatchPooling)
-@weigh.register(OneWayPooling)
-def _(pooling: Any, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    weights: tuple[Tensor, Tensor] = pooling.attention(questions, answers)
-    return weights
-
-
-@weigh.register
-def _(pooling: MaxPooling, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-    return _shares_of_maxima(questions), _shares_of_maxima(answers)
-
-
-def _shares_of_maxima(states: Ragged) -> Tensor:
-    """(n, T) shares of the features that have their maximum in a state; ties are shared equally."""
-    dense, mask = states.padded()  # (n, T, c), (n, T)
-    dense = dense.masked_fill(~mask[..., None], -torch.inf)
-    is_maximum = (dense == dense.amax(1, keepdim=True)).float()  # (n, T, c)
-    return (is_maximum / is_maximum.sum(1, keepdim=True)).mean(2)  # (n, T)
-
-
 class _Words(NamedTuple):
     """The words of a text and their tokens."""
 
-    token_words: np.ndarray  # (L,) int64 index of the word of each token, -1 for special tokens
+    token_words: np.ndarray  # (L,) int64 index of the word of each pooled token, -1 for special tokens
     spans: tuple[tuple[int, int], ...]  # begin and end of each word of the whole text
     word_count: int  # words that were not truncated
+    unknown: frozenset[int]  # words without a vector or token
 
 
 def _alignment(
     pooling: Pooling, questions: Ragged, answers: Ragged, pair: int, question: _Words, answer: _Words
 ) -> np.ndarray | None:
     """Return G or S between the words of a pair: the maximum over their tokens."""
-    if not isinstance(pooling, AttentivePooling | AbcnnPooling | AlignmentPooling | MatchPooling):
-        return None
     row = np.array([pair])
     G = pooling.alignment(questions.select(row).values, answers.select(row).values)
+    if G is None:
+        return None
     between_tokens = G.double().cpu().numpy()
     between_words = np.full((question.word_count, answer.word_count), -np.inf)
     rows, columns = (np.flatnonzero(words.token_words >= 0) for words in (question, answer))
@@ -326,39 +297,36 @@ def _alignment(
 class _Texts:
     """The questions or the answers of the pairs, as tokens and as words."""
 
-    def __init__(self, tokenizer: TextTokenizer, texts: list[str], limit: int) -> None:
+    def __init__(self, tokenizer: TextTokenizer, texts: list[str], limit: int, role: Role) -> None:
         self._tokenizer = tokenizer
         self._texts = texts
-        self.tokens = tokenizer.encode(texts, limit)
+        self._role = role
+        self.tokens = tokenizer.encode(texts, limit, role)
 
     def words(self, row: int) -> _Words:
-        text, length = self._texts[row], int(self.tokens.lengths[row])
-        indices = self._tokenizer.word_indices(text)
+        text, begin, end = self._texts[row], self.tokens.offsets[row], self.tokens.offsets[row + 1]
+        ids, length = self.tokens.ids[begin:end], int(end - begin)
+        indices = self._tokenizer.word_indices(text, self._role)
         suffix = self._tokenizer.suffix_length
         token_words = truncate(Tokens(indices, np.array([0, len(indices)])), length, suffix).ids
         spans = word_spans(self._tokenizer, text)
         count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
-        return _Words(token_words, spans, count)
+        without_token = set(range(count)) - set(token_words.tolist())
+        is_unknown = (token_words >= 0) & (ids & TOKEN_ID == self._tokenizer.unknown)
+        unknown = without_token.union(token_words[is_unknown].tolist())
+        pooled, _ = pooled_rows(ids, np.array([0, length]))
+        return _Words(token_words[pooled], spans, count, frozenset(unknown))
 
     def weigh(self, row: int, words: _Words, weights: Tensor, window: Window) -> TextWeights:
-        token_words, spans, count = words
-        begin, end = self.tokens.offsets[row], self.tokens.offsets[row + 1]
-        token_weights = weights[: end - begin].numpy()
+        token_words, spans, count, unknown = words
+        token_weights = weights[: len(token_words)].numpy()
         in_word = token_words >= 0
         shares = np.bincount(token_words[in_word], weights=token_weights[in_word], minlength=count)
         special_tokens = float(token_weights[~in_word].sum())
         if not in_word.all():
-            shares = shares / shares.sum() if in_word.any() else np.full(count, 1 / count)
-        unknown = token_words[in_word & (self.tokens.ids[begin:end] == self._tokenizer.unknown)]
-        without_token = set(range(count)) - set(token_words.tolist())
-        return TextWeights(
-            self._texts[row],
-            spans,
-            shares,
-            frozenset(without_token.union(unknown.tolist())),
-            window,
-            special_tokens,
-        )
+            total = shares.sum()
+            shares = shares / total if total > 0 else np.full(count, 1 / count)
+        return TextWeights(self._texts[row], spans, shares, unknown, window, special_tokens)
 
 
 def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ...]:

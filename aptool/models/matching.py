@@ -9,7 +9,6 @@ the similarities of each question token to the answer; ``score`` reduces over th
 - ``kernels``: KNRM (Xiong et al., 2017) and TK (Hofstätter et al., 2020), soft counts of similarities.
 """
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -61,27 +60,32 @@ class MatchPooling(Pooling):
         """(n,) scores of n questions with one answer, from S with values (N, L)."""
         return self.score(S.with_values(self.match(S.values)))
 
-    @abstractmethod
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., k) match of question tokens with an answer; usually k = 1.
+        """(..., k) match of question tokens with an answer: by default the maximum, k = 1.
 
         Args:
             S: (..., L) similarities of question tokens to the answer's tokens.
             mask: broadcasts to S, false on padding; None without padding.
         """
+        return best(S, mask)
 
-    @abstractmethod
     def partners(self, S: Tensor) -> Tensor:
-        """(M, L) shares of the pairs of tokens in the score, from S (M, L); the shares sum to one."""
+        """(M, L) shares of the pairs of tokens in the score, from S (M, L); the shares sum to one.
+
+        By default, each question token is paired with its best answer token.
+        """
+        return nearest(S) / len(S)
 
     def score(self, matched: Ragged) -> Tensor:
         """(n,) scores of n questions from the output of ``match`` for their tokens, values (N, k)."""
         return segment_mean(matched)[:, 0]
 
+    @override
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
         """S (M, L) of one pair from its states (M, c) and (L, c)."""
         return unit(questions) @ unit(answers).T
 
+    @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, M) and (n, L) weights of the tokens of n pairs: sums of ``partners`` over the other text."""
         texts = zip(
@@ -115,19 +119,9 @@ class MaxSimPooling(MatchPooling):
         self.sums = options.reduce == "sum"
 
     @override
-    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., 1) maximum."""
-        return best(S, mask)
-
-    @override
     def score(self, matched: Ragged) -> Tensor:
         means = super().score(matched)
         return means * matched.lengths if self.sums else means
-
-    @override
-    def partners(self, S: Tensor) -> Tensor:
-        # Each question token is paired with its best answer token.
-        return nearest(S) / len(S)
 
 
 class SymmetricMaxSimPooling(MatchPooling):
@@ -138,11 +132,6 @@ class SymmetricMaxSimPooling(MatchPooling):
 
     def __init__(self, size: int, options: StateOptions) -> None:
         super().__init__()
-
-    @override
-    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., 1) maximum."""
-        return best(S, mask)
 
     @override
     def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
@@ -205,15 +194,11 @@ class MeanMaxSimPooling(MatchPooling):
         cosine = matched.values[:, 0].index_select(0, means)
         return self.share * cosine + (1 - self.share) * maxsim
 
-    @override
-    def partners(self, S: Tensor) -> Tensor:
-        # Each question token is paired with its best answer token.
-        return nearest(S) / len(S)
-
 
 class KernelPooling(MatchPooling):
     """s = Σ_k w_k φ_k with φ_k = mean over m of log max(1e-6, Σ_l exp(-(S_ml - μ_k)² / 2σ²)).
 
+    All pairs of tokens count in the score; an explanation shows the best pair of each question token.
     The first μ is 1; the other μ are the midpoints of equal parts of [-1, 1].
     """
 
@@ -256,11 +241,6 @@ class KernelPooling(MatchPooling):
     @override
     def score(self, matched: Ragged) -> Tensor:
         return segment_mean(matched) @ self.weights
-
-    @override
-    def partners(self, S: Tensor) -> Tensor:
-        # All pairs of tokens count in the score; show the best pair of each question token.
-        return nearest(S) / len(S)
 
 
 def normalized(states: Ragged) -> Ragged:

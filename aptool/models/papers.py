@@ -95,6 +95,7 @@ class AbcnnPooling(Pooling):
             columns.append(_cosine_of_means(Q, mask_q, A, mask_a))
         return torch.stack(columns, dim=1)
 
+    @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, M) and (n, L) shares of the attention between the word vectors of n pairs."""
         Q, mask_q = questions.padded()
@@ -103,6 +104,7 @@ class AbcnnPooling(Pooling):
         weights_q, weights_a = G.sum(2), G.sum(1)
         return weights_q / weights_q.sum(1, keepdim=True), weights_a / weights_a.sum(1, keepdim=True)
 
+    @override
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
         """G (M, L) of the word vectors (M, d) of a question and (L, d) of an answer."""
         masks = [states.new_ones(1, len(states), dtype=torch.bool) for states in (questions, answers)]
@@ -256,6 +258,7 @@ class OneWayPooling(VectorPooling):
         r_a = self._pooled(answers.with_values(answers.values * weights[mask][:, None]))
         return OneWay(r_q, r_a, sigma_a)
 
+    @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, M) uniform weights of the questions and σ (n, L) of the answers."""
         mask_q = questions.padded()[1]
@@ -316,6 +319,7 @@ class AlignmentPooling(Pooling):
             ]
         return torch.stack(columns, dim=1)
 
+    @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, M) and (n, L) shares of the words in the sum of similarities of their text."""
         best_q, mask_q, best_a, mask_a = self._best(questions, answers)
@@ -325,6 +329,7 @@ class AlignmentPooling(Pooling):
             shares.append(positive / positive.sum(1, keepdim=True))
         return shares[0], shares[1]
 
+    @override
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
         """(M, L) cosines of the word vectors (M, d) of a question and (L, d) of an answer."""
         return unit(questions) @ unit(answers).T

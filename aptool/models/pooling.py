@@ -69,6 +69,17 @@ class Pooling(nn.Module, ABC):
         first, second = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
         return self.score_pairs(questions.select(first), answers.select(second)).unflatten(0, (n, k))
 
+    def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+        """(n, M) and (n, L) weights of the states of n pairs, for explanations; some poolings have none.
+
+        The weights of a text sum to one and are 0 on padding.
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor | None:
+        """(M, L) alignment of the states (M, c) of a question and (L, c) of an answer; None without one."""
+        return None
+
     def in_bf16(self) -> "Pooling":
         """Return a pooling for texts encoded in bf16. It computes in fp32, unless it encodes texts itself."""
         return self
@@ -146,6 +157,11 @@ class MaxPooling(IndependentPooling):
     def represent(self, states: Ragged) -> Tensor:
         return segment_max(states.values, states).tanh()
 
+    @override
+    def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
+        """(n, M) and (n, L) shares of the features that have their maximum in a state."""
+        return _shares_of_maxima(questions), _shares_of_maxima(answers)
+
 
 class MeanPooling(IndependentPooling):
     """r = mean of the states, as in most sentence encoders."""
@@ -166,6 +182,14 @@ class FirstPooling(IndependentPooling):
     @override
     def represent(self, states: Ragged) -> Tensor:
         return states.values.index_select(0, states.offsets[:-1])
+
+
+def _shares_of_maxima(states: Ragged) -> Tensor:
+    """(n, T) shares of the features that have their maximum in a state; ties are shared equally."""
+    dense, mask = states.padded()  # (n, T, c), (n, T)
+    dense = dense.masked_fill(~mask[..., None], -torch.inf)
+    is_maximum = (dense == dense.amax(1, keepdim=True)).float()  # (n, T, c)
+    return (is_maximum / is_maximum.sum(1, keepdim=True)).mean(2)  # (n, T)
 
 
 def segment_max(values: Tensor, sequences: Ragged) -> Tensor:

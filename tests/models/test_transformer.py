@@ -322,6 +322,22 @@ def test_ranker_can_be_copied(network):
         assert torch.equal(copy.deepcopy(ranker)(ids, ids), ranker(ids, ids))
 
 
+def test_words_without_any_match_have_equal_weights(network, monkeypatch):
+    def first_token(S):  # [CLS] of the answer
+        matches = torch.zeros_like(S)
+        matches[:, 0] = 1
+        return matches
+
+    monkeypatch.setattr("aptool.models.matching.nearest", first_token)
+    ranker, tokenizer = initialized("maxsim-minilm", network)
+    model = LoadedModel(ranker, tokenizer, network_recipe("maxsim-minilm", network), {}, "")
+
+    (explanation,) = explain_pairs(model, [("where is the river", "the bridge near the zebra")])
+
+    assert explanation.answer.special_tokens == pytest.approx(1)
+    np.testing.assert_allclose(explanation.answer.weights, 1 / 5)
+
+
 def test_a_word_has_the_weights_of_its_subword_tokens(aptool, network, collection, tmp_path):
     fit(collection, network_recipe("ap-minilm", network), tmp_path / "model", seed=1)
     model = load_model(tmp_path / "model")

@@ -110,6 +110,40 @@ def test_a_second_start_has_the_states_of_the_model(network, collection, tmp_pat
     assert torch.equal(system.eval().encode(question).values, model.encode(question).values)
 
 
+def test_words_of_a_model_with_prompt_masks_and_skipped_tokens_are_explained(network, collection, tmp_path):
+    options = {"skip": ["the"], "transformer": {"query_expansion": EXPANSION}, "prompts": {"query": "near "}}
+    colbert(network, tmp_path / "checkpoint", **options)
+    recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(tmp_path / "checkpoint"))
+    fit(collection, recipe, tmp_path / "model", device="cpu")
+    question, answer = "where is river", "the market near the bridge"
+
+    actual = aptool.load(tmp_path / "model", device="cpu").explain(question, answer)
+
+    # [CLS] near where is riv ##er [SEP] and five [MASK]: every token of a question has the same weight.
+    np.testing.assert_allclose(actual.question.weights, [1 / 4, 1 / 4, 2 / 4], atol=1e-6)
+    assert actual.question.special_tokens == pytest.approx(8 / 12)
+    # [CLS] market near bri ##dge [SEP]: "the" is a word, but not matched.
+    model = load_model(tmp_path / "model")
+    states = [
+        torch.nn.functional.normalize(model.ranker.encode(Ragged.of(tokens)).values, dim=1)
+        for tokens in (
+            model.tokenizer.encode([question], None, "question"),
+            model.tokenizer.encode([answer], None, "answer"),
+        )
+    ]
+    S = (states[0] @ states[1].T).detach().numpy()
+    assert S.shape == (12, 6)
+    words = S[2:6, 1:5]
+    words = np.stack([words[0], words[1], words[2:].max(0)])
+    words = np.stack([words[:, 0], words[:, 1], words[:, 2:].max(1)])
+    np.testing.assert_allclose(actual.alignment[:, [1, 2, 4]], words.T, atol=1e-6)
+    np.testing.assert_array_equal(actual.alignment[:, [0, 3]], 0)
+    np.testing.assert_array_equal(actual.answer.weights[[0, 3]], 0)
+    assert actual.answer.weights.sum() == pytest.approx(1)
+    assert actual.score == pytest.approx(S.max(1).sum(), abs=1e-5)
+    assert not actual.answer.unknown
+
+
 def test_the_head_is_that_of_the_checkpoint(network, collection, tmp_path):
     model = cross_encoder(network, tmp_path / "checkpoint", 1)
     recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(tmp_path / "checkpoint"))
