@@ -4,7 +4,7 @@ import difflib
 import math
 import types
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from aptool.errors import InputError
@@ -17,6 +17,10 @@ _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str:
 REMOVED = {
     "pooling.residual": 0.0,
     "pooling.normalize": False,
+    "pooling.kernels": 11,
+    "pooling.width": 0.1,
+    "similarity.init": "identity",
+    "encoder.layers": 0,
     "training.label_smoothing": 0.0,
     "training.relevant_answers": 1,
     "training.shared_draw": False,
@@ -34,6 +38,11 @@ BELOW = {int: 2**31, float: 1e6}
 
 # Upper bound of the width of vectors, layers and windows, given the memory of machines.
 WIDEST = 1 << 16
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """No options."""
 
 
 def bounded(default: Any, *, least: float = 0, below: float | None = None) -> Any:

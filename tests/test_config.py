@@ -201,6 +201,10 @@ def test_long_value_is_truncated_to_one_line():
     ("section", "name", "default", "other"),
     [
         ("pooling", "residual", 0.0, 0.5),
+        ("pooling", "kernels", 11, 5),
+        ("pooling", "width", 0.1, 0.2),
+        ("encoder", "layers", 0, 3),
+        ("similarity", "init", "identity", "uniform"),
         ("pooling", "normalize", False, True),
         ("training", "label_smoothing", 0.0, 0.1),
         ("training", "relevant_answers", 1, 2),
@@ -217,7 +221,7 @@ def test_removed_option_is_accepted_at_its_default_only(section, name, default, 
     check_recipe(recipe_from_dict(table, "config.json"))
 
     table[section][name] = other
-    message = rf": {section}\.{name}: {other}: expected {default}; aptool 0\.2\.0 was the last"
+    message = rf": {section}\.{name}: {other!r}: expected {default!r}; aptool 0\.2\.0 was the last"
     with pytest.raises(InputError, match=message):
         check_recipe(recipe_from_dict(table, "config.json"))
 

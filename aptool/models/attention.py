@@ -15,7 +15,6 @@ from typing_extensions import override
 from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged, similar_lengths
-from aptool.models.similarity import uniform
 from aptool.options import bounded
 
 
@@ -52,7 +51,8 @@ class AttentivePooling(VectorPooling):
 
     def __init__(self, size: int, options: Options) -> None:
         super().__init__()
-        initial = torch.eye(size) if options.init == "identity" else uniform(size)
+        identity = options.init == "identity"
+        initial = torch.eye(size) if identity else torch.empty(size, size).uniform_(-1, 1) / size**0.5
         self.U = nn.Parameter(initial * options.scale)  # (c, c)
         self.sharpness = options.sharpness
 

@@ -47,7 +47,6 @@ class BackboneOptions:
 
     Attributes:
         name: Folder of a network in the Hugging Face layout, or its name on the hub.
-        layers: Number of layers to keep, counted from the first; 0 keeps all.
         tune: Part of the network to train: ``all`` of it, its ``last`` layers, or ``none``.
         last: Number of layers that ``tune = "last"`` trains.
         checkpointing: Recompute activations in the backward pass: less memory, more time.
@@ -56,7 +55,6 @@ class BackboneOptions:
     """
 
     name: str = ""
-    layers: int = bounded(0)
     tune: Literal["all", "last", "none"] = "all"
     last: int = bounded(2, least=1)
     checkpointing: bool = False
@@ -173,7 +171,7 @@ class Backbone(BatchedNetwork):
         self._is_trained = options.tune != "none"
         self.is_packed = pack(network)
         self._takes_embeddings = "inputs_embeds" in signature(network.forward).parameters
-        self._freeze(network.config.num_hidden_layers, options)
+        self._freeze(options)
         if options.checkpointing and self._is_trained:
             _enable_checkpointing(network, options.name)
 
@@ -218,13 +216,14 @@ class Backbone(BatchedNetwork):
             self.network.eval()
         return self
 
-    def _freeze(self, layer_count: int, options: BackboneOptions) -> None:
+    def _freeze(self, options: BackboneOptions) -> None:
         """Exclude layers from training, according to ``options.tune``."""
         if options.tune == "all":
             return
         self.network.requires_grad_(False)
         if options.tune == "none":
             return
+        layer_count = getattr(self.network.config, "num_hidden_layers", 0)
         lists = [part for part in self.network.modules() if isinstance(part, nn.ModuleList)]
         layers = next((part for part in lists if len(part) == layer_count), None)
         if layers is None:

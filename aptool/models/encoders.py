@@ -25,7 +25,7 @@ from aptool.models.initialization import (
     make_vocabulary,
 )
 from aptool.models.ragged import Ragged
-from aptool.options import WIDEST, bounded
+from aptool.options import WIDEST, NoOptions, bounded
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
 # From token ids of texts and rows (R,) of tokens to the states (R, c) of these tokens.
@@ -321,9 +321,7 @@ class BiLstmEncoder(WordEncoder):
 class WordVectorEncoder(WordEncoder):
     """The state of a token is its word vector."""
 
-    @dataclass(frozen=True)
-    class Options:
-        """No options."""
+    Options = NoOptions
 
     @classmethod
     @override
@@ -335,7 +333,7 @@ class WordVectorEncoder(WordEncoder):
     def output_size(cls, spec: EncoderSpec, options: Any) -> int:
         return spec.dim
 
-    def __init__(self, words: int, dim: int, options: Options) -> None:
+    def __init__(self, words: int, dim: int, options: NoOptions) -> None:
         super().__init__(words, dim)
         self.size = dim
 

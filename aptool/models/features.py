@@ -10,14 +10,14 @@ A head computes a score from the columns of a pair: the output of the pooling, a
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from aptool.options import bounded
+from aptool.options import NoOptions, bounded
 from aptool.text.bm25 import K1, B, inverse_document_frequency
 from aptool.text.tokenizer import NO_WORD, Tokens, WordTokenizer
 
@@ -170,9 +170,7 @@ def _match(
 class Head(nn.Module, ABC):
     """The interface of heads."""
 
-    @dataclass(frozen=True)
-    class Options:
-        """No options."""
+    Options: ClassVar[type] = NoOptions
 
     def __init__(self, columns: int, features: int, options: Any) -> None:
         super().__init__()

@@ -21,6 +21,9 @@ from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 from aptool.options import bounded
 
+# Number of kernels, and their standard deviation σ.
+_KERNELS, _WIDTH = 11, 0.1
+
 
 class MatchPooling(Pooling):
     """A pooling of the similarities between the tokens of both texts."""
@@ -199,41 +202,30 @@ class KernelPooling(MatchPooling):
     """s = Σ_k w_k φ_k with φ_k = mean over m of log max(1e-6, Σ_l exp(-(S_ml - μ_k)² / 2σ²)).
 
     All pairs of tokens count in the score; an explanation shows the best pair of each question token.
-    The first μ is 1; the other μ are the midpoints of equal parts of [-1, 1].
+    There are 11 kernels with σ = 0.1. The first μ is 1; the other μ are the midpoints of ten equal parts of
+    [-1, 1].
     """
 
-    @dataclass(frozen=True)
-    class Options(StateOptions):
-        """Options of ``kernels`` pooling.
-
-        Attributes:
-            kernels: Number of kernels.
-            width: Standard deviation σ of a kernel.
-        """
-
-        kernels: int = bounded(11, least=2, below=1001)
-        width: float = bounded(0.1, least=0.01)
-
+    Options = StateOptions
     means: Tensor  # (k,) μ
 
-    def __init__(self, size: int, options: Options) -> None:
+    def __init__(self, size: int, options: StateOptions) -> None:
         super().__init__()
-        parts = options.kernels - 1
+        parts = _KERNELS - 1
         means = torch.cat([torch.ones(1), 1 - (2 * torch.arange(parts) + 1) / parts])
         self.register_buffer("means", means, persistent=False)
-        self.width = options.width
         # Initially, similar tokens raise the score and dissimilar tokens lower it.
-        self.weights = nn.Parameter(means / options.kernels)
+        self.weights = nn.Parameter(means / _KERNELS)
 
     @classmethod
     @override
     def max_weights(cls, size: int, options: Any) -> int:
-        return int(options.kernels)
+        return _KERNELS
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
         """(..., k): the logarithm of the soft count per kernel."""
-        counts = ((S[..., None] - self.means) / self.width).square().mul(-0.5).exp()  # (..., L, k)
+        counts = ((S[..., None] - self.means) / _WIDTH).square().mul(-0.5).exp()  # (..., L, k)
         if mask is not None:
             counts = counts.masked_fill(~mask[..., None], 0)
         return counts.sum(-2).clamp_min(1e-6).log()

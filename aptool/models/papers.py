@@ -17,10 +17,11 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from typing_extensions import override
 
+from aptool.models.matching import normalized
 from aptool.models.pooling import Pooling, VectorPooling, segment_max, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import EPSILON, unit
-from aptool.options import bounded
+from aptool.options import NoOptions, bounded
 
 # Minimum cosine of an aligned word.
 _ALIGNED = 0.99
@@ -276,13 +277,10 @@ class AlignmentPooling(Pooling):
     words of that text; its dissimilarity is 1 minus the similarity.
     """
 
+    Options = NoOptions
     many_columns = True
 
-    @dataclass(frozen=True)
-    class Options:
-        """No options."""
-
-    def __init__(self, size: int, options: Options) -> None:
+    def __init__(self, size: int, options: NoOptions) -> None:
         super().__init__()
         # The importance of a word is the softmax of v · x over its text, initially uniform.
         self.v = nn.Parameter(torch.zeros(size))
@@ -336,8 +334,8 @@ class AlignmentPooling(Pooling):
 
     def _best(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(n, M) maximum cosines of the question's words and their mask, then (n, L) of the answer's."""
-        Q, mask_q = questions.with_values(unit(questions.values)).padded()
-        A, mask_a = answers.with_values(unit(answers.values)).padded()
+        Q, mask_q = normalized(questions).padded()
+        A, mask_a = normalized(answers).padded()
         S = Q @ A.transpose(1, 2)  # (n, M, L)
         best_q = S.masked_fill(~mask_a[:, None], -1.0).amax(2)
         best_a = S.masked_fill(~mask_q[:, :, None], -1.0).amax(1)

@@ -82,12 +82,11 @@ def check_name(where: str, name: str) -> None:
     check_installed("transformers", purpose=f"encoder.name {name!r}", extra="transformers")
 
 
-def open_network(name: str, *, layers: int = 0, head: Head = "none") -> OpenedNetwork:
+def open_network(name: str, *, head: Head = "none") -> OpenedNetwork:
     """Load a network of ``transformers``; raise if a weight is missing.
 
     Args:
         name: folder, or name on the hub.
-        layers: number of first layers to keep; 0 keeps all.
         head: the head to keep: of a classifier (``labels``) or of a language model (``logits``).
     """
     transformers = network_library()
@@ -100,8 +99,6 @@ def open_network(name: str, *, layers: int = 0, head: Head = "none") -> OpenedNe
         check_network_config(name, without_code(entries), "config.json")
         where = f"{name}/config.json"
         config = transformers.AutoConfig.from_pretrained(name, **SAFELY)
-        available = config.num_hidden_layers
-        _keep_layers(config, min(layers, available) if layers else available)
         _check_size(name, loader, config)
         if Path(name, "tokenizer.json").is_file():
             read_tokenizer(Path(name, "tokenizer.json"))
@@ -126,8 +123,6 @@ def open_network(name: str, *, layers: int = 0, head: Head = "none") -> OpenedNe
     if missing:
         # The library would initialize missing weights at random.
         raise InputError(name, problem=f"no weights {missing[0]}", expected="all weights of the network")
-    if layers > available:
-        raise InputError(name, position="encoder.layers", value=layers, expected=f"at most {available}")
     if not has_tokenizer_file:
         # The library would construct a tokenizer without a vocabulary.
         raise InputError(name, problem="no tokenizer.json", expected="a network with its tokenizer")
@@ -235,17 +230,6 @@ def max_positions(network: nn.Module) -> int:
         if part.padding_idx is not None:
             return int(configured - part.padding_idx - 1)  # positions start after padding
     return int(configured)
-
-
-def _keep_layers(config: Any, layers: int) -> None:
-    """Shorten a configuration, and its lists with one entry per layer, to the first layers."""
-    available = config.num_hidden_layers
-    if layers == available:
-        return
-    for key, value in config.to_dict().items():
-        if isinstance(value, list) and len(value) == available:
-            setattr(config, key, value[:layers])
-    config.num_hidden_layers = layers
 
 
 def _has_tokenizer_file(transformers: Any, name: str, tokenizer: Any) -> bool:

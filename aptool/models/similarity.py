@@ -6,14 +6,14 @@ two once per text.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.options import bounded
+from aptool.options import NoOptions, bounded
 
 # Minimum norm that a vector is divided by.
 EPSILON = 1e-8
@@ -28,9 +28,7 @@ class Similarity(nn.Module, ABC):
     # Whether scaling a vector by a positive number leaves the similarity unchanged.
     scale_free: ClassVar[bool] = False
 
-    @dataclass(frozen=True)
-    class Options:
-        """No options."""
+    Options: ClassVar[type] = NoOptions
 
     def __init__(self, size: int, options: Any) -> None:
         super().__init__()
@@ -92,21 +90,14 @@ class Cosine(Dot):
 
 
 class Bilinear(Dot):
-    """xᵀ M y with a matrix M (c, c) that is learned (Severyn and Moschitti 2015, eq. 2)."""
+    """xᵀ M y with a matrix M (c, c) that is learned (Severyn and Moschitti 2015, eq. 2).
 
-    @dataclass(frozen=True)
-    class Options:
-        """Options of a ``bilinear`` similarity.
+    M is initially the identity, so the similarity is initially the inner product.
+    """
 
-        Attributes:
-            init: Initialization of M: ``identity``, initially the inner product, or ``uniform`` in ±1/√c.
-        """
-
-        init: Literal["identity", "uniform"] = "identity"
-
-    def __init__(self, size: int, options: Options) -> None:
+    def __init__(self, size: int, options: Any) -> None:
         super().__init__(size, options)
-        self.M = nn.Parameter(torch.eye(size) if options.init == "identity" else uniform(size))  # (c, c)
+        self.M = nn.Parameter(torch.eye(size))  # (c, c)
 
     @classmethod
     @override
@@ -165,11 +156,6 @@ SIMILARITIES: dict[str, type[Similarity]] = {
 def unit(vectors: Tensor) -> Tensor:
     """Vectors (..., c) scaled to unit length; a zero vector stays zero."""
     return F.normalize(vectors, dim=-1, eps=EPSILON)
-
-
-def uniform(size: int) -> Tensor:
-    """(c, c) random matrix, uniform in ±1/√c."""
-    return torch.empty(size, size).uniform_(-1, 1) / size**0.5
 
 
 def distances(first: Tensor, second: Tensor) -> Tensor:

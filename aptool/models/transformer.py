@@ -71,7 +71,7 @@ class PretrainedEncoder(Encoder):
     @classmethod
     @override
     def init(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Initialization:
-        opened = open_network(options.name, layers=options.layers)
+        opened = open_network(options.name)
         tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer)
         _check_limits(recipe, tokenizer, opened.max_tokens, joined=cls.output_kind == "ids")
         backbone = backbone_of(opened.network, tokenizer, tokenizer.special_tokens())

@@ -82,16 +82,6 @@ def test_decoder_is_dropped(make, tmp_path):
     assert not any("decoder" in name for name in ranker.state_dict())
 
 
-def test_lists_per_layer_are_shortened_with_the_layers(tmp_path):
-    # ModernBERT requires a list with the kind of attention per layer.
-    folder, whole = written(tmp_path / "modernbert", "modernbert", **MODERN)
-    ranker, _ = initialized("mean-minilm", folder, "encoder.layers=1")
-
-    layers = {name.split("layers.")[1].split(".")[0] for name in ranker.state_dict() if "layers." in name}
-    assert (layers, len(whole.layers)) == ({"0"}, 3)
-    assert len(ranker.encoder.backbone.network.config.layer_types) == 1
-
-
 def test_the_first_state_of_a_causal_network_cannot_be_pooled(tmp_path):
     folder, _ = written(tmp_path / "gpt2", "gpt2", pad_token_id=0)
 

@@ -11,7 +11,7 @@ from aptool.errors import InputError
 from aptool.models.build import build_ranker, check_recipe
 from aptool.models.pooling import MaxPooling, MeanPooling
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import SIMILARITIES, Bilinear, Gesd, distances
+from aptool.models.similarity import SIMILARITIES, Gesd, distances
 
 # x = (1, 2), y = (4, -2): x · y = 0, ‖x‖ = √5, ‖y‖ = √20, ‖x − y‖ = √(9 + 16) = 5.
 X, Y = tensor([1.0, 2]), tensor([4.0, -2])
@@ -56,14 +56,6 @@ def test_bilinear_is_x_transposed_m_y():
 
     assert bilinear(X, Y).item() == 2
     assert bilinear(Y, X).item() == 32
-
-
-def test_uniform_init_of_bilinear():
-    torch.manual_seed(0)
-    M = Bilinear(100, Bilinear.Options(init="uniform")).M
-
-    assert 0.099 < M.max().item() <= 0.1
-    assert -0.1 <= M.min().item() < -0.099
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)

@@ -77,19 +77,6 @@ def test_states_have_the_requested_order(network):
         assert torch.equal(actual, ranker.encoder(ids).values[rows])
 
 
-def test_first_layers_are_kept(network):
-    ranker, _ = initialized("ap-minilm", network, "encoder.layers=1")
-    reference = transformers.AutoModel.from_pretrained(network).eval()
-    text = corpus(1)[0]
-
-    with torch.inference_mode():
-        # The output of the first layer; index 0 is the embeddings.
-        expected = reference(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states[1][0]
-
-    torch.testing.assert_close(states(ranker, [text])[0], expected, atol=1e-5, rtol=0)
-    assert not any("layer.1." in name for name in ranker.state_dict())
-
-
 @pytest.mark.parametrize(
     ("options", "moves"),
     [

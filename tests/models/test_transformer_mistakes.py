@@ -71,7 +71,6 @@ def test_impossible_recipe_is_refused(preset, more, message):
         ("ap-minilm", ["text.max_answer_tokens=65"], "text.max_answer_tokens: 65: expected 3 to 64"),
         ("ap-minilm", ["text.max_question_tokens=2"], "text.max_question_tokens: 2: expected 3 to 64"),
         ("cross-minilm", ["text.max_answer_tokens=53"], "text.max_answer_tokens: 53: expected 3 to 52"),
-        ("ap-minilm", ["encoder.layers=3"], "encoder.layers: 3: expected at most 2"),
         ("ap-minilm", ["encoder.tune=last", "encoder.last=3"], "encoder.last: 3: expected at most 2"),
     ],
 )
