@@ -13,7 +13,7 @@ import torch
 
 from aptool.config import CHECKPOINT_MINUTES, Recipe, TeacherOptions
 from aptool.documents import parse_json, read_json
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import InputError, UsageError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.names import measure_names
 from aptool.evaluation.significance import Spread, mean_and_sd
@@ -49,10 +49,6 @@ from aptool.training.state import TrainingState
 from aptool.training.texts import all_texts, read_mixture, read_teacher, sources
 
 logger = logging.getLogger(__name__)
-
-# Tolerance between the dev measures of restored weights and the recorded ones: another machine may swap
-# candidates with almost equal scores.
-RESTORED_TOLERANCE = 2e-3
 
 SUMMARY = "seeds.json"
 
@@ -177,7 +173,7 @@ def fit(
                     if group.rank == 0:
                         after_checkpoint()
 
-        state = _restore(folder, key, recipe, ranker, evaluate, group)
+        state = _restore(folder, key, recipe.training.epochs, group)
         logger.info(
             f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} "
             f"questions, {len(examples.answers)} answers ({examples.answers.truncated} truncated at "
@@ -284,15 +280,8 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
     )
 
 
-def _restore(
-    folder: Location,
-    key: str,
-    recipe: Recipe,
-    ranker: Ranker,
-    evaluate: Callable[[Ranker], dict[str, float]],
-    group: ProcessGroup,
-) -> TrainingState | None:
-    """Read the checkpoint, if any; the weights of a completed epoch are evaluated again."""
+def _restore(folder: Location, key: str, epochs: int, group: ProcessGroup) -> TrainingState | None:
+    """Read the checkpoint, if any."""
     with group.together():
         state = load_state(folder, key) if group.rank == 0 else None
     state = group.broadcast(state)
@@ -303,17 +292,7 @@ def _restore(
                 "training from the beginning"
             )
         return None
-    epochs = recipe.training.epochs
     if state.within is None:
-        ranker.load_state_dict(state.weights)
-        measures = evaluate(ranker.eval())
-        for name, value in state.history[-1]["dev"].items():
-            if not abs(measures[name] - value) <= RESTORED_TOLERANCE:
-                raise AptoolError(
-                    f"{folder}: the weights of epoch {len(state.history)} have dev {name} "
-                    f"{measures[name]:.4f}; expected {value:.4f} as recorded with them; remove the folder to "
-                    "train from the beginning"
-                )
         progress = f"after epoch {len(state.history)} of {epochs}"
     else:
         progress = f"in epoch {len(state.history) + 1} of {epochs}, after {state.within.pairs:,} pairs"
