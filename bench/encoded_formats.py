@@ -28,7 +28,7 @@ from pyarrow import fs
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from aptool.scoring.encoded import rows_of
+from aptool.models.ragged import rows_of
 from bench.common import benchmark_parser
 from bench.encoded import NUMBERS
 from bench.object_server import BUCKET, object_server

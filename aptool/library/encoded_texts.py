@@ -72,7 +72,7 @@ class EncodedTexts:
         chosen = np.arange(len(self))[rows] if isinstance(rows, slice) else self._checked(rows)
         counts, of_chosen = None, chosen
         if self.counts is not None:
-            from aptool.scoring.encoded import rows_of
+            from aptool.models.ragged import rows_of
 
             counts = self.counts[chosen]
             of_chosen = rows_of((np.cumsum(self.counts) - self.counts)[chosen], counts)

@@ -18,7 +18,7 @@ from typing_extensions import override
 from aptool.models.backbone import TOKENS_PER_BATCH, BatchedNetwork, lower_precision, use_attention
 from aptool.models.device import send
 from aptool.models.pooling import Pooling, apply_activation
-from aptool.models.ragged import MIN_ROWS, Ragged
+from aptool.models.ragged import MIN_ROWS, Ragged, rows_of
 
 # Networks whose attention ``attend`` computes; other networks read one batch per length.
 _PACKED = ("gemma", "gemma3_text", "llama", "mistral", "qwen2", "qwen3")
@@ -191,8 +191,8 @@ class CausalPooling(Pooling):
         kept = np.minimum(self.suffix_length, sizes)
         starts = np.stack([ends - answers.sizes, ends - kept], 1).reshape(-1)
         counts = np.stack([sizes - kept, kept], 1).reshape(-1)
-        rows = np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-        return Ragged.of_sizes(answers.values[send(rows, answers.values.device)], sizes)
+        rows = send(rows_of(starts, counts), answers.values.device)
+        return Ragged.of_sizes(answers.values[rows], sizes)
 
 
 def _pack(network: Any) -> bool:

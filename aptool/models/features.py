@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from aptool.models.ragged import rows_of
 from aptool.options import NoOptions, bounded
 from aptool.text.bm25 import K1, B, inverse_document_frequency
 from aptool.text.tokenizer import NO_WORD, Tokens, WordTokenizer
@@ -148,8 +149,7 @@ def _match(
     """Look up the words of each pair's question in its answer."""
     sizes = np.diff(questions.offsets)[pair_question]
     pair = np.repeat(np.arange(len(sizes)), sizes)
-    first = questions.offsets[pair_question] - (np.cumsum(sizes) - sizes)
-    word = questions.keys[np.arange(len(pair)) + np.repeat(first, sizes)] % _SPAN
+    word = questions.keys[rows_of(questions.offsets[pair_question], sizes)] % _SPAN
     key = pair_answer[pair] * _SPAN + word
     # A sentinel above all keys keeps the index in range.
     keys = np.append(answers.keys, np.iinfo(np.int64).max)

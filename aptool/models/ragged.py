@@ -133,6 +133,11 @@ def similar_lengths(sequences: Ragged) -> list[np.ndarray]:
     return [np.flatnonzero(buckets == bucket) for bucket in np.unique(buckets)]
 
 
+def rows_of(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """(R,) int64: the row numbers ``starts[i]`` to ``starts[i] + counts[i] - 1`` of every i, in order."""
+    return np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+
+
 def product(rows: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
     """(n, k) @ (k, m) on one core, m > 1; the rounding of a row does not depend on the number of rows."""
     if len(rows) >= MIN_ROWS:

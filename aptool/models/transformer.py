@@ -118,14 +118,13 @@ class TransformerEncoder(PretrainedEncoder):
     """The states of a pretrained network, one per token, including special tokens.
 
     Attributes:
-        state_cache: function that returns the states (N, c) of texts. It calls its second argument to compute
-            missing states.
+        state_cache: function that returns the states (N, c) of the texts of a training; None computes them.
     """
 
     def __init__(self, spec: EncoderSpec, options: BackboneOptions, backbone: Backbone | None = None) -> None:
         super().__init__(spec, options)
         self.backbone = backbone if backbone is not None else self.network()
-        self.state_cache: Callable[[Ragged, Callable[[Ragged], Tensor]], Tensor] | None = None
+        self.state_cache: Callable[[Ragged], Tensor] | None = None
 
     @property
     def is_frozen(self) -> bool:
@@ -134,15 +133,14 @@ class TransformerEncoder(PretrainedEncoder):
 
     @override
     def forward(self, tokens: Ragged) -> Ragged:
-        if self.state_cache is not None:
-            return tokens.with_values(self.state_cache(tokens, self.all_states))
-        return tokens.with_values(self.all_states(tokens))
+        states = self.all_states if self.state_cache is None else self.state_cache
+        return tokens.with_values(states(tokens))
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
             if self.state_cache is not None:
-                return self.state_cache(tokens, self.all_states).index_select(0, rows)
+                return self.state_cache(tokens).index_select(0, rows)
             states: Tensor = self.backbone(tokens, rows)
             return states
 

@@ -33,7 +33,7 @@ from aptool.formats.claim import claimed_folder
 from aptool.formats.location import Location, PathOrUrl, location, store_of
 from aptool.formats.schemas import check_document
 from aptool.models.model import LoadedModel
-from aptool.scoring.encoded import rows_of
+from aptool.models.ragged import rows_of
 
 logger = logging.getLogger(__name__)
 

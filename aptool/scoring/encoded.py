@@ -22,7 +22,7 @@ from aptool.formats.parquet import to_arrow
 from aptool.formats.pools import UNSHARED, Answers, PoolBatch
 from aptool.formats.shared_texts import text_hash
 from aptool.models.device import send
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import Ragged, rows_of
 from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated, truncate
 
 # Unshared texts are cached on first sight up to this many bytes, then on their second occurrence: in most
@@ -234,11 +234,6 @@ class Pairs(NamedTuple):
     def answers(self) -> np.ndarray:
         """(P,) int64 the answer of each pair."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
-
-
-def rows_of(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """(R,) int64: the row numbers ``starts[i]`` to ``starts[i] + counts[i] - 1`` of every i, in order."""
-    return np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
 
 
 _ABSENT = (-1, -1, -1)

@@ -16,10 +16,10 @@ from torch import Tensor
 from aptool.errors import AptoolError
 from aptool.models.device import is_out_of_memory, send
 from aptool.models.features import NoHead, WordBags
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import Ragged, rows_of
 from aptool.models.ranker import Ranker
 from aptool.scoring.cores import ForEach, one_core_per_thread
-from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Pairs, rows_of
+from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from aptool.errors import InputError
 from aptool.models.device import send
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import Ragged, rows_of
 from aptool.scoring.answer_store import AnswerStore, Stored, StoredPrecision
-from aptool.scoring.encoded import rows_of, text_keys
+from aptool.scoring.encoded import text_keys
 from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
 

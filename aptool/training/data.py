@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aptool.config import TeacherOptions, TextOptions
-from aptool.scoring.encoded import rows_of
+from aptool.models.ragged import rows_of
 from aptool.text.tokenizer import TextTokenizer, Tokens
 
 

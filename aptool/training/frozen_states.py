@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ logger = logging.getLogger(__name__)
 MEMORY_SHARE = 0.5
 TOKENS_PER_BLOCK = 1 << 16
 
-Encode = Callable[[Ragged], Tensor]
-
 
 class StateMemory:
     """A cache of states by token ids, for ``TransformerEncoder.state_cache``.
@@ -33,30 +30,13 @@ class StateMemory:
         self._device = device
         self._states: dict[bytes, Tensor] = {}  # (L, c) per text
 
-    def __deepcopy__(self, memo: Any) -> None:
-        """Do not copy the cache: a copy may be on another device or in another precision."""
+    def __call__(self, tokens: Ragged) -> Tensor:
+        """(N, c) states of cached texts, from their token ids, values (N,) int64."""
+        keys = _keys(tokens.values.cpu().numpy(), tokens.sizes)
+        return torch.cat([self._states[key] for key in keys])
 
-    def __call__(self, tokens: Ragged, encode: Encode) -> Tensor:
-        """Return the states of texts.
-
-        Args:
-            tokens: token ids, values (N,) int64.
-            encode: computes the states (N', c) of texts that are not cached.
-
-        Returns:
-            (N, c) states.
-        """
-        states = [self._states.get(key) for key in _keys(tokens.values.cpu().numpy(), tokens.sizes)]
-        missing = [index for index, cached in enumerate(states) if cached is None]
-        if missing:
-            texts = tokens.select(np.array(missing))
-            computed = encode(texts).split(texts.sizes.tolist())
-            for index, new in zip(missing, computed, strict=True):
-                states[index] = new
-        return torch.cat([state for state in states if state is not None])
-
-    def add(self, texts: Tokens, encode: Encode) -> None:
-        """Compute and cache the states of texts, in blocks of texts of similar length."""
+    def add(self, texts: Tokens, encode: Callable[[Ragged], Tensor]) -> None:
+        """Cache the states of texts, which ``encode`` computes in blocks of texts of similar length."""
         keys = np.array(_keys(texts.ids.astype(np.int64), texts.lengths), dtype=object)
         _, first = np.unique(keys, return_index=True)
         missing = np.array([row for row in first if keys[row] not in self._states], dtype=np.int64)

@@ -1,9 +1,6 @@
 """`encoder.tune=none`: the network reads each text once, and the trained weights are equal to the bit."""
 
-import copy
-
 import pytest
-import torch
 from networks import REASON, network_recipe, write_network
 
 from aptool.models.backbone import Backbone
@@ -56,11 +53,3 @@ def test_states_of_a_tuned_network_are_not_cached(network, collection, tmp_path,
     fit(collection, recipe, tmp_path / "model")
 
     assert len(read) > len(set(read))
-
-
-def test_a_copy_of_a_network_has_no_cache():
-    # States on another device, or in bf16, differ.
-    part = torch.nn.Linear(1, 1)
-    part.state_cache = frozen_states.StateMemory(torch.device("cpu"))
-
-    assert copy.deepcopy(part).state_cache is None

@@ -358,4 +358,6 @@ def read_dense(module: Module, inputs: int) -> Dense:
 
 def projection_of(layers: list[Dense]) -> nn.Module | None:
     """Chain layers to a projection; None without layers."""
+    if len(layers) == 1:
+        return layers[0]
     return nn.Sequential(*layers) if layers else None

@@ -103,11 +103,7 @@ def initial_checkpoint(layout: Layout, recipe: Recipe) -> Initialization:
         spec = EncoderSpec(len(tokenizer), ranker.encoder.size, backbone)
 
     def load_weights(target: nn.Module) -> int:
-        weights = {
-            name.replace("projection.0.", "projection."): weight
-            for name, weight in ranker.state_dict().items()
-        }
-        target.load_state_dict({**target.state_dict(), **weights})
+        target.load_state_dict({**target.state_dict(), **ranker.state_dict()})
         return len(tokenizer)
 
     return Initialization(tokenizer, recipe, spec, load_weights)
@@ -164,11 +160,12 @@ def _projected(layout: Layout, projection: nn.Module | None) -> int:
     """Return the features after the projection of states; 0 without one."""
     if projection is None:
         return 0
-    layers = list(projection.children())
-    dense = layers[0]
-    assert isinstance(dense, Dense)
-    is_plain = dense.activation == "identity" and dense.linear.bias is None and not dense.adds_input
-    if len(layers) > 1 or not is_plain:
-        problem, expected = f"{len(layers)} Dense layers", "one Dense layer without bias and activation"
-        raise InputError(layout.folder, problem=problem, expected=expected)
-    return dense.outputs
+    if (
+        not isinstance(projection, Dense)
+        or projection.linear.bias is not None
+        or projection.activation != "identity"
+        or projection.adds_input
+    ):
+        expected = "one Dense layer without bias and activation"
+        raise InputError(layout.folder, problem="another projection of the states", expected=expected)
+    return projection.outputs
