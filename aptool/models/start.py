@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
@@ -23,7 +23,7 @@ from aptool.models.checkpoints.start import (
     initial_checkpoint,
 )
 from aptool.models.encoders import WordEncoder
-from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
+from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts, init_embedding
 from aptool.models.model import LoadedModel, load_model, model_fingerprint, model_recipe
 from aptool.text.tokenizer import UNK, WordTokenizer
 from aptool.text.vectors import WordVectors, read_vectors
@@ -96,16 +96,14 @@ def initial_system(recipe: Recipe, texts: TrainingTexts) -> Initialization:
     """
     if not recipe.start.model:
         return initialize(recipe, texts)
-    check_start(recipe)
     checkpoint = find_checkpoint(recipe.start.model)
     if checkpoint is not None:
         return initial_checkpoint(checkpoint, recipe)
     model = load_model(recipe.start.model)
     if not isinstance(model.tokenizer, WordTokenizer):
         spec = model.ranker.encoder.spec
-        return Initialization(
-            model.tokenizer, recipe, spec, lambda ranker: _load(ranker, model, None, recipe)
-        )
+        load_weights = partial(_load, model=model, recipe=recipe)
+        return Initialization(model.tokenizer, recipe, spec, load_weights)
     tokenizer, vectors = _extend_vocabulary(model, recipe, texts)
     spec = EncoderSpec(len(tokenizer), model.ranker.encoder.spec.dim)
     new = len(tokenizer) - len(model.tokenizer)
@@ -113,7 +111,7 @@ def initial_system(recipe: Recipe, texts: TrainingTexts) -> Initialization:
         f"starting from {recipe.start.model}: {len(model.tokenizer)} words and {new} new ones, "
         f"{len(vectors.words) if vectors is not None else 0} of these with a vector"
     )
-    load_weights = partial(_load, model=model, extended=(tokenizer, vectors), recipe=recipe)
+    load_weights = partial(_load, model=model, recipe=recipe, tokenizer=tokenizer, vectors=vectors)
     initial = Initialization(tokenizer, recipe, spec, load_weights)
     return with_features(initial, recipe, texts)
 
@@ -133,14 +131,13 @@ def _extend_vocabulary(
     if recipe.vectors.source not in ("learned", "random"):
         all_words = learn(texts.all_splits()).words[UNK + 1 :]
         new_words = dict.fromkeys([*new, *(word for word in all_words if word not in in_model)])
-        vectors = _vectors(model, recipe, new_words)
-        dim = model.ranker.encoder.spec.dim
-        if vectors.words and vectors.matrix.shape[1] != dim:
+        found = _vectors(model, recipe, new_words)
+        dim, size = model.ranker.encoder.spec.dim, found.matrix.shape[1]
+        if found.words and size != dim:
             expected = f"{dim}, as in the model {recipe.start.model} to start from"
-            raise InputError(
-                recipe.vectors.source, position="dimension", value=vectors.matrix.shape[1], expected=expected
-            )
-        new = list(dict.fromkeys([*new, *vectors.words]))
+            raise InputError(recipe.vectors.source, position="dimension", value=size, expected=expected)
+        new = list(dict.fromkeys([*new, *found.words]))
+        vectors = found if found.words else None
     tokenizer = WordTokenizer.from_words([*words, *new], lowercase=options.lowercase, bigrams=bigrams)
     return tokenizer, vectors
 
@@ -160,31 +157,32 @@ def _vectors(model: LoadedModel, recipe: Recipe, words: Iterable[str]) -> WordVe
 
 def _load(
     ranker: nn.Module,
+    *,
     model: LoadedModel,
-    extended: tuple[WordTokenizer, WordVectors | None] | None,
     recipe: Recipe,
+    tokenizer: WordTokenizer | None = None,
+    vectors: WordVectors | None = None,
 ) -> int:
-    """Set the weights; return the number of tokens with initial vectors."""
-    weights: dict[str, Tensor] = {
+    """Set the weights; return the number of tokens with initial vectors.
+
+    Args:
+        ranker: the ranker to train.
+        model: the model to start from.
+        recipe: the recipe of the training.
+        tokenizer: the words of the model, then new words.
+        vectors: vectors of some new words.
+    """
+    weights = {
         name: weight
         for name, weight in model.ranker.state_dict().items()
         if not name.startswith("features.")  # these are statistics of the new training texts
     }
     initialized = len(model.tokenizer)
-    if extended is not None:
-        tokenizer, vectors = extended
-        options = recipe.vectors
-        before = weights[_EMBEDDING]
-        embedding = torch.empty(len(tokenizer), before.shape[1]).uniform_(-options.unknown, options.unknown)
-        embedding[: len(before)] = before
-        if vectors is not None and vectors.words:
-            ids = {word: index for index, word in enumerate(tokenizer.words)}
-            rows = torch.tensor([ids[word] for word in vectors.words])
-            embedding[rows] = torch.from_numpy(vectors.matrix)
-            initialized += len(rows)
-        weights[_EMBEDDING] = embedding
-        for part in ranker.modules():
-            if isinstance(part, WordEncoder):
-                part.embedding.weight.requires_grad_(options.fine_tune)
+    for part in ranker.modules():
+        if isinstance(part, WordEncoder):
+            assert tokenizer is not None
+            initialized += init_embedding(part.embedding, tokenizer, vectors, recipe.vectors)
+            new = part.embedding.weight.detach()[len(model.tokenizer) :]
+            weights[_EMBEDDING] = torch.cat([weights[_EMBEDDING], new])
     ranker.load_state_dict({**ranker.state_dict(), **weights})
     return initialized

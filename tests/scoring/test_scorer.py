@@ -2,6 +2,7 @@
 
 import copy
 from functools import cache
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,9 +15,8 @@ from aptool.errors import AptoolError
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.kernels import attentive
+from aptool.scoring.kernels import attentive, attentive_batched
 from aptool.scoring.kernels.attentive import AttentivePairScorer
-from aptool.scoring.kernels.attentive_batched import score_batched
 from aptool.scoring.scorer import Scorer
 from aptool.text.tokenizer import WordTokenizer
 from bench.pairwise import score_pairwise
@@ -93,14 +93,10 @@ def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, elements, sharpne
         rows, counts = kernel.select_states(states)
         encoded = kernel.cache_answers(Ragged.of_sizes(states.values[rows], counts))
         present, number = np.unique(pairs[:, 1], return_counts=True)
-        scores = score_batched(
-            prepared.states,
-            prepared.projected,
-            answers_of(encoded, states.sizes, present),
-            Pairs(pairs[:, 0], number),
-            elements,
-            prepared.sharpness,
-        )
+        encoded = answers_of(encoded, states.sizes, present)
+        inputs = prepared.states, prepared.projected, encoded, Pairs(pairs[:, 0], number)
+        with mock.patch.object(attentive_batched, "ELEMENTS", elements):
+            scores = attentive_batched.score_batched(*inputs, sharpness=prepared.sharpness)
 
     np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
 

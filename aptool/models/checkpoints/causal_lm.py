@@ -6,7 +6,7 @@ names the tokens in its module ``LogitScore``; for any other language model the 
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,13 +39,6 @@ _IGNORED = ("padding", "truncation", "restore_suffix", "return_tensors")
 
 # By which sentence-transformers detects contents that are lists of parts.
 _STRUCTURED = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.content[")
-
-
-class _Options(NamedTuple):
-    """Options of a checkpoint."""
-
-    variables: dict[str, Any]  # for the template
-    max_tokens: int
 
 
 def read_causal_lm(layout: Layout, tokens: ScoreTokens | None) -> Checkpoint:
@@ -84,17 +77,17 @@ def read_templated(
 ) -> Checkpoint:
     """Read a causal network whose pairs have a chat template."""
     folder = layout.transformer
-    options = _read_options(layout, opened.max_tokens)
-    template = _read_template(layout, opened, options.variables)
+    variables, max_tokens = _read_options(layout, opened.max_tokens)
+    template = _read_template(layout, opened, variables)
     tokenizer = TemplateTokenizer(opened.tokenizer.backend_tokenizer, template, folder / "tokenizer.json")
     least = sum(tokenizer.least.values())
-    if options.max_tokens < least + 2:
-        expected = f"at most {options.max_tokens}, the maximum length of the model"
+    if max_tokens < least + 2:
+        expected = f"at most {max_tokens}, the maximum length of the model"
         raise InputError(template.where, problem=f"a template of {least} tokens", expected=expected)
-    limits = {role: options.max_tokens - least + tokenizer.least[role] for role in ("question", "answer")}
+    limits = {role: max_tokens - least + tokenizer.least[role] for role in ("question", "answer")}
     pooling = CausalPooling(
         network,
-        max_tokens=options.max_tokens,
+        max_tokens=max_tokens,
         suffix_length=tokenizer.suffix_length,
         question_first=tokenizer.question_first,
         activation=activation,
@@ -147,8 +140,8 @@ def _system(layout: Layout) -> str | None:
     return str(prompts[name]) or None
 
 
-def _read_options(layout: Layout, max_tokens: int) -> _Options:
-    """Read the variables of the template and the maximum length of a pair."""
+def _read_options(layout: Layout, max_tokens: int) -> tuple[dict[str, Any], int]:
+    """Read the variables of the template, and the maximum length of a pair."""
     path, options = layout.transformer / _OPTIONS, network_options(layout)
     task = options.get("transformer_task", "text-generation")
     if task not in ("text-generation", "sequence-classification"):
@@ -168,7 +161,7 @@ def _read_options(layout: Layout, max_tokens: int) -> _Options:
                 expected = "only max_length, and variables of the chat template"
                 raise InputError(path, position=position, value=value, expected=expected)
             variables[name] = value
-    return _Options(variables, min(limits))
+    return variables, min(limits)
 
 
 def _saved_ids(path: Path, config: dict[str, Any], opened: OpenedNetwork) -> list[int]:

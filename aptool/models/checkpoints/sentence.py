@@ -33,7 +33,14 @@ from aptool.models.checkpoints.files import (
 )
 from aptool.models.encoders import Encoder
 from aptool.models.initialization import EncoderSpec
-from aptool.models.pooling import Dense, IndependentPooling, MeanPooling, StateOptions, segment_max
+from aptool.models.pooling import (
+    Dense,
+    IndependentPooling,
+    MeanPooling,
+    StateOptions,
+    segment_max,
+    segment_mean,
+)
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import Cosine, Dot, Similarity, distances
@@ -86,7 +93,7 @@ def pool(states: Ragged, mode: str) -> Tensor:
         weighted = torch.cat([states.values * weights, weights], 1)
         sums = torch.segment_reduce(weighted, "sum", lengths=states.lengths, axis=0)
         return sums[:, :-1] / sums[:, -1:]
-    mean = torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0)
+    mean = segment_mean(states)
     return mean * states.lengths.sqrt()[:, None] if mode == "mean_sqrt_len_tokens" else mean
 
 

@@ -31,7 +31,6 @@ def score_batched(
     projected: Tensor,
     answers: EncodedAnswers,
     pairs: Pairs,
-    elements: int | None = None,
     sharpness: float = 1.0,
 ) -> Tensor:
     """Score of pairs.
@@ -41,7 +40,6 @@ def score_batched(
         projected: (N, c) the rows of Qᵀ U.
         answers: states of n answers.
         pairs: the pairs, sorted by answer.
-        elements: maximum elements of a tensor of a batch; None is ``ELEMENTS``.
         sharpness: factor of g before the softmax.
 
     Returns:
@@ -50,10 +48,10 @@ def score_batched(
     answers = answers.joined()
     (values,) = answers.batches
     values = values.float()
-    size, elements = values.shape[1], elements or ELEMENTS
+    size = values.shape[1]
     # An answer with too many pairs for a batch is split into copies.
     largest = max(size, int(answers.lengths.max()))
-    most = max(1, elements // (largest * int(questions.sizes.max())))
+    most = max(1, ELEMENTS // (largest * int(questions.sizes.max())))
     copies = -(-pairs.counts // most)
     answer = np.repeat(np.arange(len(copies)), copies)
     copy = np.arange(len(answer)) - np.repeat(np.cumsum(copies) - copies, copies)
@@ -61,7 +59,7 @@ def score_batched(
     ends = np.cumsum(counts)
     tokens = np.add.reduceat(questions.sizes[pairs.questions], ends - counts)  # (n,) question tokens
     scores = []
-    for first, last in _batches(answers.lengths[answer], counts, tokens, size, elements):
+    for first, last in _batches(answers.lengths[answer], counts, tokens, size):
         batch_pairs = Pairs(pairs.questions[ends[first] - counts[first] : ends[last - 1]], counts[first:last])
         batch = answer[first:last]
         texts = answers.starts[batch], answers.lengths[batch]
@@ -70,7 +68,7 @@ def score_batched(
 
 
 def _batches(
-    lengths: np.ndarray, counts: np.ndarray, tokens: np.ndarray, size: int, elements: int
+    lengths: np.ndarray, counts: np.ndarray, tokens: np.ndarray, size: int
 ) -> Iterator[tuple[int, int]]:
     """Yield the first and last (excluded) of the consecutive answers of each batch, at least one."""
     first = 0
@@ -78,7 +76,7 @@ def _batches(
         planned = slice(first, first + _PLANNED)
         widest, longest, most = (np.maximum.accumulate(sizes[planned]) for sizes in (tokens, lengths, counts))
         each = np.maximum(widest * np.maximum(longest, size), most * size)
-        fits = np.searchsorted(each * np.arange(1, len(each) + 1), elements, side="right")
+        fits = np.searchsorted(each * np.arange(1, len(each) + 1), ELEMENTS, side="right")
         last = first + max(1, int(fits))
         yield first, last
         first = last
