@@ -131,13 +131,13 @@ def _extend_vocabulary(
     if recipe.vectors.source not in ("learned", "random"):
         all_words = learn(texts.all_splits()).words[UNK + 1 :]
         new_words = dict.fromkeys([*new, *(word for word in all_words if word not in in_model)])
-        found = _vectors(model, recipe, new_words)
-        dim, size = model.ranker.encoder.spec.dim, found.matrix.shape[1]
-        if found.words and size != dim:
+        new_vectors = _vectors(model, recipe, new_words)
+        dim, size = model.ranker.encoder.spec.dim, new_vectors.matrix.shape[1]
+        if new_vectors.words and size != dim:
             expected = f"{dim}, as in the model {recipe.start.model} to start from"
             raise InputError(recipe.vectors.source, position="dimension", value=size, expected=expected)
-        new = list(dict.fromkeys([*new, *found.words]))
-        vectors = found if found.words else None
+        new = list(dict.fromkeys([*new, *new_vectors.words]))
+        vectors = new_vectors if new_vectors.words else None
     tokenizer = WordTokenizer.from_words([*words, *new], lowercase=options.lowercase, bigrams=bigrams)
     return tokenizer, vectors
 

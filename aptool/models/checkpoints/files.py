@@ -204,17 +204,12 @@ def _read_modules(folder: Path) -> list[Module]:
     return modules
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file."""
-    content = read_json(path, EXPECTED)
+def optional_object(path: Path) -> dict[str, Any]:
+    """Read the object in a JSON file; return an empty object if the file is missing."""
+    content = read_json(path, EXPECTED) if path.is_file() else {}
     if not isinstance(content, dict):
         raise InputError(path, value=content, expected="a JSON object")
     return content
-
-
-def optional_object(path: Path) -> dict[str, Any]:
-    """Read the object in a JSON file; return an empty object if the file is missing."""
-    return read_object(path) if path.is_file() else {}
 
 
 def positive_integer(path: Path, table: dict[str, Any], name: str, default: int) -> int:

@@ -23,10 +23,10 @@ from aptool.models.checkpoints.files import (
     Module,
     load_weights,
     open_encoder,
+    optional_object,
     positive_integer,
     projection_of,
     read_dense,
-    read_object,
     read_tensor,
     recipe_of,
     shapes,
@@ -296,7 +296,7 @@ def read_static(layout: Layout) -> Checkpoint:
     form, characters, limit = TextForm(), 0, _UNLIMITED
     tokenizer = SubwordTokenizer(backend)
     if is_model2vec:
-        config = read_object(folder / CONFIG)
+        config = optional_object(folder / CONFIG)
         limit = positive_integer(folder / CONFIG, config, "max_length", _MAX_TOKENS)
         characters = limit * int(np.median([len(token) for token in backend.get_vocab()]))
         if tokenizer.unknown >= 0:
