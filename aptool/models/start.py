@@ -25,6 +25,7 @@ from aptool.models.checkpoints.start import (
 from aptool.models.encoders import WordEncoder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts, init_embedding
 from aptool.models.model import LoadedModel, load_model, model_fingerprint, model_recipe
+from aptool.options import REMOVED
 from aptool.text.tokenizer import UNK, WordTokenizer
 from aptool.text.vectors import WordVectors, read_vectors
 
@@ -83,7 +84,8 @@ def check_start(recipe: Recipe) -> None:
     for section in _SAME:
         for name in sorted(now[section].keys() | before[section].keys()):
             value, required = now[section].get(name), before[section].get(name)
-            if value != required and name not in _MAY_DIFFER:
+            may_differ = name in _MAY_DIFFER or f"{section}.{name}" in REMOVED
+            if value != required and not may_differ:
                 expected = f"{required!r}, as in the model {recipe.start.model} to start from"
                 raise InputError(recipe.preset, position=f"{section}.{name}", value=value, expected=expected)
 

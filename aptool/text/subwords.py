@@ -180,12 +180,16 @@ class SubwordTokenizer(TextTokenizer):
         # A token belongs to the word that contains its last character.
         form = self.forms.get(role, PLAIN)
         encoding = self._tokenizer.encode(self._presented(text, form))
-        word_of = np.full(len(form.prompt) + len(text) + 1, -1, dtype=np.int64)  # of each character
+        word_of = np.full(len(text) + 1, -1, dtype=np.int64)  # of each character
         end = 0
         for number, word in enumerate(self.split(text)):
             begin = text.index(word, end)
             end = begin + len(word)
-            word_of[len(form.prompt) + begin : len(form.prompt) + end] = number
+            word_of[begin:end] = number
+        if self._lowercase:  # some letters become two, such as İ
+            word_of = word_of.repeat([len(letter.lower()) for letter in text] + [1])
+        in_prompt = np.full(len(self._presented("", form)), -1, dtype=np.int64)
+        word_of = np.concatenate([in_prompt, word_of])
         lasts = np.array([end - 1 for _, end in encoding.offsets], dtype=np.int64)
         special = np.array(encoding.special_tokens_mask, dtype=bool)
         indices = np.where(special, -1, word_of[lasts])
