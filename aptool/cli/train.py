@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
     "--log",
     metavar="TRACKER",
     type=click.Choice(["tensorboard", "mlflow", "wandb"]),
-    help="Log each epoch to tensorboard, mlflow or wandb, in the folder logs.",
+    help="Log each epoch to tensorboard, mlflow or wandb, in ./logs.",
 )
 @device_option
 @click.option(
