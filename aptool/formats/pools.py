@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,6 +28,9 @@ from aptool.formats.parquet import (
     to_numpy,
 )
 from aptool.formats.schemas import arrow_schema, load_schema
+
+if TYPE_CHECKING:
+    import polars as pl
 
 ANSWERS = "answers.parquet"
 
@@ -87,8 +89,10 @@ class PoolBatch:
         """(pairs,) int64: the pool of each pair."""
         return np.repeat(np.arange(len(self.question_ids)), np.diff(self.offsets))
 
-    def pairs(self) -> pl.DataFrame:
+    def pairs(self) -> "pl.DataFrame":
         """(pairs,) question_id and answer_id (both str)."""
+        import polars as pl  # scoring needs no frame
+
         question_ids = pl.Series(self.question_ids).gather(self.pair_question)
         return pl.DataFrame({"question_id": question_ids, "answer_id": pl.Series(self.answer_ids)})
 

@@ -148,7 +148,7 @@ CASES = [
         ("COLLECTION", "--output"),
         same=("f/fold2/dev.qrels",),
     ),
-    Case("data stats", "{w}/c --vectors {w}/v.bin", ("COLLECTION", "--vectors")),
+    Case("data stats", "{w}/c", ("COLLECTION",)),
     Case("data check", "{w}/c {w}/a.run {w}/c/test.qrels {w}/c/test.pools.parquet", ("PATH",)),
     Case("vectors learn", "{w}/c --dim 4 --output {o}/v.bin", ("COLLECTION", "--output"), written=("v.bin",)),
     Case(

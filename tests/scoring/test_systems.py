@@ -11,7 +11,7 @@ from aptool.errors import UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.device import pick_device
 from aptool.models.model import load_model
-from aptool.scoring.model_system import ModelSystem, fingerprint, pick_precision, same_rankings
+from aptool.scoring.model_system import ModelSystem, pick_precision, same_rankings
 from aptool.scoring.scorer import Scorer
 from aptool.scoring.systems import Bm25System, RandomSystem
 from aptool.text.tokenizer import WordTokenizer
@@ -37,10 +37,18 @@ def test_random_scores_depend_only_on_seed_and_ids(pools):
     assert RandomSystem(6).fingerprint != RandomSystem(5).fingerprint
 
 
-def test_everything_that_changes_scores_is_in_the_fingerprint():
-    every = itertools.product(("m", "n"), ("cpu", "cuda"), ("fp32", "bf16"), (None, 512))
+def test_everything_that_changes_scores_is_in_the_fingerprint(model_folder):
+    model = load_model(model_folder)
+    every = itertools.product(
+        (model, model._replace(fingerprint="another")), ("cpu", "cuda"), ("fp32", "bf16"), (None, 512)
+    )
 
-    assert len({fingerprint(*inputs) for inputs in every}) == 16
+    systems = [
+        ModelSystem(model, device, precision=precision, tokens_per_batch=tokens)
+        for model, device, precision, tokens in every
+    ]
+
+    assert len({system.fingerprint for system in systems}) == 16
 
 
 def test_random_scores_are_uniform(pools):
