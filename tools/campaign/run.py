@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 SECONDS, MEGABYTES = 10, 1024  # limits of CPU time and memory per input
+CUDA_MEGABYTES = 300  # more memory that PyTorch takes when it is built with CUDA
 MEMORY = Path("/dev/shm")  # where flushing and deleting files costs nothing
 PATIENCE = 60  # seconds without a message from a process until it is killed
 
@@ -31,6 +32,7 @@ for setting in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_
 
 def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str, str]:
     """Run an input; return its surface, the exit code, and the failure or an empty text."""
+    import torch
     from case import SURFACES, Case
     from surfaces import schedule
     from world import inside
@@ -52,7 +54,7 @@ def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str,
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     if not failure and seconds > SECONDS:
         failure = f"took {seconds:.0f} s"
-    if not failure and size > MEGABYTES:
+    if not failure and size > MEGABYTES + (CUDA_MEGABYTES if torch.version.cuda else 0):
         failure = f"took {size} MB"
     if not failure and os.fstat(2).st_size > printed:
         failure = "a library wrote to stderr"
