@@ -14,6 +14,7 @@ from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import TrainingTexts
 
 REASON = "these tests need the extra transformers"
+SENTENCE_TRANSFORMERS = "these tests compare with sentence-transformers: pip install it"
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # names are not looked up on the hub
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -83,7 +84,7 @@ def write_with_tokenizer(folder: Path, model) -> Path:
 
 def cross_encoder(network, folder, labels, **options):
     """Write a cross-encoder of sentence-transformers over a network."""
-    import sentence_transformers as library
+    library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
 
     torch.manual_seed(3)
     model = library.CrossEncoder(str(network), num_labels=labels, device="cpu", **options)
@@ -93,7 +94,7 @@ def cross_encoder(network, folder, labels, **options):
 
 def colbert(network, folder, **options):
     """Write a ColBERT model of sentence-transformers over a network."""
-    import sentence_transformers as library
+    library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
 

@@ -6,7 +6,16 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from networks import IDS, REASON, colbert, cross_encoder, piece_tokenizer, write_network, write_with_tokenizer
+from networks import (
+    IDS,
+    REASON,
+    SENTENCE_TRANSFORMERS,
+    colbert,
+    cross_encoder,
+    piece_tokenizer,
+    write_network,
+    write_with_tokenizer,
+)
 from tiny import THINGS
 
 from aptool.errors import AptoolError, InputError
@@ -15,9 +24,7 @@ from aptool.scoring.encoded import TokenizedPools
 from aptool.scoring.model_system import ModelSystem
 
 transformers = pytest.importorskip("transformers", reason=REASON)
-library = pytest.importorskip(
-    "sentence_transformers", reason="these tests compare with sentence-transformers: pip install it"
-)
+library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
 
 QUESTIONS = ("where is the market", "river bridge?", "is the teacher near the window ?", "violin")
 ANSWERS = (
