@@ -77,7 +77,7 @@ def _texts(collection: CollectionFiles, split: str) -> _Texts:
     ids, questions = [], []
     answers: dict[tuple[str, ...], None] = {}
     qrels = read_qrels(collection.qrels(split)) if collection.is_labelled(split) else None
-    for pool in _read_pools(collection, split, qrels):
+    for pool in pools_with(collection, split, qrels):
         ids.append(pool.question_id)
         questions.append(words(pool.question))
         for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
@@ -88,12 +88,11 @@ def _texts(collection: CollectionFiles, split: str) -> _Texts:
 
 def labelled_pools(collection: CollectionFiles, split: str) -> Iterator[LabelledPool]:
     """Read the pools of a split with their texts and judgements, in the order of the file."""
-    yield from _read_pools(collection, split, read_qrels(collection.qrels(split)))
+    yield from pools_with(collection, split, read_qrels(collection.qrels(split)))
 
 
-def _read_pools(
-    collection: CollectionFiles, split: str, qrels: pl.DataFrame | None
-) -> Iterator[LabelledPool]:
+def pools_with(collection: CollectionFiles, split: str, qrels: pl.DataFrame | None) -> Iterator[LabelledPool]:
+    """Read the pools of a split with their texts, in the order of the file; without qrels, none is judged."""
     relevance = nested(qrels, "relevance") if qrels is not None else {}
     for batch in collection.batches(split):
         for pool in batch.records():

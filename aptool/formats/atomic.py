@@ -11,7 +11,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -104,7 +104,8 @@ def output_folder(
             new = _file_names(temporary)
         if not by_content:
             store, key = store_of(target)
-            store.delete([f"{key}/{name}" for name in _unchanged(target, kind, new)])
+            old = {name: entry for name, entry in read_written(target).items() if name not in new}
+            store.delete([f"{key}/{name}" for name in _unchanged(target, kind, old)])
         return
     final = resolved(target)
     local_store.remove_leftovers(final)
@@ -144,12 +145,10 @@ def _file_names(folder: Path) -> set[str]:
     return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
 
 
-def _unchanged(folder: Location, kind: Kind, new: Container[str] = ()) -> set[str]:
-    """The names of the unchanged outputs of one kind in a folder, without those of ``new`` outputs."""
+def _unchanged(folder: Location, kind: Kind, written: Mapping[str, Written]) -> set[str]:
+    """The names of the recorded outputs of one kind in a folder that are unchanged."""
     return {
-        name
-        for name, entry in read_written(folder).items()
-        if entry.kind == kind and name not in new and is_unchanged(folder / name, entry)
+        name for name, entry in written.items() if entry.kind == kind and is_unchanged(folder / name, entry)
     }
 
 
@@ -166,7 +165,7 @@ def _replaced(temporary: Path, final: Path, replaced: Path, kind: Kind) -> bool:
         check_names_replaceable(final, kind, _file_names(temporary) - {OUTPUTS})
         written = read_written(final)
         record_all(temporary, {name: entry for name, entry in written.items() if entry.kind != kind})
-        _copy_other_files(final, temporary, _unchanged(final, kind))
+        _copy_other_files(final, temporary, _unchanged(final, kind, written))
         os.replace(final, replaced)
     try:
         os.replace(temporary, final)
@@ -226,9 +225,10 @@ def remove_tree(folder: Location) -> None:
 
 def remove_outputs(folder: Location, kind: Kind) -> None:
     """Remove the unchanged outputs of one kind from a folder, and their records."""
+    written = read_written(folder)
     store, key = store_of(folder)
-    store.delete([f"{key}/{name}" for name in _unchanged(folder, kind)])
-    if all(entry.kind == kind for entry in read_written(folder).values()):
+    store.delete([f"{key}/{name}" for name in _unchanged(folder, kind, written)])
+    if all(entry.kind == kind for entry in written.values()):
         store.delete([f"{key}/{OUTPUTS}"])
 
 

@@ -4,11 +4,11 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 
-from aptool.datasets.import_options import ColumnNames, ImportPolicies
+from aptool.datasets.import_options import ColumnNames, ImportPolicies, Quotes
 from aptool.datasets.importing import check_split, collection_name
 from aptool.datasets.pairs import Empty, Resolution
 from aptool.datasets.rows import import_rows
@@ -70,7 +70,7 @@ class Collection:
         positions: str = "relevant",
         columns: Sequence[str] | None = None,
         delimiter: str | None = None,
-        quotes: Literal["literal", "csv"] | None = None,
+        quotes: Quotes | None = None,
         field: str | None = None,
         relevant: str | Sequence[str] | None = None,
         empty: Empty = "drop",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from aptool.datasets.leaks import labelled_pools
+from aptool.datasets.leaks import pools_with
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.trec import rank_candidates, read_qrels, read_run
 from aptool.reporting.runs import RunEntry
@@ -88,7 +88,7 @@ def browse(
     questions: list[_Question] = []
     pool_sizes: list[int] = []
     total = 0
-    for question_id, question, answer_ids, pool_texts, relevance in labelled_pools(collection, split):
+    for question_id, question, answer_ids, pool_texts, relevance in pools_with(collection, split, judged):
         total += 1
         if len(questions) == limit:
             continue
@@ -96,7 +96,7 @@ def browse(
         rows: list[_Row] = [ranking.rows.get(question_id, ([], [], [])) for ranking in rankings]
         shown = list(dict.fromkeys(answer for answers, _, _ in rows for answer in answers if answer in pool))
         index = {answer: number for number, answer in enumerate(shown)}
-        relevant = [answer for answer, value in relevance.items() if value > 0]
+        relevant = list(relevance)
         record = {
             "answers": [[answer, texts.setdefault(pool[answer], len(texts))] for answer in shown],
             "relevant": [index[answer] for answer in relevant if answer in index],
