@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 SECONDS, MEGABYTES = 10, 1024  # limits of CPU time and memory per input
-CUDA_MEGABYTES = 300  # more memory that PyTorch takes when it is built with CUDA
+CUDA_MEGABYTES = 350  # more memory that PyTorch takes when it is built with CUDA
 MEMORY = Path("/dev/shm")  # where flushing and deleting files costs nothing
 PATIENCE = 60  # seconds without a message from a process until it is killed
 
