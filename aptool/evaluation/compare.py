@@ -153,12 +153,7 @@ def check_same_questions(
 ) -> None:
     """Raise if two runs lack different questions, which would count 0 in only one of the runs.
 
-    Args:
-        baseline: name of the baseline.
-        baseline_missing: questions that the baseline lacks.
-        run: name of the other run.
-        missing: questions that the other run lacks.
-        remedy: alternative to equal questions, for the end of the message.
+    ``remedy`` is the alternative to equal questions, for the end of the message.
     """
     only_baseline = [question for question in missing if question not in set(baseline_missing)]
     only_run = [question for question in baseline_missing if question not in set(missing)]
@@ -189,17 +184,10 @@ def compare(
     permutations: int = PERMUTATIONS,
     seed: int = 0,
 ) -> list[Comparison]:
-    """Compare every system with the baseline by every measure, ordered by measure.
+    """Compare every system with the baseline by every measure (means over questions), ordered by measure.
 
-    Holm's correction is over all comparisons, separately for each of the two tests.
-
-    Args:
-        baseline: `Evaluation.per_question` of the baseline.
-        systems: `Evaluation.per_question` of each system, over the same questions in any order.
-        measures: means over questions; see `check_comparable`.
-        confidence: coverage of the intervals of the differences.
-        permutations: see `significance.permutation_test`.
-        seed: seed of the bootstrap and of the permutations.
+    Holm's correction is over all comparisons, separately for each of the two tests. ``baseline`` and the
+    values of ``systems`` are `Evaluation.per_question` over the same questions, in any order.
     """
     pairs = {name: _paired_frame(baseline, frame, measures) for name, frame in systems.items()}
     results = [
@@ -245,15 +233,9 @@ def largest_deltas(
     runs: tuple[pl.DataFrame, pl.DataFrame],
     qrels: pl.DataFrame,
 ) -> Deltas:
-    """Find the questions with the largest gains and the largest losses.
+    """Find the ``top`` questions with the largest gains and as many with the largest losses.
 
-    Args:
-        name: name of the system.
-        measure: the measure to compare.
-        top: maximum number of gains, and of losses.
-        tables: `Evaluation.per_question` of the baseline and of the system.
-        runs: question_id, answer_id, score of the baseline and of the system.
-        qrels: question_id, answer_id, relevance.
+    ``tables`` are `Evaluation.per_question` and ``runs`` the runs of the baseline and of the system.
     """
     deltas = question_deltas(*tables, measure)
     better, worse = deltas.filter(pl.col("change") > 0), deltas.filter(pl.col("change") < 0)

@@ -77,13 +77,7 @@ class Agreement(NamedTuple):
 def agreement(
     runs: tuple[pl.DataFrame, pl.DataFrame], tables: tuple[pl.DataFrame, pl.DataFrame], measure: str
 ) -> Agreement:
-    """The agreement of two runs (question_id, answer_id, score) on the judged questions.
-
-    Args:
-        runs: the two runs.
-        tables: `Evaluation.per_question` of each run.
-        measure: the column that is correlated.
-    """
+    """The agreement of two runs on the judged questions; ``tables`` are their `Evaluation.per_question`."""
     from scipy.stats import kendalltau
 
     judged = tables[0].select("question_id")
@@ -126,12 +120,8 @@ def rank_biased_overlap(ranks: np.ndarray, other_ranks: np.ndarray, depth: int) 
     """Extrapolated rank-biased overlap of two rankings (Webber, Moffat and Zobel, 2010, equation 30).
 
     X_k / k * p^k + (1 - p) / p * (the sum over d from 1 to k of X_d / d * p^d), where X_d is the number of
-    candidates in the first d of both.
-
-    Args:
-        ranks: (n,) ranks, from 1, of the shared candidates.
-        other_ranks: (n,) their ranks in the other ranking.
-        depth: k, the length of the shorter ranking; at least 1.
+    candidates in the first d of both, and k is the ``depth``, the length of the shorter ranking. ``ranks``
+    and ``other_ranks`` are (n,) ranks, from 1, of the shared candidates.
     """
     p = PERSISTENCE
     within = np.bincount(np.maximum(ranks, other_ranks).astype(np.int64), minlength=depth + 1)[1 : depth + 1]

@@ -214,18 +214,12 @@ def _measures_of(per_question: pl.DataFrame) -> list[str]:
 
 
 def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The group of each question.
+    """The group of each question: question_id, group, position; by number, or else by name.
 
     Args:
         name: name of the frame in errors, such as its path.
         frame: question_id (or query_id, qid) and the column; other columns and repeated rows are ignored.
         column: the column with the names of the groups; a null means no group.
-
-    Returns:
-        question_id (str), group (str), position (i64): the groups ordered by number, or else by name.
-
-    Raises:
-        InputError: a column is missing, empty or of another type, or a question is in two groups.
     """
     ids = next((name for name in _QUESTION_IDS if name in frame.columns), None)
     if ids is None:
@@ -255,11 +249,7 @@ def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFram
 
 
 def read_groups(path: PathOrUrl, column: str) -> pl.DataFrame:
-    """The group of each question from a Parquet file, or a TSV or CSV file with a header.
-
-    Raises:
-        InputError: the file cannot be read, or see `groups_of_column`.
-    """
+    """The group of each question from a Parquet file, or a TSV or CSV file with a header."""
     suffix = PurePosixPath(str(path)).suffix
     if suffix not in SUFFIXES:
         raise InputError(path, problem="unknown format", expected=f"a name ending in {', '.join(SUFFIXES)}")

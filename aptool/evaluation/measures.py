@@ -46,14 +46,15 @@ def evaluate(
     parsed = parse_measures(measures)
     judgements = _judgements(qrels, qrels_name)
     _check_levels(qrels, [level, *(measure.level or level for measure in parsed)], qrels_name)
-    rankings = _rankings(run)
+    # pytrec_eval compares scores as float32, so it gets dense ranks, the lowest score first.
+    ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
+    rankings = nested(run.with_columns(score=ranks).sort("question_id"), "score")
     common = [question for question in judgements if question in rankings]
     if not common:
         first = next(iter(rankings), "no question")
         example = "".join(f", such as {question!r}" for question in list(judgements)[:1])
         raise InputError(run_name, value=first, expected=f"at least one question of {qrels_name}{example}")
     _check_answers(judgements, rankings, common[0], run_name, qrels_name)
-    unjudged = _unjudged(judgements, rankings, common)
     columns = {
         "question_id": list(judgements),
         "candidates": [len(rankings.get(question, ())) for question in judgements],
@@ -68,7 +69,7 @@ def evaluate(
         means=averages(per_question),
         missing=tuple(question for question in judgements if question not in rankings),
         extra=tuple(question for question in rankings if question not in judgements),
-        unjudged=unjudged,
+        unjudged=_unjudged(judgements, rankings, common),
     )
 
 
@@ -87,12 +88,6 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
         )
     relevance = pl.col("relevance").cast(pl.Int64).clip(lower_bound=-1)
     return nested(qrels.with_columns(relevance).sort("question_id"), "relevance")
-
-
-def _rankings(run: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """The run as question id -> answer id -> dense rank of its score, lowest first, sorted by question id."""
-    ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
-    return nested(run.with_columns(score=ranks).sort("question_id"), "score")
 
 
 def _check_answers(

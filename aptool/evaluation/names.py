@@ -104,7 +104,6 @@ _LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _DECIMAL = re.compile(r"0*\.\d+", re.ASCII)
-_CUTOFF_OF_SUGGESTIONS = {"IPrec": "0.1"}
 # Name in another toolkit, in lower case -> the name to suggest.
 _ALIASES = {
     "acc": "P",
@@ -129,7 +128,7 @@ def parse_measures(names: Iterable[str]) -> tuple[Measure, ...]:
     parsed: dict[str, Measure] = {}
     unknown: list[str] = []
     for name in names:
-        measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
+        measures = _parse(name)
         parsed |= {measure.name: measure for measure in measures if measure.name not in parsed}
         if not measures:
             unknown.append(shortened(name) + (_suggestion(name) if len(name) <= _LONGEST_NAME else ""))
@@ -148,7 +147,7 @@ def measure_names(names: Iterable[str]) -> tuple[str, ...]:
 @cache
 def common_name(name: str) -> str | None:
     """The common name of a measure; None if ``name`` is unknown or names several measures."""
-    measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
+    measures = _parse(name)
     return measures[0].name if len(measures) == 1 else None
 
 
@@ -169,6 +168,8 @@ def is_mean(measure: str) -> bool:
 
 def _parse(name: str) -> tuple[Measure, ...]:
     """The measures of a name; empty if it is unknown even after plugins are imported."""
+    if len(name) > _LONGEST_NAME:
+        return ()
     measures = _parse_registered(name)
     if not measures:
         load_plugins()
@@ -268,7 +269,7 @@ def _near_names(name: str) -> list[str]:
     )
     near: dict[str, None] = {}
     for base in map(by_lower_case.__getitem__, close):
-        rank = cutoff if _INTEGER.fullmatch(cutoff) else _CUTOFF_OF_SUGGESTIONS.get(base, "10")
+        rank = cutoff if _INTEGER.fullmatch(cutoff) else "0.1" if base == "IPrec" else "10"
         candidates = [f"{base}@{rank}", f"{base}_{rank}"]
         candidates.insert(2 if cutoff else 0, base)
         names = [common for candidate in candidates if (common := common_name(candidate)) is not None]
