@@ -49,11 +49,9 @@ class EvaluatedSplit(NamedTuple):
 
 
 class SystemSpec(NamedTuple):
-    """A system of the matrix: a baseline, a preset or a fusion.
+    """A system of the matrix: a baseline, a preset, or a fusion.
 
-    Attributes:
-        fuse: systems fused by reciprocal rank.
-        combine: systems fused by a model fitted on the dev split.
+    ``fuse`` fuses systems by reciprocal rank, ``combine`` by a model fitted on the dev split.
     """
 
     name: str
@@ -91,12 +89,7 @@ class ExperimentMatrix(NamedTuple):
 
 
 def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
-    """Read an experiment matrix.
-
-    Args:
-        path: the TOML file.
-        values: values of ``${name}`` in its strings.
-    """
+    """Read an experiment matrix, with ``values`` for each ``${name}`` in its strings."""
     table = read_toml(path, "an experiment matrix")
     _check_used(path, table, values)
     document = _substituted(table, values, path)

@@ -249,6 +249,10 @@ def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Loc
     evaluation = evaluate(
         read_qrels(pooled.qrels(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
     )
+    shared = set.intersection(*(set(part.costs) for part in parts))
+    costs = {name: sum(part.costs[name] for part in parts) for name in sorted(shared)}
+    if "bytes_per_answer" in costs:
+        costs["bytes_per_answer"] /= len(parts)
     return first._replace(
         collection=name,
         run=run,
@@ -258,17 +262,8 @@ def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Loc
         folder=pooled.path,
         split=POOLED,
         folds=tuple(part.measures for part in parts),
-        costs=_pooled_costs(parts),
+        costs=costs,
     )
-
-
-def _pooled_costs(parts: list[Result]) -> dict[str, float]:
-    """The total of pairs and the mean of bytes per answer, if every fold has them."""
-    shared = set.intersection(*(set(part.costs) for part in parts))
-    totals = {name: sum(part.costs[name] for part in parts) for name in sorted(shared)}
-    if "bytes_per_answer" in totals:
-        totals["bytes_per_answer"] /= len(parts)
-    return totals
 
 
 def _open_existing(path: Location, details: dict[str, Any]) -> CollectionFiles | None:

@@ -28,13 +28,9 @@ _CLOCK_STEP = 1e-9  # of `time.perf_counter`, in seconds
 
 
 class SystemPair(NamedTuple):
-    """A paired test of two systems over the folds of a collection.
+    """A paired test over the folds of a collection of a system and one with a lower mean, the baseline.
 
-    Attributes:
-        system: the system with the higher mean.
-        other: the system with the lower mean, the baseline of the test.
-        paired: the tests of the questions' means over seeds.
-        holm: p-value of the permutation test, Holm-corrected for all pairs on the collection.
+    ``holm`` is the p-value of the permutation test, Holm-corrected for all pairs on the collection.
     """
 
     collection: str
@@ -74,19 +70,34 @@ class Summary(NamedTuple):
 
 def summarize(results: Sequence[Result]) -> list[Summary]:
     """One summary per system and collection, in the order of the results."""
-    return [_summary(group) for group in _by_system(results)]
+    summaries = []
+    for group in _by_system(results):
+        first = group[0]
+        spreads = {
+            measure: mean_and_sd([result.measures[measure] for result in group]) for measure in first.measures
+        }
+        summaries.append(
+            Summary(
+                collection=first.collection,
+                system=first.system,
+                seeds=len(group),
+                questions=first.questions,
+                means={measure: spread.mean for measure, spread in spreads.items()},
+                deviations={measure: spread.sd for measure, spread in spreads.items()},
+                fold_deviations=_fold_deviations(group),
+                train_seconds=fmean(result.seconds["train"] for result in group),
+                score_seconds=fmean(result.seconds["score"] for result in group),
+                bytes_per_answer=_mean([result.costs.get("bytes_per_answer") for result in group]),
+                pairs_per_second=_mean([_pairs_per_second(result) for result in group]),
+            )
+        )
+    return summaries
 
 
 def table_cells(
     summaries: Sequence[Summary], measures: Sequence[str], *, costs: bool = False
 ) -> list[list[str]]:
-    """The summaries as rows of text, column titles first.
-
-    Args:
-        summaries: one per row.
-        measures: common names.
-        costs: add columns of ``bytes_per_answer`` and ``pairs_per_second``.
-    """
+    """The summaries as rows of text, column titles first; ``costs`` adds the columns of costs."""
     titles = list(measures)
     folds = [f"{titles[0]}, sd over folds"] if any(summary.fold_deviations for summary in summaries) else []
     head = ["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s"]
@@ -109,13 +120,7 @@ def write_table(
 ) -> None:
     """Write ``table.md``, ``table.json`` and, if there are paired tests, ``paired.md``.
 
-    Args:
-        folder: the output folder.
-        summaries: summaries of the results.
-        results: the results, with run files below ``folder``.
-        tests: paired tests of the systems over folds.
-        measures: the measures of the matrix.
-        command: the command line that ran the matrix.
+    The run files of ``results`` are below ``folder``. ``command`` is the command line that ran the matrix.
     """
     document: dict[str, Any] = {
         "command": command,
@@ -182,7 +187,13 @@ def paired_tests(results: Sequence[Result], measure: str) -> list[SystemPair]:
 def paired_cells(tests: Sequence[SystemPair]) -> list[list[str]]:
     """The tests as rows of text, column titles first."""
     head = ["collection", "system", "against", "measure", "difference", "95% interval", "p", "p (Holm)"]
-    return [head, *map(_paired_cells, tests)]
+    rows = [head]
+    for pair in tests:
+        paired = pair.paired
+        interval = f"{paired.interval.low:+.4f} to {paired.interval.high:+.4f}"
+        numbers = [f"{paired.difference:+.4f}", interval, f"{paired.permutation.p:.4f}", f"{pair.holm:.4f}"]
+        rows.append([pair.collection, pair.system, pair.other, pair.measure, *numbers])
+    return rows
 
 
 def _by_system(results: Sequence[Result]) -> list[list[Result]]:
@@ -191,26 +202,6 @@ def _by_system(results: Sequence[Result]) -> list[list[Result]]:
     for result in results:
         groups.setdefault((result.collection, result.system), []).append(result)
     return list(groups.values())
-
-
-def _summary(group: list[Result]) -> Summary:
-    first = group[0]
-    spreads = {
-        measure: mean_and_sd([result.measures[measure] for result in group]) for measure in first.measures
-    }
-    return Summary(
-        collection=first.collection,
-        system=first.system,
-        seeds=len(group),
-        questions=first.questions,
-        means={measure: spread.mean for measure, spread in spreads.items()},
-        deviations={measure: spread.sd for measure, spread in spreads.items()},
-        fold_deviations=_fold_deviations(group),
-        train_seconds=fmean(result.seconds["train"] for result in group),
-        score_seconds=fmean(result.seconds["score"] for result in group),
-        bytes_per_answer=_mean([result.costs.get("bytes_per_answer") for result in group]),
-        pairs_per_second=_mean([_pairs_per_second(result) for result in group]),
-    )
 
 
 def _pairs_per_second(result: Result) -> float | None:
@@ -277,13 +268,6 @@ def _pair_entry(pair: SystemPair) -> dict[str, Any]:
 def _write(path: Location, text: str) -> None:
     with output_file(path, Kind.TABLE) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def _paired_cells(pair: SystemPair) -> list[str]:
-    paired = pair.paired
-    interval = f"{paired.interval.low:+.4f} to {paired.interval.high:+.4f}"
-    numbers = [f"{paired.difference:+.4f}", interval, f"{paired.permutation.p:.4f}", f"{pair.holm:.4f}"]
-    return [pair.collection, pair.system, pair.other, pair.measure, *numbers]
 
 
 def _per_question(group: Sequence[Result], measure: str) -> pl.Series:

@@ -72,10 +72,7 @@ class Result(NamedTuple):
 
     Attributes:
         collection: name of the split in the matrix.
-        system: name of the system in the matrix.
-        run: the run file.
         measures: means by common name.
-        questions: number of questions in the qrels.
         seconds: seconds of ``train`` and ``score``.
         published: name of the collection itself.
         folder: folder of the collection.
@@ -103,14 +100,8 @@ class Result(NamedTuple):
 class TrialRunner:
     """Runs trials of a matrix into a folder; picklable without ``train`` and ``executor``.
 
-    Attributes:
-        matrix: the experiments.
-        output: the folder for run files, models and results.
-        recipes: recipes of the trained systems.
-        collections: folder of each collection, by name in the matrix.
-        device: device of this process; ``auto`` for a GPU if there is one.
-        train: replacement for ``fit`` that trains elsewhere; None to train in this process.
-        executor: where trained models score; None for this process.
+    ``recipes`` are those of the trained systems, and ``collections`` the folders by name in the matrix. See
+    `runner.run_matrix` for the other attributes.
     """
 
     matrix: ExperimentMatrix
@@ -160,9 +151,9 @@ class TrialRunner:
                 f"{run}: {len(evaluation.missing)} questions missing and {len(evaluation.extra)} extra"
             )
         measures = dict(evaluation.means)
-        key = self._key(trial, collection, evaluated.split)
         with output_file(_record(run), Kind.RESULT) as temporary:
-            saved = {"key": key, "run": sha256_of(run), "measures": measures, **spent._asdict()}
+            key, sha256 = self._key(trial, collection, evaluated.split), sha256_of(run)
+            saved = {"key": key, "run": sha256, "measures": measures, **spent._asdict()}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         if is_new:
             values = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
@@ -183,8 +174,7 @@ class TrialRunner:
         )
 
     def _run_file(self, trial: Trial, split: str) -> Location:
-        folder = self.output / trial.collection / trial.system.name / f"seed{trial.seed}"
-        return folder / f"{split}.run"
+        return self.output / trial.collection / trial.system.name / f"seed{trial.seed}" / f"{split}.run"
 
     def _stored(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> _Spent | None:
         """Seconds and costs of the stored result; None if it is missing or out of date."""
@@ -211,12 +201,19 @@ class TrialRunner:
         train_seconds = self._fit(trial, collection, model) if system.preset is not None else 0.0
         started = time.perf_counter()
         units = list_units([collection.pools(evaluated.split)])
-        scoring_system, executor = self._scoring_system(trial, model)
+        scoring_system: AnySystem
+        if system.baseline is not None:
+            scoring_system, executor = BaselineLoader(system.baseline, trial.seed), None
+        else:
+            scoring_system, executor = ModelLoader(str(model), self.device), self.executor
         scored = score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
         if system.preset is None:
             return _Spent(seconds, {})
-        stored = bytes_on_split(load_any(str(model)), collection, evaluated.split)
+        loaded = load_any(str(model))
+        tokenizer = PoolTokenizer(loaded.tokenizer, loaded.recipe.text)
+        first_row_group = next(collection.batches(evaluated.split))
+        stored = bytes_per_answer(loaded, tokenizer.tokenize(first_row_group).answers)
         costs = {} if stored is None else {"bytes_per_answer": stored}
         costs["pairs"] = scored.pairs
         return _Spent(seconds, costs)
@@ -256,13 +253,6 @@ class TrialRunner:
         recipe = self.recipes[trial.system.name]
         return float(train(collection, recipe, model, seed=trial.seed).seconds)
 
-    def _scoring_system(self, trial: Trial, model: Location) -> tuple[AnySystem, Executor | None]:
-        """The system and its executor; baselines score in this process."""
-        if trial.system.preset is not None:
-            return ModelLoader(str(model), self.device), self.executor
-        assert trial.system.baseline is not None
-        return BaselineLoader(trial.system.baseline, trial.seed), None
-
     def _key(self, trial: Trial, collection: CollectionFiles, split: str) -> str:
         """Hash all inputs of a result."""
         system, systems = trial.system, self.matrix.systems
@@ -289,9 +279,3 @@ def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
     lengths = pooled_rows(answers.ids, answers.offsets)[1]
     rows = pair_scorer_for(ranker.pooling).row_counts(lengths)
     return float(np.mean(rows)) * ranker.state_size * _BYTES_PER_NUMBER
-
-
-def bytes_on_split(model: LoadedModel, collection: CollectionFiles, split: str) -> float | None:
-    """``bytes_per_answer`` of the answers in a split's first row group."""
-    tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
-    return bytes_per_answer(model, tokenizer.tokenize(next(collection.batches(split))).answers)
