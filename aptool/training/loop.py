@@ -106,7 +106,7 @@ def train(
         options: the training options of the recipe.
         seed: seed of shuffling, sampling and dropout.
         evaluate: returns dev measures by name, including ``options.dev_measure``.
-        resume_from: the state to resume from; None starts from the beginning.
+        resume_from: the state to resume from.
         save: called with the state after each epoch, before the epoch is reported, and within epochs.
         after_saving: called after ``save`` and the report of the epoch, except after the last epoch.
         checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.

@@ -165,12 +165,7 @@ def distillation_loss(
 ) -> Tensor:
     """(n,) losses from the labels, mixed with losses from the scores of a teacher.
 
-    Args:
-        losses: (n,) losses from the labels.
-        scores: (n, k) scores of the system, the relevant answer in column 0, -inf without an answer.
-        taught: (n, k) scores of the teacher, NaN for an answer outside the pool of the question.
-        temperature: temperature of ``kl``.
-        options: the loss function of the teacher, its weight and the scale of its scores.
+    ``scores`` and ``taught`` are as in ``margin_mse``; ``temperature`` is that of ``kl``.
     """
     taught = taught * options.scale
     if options.loss == "kl":

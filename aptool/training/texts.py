@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,24 +13,15 @@ from aptool.formats.inputs import open_binary
 from aptool.formats.trec import read_qrels, read_run
 from aptool.training.data import IndexLists, Teacher, TrainingTexts
 
-
-def split_texts(collection: CollectionFiles, split: str) -> Iterator[str]:
-    """Yield every question and answer of a split; an answer appears once per row group."""
-    for pools in collection.batches(split):
-        yield from pools.questions.to_pylist()
-        yield from pools.answers.to_pylist()
+TRAIN = "train"  # the split that systems are trained on
 
 
-class NumberedPairs(NamedTuple):
-    """The pairs of a split's pools."""
+def _numbered_pairs(collection: CollectionFiles, split: str) -> tuple[list[str], list[str], pl.DataFrame]:
+    """Read the pools of a split; answers are numbered by their text.
 
-    questions: list[str]  # one per pool
-    answers: list[str]  # distinct
-    frame: pl.DataFrame  # question_id, answer_id, and question and answer: their indices in the lists
-
-
-def numbered_pairs(collection: CollectionFiles, split: str) -> NumberedPairs:
-    """Read the pools of a split; answers are numbered by their text."""
+    Returns the question of each pool, the distinct answers, and the pairs: question_id, answer_id, and
+    question and answer (their indices in the lists).
+    """
     questions: list[str] = []
     answers: dict[str, int] = {}
     frames = []
@@ -40,12 +30,12 @@ def numbered_pairs(collection: CollectionFiles, split: str) -> NumberedPairs:
         numbers = {"question": pools.pair_question + len(questions), "answer": index[pools.pair_answer]}
         frames.append(pools.pairs().hstack(pl.DataFrame(numbers)))
         questions += pools.questions.to_pylist()
-    return NumberedPairs(questions, list(answers), pl.concat(frames))
+    return questions, list(answers), pl.concat(frames)
 
 
 def read_texts(collection: CollectionFiles, split: str) -> TrainingTexts:
     """Read the pools and qrels of a split; relevant answers outside all pools are ignored."""
-    questions, answers, pairs = numbered_pairs(collection, split)
+    questions, answers, pairs = _numbered_pairs(collection, split)
     relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
     positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
     positives = IndexLists.of(positive["question"].to_numpy(), positive["answer"].to_numpy(), len(questions))
@@ -70,18 +60,20 @@ def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles
 
 
 def all_texts(collection: CollectionFiles, recipe: Recipe) -> Iterator[str]:
-    """Yield every question and answer of every split of every collection."""
+    """Yield every text of every split of every collection; an answer appears once per row group."""
     for source in sources(collection, recipe):
         for split in source.splits:
-            yield from split_texts(source, split)
+            for pools in source.batches(split):
+                yield from pools.questions.to_pylist()
+                yield from pools.answers.to_pylist()
 
 
-def read_mixture(collection: CollectionFiles, recipe: Recipe, split: str) -> TrainingTexts:
+def read_mixture(collection: CollectionFiles, recipe: Recipe) -> TrainingTexts:
     """Join the training splits of all collections; equal answers are joined, too."""
     collections = sources(collection, recipe)
     if len(collections) == 1:
-        return read_texts(collection, split)
-    parts = [read_texts(source, split) for source in collections]
+        return read_texts(collection, TRAIN)
+    parts = [read_texts(source, TRAIN) for source in collections]
     index: dict[str, int] = {}
     for part in parts:
         for text in part.answers:
@@ -102,25 +94,25 @@ def _joined(parts: list[IndexLists], renumbered: list[np.ndarray]) -> IndexLists
     return IndexLists.of(np.repeat(np.arange(len(lengths)), lengths), values, len(lengths))
 
 
-def read_teacher(collection: CollectionFiles, recipe: Recipe, split: str) -> Teacher | None:
+def read_teacher(collection: CollectionFiles, recipe: Recipe) -> Teacher | None:
     """Read the scores of the teacher of a recipe, if any."""
     options = recipe.teacher
     if not options.run:
         return None
-    pairs = numbered_pairs(collection, split)
-    scored = pairs.frame.join(read_run(options.run).frame, on=["question_id", "answer_id"], how="left")
+    _, answers, pairs = _numbered_pairs(collection, TRAIN)
+    scored = pairs.join(read_run(options.run).frame, on=["question_id", "answer_id"], how="left")
     missing = scored.filter(pl.col("score").is_null())
     if len(missing) == len(scored):
-        expected = f"scores of the pairs of {collection.pools(split)}"
+        expected = f"scores of the pairs of {collection.pools(TRAIN)}"
         raise InputError(options.run, problem="scores of other pools only", expected=expected)
     if len(missing):
         question, answer = missing.select("question_id", "answer_id").row(0)
         problem = f"{len(missing):,} of {len(scored):,} training pairs have no score"
         position = f"question {question!r}, answer {answer!r}"
         raise InputError(options.run, position=position, problem=problem, expected="a score of every pair")
-    keys = scored["question"].to_numpy() * len(pairs.answers) + scored["answer"].to_numpy()
+    keys = scored["question"].to_numpy() * len(answers) + scored["answer"].to_numpy()
     keys, first = np.unique(keys, return_index=True)  # an answer may have two ids
-    return Teacher(keys, scored["score"].to_numpy()[first].astype(np.float32), len(pairs.answers), options)
+    return Teacher(keys, scored["score"].to_numpy()[first].astype(np.float32), len(answers), options)
 
 
 def teacher_fingerprint(recipe: Recipe) -> str | None:
