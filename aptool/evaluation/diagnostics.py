@@ -21,23 +21,14 @@ _KEYS = ["question_id", "answer_id"]
 
 
 class Limits(NamedTuple):
-    """The oracle upper bound of a run: the measures of a perfect re-ranking of its candidates.
+    """The oracle upper bound of a run: the measures of a perfect re-ranking of its candidates."""
 
-    Attributes:
-        recall: share of the relevant answers that are candidates, mean over questions; equals the best MAP.
-        questions: number of questions with a relevant answer.
-        without: number of these questions without a relevant candidate.
-        relevant: number of relevant answers of all questions.
-        found: number of relevant answers that are candidates.
-        best: each measure of the best order.
-    """
-
-    recall: float
-    questions: int
-    without: int
-    relevant: int
-    found: int
-    best: Mapping[str, float]
+    recall: float  # share of the relevant answers that are candidates, mean over questions: the best MAP
+    questions: int  # number of questions with a relevant answer
+    without: int  # number of these questions without a relevant candidate
+    relevant: int  # number of relevant answers of all questions
+    found: int  # number of relevant answers that are candidates
+    best: Mapping[str, float]  # each measure of the best order
 
 
 def candidate_limits(

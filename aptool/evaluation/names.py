@@ -39,24 +39,18 @@ class Family(NamedTuple):
     parameters: tuple[str, ...] = ("rel",)  # allowed in parentheses
 
 
-_AP, _RR, _P, _R = (
-    Family("map", "map_cut"),
-    Family("recip_rank", ranking="RR"),
-    Family(None, "P"),
-    Family(None, "recall"),
-)
-_NDCG = Family("ndcg", "ndcg_cut", parameters=())
+# The first name of several names for the same measures is the common name.
 FAMILIES = {
-    "AP": _AP,
-    "MAP": _AP,
+    "MAP": Family("map", "map_cut"),
+    "AP": Family("map", "map_cut"),
     "GMAP": Family("gm_map"),
-    "RR": _RR,
-    "MRR": _RR,
-    "P": _P,
-    "Precision": _P,
-    "R": _R,
-    "Recall": _R,
-    "nDCG": _NDCG,
+    "MRR": Family("recip_rank", ranking="RR"),
+    "RR": Family("recip_rank", ranking="RR"),
+    "P": Family(None, "P"),
+    "Precision": Family(None, "P"),
+    "R": Family(None, "recall"),
+    "Recall": Family(None, "recall"),
+    "nDCG": Family("ndcg", "ndcg_cut", parameters=()),
     "Success": Family(None, "success"),
     "RBP": Family(None, ranking="RBP", parameters=("p", "rel")),
     "ERR": Family(None, ranking="ERR", parameters=()),
@@ -77,29 +71,10 @@ FAMILIES = {
 }
 _FAMILY_OF_LOWER_CASE = {word.lower(): word for word in FAMILIES}
 # trec_eval's name without the cutoff -> the common name. Other measures keep trec_eval's name.
-_COMMON = {
-    "map": "MAP",
-    "map_cut": "MAP",
-    "gm_map": "GMAP",
-    "recip_rank": "MRR",
-    "P": "P",
-    "recall": "R",
-    "ndcg": "nDCG",
-    "ndcg_cut": "nDCG",
-    "success": "Success",
-    "iprec_at_recall": "IPrec",
-    "Rprec": "Rprec",
-    "bpref": "bpref",
-    "infAP": "infAP",
-    "set_P": "SetP",
-    "set_recall": "SetR",
-    "set_F": "SetF",
-    "set_map": "SetAP",
-    "num_q": "NumQ",
-    "num_rel": "NumRel",
-    "num_ret": "NumRet",
-    "num_rel_ret": "NumRelRet",
-}
+_COMMON: dict[str, str] = {}
+for _name, _parsed in FAMILIES.items():
+    for _printed in filter(None, (_parsed.plain, _parsed.at)):
+        _COMMON.setdefault(_printed, _name)
 _LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
