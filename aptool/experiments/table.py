@@ -42,30 +42,19 @@ class SystemPair(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A system on a collection over all its seeds.
-
-    Attributes:
-        seeds: number of seeds.
-        questions: number of questions.
-        deviations: sample standard deviation over seeds; 0 for a single seed.
-        fold_deviations: standard deviation over folds of the means over seeds; empty without folds.
-        train_seconds: mean over seeds, of all folds together.
-        score_seconds: mean over seeds, of all folds together.
-        bytes_per_answer: storage per encoded answer; None for cross-encoders, baselines and fusions.
-        pairs_per_second: of ``score_seconds``; None for baselines and fusions.
-    """
+    """A system on a collection over all its seeds."""
 
     collection: str
     system: str
-    seeds: int
-    questions: int
+    seeds: int  # number of seeds
+    questions: int  # number of questions
     means: dict[str, float]
-    deviations: dict[str, float]
-    fold_deviations: dict[str, float]
-    train_seconds: float
+    deviations: dict[str, float]  # sample standard deviation over seeds; 0 for a single seed
+    fold_deviations: dict[str, float]  # over folds, of the means over seeds; empty without folds
+    train_seconds: float  # mean over seeds, of all folds together
     score_seconds: float
-    bytes_per_answer: float | None = None
-    pairs_per_second: float | None = None
+    bytes_per_answer: float | None = None  # None for cross-encoders, baselines and fusions
+    pairs_per_second: float | None = None  # of ``score_seconds``; None for baselines and fusions
 
 
 def summarize(results: Sequence[Result]) -> list[Summary]:

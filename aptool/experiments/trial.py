@@ -68,31 +68,21 @@ class _Spent(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One system with one seed on one split.
+    """One system with one seed on one split."""
 
-    Attributes:
-        collection: name of the split in the matrix.
-        measures: means by common name.
-        seconds: seconds of ``train`` and ``score``.
-        published: name of the collection itself.
-        folder: folder of the collection.
-        preset: preset of a trained system.
-        folds: measures on each fold, if the result is over all folds of a collection.
-        costs: ``bytes_per_answer`` stored, and ``pairs`` scored in ``seconds["score"]``, of a trained system.
-    """
-
-    collection: str
+    collection: str  # name of the split in the matrix
     system: str
     seed: int
     run: Location
-    measures: dict[str, float]
+    measures: dict[str, float]  # means by common name
     questions: int
-    seconds: dict[str, float]
-    published: str
-    folder: Location
+    seconds: dict[str, float]  # of ``train`` and ``score``
+    published: str  # name of the collection itself
+    folder: Location  # of the collection
     split: str
-    preset: str | None
-    folds: tuple[dict[str, float], ...] = ()
+    preset: str | None  # of a trained system
+    folds: tuple[dict[str, float], ...] = ()  # measures on each fold, if the result is over all folds
+    # Of a trained system: ``bytes_per_answer`` stored, and ``pairs`` scored in ``seconds["score"]``.
     costs: Mapping[str, float] = MappingProxyType({})
 
 

@@ -34,28 +34,16 @@ _Row = tuple[list[str], list[float], list[int]]
 
 
 class BrowserData(NamedTuple):
-    """The data of the browser.
+    """The data of the browser."""
 
-    Attributes:
-        listing: ids and texts of the questions, and each system's rank of the first relevant answer.
-        questions: one record per question: its answers, rankings and heat maps.
-        texts: texts of answers, each a string, or a string with the spans of its words.
-        left_out: number of questions beyond the limit.
-    """
-
-    listing: dict[str, Any]
-    questions: list[dict[str, Any]]
-    texts: list[Any]
-    left_out: int
+    listing: dict[str, Any]  # ids and texts of the questions, and ranks of the first relevant answer
+    questions: list[dict[str, Any]]  # one record per question: its answers, rankings and heat maps
+    texts: list[Any]  # texts of answers, each a string, or a string with the spans of its words
+    left_out: int  # number of questions beyond the limit
 
 
 class _Question(NamedTuple):
-    """A question and its record.
-
-    Attributes:
-        texts: texts of the shown answers by answer id.
-        record: JSON record of the question, to which heat maps are added.
-    """
+    """A question with the texts of its shown answers by id, and its JSON record without heat maps."""
 
     question_id: str
     text: str
@@ -72,15 +60,9 @@ def browse(
     limit: int,
     device: "torch.device | str | None" = "cpu",
 ) -> BrowserData:
-    """Collect the data of the browser.
+    """Collect the data of the browser: the first ``depth`` answers per ranking of ``limit`` questions.
 
-    Args:
-        collection: the collection, with texts and qrels.
-        split: the split that was scored.
-        runs: one run per system; runs of trained systems get heat maps.
-        depth: number of answers from the top of each ranking.
-        limit: maximum number of questions.
-        device: device that computes the heat maps; None for no heat maps.
+    Runs of trained systems get heat maps, unless the device is None.
     """
     judged = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
     rankings = [_Ranking(run, judged, depth) for run in runs]
@@ -214,10 +196,9 @@ def blocks(name: str, records: Sequence[Any], size: int) -> Iterator[Block]:
 
 
 def packed_weights(weights: np.ndarray) -> str:
-    """Encode weights as 24-bit fixed-point numbers in base64, four characters each.
+    """Encode (L,) weights with sum 1 as 24-bit fixed-point numbers in base64, four characters each.
 
-    Args:
-        weights: (L,) from 0 to 1 with sum 1; decoded to within 6e-8 each, with a sum of exactly 1.
+    They are decoded to within 6e-8 each, with a sum of exactly 1.
     """
     exact = weights / weights.sum() * WEIGHT_UNIT
     units = np.floor(exact).astype(np.int64)

@@ -61,16 +61,16 @@ def write_report(
     depth: int,
     device: str,
 ) -> None:
-    """Write the report of a folder of runs.
+    """Write the report of a folder of runs, the output folder of ``aptool matrix``, into an HTML file.
 
     Args:
-        folder: the output folder of ``aptool matrix``.
+        folder: the folder of runs.
         output: the HTML file.
         collections: folders of collections by name; see `runs.find_collections`.
         baseline: the system to test the other systems against; None is BM25, else the first system.
         questions: maximum number of questions per collection in the browser.
         depth: number of answers from the top of each ranking in the browser.
-        device: the device that computes the heat maps: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        device: the device that computes the heat maps.
     """
     # Report missing packages and devices before the slow part.
     environment()

@@ -80,7 +80,7 @@ def mine(
     if negatives.shape[1] <= hard_negatives:
         return negatives
     shard = group.shard(len(questions))
-    mined = np.zeros((len(questions), min(hard_negatives, negatives.shape[1])), dtype=np.int64)
+    mined = np.zeros((len(questions), hard_negatives), dtype=np.int64)
     if shard.start < shard.stop:
         mined[shard] = hardest(ranker.eval(), examples, questions[shard], negatives[shard], hard_negatives)
     if group.size == 1:
