@@ -55,6 +55,9 @@ def evaluate(
         example = "".join(f", such as {question!r}" for question in list(judgements)[:1])
         raise InputError(run_name, value=first, expected=f"at least one question of {qrels_name}{example}")
     _check_answers(judgements, rankings, common[0], run_name, qrels_name)
+    keys = ["question_id", "answer_id"]
+    judged = qrels.filter(pl.col("relevance") >= 0)
+    unjudged = run.join(qrels, on="question_id", how="semi").join(judged, on=keys, how="anti")
     columns = {
         "question_id": list(judgements),
         "candidates": [len(rankings.get(question, ())) for question in judgements],
@@ -69,7 +72,7 @@ def evaluate(
         means=averages(per_question),
         missing=tuple(question for question in judgements if question not in rankings),
         extra=tuple(question for question in rankings if question not in judgements),
-        unjudged=_unjudged(judgements, rankings, common),
+        unjudged=unjudged.select(keys).sort(keys),
     )
 
 
@@ -103,25 +106,6 @@ def _check_answers(
         first, example = next(iter(rankings[question])), next(iter(judgements[question]))
         expected = f"at least one answer of {qrels_name}, such as {example!r}"
         raise InputError(run_name, position=f"question {question!r}", value=first, expected=expected)
-
-
-def _unjudged(
-    judgements: Mapping[str, Mapping[str, int]],
-    rankings: Mapping[str, Mapping[str, float]],
-    common: list[str],
-) -> pl.DataFrame:
-    """question_id, answer_id of the ranked candidates without a judgement of 0 or more, sorted."""
-    questions: list[str] = []
-    answers: list[str] = []
-    for question in common:
-        judged, ranked = judgements[question], rankings[question]
-        without = ranked.keys() - judged.keys()
-        if min(judged.values()) < 0:
-            without |= {answer for answer, value in judged.items() if value < 0} & ranked.keys()
-        answers.extend(without)
-        questions.extend([question] * len(without))
-    types = {"question_id": pl.String, "answer_id": pl.String}
-    return pl.DataFrame({"question_id": questions, "answer_id": answers}, schema=types).sort(pl.all())
 
 
 def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:

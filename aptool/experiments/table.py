@@ -111,6 +111,20 @@ def write_table(
 
     The run files of ``results`` are below ``folder``. ``command`` is the command line that ran the matrix.
     """
+    entries = []
+    for result in results:
+        entry = result._asdict() | {
+            "run": str(result.run).removeprefix(f"{folder}/"),
+            "sha256": sha256_of(result.run),
+        }
+        del entry["folder"]  # stored in the entry of the collection
+        entries.append(entry)
+    pairs = []
+    for pair in tests:
+        records = {
+            name: getattr(pair.paired, name)._asdict() for name in ("interval", "permutation", "t_test")
+        }
+        pairs.append(pair._asdict() | {"paired": pair.paired._asdict() | records})
     document: dict[str, Any] = {
         "command": command,
         # Paths below the output folder are relative, so that the folder can be moved.
@@ -122,8 +136,8 @@ def write_table(
             for name, path in {result.collection: result.folder for result in results}.items()
         },
         "lines": [summary._asdict() for summary in summaries],
-        "results": [_result_entry(result, folder) for result in results],
-        "paired": [_pair_entry(pair) for pair in tests],
+        "results": entries,
+        "paired": pairs,
     }
     _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
     if tests:
@@ -227,31 +241,6 @@ def _cells(summary: Summary, fold_measure: str | None) -> list[str]:
     counts = [str(summary.questions), str(summary.seeds)]
     seconds = [f"{summary.train_seconds:.1f}", f"{summary.score_seconds:.1f}"]
     return [summary.collection, summary.system, *means, *counts, *seconds]
-
-
-def _result_entry(result: Result, folder: Location) -> dict[str, Any]:
-    """A result as JSON values, its run file relative to the folder of the table."""
-    entry = {
-        **result._asdict(),
-        "run": str(result.run).removeprefix(f"{folder}/"),
-        "sha256": sha256_of(result.run),
-    }
-    del entry["folder"]  # stored in the entry of the collection
-    return entry
-
-
-def _pair_entry(pair: SystemPair) -> dict[str, Any]:
-    """A paired test as JSON values."""
-    paired = pair.paired
-    return {
-        **pair._asdict(),
-        "paired": {
-            **paired._asdict(),
-            "interval": paired.interval._asdict(),
-            "permutation": paired.permutation._asdict(),
-            "t_test": paired.t_test._asdict(),
-        },
-    }
 
 
 def _write(path: Location, text: str) -> None:

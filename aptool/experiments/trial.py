@@ -172,7 +172,7 @@ class TrialRunner:
         key = self._key(trial, collection, evaluated.split)
         try:
             saved = read_json(_record(run))
-            spent = _Spent(dict(saved["seconds"]), dict(saved.get("costs", {})))
+            spent = _Spent(dict(saved["seconds"]), dict(saved["costs"]))
             is_current = saved["key"] == key and saved["run"] == sha256_of(run)
             return spent if is_current and spent.is_valid else None
         except (FileNotFoundError, InputError, ValueError, KeyError, TypeError):

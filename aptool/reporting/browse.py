@@ -65,7 +65,7 @@ def browse(
     Runs of trained systems get heat maps, unless the device is None.
     """
     judged = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
-    rankings = [_Ranking(run, judged, depth) for run in runs]
+    rankings, firsts = zip(*(_ranking(run, judged, depth) for run in runs), strict=True)
     texts: dict[str, int] = {}
     questions: list[_Question] = []
     pool_sizes: list[int] = []
@@ -75,7 +75,7 @@ def browse(
         if len(questions) == limit:
             continue
         pool = dict(zip(answer_ids, pool_texts or (), strict=True))
-        rows: list[_Row] = [ranking.rows.get(question_id, ([], [], [])) for ranking in rankings]
+        rows: list[_Row] = [ranking.get(question_id, ([], [], [])) for ranking in rankings]
         shown = list(dict.fromkeys(answer for answers, _, _ in rows for answer in answers if answer in pool))
         index = {answer: number for number, answer in enumerate(shown)}
         relevant = list(relevance)
@@ -103,28 +103,21 @@ def browse(
         "ids": [question.question_id for question in questions],
         "texts": [question.text for question in questions],
         "pool": pool_sizes,
-        "first": [
-            [ranking.first.get(question.question_id, 0) for question in questions] for ranking in rankings
-        ],
+        "first": [[first.get(question.question_id, 0) for question in questions] for first in firsts],
     }
     return BrowserData(listing, [question.record for question in questions], stored, total - len(questions))
 
 
-class _Ranking:
-    """The part of a run that the browser shows."""
-
-    def __init__(self, run: RunEntry, judged: pl.DataFrame, depth: int) -> None:
-        relevant = judged.select("question_id", "answer_id", relevant=pl.lit(True))
-        ranked = rank_candidates(read_run(run.run).frame)
-        ranked = ranked.join(relevant, on=["question_id", "answer_id"], how="left", maintain_order="left")
-        is_relevant = pl.col("relevant").is_not_null()
-        shown = ranked.filter((pl.col("rank") <= depth) | is_relevant)
-        grouped = shown.group_by("question_id", maintain_order=True).agg("answer_id", "score", "rank")
-        self.rows: dict[str, _Row] = {row[0]: row[1:] for row in grouped.iter_rows()}
-        # question id -> rank of the first relevant answer
-        self.first = dict(
-            ranked.filter(is_relevant).group_by("question_id").agg(pl.col("rank").min()).iter_rows()
-        )
+def _ranking(run: RunEntry, judged: pl.DataFrame, depth: int) -> tuple[dict[str, _Row], dict[str, int]]:
+    """The shown part of each question's ranking, and the rank of each question's first relevant answer."""
+    relevant = judged.select("question_id", "answer_id", relevant=pl.lit(True))
+    ranked = rank_candidates(read_run(run.run).frame)
+    ranked = ranked.join(relevant, on=["question_id", "answer_id"], how="left", maintain_order="left")
+    is_relevant = pl.col("relevant").is_not_null()
+    shown = ranked.filter((pl.col("rank") <= depth) | is_relevant)
+    grouped = shown.group_by("question_id", maintain_order=True).agg("answer_id", "score", "rank")
+    first = ranked.filter(is_relevant).group_by("question_id").agg(pl.col("rank").min())
+    return {row[0]: row[1:] for row in grouped.iter_rows()}, dict(first.iter_rows())
 
 
 def _describe(

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from aptool.documents import parse_json
-from aptool.errors import AptoolError, InputError, first_line
+from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.inputs import stat
 from aptool.formats.location import PathOrUrl, location
@@ -108,14 +108,10 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
             if not isinstance(value, int | float) or not abs(value) <= largest:
                 expected = f"a number from {-largest:g} to {largest:g}"
                 raise InputError(path, position=position, column=column, value=value, expected=expected)
-        rows.append({"epoch": row.pop("epoch"), **{name: float(value) for name, value in row.items()}})
+        rows.append({"epoch": int(row.pop("epoch")), **{name: float(value) for name, value in row.items()}})
     if not rows:
         raise InputError(path, problem="no line", expected="one line per epoch")
-    try:
-        return pl.DataFrame(rows, infer_schema_length=None)
-    except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
-        expected = "the same kind of value in every line"
-        raise InputError(path, problem=first_line(error), expected=expected) from error
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -46,7 +46,7 @@ from aptool.training.frozen_states import keep_states
 from aptool.training.loop import train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 from aptool.training.state import TrainingState
-from aptool.training.texts import TRAIN, all_texts, read_mixture, read_teacher, sources
+from aptool.training.texts import TRAIN, all_texts, read_teacher, read_texts, sources
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ def fit(
             return finished
 
         with group.together(), get_progress().task("reading"):
-            texts = read_mixture(collection, recipe)
+            texts = read_texts(collection, TRAIN, sources(collection, recipe)[1:])
             teacher = read_teacher(collection, recipe)
         torch.manual_seed(seed)
         cache = vectors_cache if vectors_cache is not None else folder / VECTORS
@@ -143,9 +143,8 @@ def fit(
             # The other processes read the vectors that the first process learned.
             initial = initial_system(recipe, initial_texts)
         tokenizer, recipe = initial.tokenizer, initial.recipe
-        with get_progress().task("tokenizing"):
-            examples = tokenize(texts, tokenizer, recipe.text, teacher)
         with group.together(), get_progress().task("tokenizing"):
+            examples = tokenize(texts, tokenizer, recipe.text, teacher)
             dev = DevSet(collection, DEV, tokenizer, recipe.text)
 
         ranker = build_ranker(recipe, *initial.spec)
@@ -247,8 +246,9 @@ def check_training(
         names_of_splits = ", ".join(collection.splits)
         expected = f"one of {names_of_splits} (`aptool data folds` splits questions into train and dev)"
         raise InputError(collection.path, problem=f"split {DEV!r}", expected=expected)
+    collection.qrels(DEV)
     for source in sources(collection, recipe):
-        source.qrels(TRAIN)  # raises if there is no such split
+        source.qrels(TRAIN)
     recipe = replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
     return recipe, training_key(collection, recipe, seed, torch.device(device).type)
 

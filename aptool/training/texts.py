@@ -1,7 +1,7 @@
 """Texts, relevant answers and the scores of a teacher, read from the collections of a training."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -16,35 +16,47 @@ from aptool.training.data import IndexLists, Teacher, TrainingTexts
 TRAIN = "train"  # the split that systems are trained on
 
 
-def _numbered_pairs(collection: CollectionFiles, split: str) -> tuple[list[str], list[str], pl.DataFrame]:
-    """Read the pools of a split; answers are numbered by their text.
+def _numbered_pairs(
+    collection: CollectionFiles, split: str, questions: list[str], answers: dict[str, int]
+) -> pl.DataFrame:
+    """The pairs of a split's pools: question_id, answer_id, and the numbers question and answer.
 
-    Returns the question of each pool, the distinct answers, and the pairs: question_id, answer_id, and
-    question and answer (their indices in the lists).
+    The questions, one per pool, are appended to ``questions``; distinct answers are added to ``answers``.
     """
-    questions: list[str] = []
-    answers: dict[str, int] = {}
     frames = []
     for pools in collection.batches(split):
         index = np.array([answers.setdefault(text, len(answers)) for text in pools.answers.to_pylist()])
         numbers = {"question": pools.pair_question + len(questions), "answer": index[pools.pair_answer]}
         frames.append(pools.pairs().hstack(pl.DataFrame(numbers)))
         questions += pools.questions.to_pylist()
-    return questions, list(answers), pl.concat(frames)
+    return pl.concat(frames)
 
 
-def read_texts(collection: CollectionFiles, split: str) -> TrainingTexts:
-    """Read the pools and qrels of a split; relevant answers outside all pools are ignored."""
-    questions, answers, pairs = _numbered_pairs(collection, split)
-    relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
-    positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
-    positives = IndexLists.of(positive["question"].to_numpy(), positive["answer"].to_numpy(), len(questions))
-    if not len(positives.values):
-        problem = f"none for {collection.pools(split).name}"
-        expected = "at least one relevant answer in a pool"
-        raise InputError(collection.qrels(split), problem=problem, expected=expected)
-    pools = IndexLists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
-    return TrainingTexts(questions, answers, positives, pools)
+def read_texts(
+    collection: CollectionFiles, split: str, further: Sequence[CollectionFiles] = ()
+) -> TrainingTexts:
+    """Join the pools and qrels of a split of several collections; equal answers are joined, too.
+
+    Relevant answers outside all pools are ignored.
+    """
+    questions: list[str] = []
+    answers: dict[str, int] = {}
+    parts, positive_parts = [], []
+    for source in (collection, *further):
+        pairs = _numbered_pairs(source, split, questions, answers)
+        relevant = read_qrels(source.qrels(split)).filter(pl.col("relevance") > 0)
+        positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
+        if positive.is_empty():
+            problem = f"none for {source.pools(split).name}"
+            expected = "at least one relevant answer in a pool"
+            raise InputError(source.qrels(split), problem=problem, expected=expected)
+        parts.append(pairs)
+        positive_parts.append(positive)
+    positives, pools = (
+        IndexLists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
+        for pairs in (pl.concat(positive_parts), pl.concat(parts))
+    )
+    return TrainingTexts(questions, list(answers), positives, pools)
 
 
 def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles]:
@@ -68,38 +80,13 @@ def all_texts(collection: CollectionFiles, recipe: Recipe) -> Iterator[str]:
                 yield from pools.answers.to_pylist()
 
 
-def read_mixture(collection: CollectionFiles, recipe: Recipe) -> TrainingTexts:
-    """Join the training splits of all collections; equal answers are joined, too."""
-    collections = sources(collection, recipe)
-    if len(collections) == 1:
-        return read_texts(collection, TRAIN)
-    parts = [read_texts(source, TRAIN) for source in collections]
-    index: dict[str, int] = {}
-    for part in parts:
-        for text in part.answers:
-            index.setdefault(text, len(index))
-    renumbered = [np.array([index[text] for text in part.answers], dtype=np.int64) for part in parts]
-    return TrainingTexts(
-        questions=[question for part in parts for question in part.questions],
-        answers=list(index),
-        positives=_joined([part.positives for part in parts], renumbered),
-        pools=_joined([part.pools for part in parts], renumbered),
-    )
-
-
-def _joined(parts: list[IndexLists], renumbered: list[np.ndarray]) -> IndexLists:
-    """Concatenate the lists of all parts, with the new numbers of their answers."""
-    values = np.concatenate([new[part.values] for part, new in zip(parts, renumbered, strict=True)])
-    lengths = np.concatenate([part.lengths for part in parts])
-    return IndexLists.of(np.repeat(np.arange(len(lengths)), lengths), values, len(lengths))
-
-
 def read_teacher(collection: CollectionFiles, recipe: Recipe) -> Teacher | None:
     """Read the scores of the teacher of a recipe, if any."""
     options = recipe.teacher
     if not options.run:
         return None
-    _, answers, pairs = _numbered_pairs(collection, TRAIN)
+    answers: dict[str, int] = {}
+    pairs = _numbered_pairs(collection, TRAIN, [], answers)
     scored = pairs.join(read_run(options.run).frame, on=["question_id", "answer_id"], how="left")
     missing = scored.filter(pl.col("score").is_null())
     if len(missing) == len(scored):

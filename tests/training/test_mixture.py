@@ -13,7 +13,7 @@ from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.models.model import load_model
 from aptool.training.fit import fit
-from aptool.training.texts import read_mixture, read_texts
+from aptool.training.texts import read_texts
 
 
 def write(folder, train, dev=()):
@@ -40,7 +40,7 @@ def test_two_parts_have_the_texts_of_the_complete_collection(parts):
     complete, first, second = parts
     expected = read_texts(complete, "train")
 
-    actual = read_mixture(first, recipe("ap-cnn").with_mixture([str(second.path)]))
+    actual = read_texts(first, "train", [second])
 
     assert actual.questions == expected.questions
     assert actual.answers == expected.answers
