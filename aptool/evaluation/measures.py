@@ -54,7 +54,10 @@ def evaluate(
         first = next(iter(rankings), "no question")
         example = "".join(f", such as {question!r}" for question in list(judgements)[:1])
         raise InputError(run_name, value=first, expected=f"at least one question of {qrels_name}{example}")
-    _check_answers(judgements, rankings, common[0], run_name, qrels_name)
+    if run.join(qrels, on="answer_id", how="semi").is_empty():
+        first, example = next(iter(rankings[common[0]])), next(iter(judgements[common[0]]))
+        expected = f"at least one answer of {qrels_name}, such as {example!r}"
+        raise InputError(run_name, position=f"question {common[0]!r}", value=first, expected=expected)
     keys = ["question_id", "answer_id"]
     judged = qrels.filter(pl.col("relevance") >= 0)
     unjudged = run.join(qrels, on="question_id", how="semi").join(judged, on=keys, how="anti")
@@ -91,21 +94,6 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
         )
     relevance = pl.col("relevance").cast(pl.Int64).clip(lower_bound=-1)
     return nested(qrels.with_columns(relevance).sort("question_id"), "relevance")
-
-
-def _check_answers(
-    judgements: Mapping[str, Mapping[str, int]],
-    rankings: Mapping[str, Mapping[str, float]],
-    question: str,
-    run_name: str,
-    qrels_name: str,
-) -> None:
-    """Raise if the run has none of the qrels' answers; name the first answers of ``question``."""
-    judged = set().union(*judgements.values())
-    if all(judged.isdisjoint(ranking) for ranking in rankings.values()):
-        first, example = next(iter(rankings[question])), next(iter(judgements[question]))
-        expected = f"at least one answer of {qrels_name}, such as {example!r}"
-        raise InputError(run_name, position=f"question {question!r}", value=first, expected=expected)
 
 
 def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:

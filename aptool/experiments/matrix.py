@@ -123,9 +123,7 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             name,
             entry.get("baseline"),
             entry.get("preset"),
-            tuple(entry.get("set", ())),
-            tuple(entry.get("fuse", ())),
-            tuple(entry.get("combine", ())),
+            *(tuple(entry.get(key, ())) for key in ("set", "fuse", "combine")),
         )
         for name, entry in entries.items()
     }
