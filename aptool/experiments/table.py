@@ -89,13 +89,20 @@ def table_cells(
     """The summaries as rows of text, column titles first; ``costs`` adds the columns of costs."""
     titles = list(measures)
     folds = [f"{titles[0]}, sd over folds"] if any(summary.fold_deviations for summary in summaries) else []
-    head = ["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s"]
-    rows = [head, *(_cells(summary, measures[0] if folds else None) for summary in summaries)]
-    if costs:
-        rows[0] += ["pairs/s", "bytes/answer"]
-        for row, summary in zip(rows[1:], summaries, strict=True):
+    of_costs = ["pairs/s", "bytes/answer"] if costs else []
+    rows = [["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s", *of_costs]]
+    for summary in summaries:
+        row = [summary.collection, summary.system]
+        for measure, mean in summary.means.items():
+            row.append(Spread(mean, summary.deviations[measure]).text(summary.seeds))
+        if folds:
+            row.append(f"{summary.fold_deviations[titles[0]]:.4f}" if summary.fold_deviations else "")
+        row += [str(summary.questions), str(summary.seeds)]
+        row += [f"{summary.train_seconds:.1f}", f"{summary.score_seconds:.1f}"]
+        if costs:
             numbers = summary.pairs_per_second, summary.bytes_per_answer
             row += ["" if number is None else f"{number:,.0f}" for number in numbers]
+        rows.append(row)
     return rows
 
 
@@ -228,19 +235,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """The mean; None if a value is missing."""
     present = [value for value in values if value is not None]
     return fmean(present) if len(present) == len(values) else None
-
-
-def _cells(summary: Summary, fold_measure: str | None) -> list[str]:
-    """The cells of a summary; ``fold_measure`` is the measure with a column of deviations over folds."""
-    means = [
-        Spread(mean, summary.deviations[measure]).text(summary.seeds)
-        for measure, mean in summary.means.items()
-    ]
-    if fold_measure is not None:
-        means.append(f"{summary.fold_deviations[fold_measure]:.4f}" if summary.fold_deviations else "")
-    counts = [str(summary.questions), str(summary.seeds)]
-    seconds = [f"{summary.train_seconds:.1f}", f"{summary.score_seconds:.1f}"]
-    return [summary.collection, summary.system, *means, *counts, *seconds]
 
 
 def _write(path: Location, text: str) -> None:
