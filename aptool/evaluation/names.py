@@ -72,8 +72,8 @@ FAMILIES = {
 _FAMILY_OF_LOWER_CASE = {word.lower(): word for word in FAMILIES}
 # trec_eval's name without the cutoff -> the common name. Other measures keep trec_eval's name.
 _COMMON: dict[str, str] = {}
-for _name, _parsed in FAMILIES.items():
-    for _printed in filter(None, (_parsed.plain, _parsed.at)):
+for _name, _entry in FAMILIES.items():
+    for _printed in filter(None, (_entry.plain, _entry.at)):
         _COMMON.setdefault(_printed, _name)
 _LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)

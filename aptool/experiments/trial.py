@@ -59,12 +59,12 @@ class _Spent(NamedTuple):
     @property
     def is_valid(self) -> bool:
         """Whether all names are known and present, and all values are numbers from 0 to 1e15."""
-        has_seconds = self.seconds.keys() == {"train", "score"}
-        has_costs = self.costs.keys() <= {"bytes_per_answer", "pairs"}
+        if self.seconds.keys() != {"train", "score"}:
+            return False
+        if not self.costs.keys() <= {"bytes_per_answer", "pairs"}:
+            return False
         values = [*self.seconds.values(), *self.costs.values()]
-        # A comparison with NaN is false.
-        numbers = all(isinstance(v, int | float) and 0 <= v <= _LARGEST for v in values)
-        return has_seconds and has_costs and numbers
+        return all(isinstance(value, int | float) and 0 <= value <= _LARGEST for value in values)
 
 
 class Result(NamedTuple):

@@ -58,7 +58,7 @@ def browse(
     *,
     depth: int,
     limit: int,
-    device: "torch.device | str | None" = "cpu",
+    device: "torch.device | str | None",
 ) -> BrowserData:
     """Collect the data of the browser: the first ``depth`` answers per ranking of ``limit`` questions.
 

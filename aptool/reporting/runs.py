@@ -1,7 +1,7 @@
 """The folder that `aptool matrix` wrote: its systems, collections and files."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -210,7 +210,22 @@ def evaluate_systems(
             ).per_question
             for entry in entries
         ]
-        results.append(_system(system, entries, frames, measures))
+        seeds = [averages(frame.select("question_id", *measures)) for frame in frames]
+        mean = pl.concat(frames).drop("candidates").group_by("question_id", maintain_order=True).mean()
+        spreads = {measure: mean_and_sd([seed[measure] for seed in seeds]) for measure in measures}
+        results.append(
+            SystemResults(
+                name=system,
+                entries=entries,
+                configs=[config for entry in entries if (config := entry.config) is not None],
+                per_question=mean,
+                by_seed=frames,
+                means={measure: spread.mean for measure, spread in spreads.items()},
+                deviations={measure: spread.sd for measure, spread in spreads.items()},
+                intervals=mean_intervals(mean.select("question_id", *measures)),
+                comparisons={},
+            )
+        )
     logger.info(f"{name}: tests against {baseline}")
     tables = {system.name: system.per_question for system in results}
     reference = tables.pop(baseline)
@@ -218,23 +233,3 @@ def evaluate_systems(
     for comparison in compare(reference, tables, [measure for measure in measures if is_mean(measure)]):
         by_name[comparison.system].comparisons[comparison.measure] = comparison
     return CollectionResults(name, collection, split, reference.height, measures, baseline, results)
-
-
-def _system(
-    name: str, entries: list[RunEntry], frames: Sequence[pl.DataFrame], measures: tuple[str, ...]
-) -> SystemResults:
-    seeds = [averages(frame.select("question_id", *measures)) for frame in frames]
-    mean = pl.concat(frames).drop("candidates").group_by("question_id", maintain_order=True).mean()
-    spreads = {measure: mean_and_sd([seed[measure] for seed in seeds]) for measure in measures}
-    configs = [config for entry in entries if (config := entry.config) is not None]
-    return SystemResults(
-        name,
-        entries,
-        configs,
-        mean,
-        list(frames),
-        {measure: spread.mean for measure, spread in spreads.items()},
-        {measure: spread.sd for measure, spread in spreads.items()},
-        mean_intervals(mean.select("question_id", *measures)),
-        {},
-    )
