@@ -24,23 +24,14 @@ from aptool.formats.trec import rank_candidates
 
 
 class Comparison(NamedTuple):
-    """A system compared with the baseline by one measure.
-
-    Attributes:
-        system: name of the system.
-        measure: name of the measure.
-        paired: both means, the interval, wins, ties and losses, the effect size and both tests.
-        permutation_holm: p-value of the permutation test after Holm's correction for all comparisons.
-        t_holm: p-value of the paired t-test after Holm's correction.
-        deviation: sample standard deviation of the differences per question; NaN for one question.
-    """
+    """A system compared with the baseline by one measure; the p-values have Holm's correction."""
 
     system: str
     measure: str
-    paired: Paired
-    permutation_holm: float
-    t_holm: float
-    deviation: float
+    paired: Paired  # both means, the interval, wins, ties and losses, the effect size and both tests
+    permutation_holm: float  # p-value of the permutation test
+    t_holm: float  # p-value of the paired t-test
+    deviation: float  # sample standard deviation of the differences per question; NaN for one question
 
     @property
     def p(self) -> float:
@@ -65,14 +56,8 @@ class Comparison(NamedTuple):
     def detectable(self, confidence: float = CONFIDENCE) -> float | None:
         """The smallest true mean difference that a paired t-test detects with power 0.8.
 
-        Args:
-            confidence: 1 minus the level of the test; 0.5 to 0.999.
-
-        Returns:
-            The difference; None for one question, or if all questions differ by the same amount.
-
-        Raises:
-            UsageError: ``confidence`` is out of range.
+        None for one question, or if all questions differ by the same amount. ``confidence`` is 1 minus the
+        level of the test, 0.5 to 0.999.
         """
         if not LOWEST_CONFIDENCE <= confidence <= HIGHEST_CONFIDENCE:
             expected = f"a number from {LOWEST_CONFIDENCE} to {HIGHEST_CONFIDENCE}"

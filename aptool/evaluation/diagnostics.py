@@ -129,4 +129,4 @@ def _correlation(first: pl.Series, second: pl.Series) -> float | None:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    return statistics.fmean(values) if values else None

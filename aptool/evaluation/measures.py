@@ -37,11 +37,6 @@ def evaluate(
             to nDCG, nor to a measure with its own level, such as ``AP(rel=2)``.
         run_name: name of the run in errors, such as its path.
         qrels_name: name of the qrels in errors.
-
-    Raises:
-        UsageError: a measure is unknown.
-        InputError: the run and the qrels share no question or no answer, a relevance is too high, or
-            ``level`` is above every relevance.
     """
     parsed = parse_measures(measures)
     judgements = _judgements(qrels, qrels_name)

@@ -95,10 +95,8 @@ def parse_measures(names: Iterable[str]) -> tuple[Measure, ...]:
     """The distinct measures of the given names, in the given order.
 
     A name is a common name, a name of ir_measures (``RR@10``, ``P(rel=2)@5``, ``RBP(p=.8)``) or a name of
-    trec_eval; see `trec_eval.printed_names`. Case does not matter.
-
-    Raises:
-        UsageError: a measure is unknown; the message lists all unknown measures with the nearest names.
+    trec_eval; see `trec_eval.printed_names`. Case does not matter. The error for unknown measures lists all
+    of them with the nearest names.
     """
     parsed: dict[str, Measure] = {}
     unknown: list[str] = []

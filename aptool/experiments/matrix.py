@@ -72,11 +72,6 @@ class ExperimentMatrix(NamedTuple):
     systems: dict[str, SystemSpec]
     experiments: list[Experiment]
 
-    def with_one_seed(self) -> "ExperimentMatrix":
-        """The same experiments with the first seed of each."""
-        experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in self.experiments]
-        return self._replace(experiments=experiments)
-
 
 def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
     """Read an experiment matrix, with ``values`` for each ``${name}`` in its strings."""

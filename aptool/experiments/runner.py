@@ -76,18 +76,9 @@ def run_matrix(
 ) -> list[Result]:
     """Run the experiments of a matrix into a folder; return all results, in the order of the matrix.
 
-    Args:
-        matrix: the experiments.
-        output: the folder for run files, models and results.
-        train: replacement for ``fit`` that trains elsewhere; None to train in this process.
-        executor: where trained models score; None for this process.
-        device: device of this process; ``auto`` for a GPU if there is one.
-        processes: opens the processes that run trials side by side; None runs one trial after the other in
-            this process.
-
-    Raises:
-        AptoolError: a recipe is invalid, a collection cannot be read or built, an experiment fails, or
-            another process is running a matrix into this folder.
+    ``train`` replaces ``fit`` to train elsewhere, and ``executor`` scores trained models elsewhere; None is
+    this process, on ``device``. ``processes`` opens the processes that run trials side by side; None runs
+    one trial after the other in this process.
     """
     recipes = _load_recipes(matrix)
     output.mkdir(parents=True, exist_ok=True)

@@ -76,9 +76,7 @@ def run_side_by_side(
     """Run trials in parallel; return the results of each.
 
     A fusion starts when the fused trials are done. Trials with stored results are evaluated in this process.
-
-    Raises:
-        AptoolError: a trial failed; all trials that do not depend on it are done.
+    If a trial fails, its error is raised when all trials that do not depend on it are done.
     """
     stored = {number: runner.run(trial) for number, trial in enumerate(trials) if runner.is_done(trial)}
     numbers = {trial.key: number for number, trial in enumerate(trials)}

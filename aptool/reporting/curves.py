@@ -28,13 +28,9 @@ COSTS = {"bytes_per_answer": "bytes per answer", "pairs_per_second": "pairs per 
 def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFrame) -> pl.DataFrame:
     """Accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper).
 
-    Args:
-        accuracy: question_id and `ACCURACY` of each system, as in `Evaluation.per_question`.
-        lengths: table of `texts.relevant_lengths`; questions without a length are left out.
-
-    Returns:
-        system (str), length (i64: maximum length), questions (i64: number of questions), accuracy (f64), for
-        the `length_thresholds` with a question.
+    ``accuracy`` has question_id and `ACCURACY` of each system, and ``lengths`` is a table of
+    `texts.relevant_lengths`; questions without a length are left out. Returns system, length (the maximum),
+    questions (their number) and accuracy, for the `length_thresholds` with a question.
     """
     thresholds = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
     limits = np.asarray(thresholds, dtype=np.int64)
@@ -127,11 +123,8 @@ def score_distribution(
 ) -> pl.DataFrame:
     """Distributions of the scores of relevant answers and of other candidates of judged questions.
 
-    Args:
-        runs: question_id, answer_id, score of each system.
-        qrels: question_id, answer_id, relevance; a candidate without judgement is not relevant.
-        bins: number of bins of equal width over each system's scores; None for the square root of the number
-            of relevant candidates, clipped to 10 to 40.
+    A candidate without judgement is not relevant. There are ``bins`` of equal width over each system's
+    scores; None is the square root of the number of relevant candidates, clipped to 10 to 40.
 
     Returns:
         system (str), low, high (f64: bounds of a bin), relevant, others (f64: share of the relevant and of

@@ -36,19 +36,8 @@ logger = logging.getLogger(__name__)
 # Questions, and texts, per compressed block of the page's data.
 QUESTIONS_PER_BLOCK, TEXTS_PER_BLOCK = 64, 256
 MINUS = "\u2212"
-TEST_TITLES = (
-    "System",
-    "Measure",
-    "Δ",
-    "95% interval",
-    "p",
-    "p, Holm",
-    "t-test p, Holm",
-    "d",
-    "Wins",
-    "Ties",
-    "Losses",
-)
+_OF_TEST = ("Δ", "95% interval", "p", "p, Holm", "t-test p, Holm", "d", "Wins", "Ties", "Losses")
+TEST_TITLES = ("System", "Measure", *_OF_TEST)
 
 
 def write_report(

@@ -265,19 +265,11 @@ def review_runs(
     comparisons: Sequence[Comparison],
     pools: tuple[list[str], Answers | None] | None,
 ) -> Review:
-    """Answer every question; without the files for an answer, it is unknown.
+    """Answer every question about runs, given by name; without the files for an answer, it is unknown.
 
-    Args:
-        runs: question_id, answer_id, score of each run.
-        tables: `Evaluation.per_question` of each run.
-        limits: upper bounds of each run.
-        relevant: relevant judgements: question_id, answer_id, relevance.
-        qrels: path of the qrels; None for qrels in memory.
-        measures: names of the measures, the main measure first.
-        names: display name of each run.
-        confidence: coverage of the intervals; tests have the level 1 - confidence.
-        comparisons: comparisons with the first run, if there are several runs.
-        pools: pools files with the texts, and their shared answers; None without pools.
+    ``tables`` are `Evaluation.per_question`, ``relevant`` the relevant judgements, ``qrels`` the path of the
+    qrels (None in memory), ``names`` display names, and ``pools`` the pools files with the texts and their
+    shared answers. The main measure is first. ``comparisons`` are with the first run, if there are several.
     """
     main = measures[0]
     questions = next(iter(tables.values())).height

@@ -184,16 +184,9 @@ def score_batch(
 ) -> Tensor:
     """Score the shard of this process of a minibatch; each text is encoded once.
 
-    Args:
-        ranker: the ranker, in training or evaluation mode.
-        examples: the training set.
-        batch: (n, 2 + k) question, its positive answer and k ≥ 0 negative answers.
-        in_batch: score every answer of the minibatch, of all processes, against every question.
-        group: the processes that share the minibatch.
-
-    Returns:
-        (n', 1 + m) scores of the n' questions of the shard: the positive answer, then m negatives. With
-        ``in_batch``, these are all (1 + k) n answers, -inf for a relevant answer.
+    ``batch`` is (n, 2 + k): question, its positive answer and k ≥ 0 negative answers. Returns (n', 1 + m)
+    scores of the n' questions of the shard: the positive answer, then m negatives. With ``in_batch``, these
+    are all (1 + k) n answers of the minibatch, of all processes; -inf for a relevant answer.
     """
     device = next(ranker.parameters()).device
     shard = MinibatchShard(group, len(batch))
