@@ -86,7 +86,8 @@ def matrix(
     if overwrite:
         adopt_results(output)
     if quick:
-        plan = plan.with_one_seed()
+        experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in plan.experiments]
+        plan = plan._replace(experiments=experiments)
     for name in TABLES:
         check_output(output / name, Kind.TABLE)
 

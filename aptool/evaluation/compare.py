@@ -24,23 +24,14 @@ from aptool.formats.trec import rank_candidates
 
 
 class Comparison(NamedTuple):
-    """A system compared with the baseline by one measure.
-
-    Attributes:
-        system: name of the system.
-        measure: name of the measure.
-        paired: both means, the interval, wins, ties and losses, the effect size and both tests.
-        permutation_holm: p-value of the permutation test after Holm's correction for all comparisons.
-        t_holm: p-value of the paired t-test after Holm's correction.
-        deviation: sample standard deviation of the differences per question; NaN for one question.
-    """
+    """A system compared with the baseline by one measure; the p-values have Holm's correction."""
 
     system: str
     measure: str
-    paired: Paired
-    permutation_holm: float
-    t_holm: float
-    deviation: float
+    paired: Paired  # both means, the interval, wins, ties and losses, the effect size and both tests
+    permutation_holm: float  # p-value of the permutation test
+    t_holm: float  # p-value of the paired t-test
+    deviation: float  # sample standard deviation of the differences per question; NaN for one question
 
     @property
     def p(self) -> float:
@@ -65,14 +56,8 @@ class Comparison(NamedTuple):
     def detectable(self, confidence: float = CONFIDENCE) -> float | None:
         """The smallest true mean difference that a paired t-test detects with power 0.8.
 
-        Args:
-            confidence: 1 minus the level of the test; 0.5 to 0.999.
-
-        Returns:
-            The difference; None for one question, or if all questions differ by the same amount.
-
-        Raises:
-            UsageError: ``confidence`` is out of range.
+        None for one question, or if all questions differ by the same amount. ``confidence`` is 1 minus the
+        level of the test, 0.5 to 0.999.
         """
         if not LOWEST_CONFIDENCE <= confidence <= HIGHEST_CONFIDENCE:
             expected = f"a number from {LOWEST_CONFIDENCE} to {HIGHEST_CONFIDENCE}"
@@ -153,12 +138,7 @@ def check_same_questions(
 ) -> None:
     """Raise if two runs lack different questions, which would count 0 in only one of the runs.
 
-    Args:
-        baseline: name of the baseline.
-        baseline_missing: questions that the baseline lacks.
-        run: name of the other run.
-        missing: questions that the other run lacks.
-        remedy: alternative to equal questions, for the end of the message.
+    ``remedy`` is the alternative to equal questions, for the end of the message.
     """
     only_baseline = [question for question in missing if question not in set(baseline_missing)]
     only_run = [question for question in baseline_missing if question not in set(missing)]
@@ -189,17 +169,10 @@ def compare(
     permutations: int = PERMUTATIONS,
     seed: int = 0,
 ) -> list[Comparison]:
-    """Compare every system with the baseline by every measure, ordered by measure.
+    """Compare every system with the baseline by every measure (means over questions), ordered by measure.
 
-    Holm's correction is over all comparisons, separately for each of the two tests.
-
-    Args:
-        baseline: `Evaluation.per_question` of the baseline.
-        systems: `Evaluation.per_question` of each system, over the same questions in any order.
-        measures: means over questions; see `check_comparable`.
-        confidence: coverage of the intervals of the differences.
-        permutations: see `significance.permutation_test`.
-        seed: seed of the bootstrap and of the permutations.
+    Holm's correction is over all comparisons, separately for each of the two tests. ``baseline`` and the
+    values of ``systems`` are `Evaluation.per_question` over the same questions, in any order.
     """
     pairs = {name: _paired_frame(baseline, frame, measures) for name, frame in systems.items()}
     results = [
@@ -245,15 +218,9 @@ def largest_deltas(
     runs: tuple[pl.DataFrame, pl.DataFrame],
     qrels: pl.DataFrame,
 ) -> Deltas:
-    """Find the questions with the largest gains and the largest losses.
+    """Find the ``top`` questions with the largest gains and as many with the largest losses.
 
-    Args:
-        name: name of the system.
-        measure: the measure to compare.
-        top: maximum number of gains, and of losses.
-        tables: `Evaluation.per_question` of the baseline and of the system.
-        runs: question_id, answer_id, score of the baseline and of the system.
-        qrels: question_id, answer_id, relevance.
+    ``tables`` are `Evaluation.per_question` and ``runs`` the runs of the baseline and of the system.
     """
     deltas = question_deltas(*tables, measure)
     better, worse = deltas.filter(pl.col("change") > 0), deltas.filter(pl.col("change") < 0)

@@ -21,23 +21,14 @@ _KEYS = ["question_id", "answer_id"]
 
 
 class Limits(NamedTuple):
-    """The oracle upper bound of a run: the measures of a perfect re-ranking of its candidates.
+    """The oracle upper bound of a run: the measures of a perfect re-ranking of its candidates."""
 
-    Attributes:
-        recall: share of the relevant answers that are candidates, mean over questions; equals the best MAP.
-        questions: number of questions with a relevant answer.
-        without: number of these questions without a relevant candidate.
-        relevant: number of relevant answers of all questions.
-        found: number of relevant answers that are candidates.
-        best: each measure of the best order.
-    """
-
-    recall: float
-    questions: int
-    without: int
-    relevant: int
-    found: int
-    best: Mapping[str, float]
+    recall: float  # share of the relevant answers that are candidates, mean over questions: the best MAP
+    questions: int  # number of questions with a relevant answer
+    without: int  # number of these questions without a relevant candidate
+    relevant: int  # number of relevant answers of all questions
+    found: int  # number of relevant answers that are candidates
+    best: Mapping[str, float]  # each measure of the best order
 
 
 def candidate_limits(
@@ -77,13 +68,7 @@ class Agreement(NamedTuple):
 def agreement(
     runs: tuple[pl.DataFrame, pl.DataFrame], tables: tuple[pl.DataFrame, pl.DataFrame], measure: str
 ) -> Agreement:
-    """The agreement of two runs (question_id, answer_id, score) on the judged questions.
-
-    Args:
-        runs: the two runs.
-        tables: `Evaluation.per_question` of each run.
-        measure: the column that is correlated.
-    """
+    """The agreement of two runs on the judged questions; ``tables`` are their `Evaluation.per_question`."""
     from scipy.stats import kendalltau
 
     judged = tables[0].select("question_id")
@@ -126,12 +111,8 @@ def rank_biased_overlap(ranks: np.ndarray, other_ranks: np.ndarray, depth: int) 
     """Extrapolated rank-biased overlap of two rankings (Webber, Moffat and Zobel, 2010, equation 30).
 
     X_k / k * p^k + (1 - p) / p * (the sum over d from 1 to k of X_d / d * p^d), where X_d is the number of
-    candidates in the first d of both.
-
-    Args:
-        ranks: (n,) ranks, from 1, of the shared candidates.
-        other_ranks: (n,) their ranks in the other ranking.
-        depth: k, the length of the shorter ranking; at least 1.
+    candidates in the first d of both, and k is the ``depth``, the length of the shorter ranking. ``ranks``
+    and ``other_ranks`` are (n,) ranks, from 1, of the shared candidates.
     """
     p = PERSISTENCE
     within = np.bincount(np.maximum(ranks, other_ranks).astype(np.int64), minlength=depth + 1)[1 : depth + 1]
@@ -148,4 +129,4 @@ def _correlation(first: pl.Series, second: pl.Series) -> float | None:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    return statistics.fmean(values) if values else None

@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 
 class MeasureValues(dict[str, Value]):
-    """A dict with one value per measure that accepts every name of a measure.
+    """A dict of values by the common names of measures that accepts every name of a measure.
 
     ``means["MAP"]``, ``means["map"]`` and ``means["AP"]`` are the same value.
     """
@@ -41,25 +41,21 @@ class MeasureValues(dict[str, Value]):
         return cls({common_name(name) or name: value for name, value in values.items()})
 
     def __missing__(self, name: str) -> Value:
-        key = self._key(name)
-        if key is None:
+        common = common_name(name) if isinstance(name, str) else None
+        if common is None or not super().__contains__(common):
             raise KeyError(f"{name!r}: expected one of {', '.join(self)}")
-        return self[key]
+        return self[common]
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or self._key(name) is not None
+        common = common_name(name) if isinstance(name, str) else None
+        return super().__contains__(name) or super().__contains__(common)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a measure by any of its names, or ``default``."""
-        key = name if super().__contains__(name) else self._key(name)
-        return default if key is None else self[key]
-
-    def _key(self, name: object) -> str | None:
-        """The key of a measure that has another name."""
-        common = common_name(name) if isinstance(name, str) else None
-        if common is None:
-            return None
-        return next((key for key in self if common_name(key) == common), None)
+        try:
+            return self[name]
+        except KeyError:
+            return default
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,18 +210,12 @@ def _measures_of(per_question: pl.DataFrame) -> list[str]:
 
 
 def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The group of each question.
+    """The group of each question: question_id, group, position; by number, or else by name.
 
     Args:
         name: name of the frame in errors, such as its path.
         frame: question_id (or query_id, qid) and the column; other columns and repeated rows are ignored.
         column: the column with the names of the groups; a null means no group.
-
-    Returns:
-        question_id (str), group (str), position (i64): the groups ordered by number, or else by name.
-
-    Raises:
-        InputError: a column is missing, empty or of another type, or a question is in two groups.
     """
     ids = next((name for name in _QUESTION_IDS if name in frame.columns), None)
     if ids is None:
@@ -255,11 +245,7 @@ def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFram
 
 
 def read_groups(path: PathOrUrl, column: str) -> pl.DataFrame:
-    """The group of each question from a Parquet file, or a TSV or CSV file with a header.
-
-    Raises:
-        InputError: the file cannot be read, or see `groups_of_column`.
-    """
+    """The group of each question from a Parquet file, or a TSV or CSV file with a header."""
     suffix = PurePosixPath(str(path)).suffix
     if suffix not in SUFFIXES:
         raise InputError(path, problem="unknown format", expected=f"a name ending in {', '.join(SUFFIXES)}")

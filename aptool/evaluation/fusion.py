@@ -27,13 +27,7 @@ def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K)
     """Score every candidate by the sum of ``1 / (k + rank)`` over the runs that rank it.
 
     Ranks start at 1 and follow trec_eval's order. The result does not depend on the order of the runs.
-
-    Args:
-        frames: question_id, answer_id, score of two or more runs.
-        k: at least 0; with a larger k, the first ranks dominate less.
-
-    Returns:
-        question_id, answer_id, score (f64), in trec_eval's order.
+    Returns question_id, answer_id, score (f64), in trec_eval's order.
     """
     parts = [
         rank_candidates(frame).select("question_id", "answer_id", part=1.0 / (k + pl.col("rank")))
@@ -49,16 +43,9 @@ def combine_scores(
 ) -> pl.DataFrame:
     """Score every candidate by the sum of its normalized scores (CombSUM; Fox and Shaw, TREC-2, 1993).
 
-    A run that lacks a candidate adds 0. The result does not depend on the order of the runs.
-
-    Args:
-        frames: question_id, answer_id, score of two or more runs.
-        normalization: of the scores of each question and run; equal scores become 0. ``min-max`` maps them to
-            0 to 1; ``z-score`` subtracts the mean and divides by the standard deviation.
-        multiply: multiply the sum by the number of runs with the candidate (CombMNZ).
-
-    Returns:
-        question_id, answer_id, score (f64), in trec_eval's order.
+    Scores are normalized per question and run: ``min-max`` maps them to 0 to 1, ``z-score`` subtracts the
+    mean and divides by the standard deviation; equal scores become 0. A run that lacks a candidate adds 0.
+    ``multiply`` multiplies the sum by the number of runs with the candidate (CombMNZ).
     """
     score = pl.col("score").cast(pl.Float64)
     if normalization == "min-max":
@@ -82,19 +69,11 @@ class LearnedFusion(NamedTuple):
 
 
 def learn_fusion(
-    train: Sequence[pl.DataFrame],
-    qrels: pl.DataFrame,
-    runs: Sequence[pl.DataFrame],
+    train: Sequence[pl.DataFrame], qrels: pl.DataFrame, runs: Sequence[pl.DataFrame]
 ) -> LearnedFusion:
-    """Fit on the runs of judged questions, and fuse the runs of other questions.
+    """Fit on the runs ``train`` of judged questions, and fuse ``runs`` of other questions.
 
-    Args:
-        train: question_id, answer_id, score of one run per system, on judged questions.
-        qrels: question_id, answer_id, relevance; unjudged candidates are not relevant.
-        runs: one run per system, the same systems in the same order.
-
-    Raises:
-        AptoolError: scikit-learn is not installed, or the judged candidates are all relevant or all not.
+    Both have one run per system, the same systems in the same order; unjudged candidates are not relevant.
     """
     judged = _judged(_columns(train), qrels)
     model = _fit(judged)
@@ -103,16 +82,11 @@ def learn_fusion(
 
 
 def cross_fitted(
-    runs: Sequence[pl.DataFrame],
-    qrels: pl.DataFrame,
-    folds: int = DEFAULT_FOLDS,
+    runs: Sequence[pl.DataFrame], qrels: pl.DataFrame, folds: int = DEFAULT_FOLDS
 ) -> LearnedFusion:
     """Fuse runs by cross-validation: each judged question by a model fitted on the other folds.
 
     A hash of the question id decides the fold. Unjudged questions are fused by a model of all judged ones.
-
-    Raises:
-        AptoolError: as ``learn_fusion``, or there are fewer judged questions than folds.
     """
     columns = _columns(runs)
     judged = _judged(columns, qrels)

@@ -37,23 +37,25 @@ def evaluate(
             to nDCG, nor to a measure with its own level, such as ``AP(rel=2)``.
         run_name: name of the run in errors, such as its path.
         qrels_name: name of the qrels in errors.
-
-    Raises:
-        UsageError: a measure is unknown.
-        InputError: the run and the qrels share no question or no answer, a relevance is too high, or
-            ``level`` is above every relevance.
     """
     parsed = parse_measures(measures)
     judgements = _judgements(qrels, qrels_name)
     _check_levels(qrels, [level, *(measure.level or level for measure in parsed)], qrels_name)
-    rankings = _rankings(run)
+    # pytrec_eval compares scores as float32, so it gets dense ranks, the lowest score first.
+    ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
+    rankings = nested(run.with_columns(score=ranks).sort("question_id"), "score")
     common = [question for question in judgements if question in rankings]
     if not common:
         first = next(iter(rankings), "no question")
         example = "".join(f", such as {question!r}" for question in list(judgements)[:1])
         raise InputError(run_name, value=first, expected=f"at least one question of {qrels_name}{example}")
-    _check_answers(judgements, rankings, common[0], run_name, qrels_name)
-    unjudged = _unjudged(judgements, rankings, common)
+    if run.join(qrels, on="answer_id", how="semi").is_empty():
+        first, example = next(iter(rankings[common[0]])), next(iter(judgements[common[0]]))
+        expected = f"at least one answer of {qrels_name}, such as {example!r}"
+        raise InputError(run_name, position=f"question {common[0]!r}", value=first, expected=expected)
+    keys = ["question_id", "answer_id"]
+    judged = qrels.filter(pl.col("relevance") >= 0)
+    unjudged = run.join(qrels, on="question_id", how="semi").join(judged, on=keys, how="anti")
     columns = {
         "question_id": list(judgements),
         "candidates": [len(rankings.get(question, ())) for question in judgements],
@@ -68,7 +70,7 @@ def evaluate(
         means=averages(per_question),
         missing=tuple(question for question in judgements if question not in rankings),
         extra=tuple(question for question in rankings if question not in judgements),
-        unjudged=unjudged,
+        unjudged=unjudged.select(keys).sort(keys),
     )
 
 
@@ -87,46 +89,6 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
         )
     relevance = pl.col("relevance").cast(pl.Int64).clip(lower_bound=-1)
     return nested(qrels.with_columns(relevance).sort("question_id"), "relevance")
-
-
-def _rankings(run: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """The run as question id -> answer id -> dense rank of its score, lowest first, sorted by question id."""
-    ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
-    return nested(run.with_columns(score=ranks).sort("question_id"), "score")
-
-
-def _check_answers(
-    judgements: Mapping[str, Mapping[str, int]],
-    rankings: Mapping[str, Mapping[str, float]],
-    question: str,
-    run_name: str,
-    qrels_name: str,
-) -> None:
-    """Raise if the run has none of the qrels' answers; name the first answers of ``question``."""
-    judged = set().union(*judgements.values())
-    if all(judged.isdisjoint(ranking) for ranking in rankings.values()):
-        first, example = next(iter(rankings[question])), next(iter(judgements[question]))
-        expected = f"at least one answer of {qrels_name}, such as {example!r}"
-        raise InputError(run_name, position=f"question {question!r}", value=first, expected=expected)
-
-
-def _unjudged(
-    judgements: Mapping[str, Mapping[str, int]],
-    rankings: Mapping[str, Mapping[str, float]],
-    common: list[str],
-) -> pl.DataFrame:
-    """question_id, answer_id of the ranked candidates without a judgement of 0 or more, sorted."""
-    questions: list[str] = []
-    answers: list[str] = []
-    for question in common:
-        judged, ranked = judgements[question], rankings[question]
-        without = ranked.keys() - judged.keys()
-        if min(judged.values()) < 0:
-            without |= {answer for answer, value in judged.items() if value < 0} & ranked.keys()
-        answers.extend(without)
-        questions.extend([question] * len(without))
-    types = {"question_id": pl.String, "answer_id": pl.String}
-    return pl.DataFrame({"question_id": questions, "answer_id": answers}, schema=types).sort(pl.all())
 
 
 def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:

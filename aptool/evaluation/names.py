@@ -39,24 +39,18 @@ class Family(NamedTuple):
     parameters: tuple[str, ...] = ("rel",)  # allowed in parentheses
 
 
-_AP, _RR, _P, _R = (
-    Family("map", "map_cut"),
-    Family("recip_rank", ranking="RR"),
-    Family(None, "P"),
-    Family(None, "recall"),
-)
-_NDCG = Family("ndcg", "ndcg_cut", parameters=())
+# The first name of several names for the same measures is the common name.
 FAMILIES = {
-    "AP": _AP,
-    "MAP": _AP,
+    "MAP": Family("map", "map_cut"),
+    "AP": Family("map", "map_cut"),
     "GMAP": Family("gm_map"),
-    "RR": _RR,
-    "MRR": _RR,
-    "P": _P,
-    "Precision": _P,
-    "R": _R,
-    "Recall": _R,
-    "nDCG": _NDCG,
+    "MRR": Family("recip_rank", ranking="RR"),
+    "RR": Family("recip_rank", ranking="RR"),
+    "P": Family(None, "P"),
+    "Precision": Family(None, "P"),
+    "R": Family(None, "recall"),
+    "Recall": Family(None, "recall"),
+    "nDCG": Family("ndcg", "ndcg_cut", parameters=()),
     "Success": Family(None, "success"),
     "RBP": Family(None, ranking="RBP", parameters=("p", "rel")),
     "ERR": Family(None, ranking="ERR", parameters=()),
@@ -77,34 +71,14 @@ FAMILIES = {
 }
 _FAMILY_OF_LOWER_CASE = {word.lower(): word for word in FAMILIES}
 # trec_eval's name without the cutoff -> the common name. Other measures keep trec_eval's name.
-_COMMON = {
-    "map": "MAP",
-    "map_cut": "MAP",
-    "gm_map": "GMAP",
-    "recip_rank": "MRR",
-    "P": "P",
-    "recall": "R",
-    "ndcg": "nDCG",
-    "ndcg_cut": "nDCG",
-    "success": "Success",
-    "iprec_at_recall": "IPrec",
-    "Rprec": "Rprec",
-    "bpref": "bpref",
-    "infAP": "infAP",
-    "set_P": "SetP",
-    "set_recall": "SetR",
-    "set_F": "SetF",
-    "set_map": "SetAP",
-    "num_q": "NumQ",
-    "num_rel": "NumRel",
-    "num_ret": "NumRet",
-    "num_rel_ret": "NumRelRet",
-}
+_COMMON: dict[str, str] = {}
+for _name, _entry in FAMILIES.items():
+    for _printed in filter(None, (_entry.plain, _entry.at)):
+        _COMMON.setdefault(_printed, _name)
 _LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _DECIMAL = re.compile(r"0*\.\d+", re.ASCII)
-_CUTOFF_OF_SUGGESTIONS = {"IPrec": "0.1"}
 # Name in another toolkit, in lower case -> the name to suggest.
 _ALIASES = {
     "acc": "P",
@@ -121,15 +95,13 @@ def parse_measures(names: Iterable[str]) -> tuple[Measure, ...]:
     """The distinct measures of the given names, in the given order.
 
     A name is a common name, a name of ir_measures (``RR@10``, ``P(rel=2)@5``, ``RBP(p=.8)``) or a name of
-    trec_eval; see `trec_eval.printed_names`. Case does not matter.
-
-    Raises:
-        UsageError: a measure is unknown; the message lists all unknown measures with the nearest names.
+    trec_eval; see `trec_eval.printed_names`. Case does not matter. The error for unknown measures lists all
+    of them with the nearest names.
     """
     parsed: dict[str, Measure] = {}
     unknown: list[str] = []
     for name in names:
-        measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
+        measures = _parse(name)
         parsed |= {measure.name: measure for measure in measures if measure.name not in parsed}
         if not measures:
             unknown.append(shortened(name) + (_suggestion(name) if len(name) <= _LONGEST_NAME else ""))
@@ -148,7 +120,7 @@ def measure_names(names: Iterable[str]) -> tuple[str, ...]:
 @cache
 def common_name(name: str) -> str | None:
     """The common name of a measure; None if ``name`` is unknown or names several measures."""
-    measures = _parse(name) if len(name) <= _LONGEST_NAME else ()
+    measures = _parse(name)
     return measures[0].name if len(measures) == 1 else None
 
 
@@ -169,6 +141,8 @@ def is_mean(measure: str) -> bool:
 
 def _parse(name: str) -> tuple[Measure, ...]:
     """The measures of a name; empty if it is unknown even after plugins are imported."""
+    if len(name) > _LONGEST_NAME:
+        return ()
     measures = _parse_registered(name)
     if not measures:
         load_plugins()
@@ -268,7 +242,7 @@ def _near_names(name: str) -> list[str]:
     )
     near: dict[str, None] = {}
     for base in map(by_lower_case.__getitem__, close):
-        rank = cutoff if _INTEGER.fullmatch(cutoff) else _CUTOFF_OF_SUGGESTIONS.get(base, "10")
+        rank = cutoff if _INTEGER.fullmatch(cutoff) else "0.1" if base == "IPrec" else "10"
         candidates = [f"{base}@{rank}", f"{base}_{rank}"]
         candidates.insert(2 if cutoff else 0, base)
         names = [common for candidate in candidates if (common := common_name(candidate)) is not None]

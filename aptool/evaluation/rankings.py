@@ -10,27 +10,20 @@ from aptool.formats.trec import rank_candidates
 # Grade that satisfies a user with the highest probability; higher grades count as this one, as in gdeval.
 HIGHEST_GRADE = 4
 
-# Normalized measure -> the measure that is divided by its value for the best ranking of the judged answers.
-_NORMALIZED = {"nERR": "ERR"}
-
 
 def measure_rankings(
     qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
 ) -> dict[str, dict[str, float]]:
     """Compute measures of `RANKING_MEASURES`: question id -> name -> value, for questions in both frames."""
-    values = _measure_rankings(qrels, run, [_unnormalized(measure) for measure in measures], level)
-    normalized = [measure for measure in measures if measure.family in _NORMALIZED]
+    values = _measure_rankings(qrels, run, measures, level)
+    normalized = [measure for measure in measures if measure.family == "nERR"]
     if normalized:
         best = qrels.select("question_id", "answer_id", score="relevance")
-        ideal = _measure_rankings(qrels, best, [_unnormalized(measure) for measure in normalized], level)
+        ideal = _measure_rankings(qrels, best, normalized, level)
         for question, row in values.items():
             for measure in normalized:
                 row[measure.name] /= ideal[question][measure.name] or 1.0
     return values
-
-
-def _unnormalized(measure: Measure) -> Measure:
-    return measure._replace(family=_NORMALIZED.get(measure.family, measure.family))
 
 
 def _measure_rankings(
@@ -91,5 +84,6 @@ RANKING_MEASURES: dict[str, Callable[[Measure, pl.Expr, int], pl.Expr]] = {
     "RR": _reciprocal_rank,
     "RBP": _rank_biased_precision,
     "ERR": _expected_reciprocal_rank,
+    "nERR": _expected_reciprocal_rank,  # divided by its value for the best ranking of the judged answers
     "Judged": _judged,
 }

@@ -73,14 +73,7 @@ def bootstrap_interval(
 ) -> Interval:
     """The BCa bootstrap interval of a mean (Efron, 1987); BCa suits the skewed values of ranking measures.
 
-    Args:
-        values: (n,) one value per question, n at least 1. Equal values give an interval of width 0.
-        confidence: coverage of the interval, above 0 and at most `HIGHEST_CONFIDENCE`.
-        resamples: number of samples of n questions.
-        seed: seed of the draws.
-
-    Raises:
-        ValueError: a value is not finite, there is none, or ``confidence`` is out of range.
+    ``values`` is (n,), one value per question; equal values give an interval of width 0.
     """
     from scipy.stats import bootstrap
 
@@ -111,15 +104,8 @@ def permutation_test(differences: Values, *, permutations: int = PERMUTATIONS, s
 
     The p-value is the share of sign assignments whose sum is at least as far from 0 as the observed sum.
     Equal differences are counted, not enumerated; for binary measures, such as P@1, this is McNemar's test.
-
-    Args:
-        differences: (n,) one value per question, n at least 1.
-        permutations: the test is exact if there are at most this many distinct sums. Otherwise this many sign
-            assignments are drawn and the observed one is added (Davison and Hinkley, 1997), so p is never 0.
-        seed: seed of the draws.
-
-    Raises:
-        ValueError: a difference is not finite, or there is none.
+    The test is exact if there are at most ``permutations`` distinct sums. Otherwise this many sign
+    assignments are drawn and the observed one is added (Davison and Hinkley, 1997), so p is never 0.
     """
     column = _column(differences)
     sizes = np.abs(column)
@@ -191,18 +177,7 @@ def compare_paired(
     permutations: int = PERMUTATIONS,
     seed: int = 0,
 ) -> Paired:
-    """Compare two systems by one measure: means, interval, effect size and both tests.
-
-    Args:
-        baseline: (n,) the measure of each question, n at least 1.
-        system: (n,) the measure of the other system, for the same questions in the same order.
-        confidence: coverage of the interval of the mean difference.
-        permutations: see `permutation_test`.
-        seed: seed of the bootstrap and of the permutations.
-
-    Raises:
-        ValueError: the lengths differ, a value is not finite, or there is none.
-    """
+    """Compare two systems by one measure, from its (n,) values for the same questions in the same order."""
     before, after = _column(baseline), _column(system)
     if len(before) != len(after):
         raise ValueError(f"{len(before)} and {len(after)} values cannot be paired")
@@ -227,10 +202,7 @@ def compare_paired(
 def power(effect: float, questions: int, alpha: float = ALPHA) -> float:
     """The probability that the paired t-test is significant, by the noncentral t distribution.
 
-    Args:
-        effect: the true mean difference in standard deviations of the differences (Cohen's d_z).
-        questions: number of pairs, at least 2.
-        alpha: level of the test.
+    ``effect`` is the true mean difference in standard deviations of the differences (Cohen's d_z).
     """
     from scipy import stats
 

@@ -36,10 +36,7 @@ class PoolTexts(NamedTuple):
 def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers | None = None) -> PoolTexts:
     """Look up the texts of distinct pairs (question_id, answer_id), with one row group in memory at a time.
 
-    Args:
-        pools: pools files.
-        pairs: question_id, answer_id; pairs that no file has are skipped.
-        answers: shared answers of the pools.
+    Pairs that no pools file has are skipped.
     """
     questions: dict[str, str] = {}
     texts: dict[tuple[str, str], str] = {}
@@ -60,11 +57,7 @@ def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers
 
 
 def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
-    """The texts of a question and of a candidate, or of any answer if the collection's pools share answers.
-
-    Raises:
-        InputError: the collection has no such split, question or answer.
-    """
+    """The texts of a question and of a candidate, or of any answer if the pools share answers."""
     path = collection.pools(split)
     for pools in collection.batches(split):
         row = pc.index(pools.question_ids, question_id).as_py()
@@ -88,16 +81,9 @@ def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_
 def relevant_lengths(
     pools: Iterable[PathOrUrl], qrels: pl.DataFrame, answers: Answers | None = None
 ) -> pl.DataFrame:
-    """The length of the shortest relevant answer of each question.
+    """The length of the shortest relevant answer of each question with one in its pool, in order.
 
-    Args:
-        pools: pools files.
-        qrels: question_id (str), answer_id (str), relevance (integer).
-        answers: shared answers of the pools.
-
-    Returns:
-        question_id (str), tokens (i64: words and punctuation marks), one row per question with a relevant
-        answer in its pool, in the order of the files.
+    Returns question_id (str), tokens (i64: words and punctuation marks).
     """
     judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     tokenizer = WordTokenizer.from_words([])
@@ -114,17 +100,7 @@ def relevant_lengths(
 def question_groups(
     pools: Iterable[PathOrUrl], qrels: pl.DataFrame, kind: Kind, answers: Answers | None = None
 ) -> pl.DataFrame:
-    """The group of every question.
-
-    Args:
-        pools: pools files.
-        qrels: question_id, answer_id, relevance.
-        kind: the property that groups the questions.
-        answers: shared answers of the pools.
-
-    Returns:
-        question_id (str), group (str), position (i64: the order of the groups).
-    """
+    """The group of every question: question_id, group, position (i64: the order of the groups)."""
     files = list(pools)
     by_length = kind == "answer-length"
     lengths = dict(relevant_lengths(files, qrels, answers).iter_rows()) if by_length else {}
@@ -153,14 +129,7 @@ def groups_by_kind(
     tables: Mapping[str, pl.DataFrame],
     answers: Answers | None = None,
 ) -> dict[Kind, dict[str, dict[str, Group]]]:
-    """Evaluate runs by every kind of question: kind -> run -> name of the group -> group.
-
-    Args:
-        pools: pools files.
-        relevant: question_id, answer_id, relevance.
-        tables: question_id and one column per measure of each run.
-        answers: shared answers of the pools.
-    """
+    """Evaluate runs by every kind of question: kind -> run -> name of the group -> group."""
     files = list(pools)
     by_kind: dict[Kind, dict[str, dict[str, Group]]] = {}
     for kind in KINDS:

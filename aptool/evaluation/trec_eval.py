@@ -37,10 +37,8 @@ def known_measures() -> list[str]:
 def printed_names(measure: str) -> tuple[str, ...]:
     """The names that trec_eval prints for ``measure``; empty if it is unknown.
 
-    Args:
-        measure: a name of trec_eval (``map``), with cutoffs as trec_eval reads them (``P.1,5``) or prints
-            them (``P_1``), without cutoffs for the defaults (``P``), or a name of a set of measures
-            (``official``, ``set``, ``all_trec``).
+    ``measure`` is a name of trec_eval (``map``), with cutoffs as trec_eval reads them (``P.1,5``) or prints
+    them (``P_1``), without cutoffs for the defaults (``P``), or a name of a set of measures (``official``).
     """
     parts = _PARAMETERS.fullmatch(measure)
     if parts is not None:
@@ -67,11 +65,9 @@ def measure_questions(
 ) -> dict[str, dict[str, float]]:
     """Measures of all judged questions: question id -> name -> value; a question without a ranking counts 0.
 
-    Args:
-        judgements: question id -> answer id -> relevance, at least -1.
-        rankings: question id -> answer id -> dense rank of its score, lowest first.
-        names: names that trec_eval prints.
-        level: the lowest relevance that counts as relevant (trec_eval ``-l``).
+    ``judgements`` are question id -> answer id -> relevance, at least -1; ``rankings`` question id -> answer
+    id -> dense rank of its score, lowest first; ``names`` those that trec_eval prints; ``level`` the lowest
+    relevance that counts as relevant (trec_eval ``-l``).
     """
     common = [question for question in judgements if question in rankings]
     judged = {question: judgements[question] for question in common}

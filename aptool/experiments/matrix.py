@@ -26,34 +26,22 @@ class Fold(NamedTuple):
 
 
 class EvaluatedSplit(NamedTuple):
-    """A split of a collection that systems are evaluated on.
+    """A split of a collection that systems are evaluated on."""
 
-    Attributes:
-        name: name in the results: ``COLLECTION``, or ``COLLECTION-SPLIT`` of several splits.
-        collection: name of the collection in the matrix; one training serves all of its splits.
-        path: folder of the collection, or of the files to import.
-        build: how to build a missing collection.
-        limit: number of functions in a collection that is built; None for all.
-        optional: whether to skip a missing split or collection.
-        fold: fold of the collection at ``path``; None for the whole collection.
-    """
-
-    name: str
-    collection: str
-    path: Location
-    build: str | None
-    limit: int | None
+    name: str  # in the results: ``COLLECTION``, or ``COLLECTION-SPLIT`` of several splits
+    collection: str  # name of the collection in the matrix; one training serves all of its splits
+    path: Location  # folder of the collection, or of the files to import
+    build: str | None  # how to build a missing collection
+    limit: int | None  # number of functions in a collection that is built; None for all
     split: str
-    optional: bool
-    fold: Fold | None = None
+    optional: bool  # whether to skip a missing split or collection
+    fold: Fold | None = None  # fold of the collection at ``path``; None for the whole collection
 
 
 class SystemSpec(NamedTuple):
-    """A system of the matrix: a baseline, a preset or a fusion.
+    """A system of the matrix: a baseline, a preset, or a fusion.
 
-    Attributes:
-        fuse: systems fused by reciprocal rank.
-        combine: systems fused by a model fitted on the dev split.
+    ``fuse`` fuses systems by reciprocal rank, ``combine`` by a model fitted on the dev split.
     """
 
     name: str
@@ -84,19 +72,9 @@ class ExperimentMatrix(NamedTuple):
     systems: dict[str, SystemSpec]
     experiments: list[Experiment]
 
-    def with_one_seed(self) -> "ExperimentMatrix":
-        """The same experiments with the first seed of each."""
-        experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in self.experiments]
-        return self._replace(experiments=experiments)
-
 
 def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyType({})) -> ExperimentMatrix:
-    """Read an experiment matrix.
-
-    Args:
-        path: the TOML file.
-        values: values of ``${name}`` in its strings.
-    """
+    """Read an experiment matrix, with ``values`` for each ``${name}`` in its strings."""
     table = read_toml(path, "an experiment matrix")
     _check_used(path, table, values)
     document = _substituted(table, values, path)
@@ -140,9 +118,7 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             name,
             entry.get("baseline"),
             entry.get("preset"),
-            tuple(entry.get("set", ())),
-            tuple(entry.get("fuse", ())),
-            tuple(entry.get("combine", ())),
+            *(tuple(entry.get(key, ())) for key in ("set", "fuse", "combine")),
         )
         for name, entry in entries.items()
     }
@@ -274,16 +250,11 @@ def list_trials(experiments: Sequence[Experiment], systems: Mapping[str, SystemS
         names = {evaluated.split for evaluated in earlier.splits}
         missing = [evaluated for evaluated in trial.splits if evaluated.split not in names]
         trials[trial.key] = earlier._replace(splits=(*earlier.splits, *missing))
+        on_dev = trial.splits[0]._replace(name=f"{trial.collection}-{DEV}", split=DEV)
         for part in parts_of(trial, systems):
-            add(_on_split(part, DEV) if trial.system.combine else part)
+            add(part._replace(splits=(on_dev,)) if trial.system.combine else part)
 
     for experiment in experiments:
         for seed in experiment.seeds:
             add(Trial(experiment.system, seed, (experiment.evaluated,)))
     return list(trials.values())
-
-
-def _on_split(trial: Trial, split: str) -> Trial:
-    """The same trial on another split of its collection."""
-    first = trial.splits[0]
-    return trial._replace(splits=(first._replace(name=f"{first.collection}-{split}", split=split),))

@@ -76,18 +76,9 @@ def run_matrix(
 ) -> list[Result]:
     """Run the experiments of a matrix into a folder; return all results, in the order of the matrix.
 
-    Args:
-        matrix: the experiments.
-        output: the folder for run files, models and results.
-        train: replacement for ``fit`` that trains elsewhere; None to train in this process.
-        executor: where trained models score; None for this process.
-        device: device of this process; ``auto`` for a GPU if there is one.
-        processes: opens the processes that run trials side by side; None runs one trial after the other in
-            this process.
-
-    Raises:
-        AptoolError: a recipe is invalid, a collection cannot be read or built, an experiment fails, or
-            another process is running a matrix into this folder.
+    ``train`` replaces ``fit`` to train elsewhere, and ``executor`` scores trained models elsewhere; None is
+    this process, on ``device``. ``processes`` opens the processes that run trials side by side; None runs
+    one trial after the other in this process.
     """
     recipes = _load_recipes(matrix)
     output.mkdir(parents=True, exist_ok=True)
@@ -249,6 +240,10 @@ def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Loc
     evaluation = evaluate(
         read_qrels(pooled.qrels(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
     )
+    shared = set.intersection(*(set(part.costs) for part in parts))
+    costs = {name: sum(part.costs[name] for part in parts) for name in sorted(shared)}
+    if "bytes_per_answer" in costs:
+        costs["bytes_per_answer"] /= len(parts)
     return first._replace(
         collection=name,
         run=run,
@@ -258,17 +253,8 @@ def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Loc
         folder=pooled.path,
         split=POOLED,
         folds=tuple(part.measures for part in parts),
-        costs=_pooled_costs(parts),
+        costs=costs,
     )
-
-
-def _pooled_costs(parts: list[Result]) -> dict[str, float]:
-    """The total of pairs and the mean of bytes per answer, if every fold has them."""
-    shared = set.intersection(*(set(part.costs) for part in parts))
-    totals = {name: sum(part.costs[name] for part in parts) for name in sorted(shared)}
-    if "bytes_per_answer" in totals:
-        totals["bytes_per_answer"] /= len(parts)
-    return totals
 
 
 def _open_existing(path: Location, details: dict[str, Any]) -> CollectionFiles | None:

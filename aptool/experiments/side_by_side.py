@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 from typing_extensions import override
 
 from aptool.errors import AptoolError, error_with
-from aptool.experiments.matrix import SystemSpec, Trial, parts_of
+from aptool.experiments.matrix import Trial, parts_of
 from aptool.experiments.trial import Result, TrialRunner
 from aptool.models.device import gpus_like, pick_device
 from aptool.plugins import load_plugins
@@ -34,12 +34,9 @@ POLL_SECONDS = 0.3
 
 
 class Event(NamedTuple):
-    """A message from the process of a trial.
+    """A message from the process of a trial: a ``progress.Post``, or the last message.
 
-    Attributes:
-        trial: number of the trial.
-        kind: a kind of ``progress.Post``, or of the last message: ``results`` or ``error``.
-        value: the results for ``results``, a ``WorkerError`` for ``error``.
+    The last message has the kind ``results`` with the results, or ``error`` with a ``WorkerError``.
     """
 
     trial: int
@@ -79,12 +76,12 @@ def run_side_by_side(
     """Run trials in parallel; return the results of each.
 
     A fusion starts when the fused trials are done. Trials with stored results are evaluated in this process.
-
-    Raises:
-        AptoolError: a trial failed; all trials that do not depend on it are done.
+    If a trial fails, its error is raised when all trials that do not depend on it are done.
     """
     stored = {number: runner.run(trial) for number, trial in enumerate(trials) if runner.is_done(trial)}
-    schedule = _Schedule(trials, stored, runner.matrix.systems)
+    numbers = {trial.key: number for number, trial in enumerate(trials)}
+    needs = [[numbers[part.key] for part in parts_of(trial, runner.matrix.systems)] for trial in trials]
+    schedule = _Schedule(trials, needs, stored)
     with get_progress().task("matrix") as update:
         while not schedule.is_over:
             while processes.has_room() and (number := schedule.next()) is not None:
@@ -100,18 +97,14 @@ class _Schedule:
     """The waiting, running, finished and failed trials of a matrix."""
 
     def __init__(
-        self,
-        trials: Sequence[Trial],
-        stored: Mapping[int, list[Result]],
-        systems: Mapping[str, SystemSpec],
+        self, trials: Sequence[Trial], needs: list[list[int]], stored: dict[int, list[Result]]
     ) -> None:
-        self.done = dict(stored)
+        self.done = stored
         self._trials = trials
+        self._needs = needs  # numbers of the trials that each trial fuses
         self._waiting = [number for number in range(len(trials)) if number not in stored]
         self._running: dict[int, str] = {}  # progress of each running trial, as text
         self._failed: dict[int, WorkerError] = {}
-        numbers = {trial.key: number for number, trial in enumerate(trials)}
-        self._needs = [[numbers[part.key] for part in parts_of(trial, systems)] for trial in trials]
         self._skipped = 0
 
     @property

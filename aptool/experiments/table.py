@@ -28,13 +28,9 @@ _CLOCK_STEP = 1e-9  # of `time.perf_counter`, in seconds
 
 
 class SystemPair(NamedTuple):
-    """A paired test of two systems over the folds of a collection.
+    """A paired test over the folds of a collection of a system and one with a lower mean, the baseline.
 
-    Attributes:
-        system: the system with the higher mean.
-        other: the system with the lower mean, the baseline of the test.
-        paired: the tests of the questions' means over seeds.
-        holm: p-value of the permutation test, Holm-corrected for all pairs on the collection.
+    ``holm`` is the p-value of the permutation test, Holm-corrected for all pairs on the collection.
     """
 
     collection: str
@@ -46,56 +42,67 @@ class SystemPair(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A system on a collection over all its seeds.
-
-    Attributes:
-        seeds: number of seeds.
-        questions: number of questions.
-        deviations: sample standard deviation over seeds; 0 for a single seed.
-        fold_deviations: standard deviation over folds of the means over seeds; empty without folds.
-        train_seconds: mean over seeds, of all folds together.
-        score_seconds: mean over seeds, of all folds together.
-        bytes_per_answer: storage per encoded answer; None for cross-encoders, baselines and fusions.
-        pairs_per_second: of ``score_seconds``; None for baselines and fusions.
-    """
+    """A system on a collection over all its seeds."""
 
     collection: str
     system: str
-    seeds: int
-    questions: int
+    seeds: int  # number of seeds
+    questions: int  # number of questions
     means: dict[str, float]
-    deviations: dict[str, float]
-    fold_deviations: dict[str, float]
-    train_seconds: float
+    deviations: dict[str, float]  # sample standard deviation over seeds; 0 for a single seed
+    fold_deviations: dict[str, float]  # over folds, of the means over seeds; empty without folds
+    train_seconds: float  # mean over seeds, of all folds together
     score_seconds: float
-    bytes_per_answer: float | None = None
-    pairs_per_second: float | None = None
+    bytes_per_answer: float | None = None  # None for cross-encoders, baselines and fusions
+    pairs_per_second: float | None = None  # of ``score_seconds``; None for baselines and fusions
 
 
 def summarize(results: Sequence[Result]) -> list[Summary]:
     """One summary per system and collection, in the order of the results."""
-    return [_summary(group) for group in _by_system(results)]
+    summaries = []
+    for group in _by_system(results):
+        first = group[0]
+        spreads = {
+            measure: mean_and_sd([result.measures[measure] for result in group]) for measure in first.measures
+        }
+        summaries.append(
+            Summary(
+                collection=first.collection,
+                system=first.system,
+                seeds=len(group),
+                questions=first.questions,
+                means={measure: spread.mean for measure, spread in spreads.items()},
+                deviations={measure: spread.sd for measure, spread in spreads.items()},
+                fold_deviations=_fold_deviations(group),
+                train_seconds=fmean(result.seconds["train"] for result in group),
+                score_seconds=fmean(result.seconds["score"] for result in group),
+                bytes_per_answer=_mean([result.costs.get("bytes_per_answer") for result in group]),
+                pairs_per_second=_mean([_pairs_per_second(result) for result in group]),
+            )
+        )
+    return summaries
 
 
 def table_cells(
     summaries: Sequence[Summary], measures: Sequence[str], *, costs: bool = False
 ) -> list[list[str]]:
-    """The summaries as rows of text, column titles first.
-
-    Args:
-        summaries: one per row.
-        measures: common names.
-        costs: add columns of ``bytes_per_answer`` and ``pairs_per_second``.
-    """
+    """The summaries as rows of text, column titles first; ``costs`` adds the columns of costs."""
     titles = list(measures)
     folds = [f"{titles[0]}, sd over folds"] if any(summary.fold_deviations for summary in summaries) else []
-    head = ["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s"]
-    rows = [head, *(_cells(summary, measures[0] if folds else None) for summary in summaries)]
-    if costs:
-        rows[0] += ["pairs/s", "bytes/answer"]
-        for row, summary in zip(rows[1:], summaries, strict=True):
+    of_costs = ["pairs/s", "bytes/answer"] if costs else []
+    rows = [["collection", "system", *titles, *folds, "questions", "seeds", "train s", "score s", *of_costs]]
+    for summary in summaries:
+        row = [summary.collection, summary.system]
+        for measure, mean in summary.means.items():
+            row.append(Spread(mean, summary.deviations[measure]).text(summary.seeds))
+        if folds:
+            row.append(f"{summary.fold_deviations[titles[0]]:.4f}" if summary.fold_deviations else "")
+        row += [str(summary.questions), str(summary.seeds)]
+        row += [f"{summary.train_seconds:.1f}", f"{summary.score_seconds:.1f}"]
+        if costs:
             numbers = summary.pairs_per_second, summary.bytes_per_answer
             row += ["" if number is None else f"{number:,.0f}" for number in numbers]
+        rows.append(row)
     return rows
 
 
@@ -109,14 +116,22 @@ def write_table(
 ) -> None:
     """Write ``table.md``, ``table.json`` and, if there are paired tests, ``paired.md``.
 
-    Args:
-        folder: the output folder.
-        summaries: summaries of the results.
-        results: the results, with run files below ``folder``.
-        tests: paired tests of the systems over folds.
-        measures: the measures of the matrix.
-        command: the command line that ran the matrix.
+    The run files of ``results`` are below ``folder``. ``command`` is the command line that ran the matrix.
     """
+    entries = []
+    for result in results:
+        entry = result._asdict() | {
+            "run": str(result.run).removeprefix(f"{folder}/"),
+            "sha256": sha256_of(result.run),
+        }
+        del entry["folder"]  # stored in the entry of the collection
+        entries.append(entry)
+    pairs = []
+    for pair in tests:
+        records = {
+            name: getattr(pair.paired, name)._asdict() for name in ("interval", "permutation", "t_test")
+        }
+        pairs.append(pair._asdict() | {"paired": pair.paired._asdict() | records})
     document: dict[str, Any] = {
         "command": command,
         # Paths below the output folder are relative, so that the folder can be moved.
@@ -128,8 +143,8 @@ def write_table(
             for name, path in {result.collection: result.folder for result in results}.items()
         },
         "lines": [summary._asdict() for summary in summaries],
-        "results": [_result_entry(result, folder) for result in results],
-        "paired": [_pair_entry(pair) for pair in tests],
+        "results": entries,
+        "paired": pairs,
     }
     _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
     if tests:
@@ -182,7 +197,13 @@ def paired_tests(results: Sequence[Result], measure: str) -> list[SystemPair]:
 def paired_cells(tests: Sequence[SystemPair]) -> list[list[str]]:
     """The tests as rows of text, column titles first."""
     head = ["collection", "system", "against", "measure", "difference", "95% interval", "p", "p (Holm)"]
-    return [head, *map(_paired_cells, tests)]
+    rows = [head]
+    for pair in tests:
+        paired = pair.paired
+        interval = f"{paired.interval.low:+.4f} to {paired.interval.high:+.4f}"
+        numbers = [f"{paired.difference:+.4f}", interval, f"{paired.permutation.p:.4f}", f"{pair.holm:.4f}"]
+        rows.append([pair.collection, pair.system, pair.other, pair.measure, *numbers])
+    return rows
 
 
 def _by_system(results: Sequence[Result]) -> list[list[Result]]:
@@ -191,26 +212,6 @@ def _by_system(results: Sequence[Result]) -> list[list[Result]]:
     for result in results:
         groups.setdefault((result.collection, result.system), []).append(result)
     return list(groups.values())
-
-
-def _summary(group: list[Result]) -> Summary:
-    first = group[0]
-    spreads = {
-        measure: mean_and_sd([result.measures[measure] for result in group]) for measure in first.measures
-    }
-    return Summary(
-        collection=first.collection,
-        system=first.system,
-        seeds=len(group),
-        questions=first.questions,
-        means={measure: spread.mean for measure, spread in spreads.items()},
-        deviations={measure: spread.sd for measure, spread in spreads.items()},
-        fold_deviations=_fold_deviations(group),
-        train_seconds=fmean(result.seconds["train"] for result in group),
-        score_seconds=fmean(result.seconds["score"] for result in group),
-        bytes_per_answer=_mean([result.costs.get("bytes_per_answer") for result in group]),
-        pairs_per_second=_mean([_pairs_per_second(result) for result in group]),
-    )
 
 
 def _pairs_per_second(result: Result) -> float | None:
@@ -236,54 +237,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return fmean(present) if len(present) == len(values) else None
 
 
-def _cells(summary: Summary, fold_measure: str | None) -> list[str]:
-    """The cells of a summary; ``fold_measure`` is the measure with a column of deviations over folds."""
-    means = [
-        Spread(mean, summary.deviations[measure]).text(summary.seeds)
-        for measure, mean in summary.means.items()
-    ]
-    if fold_measure is not None:
-        means.append(f"{summary.fold_deviations[fold_measure]:.4f}" if summary.fold_deviations else "")
-    counts = [str(summary.questions), str(summary.seeds)]
-    seconds = [f"{summary.train_seconds:.1f}", f"{summary.score_seconds:.1f}"]
-    return [summary.collection, summary.system, *means, *counts, *seconds]
-
-
-def _result_entry(result: Result, folder: Location) -> dict[str, Any]:
-    """A result as JSON values, its run file relative to the folder of the table."""
-    entry = {
-        **result._asdict(),
-        "run": str(result.run).removeprefix(f"{folder}/"),
-        "sha256": sha256_of(result.run),
-    }
-    del entry["folder"]  # stored in the entry of the collection
-    return entry
-
-
-def _pair_entry(pair: SystemPair) -> dict[str, Any]:
-    """A paired test as JSON values."""
-    paired = pair.paired
-    return {
-        **pair._asdict(),
-        "paired": {
-            **paired._asdict(),
-            "interval": paired.interval._asdict(),
-            "permutation": paired.permutation._asdict(),
-            "t_test": paired.t_test._asdict(),
-        },
-    }
-
-
 def _write(path: Location, text: str) -> None:
     with output_file(path, Kind.TABLE) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def _paired_cells(pair: SystemPair) -> list[str]:
-    paired = pair.paired
-    interval = f"{paired.interval.low:+.4f} to {paired.interval.high:+.4f}"
-    numbers = [f"{paired.difference:+.4f}", interval, f"{paired.permutation.p:.4f}", f"{pair.holm:.4f}"]
-    return [pair.collection, pair.system, pair.other, pair.measure, *numbers]
 
 
 def _per_question(group: Sequence[Result], measure: str) -> pl.Series:

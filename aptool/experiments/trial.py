@@ -59,43 +59,30 @@ class _Spent(NamedTuple):
     @property
     def is_valid(self) -> bool:
         """Whether all names are known and present, and all values are numbers from 0 to 1e15."""
-        has_seconds = self.seconds.keys() == {"train", "score"}
-        has_costs = self.costs.keys() <= {"bytes_per_answer", "pairs"}
+        if self.seconds.keys() != {"train", "score"}:
+            return False
+        if not self.costs.keys() <= {"bytes_per_answer", "pairs"}:
+            return False
         values = [*self.seconds.values(), *self.costs.values()]
-        # A comparison with NaN is false.
-        numbers = all(isinstance(v, int | float) and 0 <= v <= _LARGEST for v in values)
-        return has_seconds and has_costs and numbers
+        return all(isinstance(value, int | float) and 0 <= value <= _LARGEST for value in values)
 
 
 class Result(NamedTuple):
-    """One system with one seed on one split.
+    """One system with one seed on one split."""
 
-    Attributes:
-        collection: name of the split in the matrix.
-        system: name of the system in the matrix.
-        run: the run file.
-        measures: means by common name.
-        questions: number of questions in the qrels.
-        seconds: seconds of ``train`` and ``score``.
-        published: name of the collection itself.
-        folder: folder of the collection.
-        preset: preset of a trained system.
-        folds: measures on each fold, if the result is over all folds of a collection.
-        costs: ``bytes_per_answer`` stored, and ``pairs`` scored in ``seconds["score"]``, of a trained system.
-    """
-
-    collection: str
+    collection: str  # name of the split in the matrix
     system: str
     seed: int
     run: Location
-    measures: dict[str, float]
+    measures: dict[str, float]  # means by common name
     questions: int
-    seconds: dict[str, float]
-    published: str
-    folder: Location
+    seconds: dict[str, float]  # of ``train`` and ``score``
+    published: str  # name of the collection itself
+    folder: Location  # of the collection
     split: str
-    preset: str | None
-    folds: tuple[dict[str, float], ...] = ()
+    preset: str | None  # of a trained system
+    folds: tuple[dict[str, float], ...] = ()  # measures on each fold, if the result is over all folds
+    # Of a trained system: ``bytes_per_answer`` stored, and ``pairs`` scored in ``seconds["score"]``.
     costs: Mapping[str, float] = MappingProxyType({})
 
 
@@ -103,14 +90,8 @@ class Result(NamedTuple):
 class TrialRunner:
     """Runs trials of a matrix into a folder; picklable without ``train`` and ``executor``.
 
-    Attributes:
-        matrix: the experiments.
-        output: the folder for run files, models and results.
-        recipes: recipes of the trained systems.
-        collections: folder of each collection, by name in the matrix.
-        device: device of this process; ``auto`` for a GPU if there is one.
-        train: replacement for ``fit`` that trains elsewhere; None to train in this process.
-        executor: where trained models score; None for this process.
+    ``recipes`` are those of the trained systems, and ``collections`` the folders by name in the matrix. See
+    `runner.run_matrix` for the other attributes.
     """
 
     matrix: ExperimentMatrix
@@ -160,9 +141,9 @@ class TrialRunner:
                 f"{run}: {len(evaluation.missing)} questions missing and {len(evaluation.extra)} extra"
             )
         measures = dict(evaluation.means)
-        key = self._key(trial, collection, evaluated.split)
         with output_file(_record(run), Kind.RESULT) as temporary:
-            saved = {"key": key, "run": sha256_of(run), "measures": measures, **spent._asdict()}
+            key, sha256 = self._key(trial, collection, evaluated.split), sha256_of(run)
+            saved = {"key": key, "run": sha256, "measures": measures, **spent._asdict()}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         if is_new:
             values = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
@@ -183,8 +164,7 @@ class TrialRunner:
         )
 
     def _run_file(self, trial: Trial, split: str) -> Location:
-        folder = self.output / trial.collection / trial.system.name / f"seed{trial.seed}"
-        return folder / f"{split}.run"
+        return self.output / trial.collection / trial.system.name / f"seed{trial.seed}" / f"{split}.run"
 
     def _stored(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> _Spent | None:
         """Seconds and costs of the stored result; None if it is missing or out of date."""
@@ -192,7 +172,7 @@ class TrialRunner:
         key = self._key(trial, collection, evaluated.split)
         try:
             saved = read_json(_record(run))
-            spent = _Spent(dict(saved["seconds"]), dict(saved.get("costs", {})))
+            spent = _Spent(dict(saved["seconds"]), dict(saved["costs"]))
             is_current = saved["key"] == key and saved["run"] == sha256_of(run)
             return spent if is_current and spent.is_valid else None
         except (FileNotFoundError, InputError, ValueError, KeyError, TypeError):
@@ -211,12 +191,19 @@ class TrialRunner:
         train_seconds = self._fit(trial, collection, model) if system.preset is not None else 0.0
         started = time.perf_counter()
         units = list_units([collection.pools(evaluated.split)])
-        scoring_system, executor = self._scoring_system(trial, model)
+        scoring_system: AnySystem
+        if system.baseline is not None:
+            scoring_system, executor = BaselineLoader(system.baseline, trial.seed), None
+        else:
+            scoring_system, executor = ModelLoader(str(model), self.device), self.executor
         scored = score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
         if system.preset is None:
             return _Spent(seconds, {})
-        stored = bytes_on_split(load_any(str(model)), collection, evaluated.split)
+        loaded = load_any(str(model))
+        tokenizer = PoolTokenizer(loaded.tokenizer, loaded.recipe.text)
+        first_row_group = next(collection.batches(evaluated.split))
+        stored = bytes_per_answer(loaded, tokenizer.tokenize(first_row_group).answers)
         costs = {} if stored is None else {"bytes_per_answer": stored}
         costs["pairs"] = scored.pairs
         return _Spent(seconds, costs)
@@ -256,13 +243,6 @@ class TrialRunner:
         recipe = self.recipes[trial.system.name]
         return float(train(collection, recipe, model, seed=trial.seed).seconds)
 
-    def _scoring_system(self, trial: Trial, model: Location) -> tuple[AnySystem, Executor | None]:
-        """The system and its executor; baselines score in this process."""
-        if trial.system.preset is not None:
-            return ModelLoader(str(model), self.device), self.executor
-        assert trial.system.baseline is not None
-        return BaselineLoader(trial.system.baseline, trial.seed), None
-
     def _key(self, trial: Trial, collection: CollectionFiles, split: str) -> str:
         """Hash all inputs of a result."""
         system, systems = trial.system, self.matrix.systems
@@ -289,9 +269,3 @@ def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
     lengths = pooled_rows(answers.ids, answers.offsets)[1]
     rows = pair_scorer_for(ranker.pooling).row_counts(lengths)
     return float(np.mean(rows)) * ranker.state_size * _BYTES_PER_NUMBER
-
-
-def bytes_on_split(model: LoadedModel, collection: CollectionFiles, split: str) -> float | None:
-    """``bytes_per_answer`` of the answers in a split's first row group."""
-    tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
-    return bytes_per_answer(model, tokenizer.tokenize(next(collection.batches(split))).answers)

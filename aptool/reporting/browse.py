@@ -34,28 +34,16 @@ _Row = tuple[list[str], list[float], list[int]]
 
 
 class BrowserData(NamedTuple):
-    """The data of the browser.
+    """The data of the browser."""
 
-    Attributes:
-        listing: ids and texts of the questions, and each system's rank of the first relevant answer.
-        questions: one record per question: its answers, rankings and heat maps.
-        texts: texts of answers, each a string, or a string with the spans of its words.
-        left_out: number of questions beyond the limit.
-    """
-
-    listing: dict[str, Any]
-    questions: list[dict[str, Any]]
-    texts: list[Any]
-    left_out: int
+    listing: dict[str, Any]  # ids and texts of the questions, and ranks of the first relevant answer
+    questions: list[dict[str, Any]]  # one record per question: its answers, rankings and heat maps
+    texts: list[Any]  # texts of answers, each a string, or a string with the spans of its words
+    left_out: int  # number of questions beyond the limit
 
 
 class _Question(NamedTuple):
-    """A question and its record.
-
-    Attributes:
-        texts: texts of the shown answers by answer id.
-        record: JSON record of the question, to which heat maps are added.
-    """
+    """A question with the texts of its shown answers by id, and its JSON record without heat maps."""
 
     question_id: str
     text: str
@@ -70,20 +58,14 @@ def browse(
     *,
     depth: int,
     limit: int,
-    device: "torch.device | str | None" = "cpu",
+    device: "torch.device | str | None",
 ) -> BrowserData:
-    """Collect the data of the browser.
+    """Collect the data of the browser: the first ``depth`` answers per ranking of ``limit`` questions.
 
-    Args:
-        collection: the collection, with texts and qrels.
-        split: the split that was scored.
-        runs: one run per system; runs of trained systems get heat maps.
-        depth: number of answers from the top of each ranking.
-        limit: maximum number of questions.
-        device: device that computes the heat maps; None for no heat maps.
+    Runs of trained systems get heat maps, unless the device is None.
     """
     judged = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
-    rankings = [_Ranking(run, judged, depth) for run in runs]
+    rankings, firsts = zip(*(_ranking(run, judged, depth) for run in runs), strict=True)
     texts: dict[str, int] = {}
     questions: list[_Question] = []
     pool_sizes: list[int] = []
@@ -93,7 +75,7 @@ def browse(
         if len(questions) == limit:
             continue
         pool = dict(zip(answer_ids, pool_texts or (), strict=True))
-        rows: list[_Row] = [ranking.rows.get(question_id, ([], [], [])) for ranking in rankings]
+        rows: list[_Row] = [ranking.get(question_id, ([], [], [])) for ranking in rankings]
         shown = list(dict.fromkeys(answer for answers, _, _ in rows for answer in answers if answer in pool))
         index = {answer: number for number, answer in enumerate(shown)}
         relevant = list(relevance)
@@ -121,28 +103,21 @@ def browse(
         "ids": [question.question_id for question in questions],
         "texts": [question.text for question in questions],
         "pool": pool_sizes,
-        "first": [
-            [ranking.first.get(question.question_id, 0) for question in questions] for ranking in rankings
-        ],
+        "first": [[first.get(question.question_id, 0) for question in questions] for first in firsts],
     }
     return BrowserData(listing, [question.record for question in questions], stored, total - len(questions))
 
 
-class _Ranking:
-    """The part of a run that the browser shows."""
-
-    def __init__(self, run: RunEntry, judged: pl.DataFrame, depth: int) -> None:
-        relevant = judged.select("question_id", "answer_id", relevant=pl.lit(True))
-        ranked = rank_candidates(read_run(run.run).frame)
-        ranked = ranked.join(relevant, on=["question_id", "answer_id"], how="left", maintain_order="left")
-        is_relevant = pl.col("relevant").is_not_null()
-        shown = ranked.filter((pl.col("rank") <= depth) | is_relevant)
-        grouped = shown.group_by("question_id", maintain_order=True).agg("answer_id", "score", "rank")
-        self.rows: dict[str, _Row] = {row[0]: row[1:] for row in grouped.iter_rows()}
-        # question id -> rank of the first relevant answer
-        self.first = dict(
-            ranked.filter(is_relevant).group_by("question_id").agg(pl.col("rank").min()).iter_rows()
-        )
+def _ranking(run: RunEntry, judged: pl.DataFrame, depth: int) -> tuple[dict[str, _Row], dict[str, int]]:
+    """The shown part of each question's ranking, and the rank of each question's first relevant answer."""
+    relevant = judged.select("question_id", "answer_id", relevant=pl.lit(True))
+    ranked = rank_candidates(read_run(run.run).frame)
+    ranked = ranked.join(relevant, on=["question_id", "answer_id"], how="left", maintain_order="left")
+    is_relevant = pl.col("relevant").is_not_null()
+    shown = ranked.filter((pl.col("rank") <= depth) | is_relevant)
+    grouped = shown.group_by("question_id", maintain_order=True).agg("answer_id", "score", "rank")
+    first = ranked.filter(is_relevant).group_by("question_id").agg(pl.col("rank").min())
+    return {row[0]: row[1:] for row in grouped.iter_rows()}, dict(first.iter_rows())
 
 
 def _describe(
@@ -214,10 +189,9 @@ def blocks(name: str, records: Sequence[Any], size: int) -> Iterator[Block]:
 
 
 def packed_weights(weights: np.ndarray) -> str:
-    """Encode weights as 24-bit fixed-point numbers in base64, four characters each.
+    """Encode (L,) weights with sum 1 as 24-bit fixed-point numbers in base64, four characters each.
 
-    Args:
-        weights: (L,) from 0 to 1 with sum 1; decoded to within 6e-8 each, with a sum of exactly 1.
+    They are decoded to within 6e-8 each, with a sum of exactly 1.
     """
     exact = weights / weights.sum() * WEIGHT_UNIT
     units = np.floor(exact).astype(np.int64)

@@ -71,12 +71,7 @@ PAGE_THEME = Theme(
 
 
 def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]:
-    """The template values of accuracy by answer length and of training curves.
-
-    Args:
-        results: the systems on a collection.
-        prefix: prefix of the ids in the page.
-    """
+    """The template values of accuracy by answer length and of training curves; ``prefix`` is that of ids."""
     note = "Over the questions whose relevant answer has at most this many words."
     x_label = "maximum words"
     charts = [(_by_length(results), "P@1 by length of the relevant answer", note, x_label)]
@@ -102,13 +97,7 @@ def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]
 
 
 def cost_charts(results: CollectionResults, costs: pl.DataFrame, prefix: str) -> list[dict[str, Any]]:
-    """The template values of each chart of accuracy against a cost, one labelled point per system.
-
-    Args:
-        results: the systems on a collection.
-        costs: rows of `curves.cost_table` of the collection, by its main measure.
-        prefix: prefix of the ids in the page.
-    """
+    """The template values of each chart of accuracy against a cost, from rows of `curves.cost_table`."""
     main = results.measures[0]
     charts = []
     for name, title in COSTS.items():
@@ -141,11 +130,7 @@ def histograms(results: CollectionResults, prefix: str) -> list[tuple[str, Marku
 
 
 def histogram(data: pl.DataFrame) -> "Figure":
-    """Draw the score distributions of one system, with ticks only at the ends of the score axis.
-
-    Args:
-        data: rows of `curves.score_distribution` of one system.
-    """
+    """Draw the score distributions of one system, with ticks only at the ends of the score axis."""
     with draw_panels(PAGE_THEME, _SMALL_SIZE) as (figure, (axes,)):
         draw_histograms(axes, data, PAGE_THEME)
         axes.set_yticks([])
@@ -160,13 +145,7 @@ def histogram(data: pl.DataFrame) -> "Figure":
 
 
 def line_chart(data: pl.DataFrame, slots: dict[str, int], x_label: str) -> "Figure":
-    """Draw one line per system, without a legend.
-
-    Args:
-        data: system (str), x (whole numbers), y.
-        slots: number of each system's line style.
-        x_label: label of the x axis.
-    """
+    """Draw one line per system, without a legend; ``slots`` are the numbers of the line styles."""
     styles = {system: line_style(PAGE_THEME, slot) for system, slot in slots.items()}
     with draw_panels(PAGE_THEME, _SIZE) as (figure, (axes,)):
         draw_lines(axes, data, "x", "y", styles)
@@ -211,15 +190,9 @@ def inline_svg(
 ) -> str:
     """Render a figure as an ``<svg>`` element of the page, in the page's size and colours.
 
-    All text is escaped by the XML writers of matplotlib and of this function.
-
-    Args:
-        figure: a figure.
-        prefix: prefix of every id.
-        classes: CSS classes of the element.
-        label: description of the figure for screen readers.
-        lines: system, number of the line style, and tooltip of each point, of the lines ``series-0``,
-            ``series-1``, ...
+    All text is escaped by the XML writers of matplotlib and of this function. ``prefix`` is that of every
+    id, ``label`` describes the figure for screen readers, and ``lines`` are system, number of the line
+    style, and tooltip of each point, of the lines ``series-0``, ``series-1``, ...
     """
     root = ElementTree.fromstring(svg(figure, prefix))
     for parent in root.iter():

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from aptool.documents import parse_json
-from aptool.errors import AptoolError, InputError, first_line
+from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.inputs import stat
 from aptool.formats.location import PathOrUrl, location
@@ -28,13 +28,9 @@ COSTS = {"bytes_per_answer": "bytes per answer", "pairs_per_second": "pairs per 
 def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFrame) -> pl.DataFrame:
     """Accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper).
 
-    Args:
-        accuracy: question_id and `ACCURACY` of each system, as in `Evaluation.per_question`.
-        lengths: table of `texts.relevant_lengths`; questions without a length are left out.
-
-    Returns:
-        system (str), length (i64: maximum length), questions (i64: number of questions), accuracy (f64).
-        Lengths are those of `length_thresholds`; lengths without a question are left out.
+    ``accuracy`` has question_id and `ACCURACY` of each system, and ``lengths`` is a table of
+    `texts.relevant_lengths`; questions without a length are left out. Returns system, length (the maximum),
+    questions (their number) and accuracy, for the `length_thresholds` with a question.
     """
     thresholds = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
     limits = np.asarray(thresholds, dtype=np.int64)
@@ -60,11 +56,7 @@ def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFra
 
 
 def length_thresholds(tokens: np.ndarray) -> list[int]:
-    """Multiples of a round number up to the 99th percentile of the lengths, and the longest length.
-
-    Args:
-        tokens: (n,) lengths, n at least 1.
-    """
+    """Multiples of a round number up to the 99th percentile of (n,) lengths, and the longest length."""
     longest, usual = int(tokens.max()), float(np.quantile(tokens, 0.99))
     steps = (step * 10**power for power in range(19) for step in _ROUND_STEPS)
     step = next(step for step in steps if usual / step <= _MOST_POINTS)
@@ -112,14 +104,10 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
             if not isinstance(value, int | float) or not abs(value) <= largest:
                 expected = f"a number from {-largest:g} to {largest:g}"
                 raise InputError(path, position=position, column=column, value=value, expected=expected)
-        rows.append({"epoch": row.pop("epoch"), **{name: float(value) for name, value in row.items()}})
+        rows.append({"epoch": int(row.pop("epoch")), **{name: float(value) for name, value in row.items()}})
     if not rows:
         raise InputError(path, problem="no line", expected="one line per epoch")
-    try:
-        return pl.DataFrame(rows, infer_schema_length=None)
-    except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
-        expected = "the same kind of value in every line"
-        raise InputError(path, problem=first_line(error), expected=expected) from error
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -133,17 +121,14 @@ def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 def score_distribution(
     runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, *, bins: int | None = None
 ) -> pl.DataFrame:
-    """Distributions of the scores of relevant answers and of other candidates.
+    """Distributions of the scores of relevant answers and of other candidates of judged questions.
 
-    Args:
-        runs: question_id, answer_id, score of each system; questions without qrels are left out.
-        qrels: question_id, answer_id, relevance; a candidate without judgement is not relevant.
-        bins: number of bins of equal width over each system's scores; None for the square root of the number
-            of relevant candidates, clipped to 10 to 40.
+    A candidate without judgement is not relevant. There are ``bins`` of equal width over each system's
+    scores; None is the square root of the number of relevant candidates, clipped to 10 to 40.
 
     Returns:
         system (str), low, high (f64: bounds of a bin), relevant, others (f64: share of the relevant and of
-        the other candidates in the bin, 0 if there are none). Shares sum to 1 over a system's bins.
+        the other candidates in the bin, 0 if there are none).
     """
     judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     parts = []
@@ -189,11 +174,10 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
-    """The accuracy and costs of the trained systems of a folder of runs.
+    """The accuracy and costs (means over seeds, or null) of the trained systems of a folder of runs.
 
-    Returns:
-        collection (str), system (str), the measure, `COSTS` and train_seconds (f64: means over seeds, or
-        null), in the order of the table; systems without any of `COSTS` are left out.
+    Returns collection, system, the measure, `COSTS` and train_seconds, in the order of the table; systems
+    without any of `COSTS` are left out.
     """
     try:
         rows = [

@@ -33,26 +33,13 @@ _MOST_LABELS = 80  # words on an axis of the alignment matrix
 
 
 def write_explanation(path: PathOrUrl, explanation: Explanation, name: str, model: str) -> None:
-    """Write the heat map of an explanation as an HTML page.
-
-    Args:
-        path: the HTML file.
-        explanation: the explanation.
-        name: name of the system.
-        model: path of the model folder.
-    """
+    """Write the heat map of an explanation as an HTML page; ``name`` is that of the system."""
     values = {"explanation": explanation, "name": name, "model": printable(model), "pieces": pieces}
     write_page(path, Kind.HEAT_MAP, "explain.html", values)
 
 
 def save_explanation(path: PathOrUrl, explanation: Explanation, name: str) -> None:
-    """Write the heat map of an explanation as a PNG image.
-
-    Args:
-        path: the PNG file.
-        explanation: weights, score and optionally the alignment matrix.
-        name: name of the system, for the caption.
-    """
+    """Write the heat map of an explanation as a PNG image with the system's name as caption."""
     words = len(explanation.question.spans) + len(explanation.answer.spans)
     if words > _MOST_WORDS:
         expected = f"at most {_MOST_WORDS:,} in an image; --html has no limit"

@@ -60,12 +60,7 @@ def environment() -> "Environment":
 def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Format rows of equal length, column titles first, as a Markdown table.
 
-    Args:
-        rows: the cells.
-        left: number of leading columns that are aligned left; further columns are aligned right.
-
-    Returns:
-        The lines, each with a line break at the end.
+    ``left`` leading columns are aligned left, the others right.
     """
     rule = ["---" if column < left else "---:" for column in range(len(rows[0]))]
     title, *body = [[_MARKDOWN.sub(r"\\\g<0>", _one_line(cell)) for cell in row] for row in rows]

@@ -40,24 +40,13 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", ">", "h")
 
 
 class Theme(NamedTuple):
-    """Colours and sizes of a figure.
+    """Colours of a figure, and sizes in points of 1/72 inch."""
 
-    Attributes:
-        text: colour of text and axes.
-        grid: colour of the grid lines.
-        relevant: colour of the scores of relevant answers.
-        other: colour of the scores of other candidates.
-        colours: colours of lines.
-        dashes: matplotlib line styles.
-        font_size: in points, 1/72 inch.
-        line_width: in points.
-    """
-
-    text: str
+    text: str  # and axes
     grid: str
-    relevant: str
-    other: str
-    colours: Sequence[str]
+    relevant: str  # scores of relevant answers
+    other: str  # scores of other candidates
+    colours: Sequence[str]  # of lines
     dashes: Sequence[Any]
     font_size: float
     line_width: float
@@ -94,11 +83,9 @@ def line_style(theme: Theme, number: int) -> LineStyle:
 
 
 def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
-    """Draw accuracy by the maximum length of the relevant answer (figures 3 and 4), one line per system.
+    """Draw a table of `curves.accuracy_by_length` (figures 3 and 4), one line per system.
 
-    Args:
-        data: table of `curves.accuracy_by_length`. Lengths with fewer than `LEAST_QUESTIONS` questions are
-            not drawn, unless no length has as many.
+    Lengths with fewer than `LEAST_QUESTIONS` questions are not drawn, unless no length has as many.
     """
     enough = data.filter(pl.col("questions") >= LEAST_QUESTIONS)
     with draw_panels(FILE_THEME, _FILE_SIZE) as (figure, (axes,)):
@@ -112,9 +99,8 @@ def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
 def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
     """Draw loss and a dev measure by epoch, one line per system; the best epoch on dev is circled.
 
-    Args:
-        data: table of `curves.training_curves`.
-        measure: column below the loss, such as ``dev_MAP``; None for the first dev measure.
+    ``data`` is a table of `curves.training_curves`, and ``measure`` its column (default: the first dev
+    measure).
     """
     measure = measure or next((name for name in data.columns if name.startswith("dev_")), None)
     rows, styles = 1 if measure is None else 2, _styles(data)
@@ -138,10 +124,8 @@ def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
 def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> Figure:
     """Draw a measure against costs, one panel per cost and one labelled point per system.
 
-    Args:
-        data: rows of `curves.cost_table` of one collection.
-        measure: column of the measure.
-        titles: axis label of each column of costs.
+    ``data`` has rows of `curves.cost_table` of one collection; ``titles`` are axis labels by column of
+    costs.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
     styles = _styles(data)
@@ -159,11 +143,7 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
 
 
 def plot_scores(data: pl.DataFrame) -> Figure:
-    """Draw the score distributions of relevant answers and of other candidates, one panel per system.
-
-    Args:
-        data: table of `curves.score_distribution`.
-    """
+    """Draw a table of `curves.score_distribution`, one panel per system."""
     systems = data["system"].unique(maintain_order=True).to_list()
     rows = len(systems)
     with draw_panels(FILE_THEME, _panels_size(rows, 0.65), rows=rows, share_x=False) as (figure, panels):
@@ -178,9 +158,7 @@ def plot_scores(data: pl.DataFrame) -> Figure:
 def svg(figure: Figure, prefix: str = "") -> str:
     """Render a figure as an ``<svg>`` element with text as text; equal figures give equal strings.
 
-    Args:
-        figure: a figure.
-        prefix: prefix of every id, so that several figures can be in one page.
+    ``prefix`` is that of every id, so that several figures can be in one page.
     """
     import matplotlib
 
@@ -198,19 +176,9 @@ def svg(figure: Figure, prefix: str = "") -> str:
 
 
 def save_plot(figure: Figure, data: pl.DataFrame, path: PathOrUrl) -> list[Location]:
-    """Write a figure and, under the same name, its data as CSV.
+    """Write a figure and, under the same name, its data as CSV; return the files, the data last.
 
-    Args:
-        figure: the figure.
-        data: the data shown.
-        path: ``NAME.png`` or ``NAME.svg``, or ``NAME`` for both.
-
-    Returns:
-        The files, the data last.
-
-    Raises:
-        UsageError: the name has another suffix.
-        InputError: a file cannot be written or may not be replaced.
+    ``path`` is ``NAME.png`` or ``NAME.svg``, or ``NAME`` for both.
     """
     images, table = plot_files(path)
     for image in images:

@@ -36,19 +36,8 @@ logger = logging.getLogger(__name__)
 # Questions, and texts, per compressed block of the page's data.
 QUESTIONS_PER_BLOCK, TEXTS_PER_BLOCK = 64, 256
 MINUS = "\u2212"
-TEST_TITLES = (
-    "System",
-    "Measure",
-    "Δ",
-    "95% interval",
-    "p",
-    "p, Holm",
-    "t-test p, Holm",
-    "d",
-    "Wins",
-    "Ties",
-    "Losses",
-)
+_OF_TEST = ("Δ", "95% interval", "p", "p, Holm", "t-test p, Holm", "d", "Wins", "Ties", "Losses")
+TEST_TITLES = ("System", "Measure", *_OF_TEST)
 
 
 def write_report(
@@ -61,16 +50,16 @@ def write_report(
     depth: int,
     device: str,
 ) -> None:
-    """Write the report of a folder of runs.
+    """Write the report of a folder of runs, the output folder of ``aptool matrix``, into an HTML file.
 
     Args:
-        folder: the output folder of ``aptool matrix``.
+        folder: the folder of runs.
         output: the HTML file.
         collections: folders of collections by name; see `runs.find_collections`.
         baseline: the system to test the other systems against; None is BM25, else the first system.
         questions: maximum number of questions per collection in the browser.
         depth: number of answers from the top of each ranking in the browser.
-        device: the device that computes the heat maps: ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        device: the device that computes the heat maps.
     """
     # Report missing packages and devices before the slow part.
     environment()

@@ -52,13 +52,9 @@ def power_answer(
     names: Mapping[str, str] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Answer:
-    """The smallest difference that the tests detect.
+    """The smallest difference that the tests detect, in standard deviations without comparisons.
 
-    Args:
-        questions: number of questions.
-        comparisons: comparisons with the baseline; without them the answer is in standard deviations.
-        names: display names of systems; None for the names in the comparisons.
-        confidence: 1 minus the level of the tests.
+    ``names`` are display names of systems.
     """
     question = "How large a difference could these questions show?"
     if questions < 2:
@@ -144,13 +140,9 @@ def agreement_answer(
     title: str = "runs",
     question: str = "Do the runs agree?",
 ) -> Answer:
-    """The agreement of runs.
+    """The agreement of runs: by name, of one pair of runs or of every pair of a system's seeds.
 
-    Args:
-        pairs: by name, the agreement of one pair of runs, or of every pair of a system's seeds.
-        measure: the measure whose values are correlated.
-        title: column title of the names.
-        question: the question.
+    ``title`` is the column title of the names.
     """
     titles = ["Kendall's tau", "rank-biased overlap", f"correlation of {measure}"]
     rows = [[title, "pairs", *titles]]
@@ -168,22 +160,27 @@ def agreement_answer(
     return Answer(question, sentences, rows)
 
 
-class Gap(NamedTuple):
-    """The mean of a measure on dev and on another split."""
+def gap_answer(results: CollectionResults) -> Answer | None:
+    """The gap between dev and the split by system and measure, means over seeds; None without values on dev.
 
-    dev: float
-    test: float
-    difference: float  # test minus dev
-    interval: Interval  # bootstrap interval of the difference, over the questions of the other split
-
-
-def gap_answer(gaps: Mapping[str, Mapping[str, Gap]], split: str) -> Answer:
-    """The gap between dev and another split, by run and measure."""
+    The interval is the bootstrap interval of the gap over the questions of the split.
+    """
+    split = results.split
     rows = [["", "measure", "dev", split, "difference", "interval"]]
-    for name, by_measure in gaps.items():
-        for measure, gap in by_measure.items():
-            values = [f"{gap.dev:.4f}", f"{gap.test:.4f}", f"{gap.difference:+.4f}"]
-            rows.append([name, measure, *values, _interval(gap.interval)])
+    for system in results.systems:
+        dev = [MeasureValues.from_any_names(config["training"]["dev"]) for config in system.configs]
+        for measure in results.measures:
+            values = [measures[measure] for measures in dev if measure in measures]
+            if not values or len(values) < len(system.entries):
+                continue
+            on_dev, mean = statistics.fmean(values), system.means[measure]
+            low, high = system.intervals[measure]
+            interval = _interval(Interval(low - on_dev, high - on_dev))
+            rows.append(
+                [system.name, measure, f"{on_dev:.4f}", f"{mean:.4f}", f"{mean - on_dev:+.4f}", interval]
+            )
+    if len(rows) == 1:
+        return None
     sentences = [
         f"The interval resamples the questions of {split} alone. If it includes 0, the gap may be chance.",
         "Values on dev are too high if the epoch or the recipe was chosen on dev.",
@@ -233,9 +230,8 @@ def review(results: CollectionResults) -> list[Answer]:
     seeds = {system.name: _seeds(system, main) for system in results.systems if len(system.entries) > 1}
     if seeds:
         answers.append(agreement_answer(seeds, main, title="system", question="Do the seeds agree?"))
-    gaps = {system.name: gap for system in results.systems if (gap := _gaps(system, results))}
-    if gaps and split != DEV:
-        answers.append(gap_answer(gaps, split))
+    if split != DEV and (gaps := gap_answer(results)):
+        answers.append(gaps)
     # Pooled folds and first splits have no earlier split.
     if leaks := find_leaks(collection, split):
         answers.append(leaks_answer(leaks, split))
@@ -247,19 +243,6 @@ def _seeds(system: SystemResults, measure: str) -> list[Agreement]:
     names = [str(entry.seed) for entry in system.entries]
     runs = {name: read_run(entry.run).frame for name, entry in zip(names, system.entries, strict=True)}
     return list(pairwise(runs, dict(zip(names, system.by_seed, strict=True)), measure).values())
-
-
-def _gaps(system: SystemResults, results: CollectionResults) -> dict[str, Gap]:
-    """The gap between dev and the split by measure, means over seeds."""
-    gaps = {}
-    dev = [MeasureValues.from_any_names(config["training"]["dev"]) for config in system.configs]
-    for measure in results.measures:
-        values = [measures[measure] for measures in dev if measure in measures]
-        if values and len(values) == len(system.entries):
-            on_dev, mean = statistics.fmean(values), system.means[measure]
-            low, high = system.intervals[measure]
-            gaps[measure] = Gap(on_dev, mean, mean - on_dev, Interval(low - on_dev, high - on_dev))
-    return gaps
 
 
 class Review(NamedTuple):
@@ -282,19 +265,11 @@ def review_runs(
     comparisons: Sequence[Comparison],
     pools: tuple[list[str], Answers | None] | None,
 ) -> Review:
-    """Answer every question; without the files for an answer, it is unknown.
+    """Answer every question about runs, given by name; without the files for an answer, it is unknown.
 
-    Args:
-        runs: question_id, answer_id, score of each run.
-        tables: `Evaluation.per_question` of each run.
-        limits: upper bounds of each run.
-        relevant: relevant judgements: question_id, answer_id, relevance.
-        qrels: path of the qrels; None for qrels in memory.
-        measures: names of the measures, the main measure first.
-        names: display name of each run.
-        confidence: coverage of the intervals; tests have the level 1 - confidence.
-        comparisons: comparisons with the first run, if there are several runs.
-        pools: pools files with the texts, and their shared answers; None without pools.
+    ``tables`` are `Evaluation.per_question`, ``relevant`` the relevant judgements, ``qrels`` the path of the
+    qrels (None in memory), ``names`` display names, and ``pools`` the pools files with the texts and their
+    shared answers. The main measure is first. ``comparisons`` are with the first run, if there are several.
     """
     main = measures[0]
     questions = next(iter(tables.values())).height
@@ -303,7 +278,8 @@ def review_runs(
     if len(pairs) > 1:
         agreements["all pairs, mean"] = list(pairs.values())
     kinds = groups_by_kind(pools[0], relevant, tables, pools[1]) if pools is not None else None
-    split = _split_of(qrels)
+    # A qrels file is named after its split.
+    split = (qrels or "test").rsplit("/", 1)[-1].removesuffix(".gz").removesuffix(".qrels")
     leaks = _leaks(qrels, split)
     answers = [
         power_answer(questions, comparisons, names, confidence),
@@ -347,11 +323,6 @@ def _leaks(qrels: str | None, split: str) -> list[Leak] | None:
         return None
     collection = CollectionFiles(folder)
     return find_leaks(collection, split) if split in collection.splits else None
-
-
-def _split_of(qrels: str | None) -> str:
-    """The split that a qrels file is named after."""
-    return (qrels or "test").rsplit("/", 1)[-1].removesuffix(".gz").removesuffix(".qrels")
 
 
 def _unknown(question: str, reason: str) -> Answer:

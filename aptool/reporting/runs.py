@@ -1,7 +1,7 @@
 """The folder that `aptool matrix` wrote: its systems, collections and files."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -127,10 +127,8 @@ def _collection(folder: Location, path: str) -> Location:
 def find_collections(runs: Runs, folders: Mapping[str, Location]) -> dict[str, CollectionFiles]:
     """Open the collections of the runs, by their names in the table of experiments.
 
-    Args:
-        runs: the folder of runs.
-        folders: folders by name, which take precedence over the folders recorded with the runs. The folder
-            named "" is used for the collection of the same name, or for the only collection.
+    ``folders`` take precedence over the folders recorded with the runs. The folder named "" is used for the
+    collection of the same name, or for the only collection.
     """
     names = list(dict.fromkeys(entry.collection for entry in runs.entries))
     for name in folders:
@@ -160,27 +158,17 @@ def find_collections(runs: Runs, folders: Mapping[str, Location]) -> dict[str, C
 
 
 class SystemResults(NamedTuple):
-    """Results of one system over all its seeds.
-
-    Attributes:
-        entries: runs, one per seed.
-        configs: ``config.json`` of each model.
-        per_question: question_id, and each measure and `ACCURACY`: the mean over seeds.
-        by_seed: the same table of each seed, in the order of the entries.
-        deviations: sample standard deviation over seeds by measure; 0 for one seed.
-        intervals: confidence interval by measure.
-        comparisons: comparison with the baseline by measure; empty for the baseline.
-    """
+    """Results of one system over all its seeds."""
 
     name: str
-    entries: list[RunEntry]
-    configs: list[dict[str, Any]]
-    per_question: pl.DataFrame
-    by_seed: list[pl.DataFrame]
-    means: dict[str, float]
-    deviations: dict[str, float]
+    entries: list[RunEntry]  # runs, one per seed
+    configs: list[dict[str, Any]]  # ``config.json`` of each model
+    per_question: pl.DataFrame  # question_id, and each measure and `ACCURACY`: the mean over seeds
+    by_seed: list[pl.DataFrame]  # the same table of each seed, in the order of the entries
+    means: dict[str, float]  # by measure, as the following
+    deviations: dict[str, float]  # sample standard deviation over seeds; 0 for one seed
     intervals: dict[str, Interval]
-    comparisons: dict[str, Comparison]
+    comparisons: dict[str, Comparison]  # with the baseline; empty for the baseline
 
 
 class CollectionResults(NamedTuple):
@@ -204,12 +192,8 @@ def evaluate_systems(
 ) -> CollectionResults:
     """Evaluate every run on a collection and test every system against the baseline.
 
-    Args:
-        name: name of the collection in the table of experiments.
-        collection: the collection, with the qrels.
-        systems: the runs of each system, one per seed.
-        measures: names; the first is the main measure.
-        baseline: a system; None for BM25 if it was run, otherwise the first system.
+    ``name`` is that of the collection in the table of experiments. The first measure is the main measure.
+    The baseline None is BM25 if it was run, otherwise the first system.
     """
     if baseline is None:
         baseline = DEFAULT_BASELINE if DEFAULT_BASELINE in systems else next(iter(systems))
@@ -226,7 +210,22 @@ def evaluate_systems(
             ).per_question
             for entry in entries
         ]
-        results.append(_system(system, entries, frames, measures))
+        seeds = [averages(frame.select("question_id", *measures)) for frame in frames]
+        mean = pl.concat(frames).drop("candidates").group_by("question_id", maintain_order=True).mean()
+        spreads = {measure: mean_and_sd([seed[measure] for seed in seeds]) for measure in measures}
+        results.append(
+            SystemResults(
+                name=system,
+                entries=entries,
+                configs=[config for entry in entries if (config := entry.config) is not None],
+                per_question=mean,
+                by_seed=frames,
+                means={measure: spread.mean for measure, spread in spreads.items()},
+                deviations={measure: spread.sd for measure, spread in spreads.items()},
+                intervals=mean_intervals(mean.select("question_id", *measures)),
+                comparisons={},
+            )
+        )
     logger.info(f"{name}: tests against {baseline}")
     tables = {system.name: system.per_question for system in results}
     reference = tables.pop(baseline)
@@ -234,23 +233,3 @@ def evaluate_systems(
     for comparison in compare(reference, tables, [measure for measure in measures if is_mean(measure)]):
         by_name[comparison.system].comparisons[comparison.measure] = comparison
     return CollectionResults(name, collection, split, reference.height, measures, baseline, results)
-
-
-def _system(
-    name: str, entries: list[RunEntry], frames: Sequence[pl.DataFrame], measures: tuple[str, ...]
-) -> SystemResults:
-    seeds = [averages(frame.select("question_id", *measures)) for frame in frames]
-    mean = pl.concat(frames).drop("candidates").group_by("question_id", maintain_order=True).mean()
-    spreads = {measure: mean_and_sd([seed[measure] for seed in seeds]) for measure in measures}
-    configs = [config for entry in entries if (config := entry.config) is not None]
-    return SystemResults(
-        name,
-        entries,
-        configs,
-        mean,
-        list(frames),
-        {measure: spread.mean for measure, spread in spreads.items()},
-        {measure: spread.sd for measure, spread in spreads.items()},
-        mean_intervals(mean.select("question_id", *measures)),
-        {},
-    )

@@ -28,8 +28,8 @@ from aptool.models.build import encoder_type
 from aptool.models.model import CONFIG
 from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
+from aptool.training.data import sources, teacher_fingerprint
 from aptool.training.state import EpochState, TrainingState
-from aptool.training.texts import sources, teacher_fingerprint
 from aptool.version import __version__
 
 STATE = "state.safetensors"
@@ -39,9 +39,7 @@ LEARNED_VECTORS = re.compile(
 )
 
 
-def training_key(
-    collection: CollectionFiles, recipe: Recipe, seed: int, splits: tuple[str, str], device: str
-) -> str:
+def training_key(collection: CollectionFiles, recipe: Recipe, seed: int, device: str) -> str:
     """Hash all inputs that decide the result, except the number of threads and processes."""
     inputs = {
         "aptool": __version__,
@@ -49,7 +47,7 @@ def training_key(
         "recipe": recipe.to_dict(),
         "collection": collection.fingerprint,
         **inputs_of(collection, recipe),
-        "splits": splits,
+        "splits": ["train", "dev"],
         "seed": seed,
         "device": device,
     }

@@ -1,6 +1,5 @@
 """The dev split, which is scored and evaluated after each epoch."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -69,11 +68,25 @@ class DevSet:
         """
         device = next(ranker.parameters()).device
         scorer = Scorer(ranker, device=device)
+        shards = [group.shard(len(row_group.questions)) for row_group in self._row_groups]
+        in_shard = [
+            (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
+            for row_group, shard in zip(self._row_groups, shards, strict=True)
+        ]
+        parts = []
         with get_progress().task("dev") as update:
-            pairs = sum(int(_shard(row_group, group).sum()) for row_group in self._row_groups)
-            scored = partial(PairMeter(update, [pairs]).add, [0])
-            shards = [_score_shard(scorer, row_group, group, scored) for row_group in self._row_groups]
-        scores = group.all_reduce(torch.from_numpy(np.concatenate(shards)).to(device)).cpu().numpy()
+            meter = PairMeter(update, [sum(int(pairs.sum()) for pairs in in_shard)])
+            for row_group, shard, pairs in zip(self._row_groups, shards, in_shard, strict=True):
+                part = np.zeros(len(pairs), dtype=np.float32)  # zero for the questions of other processes
+                part[pairs] = scorer.score(
+                    row_group.questions.take(np.arange(shard.start, shard.stop)),
+                    row_group.answers,
+                    row_group.pair_question[pairs] - shard.start,
+                    row_group.pair_answer[pairs],
+                    scored=partial(meter.add, [0]),
+                )
+                parts.append(part)
+        scores = group.all_reduce(torch.from_numpy(np.concatenate(parts)).to(device)).cpu().numpy()
         if not np.isfinite(scores).all():
             raise AptoolError(
                 "training diverged: a dev score is not a number; "
@@ -85,27 +98,3 @@ class DevSet:
             means = evaluate(self._qrels, run, [*DEFAULT_MEASURES, dev_measure]).means
         broadcast: dict[str, float] = group.broadcast(means)
         return broadcast
-
-
-def _score_shard(
-    scorer: Scorer, row_group: _RowGroup, group: ProcessGroup, scored: Callable[[int], None]
-) -> np.ndarray:
-    """(pairs,) scores of a row group; zero for the questions of other processes."""
-    scores = np.zeros(len(row_group.pair_question), dtype=np.float32)
-    questions = group.shard(len(row_group.questions))
-    pairs = _shard(row_group, group)
-    scores[pairs] = scorer.score(
-        row_group.questions.take(np.arange(questions.start, questions.stop)),
-        row_group.answers,
-        row_group.pair_question[pairs] - questions.start,
-        row_group.pair_answer[pairs],
-        scored=scored,
-    )
-    return scores
-
-
-def _shard(row_group: _RowGroup, group: ProcessGroup) -> np.ndarray:
-    """(pairs,) bool: whether a pair is in the shard of this process."""
-    shard = group.shard(len(row_group.questions))
-    pairs: np.ndarray = (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)
-    return pairs

@@ -40,16 +40,16 @@ from aptool.training.checkpoint import (
     training_folder,
     training_key,
 )
-from aptool.training.data import tokenize
+from aptool.training.data import TRAIN, all_texts, read_teacher, read_texts, sources, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.frozen_states import keep_states
 from aptool.training.loop import train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 from aptool.training.state import TrainingState
-from aptool.training.texts import all_texts, read_mixture, read_teacher, sources
 
 logger = logging.getLogger(__name__)
 
+DEV = "dev"  # the split that picks the best epoch
 SUMMARY = "seeds.json"
 
 
@@ -85,8 +85,6 @@ def fit(
     output: PathOrUrl,
     *,
     seed: int = 0,
-    train_split: str = "train",
-    dev_split: str = "dev",
     vectors_cache: Location | None = None,
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
@@ -95,7 +93,7 @@ def fit(
     after_checkpoint: Callable[[], None] | None = None,
     is_preempted: Callable[[], bool] | None = None,
 ) -> Fit:
-    """Train a system on a collection and write its model folder.
+    """Train a system on the split train and write its model folder; the split dev picks the best epoch.
 
     The checkpoint is in ``OUTPUT.training`` until the model is saved. Called again with the same arguments,
     training resumes from the checkpoint; if the model is complete, nothing is trained.
@@ -105,12 +103,10 @@ def fit(
         recipe: the system and the training procedure.
         output: the model folder.
         seed: random seed of initialization, shuffling, sampling and dropout.
-        train_split: the split to train on.
-        dev_split: the split that picks the best epoch.
         vectors_cache: folder in which systems share learned vectors.
         device: ``auto`` is a GPU if there is one.
-        checkpoint_minutes: time between checkpoints within an epoch; 0 saves only after each epoch.
-        group: the processes that train together; each calls this with the same arguments, process 0 writes.
+        checkpoint_minutes: see ``train``.
+        group: the processes that train together; process 0 writes.
         check_claim: called before writing; raises if the caller no longer holds the claim of the output. None
             claims the output here.
         after_checkpoint: called in process 0 after each checkpoint except that of the last epoch. If it
@@ -119,7 +115,7 @@ def fit(
     """
     with group.together():
         device = pick_device(str(device))
-        recipe, key = check_training(collection, recipe, output, seed, (train_split, dev_split), device)
+        recipe, key = check_training(collection, recipe, output, seed, device)
     folder = training_folder(output)
     with contextlib.ExitStack() as claims:
         if check_claim is None:
@@ -137,8 +133,8 @@ def fit(
             return finished
 
         with group.together(), get_progress().task("reading"):
-            texts = read_mixture(collection, recipe, train_split)
-            teacher = read_teacher(collection, recipe, train_split)
+            texts = read_texts(collection, TRAIN, sources(collection, recipe)[1:])
+            teacher = read_teacher(collection, recipe)
         torch.manual_seed(seed)
         cache = vectors_cache if vectors_cache is not None else folder / VECTORS
         initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection, recipe), seed, cache)
@@ -146,10 +142,9 @@ def fit(
             # The other processes read the vectors that the first process learned.
             initial = initial_system(recipe, initial_texts)
         tokenizer, recipe = initial.tokenizer, initial.recipe
-        with get_progress().task("tokenizing"):
-            examples = tokenize(texts, tokenizer, recipe.text, teacher)
         with group.together(), get_progress().task("tokenizing"):
-            dev = DevSet(collection, dev_split, tokenizer, recipe.text)
+            examples = tokenize(texts, tokenizer, recipe.text, teacher)
+            dev = DevSet(collection, DEV, tokenizer, recipe.text)
 
         ranker = build_ranker(recipe, *initial.spec)
         with_vectors = initial.load_weights(ranker)
@@ -216,13 +211,11 @@ def check_training(
     recipe: Recipe,
     output: PathOrUrl,
     seed: int,
-    splits: tuple[str, str] = ("train", "dev"),
     device: torch.device | str = "cpu",
 ) -> tuple[Recipe, str]:
     """Raise, before any work, if training cannot start.
 
-    Returns:
-        The recipe with the common name of its dev measure, and the key of the training.
+    Returns the recipe with the common name of its dev measure, and the key of the training.
     """
     check_recipe(recipe)
     check_training_precision(
@@ -248,15 +241,15 @@ def check_training(
     if folder.exists() and not folder.is_dir():
         expected = "a folder for the training checkpoint, or a new one"
         raise InputError(folder, problem="a file", expected=expected)
-    if splits[1] not in collection.splits:
+    if DEV not in collection.splits:
         names_of_splits = ", ".join(collection.splits)
         expected = f"one of {names_of_splits} (`aptool data folds` splits questions into train and dev)"
-        raise InputError(collection.path, problem=f"split {splits[1]!r}", expected=expected)
-    collection.qrels(splits[1])
+        raise InputError(collection.path, problem=f"split {DEV!r}", expected=expected)
+    collection.qrels(DEV)
     for source in sources(collection, recipe):
-        source.qrels(splits[0])
+        source.qrels(TRAIN)
     recipe = replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
-    return recipe, training_key(collection, recipe, seed, splits, torch.device(device).type)
+    return recipe, training_key(collection, recipe, seed, torch.device(device).type)
 
 
 def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:

@@ -49,18 +49,14 @@ class StateMemory:
 
 @torch.no_grad()
 def keep_states(ranker: Ranker, texts: Sequence[Tokens]) -> None:
-    """Cache the states of texts, if the network of the ranker is frozen and they fit into memory.
-
-    Args:
-        ranker: the ranker, on its device.
-        texts: all texts of the training.
-    """
+    """Cache the states of all texts of a training, if the network is frozen and they fit into memory."""
     encoder = ranker.encoder
     if not (isinstance(encoder, TransformerEncoder) and encoder.is_frozen):
         return
     device = next(ranker.parameters()).device
     size = 4 * encoder.size * sum(len(tokens.ids) for tokens in texts)
-    if size > MEMORY_SHARE * _free_memory(device):
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
+    if size > MEMORY_SHARE * free:
         logger.info(f"states of all texts take {size / 1e9:.1f} GB: they are computed in every epoch")
         return
     memory = StateMemory(device)
@@ -74,11 +70,3 @@ def _keys(ids: np.ndarray, sizes: np.ndarray) -> list[bytes]:
     """Return the token ids of each text as bytes, from (N,) int64 ids."""
     data, ends = ids.tobytes(), (8 * np.cumsum(sizes)).tolist()
     return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-
-def _free_memory(device: torch.device) -> int:
-    """Free memory of a device in bytes."""
-    if device.type == "cuda":
-        free: int = torch.cuda.mem_get_info(device)[0]
-        return free
-    return available_memory()

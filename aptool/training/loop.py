@@ -106,7 +106,7 @@ def train(
         options: the training options of the recipe.
         seed: seed of shuffling, sampling and dropout.
         evaluate: returns dev measures by name, including ``options.dev_measure``.
-        resume_from: the state to resume from; None starts from the beginning.
+        resume_from: the state to resume from.
         save: called with the state after each epoch, before the epoch is reported, and within epochs.
         after_saving: called after ``save`` and the report of the epoch, except after the last epoch.
         checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
@@ -145,21 +145,17 @@ def train(
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break
             with get_progress().task(f"train: epoch {epoch} of {options.epochs}") as update:
-                losses = _train_epoch(context, epoch, within, save_now, update)
+                loss, active, seconds = _train_epoch(context, epoch, within, save_now, update)
             within = None
             trained = time.perf_counter()
             measures = evaluate(ranker.eval())
             entry = {
                 "epoch": epoch,
-                "loss": losses.mean,
-                "active": losses.active,
+                "loss": loss,
+                "active": active,
                 "learning_rate": learning_rate(options, epoch, epoch / options.epochs),
                 "dev": measures,
-                "seconds": {
-                    "train": losses.seconds,
-                    "mining": losses.mining_seconds,
-                    "dev": time.perf_counter() - trained,
-                },
+                "seconds": {**seconds, "dev": time.perf_counter() - trained},
             }
             history.append(entry)
             best = history[best_epoch - 1]["dev"][options.dev_measure] if best_epoch else -math.inf
@@ -179,21 +175,18 @@ def train(
     return Trained(best_epoch, history, dev)
 
 
-class _EpochLosses(NamedTuple):
-    mean: float
-    active: float  # fraction of pairs with a nonzero loss
-    seconds: float
-    mining_seconds: float  # part of seconds
-
-
 def _train_epoch(
     context: _Context,
     epoch: int,
     resume_from: EpochState | None,
     save: Callable[[EpochState], None],
     update: Update,
-) -> _EpochLosses:
-    """Take the remaining gradient steps of an epoch."""
+) -> tuple[float, float, dict[str, float]]:
+    """Take the remaining gradient steps of an epoch.
+
+    Returns the mean loss, the fraction of pairs with a nonzero loss, and the seconds of ``train`` and of its
+    part ``mining``.
+    """
     start = time.perf_counter()
     ranker, options, group, device = context.ranker, context.options, context.group, context.device
     generator = np.random.default_rng([context.seed, epoch])
@@ -259,7 +252,7 @@ def _train_epoch(
                     dropout=dropout_states(group, device),
                 )
             )
-    return _EpochLosses(total / done, active / done, time.perf_counter() - start, mining)
+    return total / done, active / done, {"train": time.perf_counter() - start, "mining": mining}
 
 
 def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:

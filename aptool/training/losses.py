@@ -80,7 +80,7 @@ def mine(
     if negatives.shape[1] <= hard_negatives:
         return negatives
     shard = group.shard(len(questions))
-    mined = np.zeros((len(questions), min(hard_negatives, negatives.shape[1])), dtype=np.int64)
+    mined = np.zeros((len(questions), hard_negatives), dtype=np.int64)
     if shard.start < shard.stop:
         mined[shard] = hardest(ranker.eval(), examples, questions[shard], negatives[shard], hard_negatives)
     if group.size == 1:
@@ -165,12 +165,7 @@ def distillation_loss(
 ) -> Tensor:
     """(n,) losses from the labels, mixed with losses from the scores of a teacher.
 
-    Args:
-        losses: (n,) losses from the labels.
-        scores: (n, k) scores of the system, the relevant answer in column 0, -inf without an answer.
-        taught: (n, k) scores of the teacher, NaN for an answer outside the pool of the question.
-        temperature: temperature of ``kl``.
-        options: the loss function of the teacher, its weight and the scale of its scores.
+    ``scores`` and ``taught`` are as in ``margin_mse``; ``temperature`` is that of ``kl``.
     """
     taught = taught * options.scale
     if options.loss == "kl":
@@ -189,16 +184,9 @@ def score_batch(
 ) -> Tensor:
     """Score the shard of this process of a minibatch; each text is encoded once.
 
-    Args:
-        ranker: the ranker, in training or evaluation mode.
-        examples: the training set.
-        batch: (n, 2 + k) question, its positive answer and k ≥ 0 negative answers.
-        in_batch: score every answer of the minibatch, of all processes, against every question.
-        group: the processes that share the minibatch.
-
-    Returns:
-        (n', 1 + m) scores of the n' questions of the shard: the positive answer, then m negatives. With
-        ``in_batch``, these are all (1 + k) n answers, -inf for a relevant answer.
+    ``batch`` is (n, 2 + k): question, its positive answer and k ≥ 0 negative answers. Returns (n', 1 + m)
+    scores of the n' questions of the shard: the positive answer, then m negatives. With ``in_batch``, these
+    are all (1 + k) n answers of the minibatch, of all processes; -inf for a relevant answer.
     """
     device = next(ranker.parameters()).device
     shard = MinibatchShard(group, len(batch))

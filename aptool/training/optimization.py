@@ -35,33 +35,23 @@ def build_optimizers(ranker: Ranker, options: TrainingOptions) -> list[torch.opt
     embeddings = {id(part.embedding.weight) for part in word_encoders}
     sparse = [parameter for parameter in trainable if id(parameter) in embeddings]
     dense = [parameter for parameter in trainable if id(parameter) not in embeddings]
-    word_vectors: list[dict[str, Any]] = []
-    if sparse:
-        word_vectors = [{"params": sparse, RELATIVE_RATE: options.embedding_rate}]
-    groups: list[dict[str, Any]] = [{"params": dense}]
+    word_vectors = [{"params": sparse, RELATIVE_RATE: options.embedding_rate}] if sparse else []
     if options.optimizer == "sgd":
-        return [torch.optim.SGD([*groups, *word_vectors], lr=options.learning_rate)]
+        groups: list[dict[str, Any]] = [{"params": dense}, *word_vectors]
+        return [torch.optim.SGD(groups, lr=options.learning_rate)]
     optimizers: list[torch.optim.Optimizer] = []
     if dense and options.optimizer == "adamw":
-        groups = _by_decay(dense, options.weight_decay)
+        matrices = [parameter for parameter in dense if parameter.dim() > 1]
+        vectors = [parameter for parameter in dense if parameter.dim() < 2]  # biases, norms
+        decays = ((matrices, options.weight_decay), (vectors, 0.0))
+        groups = [{"params": part, "weight_decay": decay} for part, decay in decays if part]
         optimizers.append(torch.optim.AdamW(groups, lr=options.learning_rate, fused=True))
     elif dense:
-        optimizers.append(torch.optim.Adam(groups, lr=options.learning_rate, fused=on_gpu))
+        optimizers.append(torch.optim.Adam(dense, lr=options.learning_rate, fused=on_gpu))
     if sparse:
         lazy = LazyAdam if on_gpu else torch.optim.SparseAdam
         optimizers.append(lazy(word_vectors, lr=options.learning_rate))
     return optimizers
-
-
-def _by_decay(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Split parameters into matrices, with weight decay, and vectors (biases, norms), without."""
-    matrices = [parameter for parameter in parameters if parameter.dim() > 1]
-    vectors = [parameter for parameter in parameters if parameter.dim() < 2]
-    return [
-        {"params": group, "weight_decay": rate}
-        for group, rate in ((matrices, decay), (vectors, 0.0))
-        if group
-    ]
 
 
 class LazyAdam(torch.optim.Optimizer):

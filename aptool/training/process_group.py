@@ -123,16 +123,9 @@ class MinibatchShard:
 
 
 def all_gather(group: ProcessGroup, shard: Ragged, sizes: np.ndarray, members: np.ndarray) -> Ragged:
-    """Gather the sequences of all processes; differentiable.
+    """Gather the (N', c) sequences of all processes to (N, c); differentiable.
 
-    Args:
-        group: the processes.
-        shard: the sequences of this process, values (N', c).
-        sizes: (n,) lengths of all sequences.
-        members: the indices of ``shard`` in all sequences.
-
-    Returns:
-        All n sequences, values (N, c).
+    ``sizes`` are the (n,) lengths of all sequences, ``members`` the indices of ``shard`` in them.
     """
     sequences = Ragged.of_sizes(shard.values.new_zeros(int(sizes.sum()), *shard.values.shape[1:]), sizes)
     values = sequences.values.index_copy(0, sequences.rows(members), shard.values)

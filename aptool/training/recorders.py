@@ -32,20 +32,12 @@ PROJECT = "aptool"
 
 
 class Epoch(NamedTuple):
-    """The end of an epoch, for callbacks.
+    """The end of an epoch, for callbacks."""
 
-    Attributes:
-        number: number of the epoch, from 1.
-        loss: mean training loss.
-        dev: measures on the dev split, by name.
-        figures: every number of the epoch's entry in the training history, by name: ``loss``, ``dev/MAP``,
-            ``seconds/train``.
-    """
-
-    number: int
-    loss: float
-    dev: dict[str, float]
-    figures: dict[str, float]
+    number: int  # from 1
+    loss: float  # mean over pairs
+    dev: dict[str, float]  # measures on the dev split, by name
+    figures: dict[str, float]  # every number of the history's entry: ``loss``, ``dev/MAP``, ``seconds/train``
 
 
 OnEpoch: TypeAlias = Callable[[Epoch], None]
@@ -61,15 +53,9 @@ def fit_with_callbacks(
 ) -> "Fit":
     """Train with a callback per epoch, and record epochs with a tracker.
 
-    Each epoch is reported once per call; epochs before an interruption are reported after training.
-
-    Args:
-        train: trains, and reports its epochs to the current progress.
-        on_epoch: the callback; an exception that it raises ends the training.
-        log: the tracker.
-        name: path of the model folder, the name of the record.
-        recipe: recorded as parameters.
-        seed: recorded as a parameter.
+    ``train`` reports its epochs to the current progress. Each epoch is reported once per call; epochs before
+    an interruption are reported after training. An exception of the callback ends the training. The record
+    has the ``name`` of the model folder, and the recipe and the seed as parameters.
     """
     with ExitStack() as stack:
         callbacks = [] if on_epoch is None else [on_epoch]

@@ -45,10 +45,7 @@ class TrainingState(NamedTuple):
 class CheckpointTimer:
     """When a checkpoint within an epoch is due: after an interval, on SIGTERM and on a notice of preemption.
 
-    Args:
-        minutes: the interval; 0 is never.
-        is_preempted: whether a machine of the training is about to be taken away. All processes call it after
-            the same updates.
+    All processes call ``is_preempted`` after the same updates. An interval of 0 minutes is never.
     """
 
     def __init__(self, minutes: float, is_preempted: Callable[[], bool] | None = None) -> None:

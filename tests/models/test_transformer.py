@@ -8,9 +8,10 @@ import pytest
 import torch
 from networks import REASON, SYSTEMS, corpus, initialized, network_recipe, write_network
 from recorded import recorded
-from tiny import tokens
+from tiny import labelled_pools, tokens
 from tokenizers import normalizers
 
+from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.pools import list_units, read_pools
 from aptool.models import backbone
 from aptool.models.explain import explain_pairs
@@ -145,10 +146,13 @@ def test_training_in_bf16_keeps_weights_and_scores_in_fp32(network):
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_every_system_learns(system, network, collection, tmp_path):
+def test_every_system_learns(system, network, tmp_path):
     # In one second, so small a network learns at least its training questions.
+    with CollectionWriter(tmp_path / "known", name="known", source="made for tests") as writer:
+        for split in ("train", "dev"):
+            writer.add_split(split, labelled_pools("train", 40))
     recipe = network_recipe(system, network, "training.epochs=12", "training.sampled_negatives=1")
-    result = fit(collection, recipe, tmp_path / "model", seed=1, dev_split="train")
+    result = fit(CollectionFiles(tmp_path / "known"), recipe, tmp_path / "model", seed=1)
 
     # An untrained cross-encoder cannot match words.
     assert result.dev["MRR"] > RANDOM_MRR + (0.1 if system == "cross-minilm" else 0.2)

@@ -155,11 +155,7 @@ def test_a_collection_without_the_split_is_an_error_before_any_work(tmp_path):
 
     with pytest.raises(InputError, match=r"split 'dev'.* expected one of train"):
         fit(CollectionFiles(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m")
-    with pytest.raises(InputError, match=r"split 'learn'.* expected one of train"):
-        fit(
-            CollectionFiles(tmp_path / "c"),
-            recipe("ap-cnn"),
-            tmp_path / "m",
-            train_split="learn",
-            dev_split="train",
-        )
+    with CollectionWriter(tmp_path / "d", name="d", source="here") as writer:
+        writer.add_split("dev", labelled_pools("dev", 10))
+    with pytest.raises(InputError, match=r"split 'train'.* expected one of dev"):
+        fit(CollectionFiles(tmp_path / "d"), recipe("ap-cnn"), tmp_path / "m")

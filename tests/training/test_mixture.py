@@ -12,8 +12,8 @@ import aptool as library
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.models.model import load_model
+from aptool.training.data import read_texts
 from aptool.training.fit import fit
-from aptool.training.texts import read_mixture, read_texts
 
 
 def write(folder, train, dev=()):
@@ -40,7 +40,7 @@ def test_two_parts_have_the_texts_of_the_complete_collection(parts):
     complete, first, second = parts
     expected = read_texts(complete, "train")
 
-    actual = read_mixture(first, recipe("ap-cnn").with_mixture([str(second.path)]), "train")
+    actual = read_texts(first, "train", [second])
 
     assert actual.questions == expected.questions
     assert actual.answers == expected.answers
@@ -163,9 +163,11 @@ def test_invalid_collections_are_one_line_errors(parts, tmp_path, collections, l
 
 
 def test_a_further_collection_needs_the_training_split(parts, tmp_path):
-    _, first, second = parts
-    with pytest.raises(InputError, match="split 'dev'; expected one of train"):
-        fit(first, recipe("qa-cnn").with_mixture([str(second.path)]), tmp_path / "model", train_split="dev")
+    _, first, _ = parts
+    with CollectionWriter(tmp_path / "dev", name="dev", source="made for tests") as writer:
+        writer.add_split("dev", labelled_pools("dev", 10))
+    with pytest.raises(InputError, match="split 'train'; expected one of dev"):
+        fit(first, recipe("qa-cnn").with_mixture([str(tmp_path / "dev")]), tmp_path / "model")
 
 
 def test_the_option_is_a_list(aptool, parts, tmp_path):

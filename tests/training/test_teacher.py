@@ -20,11 +20,10 @@ from aptool.models.model import load_model
 from aptool.models.start import training_recipe
 from aptool.scoring.score import score
 from aptool.scoring.systems import RandomSystem
-from aptool.training.data import Teacher
+from aptool.training.data import Teacher, read_teacher
 from aptool.training.fit import fit
 from aptool.training.loop import train
 from aptool.training.losses import batch_losses, distillation_loss, listwise_kl, margin_mse, score_batch
-from aptool.training.texts import read_teacher
 
 NONE, UNKNOWN = -math.inf, math.nan
 
@@ -156,7 +155,7 @@ def test_scores_are_looked_up_by_both_ids(collection, tmp_path):
     frame = frame.with_columns(score=np.arange(len(frame)) / 8)
     write_run(tmp_path / "teacher.run", frame.sample(fraction=1, shuffle=True, seed=1), "teacher")
 
-    actual = read_teacher(collection, taught(tmp_path / "teacher.run"), "train")
+    actual = read_teacher(collection, taught(tmp_path / "teacher.run"))
 
     assert actual.of(np.array([0, 0, 39]), np.array([[0], [10**6], [0]])).tolist()[0] == [0.0]
     assert np.isnan(actual.of(np.array([0]), np.array([[actual.answers - 1]]))).all()
