@@ -9,7 +9,6 @@ from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder, WordVectorEncoder
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
-from aptool.models.head import HeadPooling
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
 from aptool.models.matching import (
     KernelPooling,
@@ -29,7 +28,7 @@ from aptool.models.pooling import (
 )
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine
-from aptool.models.transformer import CrossInput, CrossPooling, TransformerEncoder
+from aptool.models.transformer import CrossInput, CrossPooling, HeadPooling, TransformerEncoder
 from aptool.options import REMOVED_TYPES, build_options, expected_without
 from aptool.plugins import load_plugins
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
@@ -196,7 +195,8 @@ def initialize(recipe: Recipe, texts: TrainingTexts) -> Initialization:
     encoder_class, options = _component(recipe, "encoder")
     initial = encoder_class.init(recipe, options, texts)
     pooling_class, pooling_options = _component(recipe, "pooling")
-    if initial.causal and pooling_class.reads_first_state_only(pooling_options):
+    reads_first = issubclass(pooling_class, FirstPooling) or getattr(pooling_options, "read", None) == "first"
+    if initial.causal and reads_first:
         expected = "a pooling of all states: the first state of a causal network depends on one token"
         raise InputError(
             recipe.preset, position="pooling", problem="reads the first state", expected=expected

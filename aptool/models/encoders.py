@@ -34,13 +34,6 @@ Encode = Callable[[Ragged, Tensor], Tensor]
 # Texts per batch of an LSTM in training.
 TEXTS_PER_BATCH = 32
 
-# ``activation`` of a convolution.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": torch.positive,
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-}
-
 # Maximum size of the table of precomputed convolutions, in bytes.
 MAX_TABLE_BYTES = 1 << 30
 
@@ -98,11 +91,8 @@ class Encoder(nn.Module, ABC):
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """Return ``forward`` for inference with the current weights.
 
-        The returned function computes the states of the given tokens, in their order. The states of a text
-        must be equal to the bit for all batches, so that scores do not depend on how work is split.
-
-        Args:
-            tokens: expected number of tokens. An encoder may precompute tables if there are many.
+        The states of a text must be equal to the bit for all batches, so that scores do not depend on how
+        work is split. If many ``tokens`` are expected, an encoder may precompute tables.
         """
         return lambda tokens, rows: self(tokens).values.index_select(0, rows)
 
@@ -196,7 +186,9 @@ class CnnEncoder(WordEncoder):
         self.size = options.features
         self.precision = options.precision
         self.window = options.window
-        self.activation = ACTIVATIONS[options.activation]
+        self.activation = (
+            torch.positive if options.activation == "none" else getattr(torch, options.activation)
+        )
         self.convolution = nn.Linear(options.window * dim, options.features)  # W1 (c, k·d), b1
         if options.init == "orthogonal":
             center = dim * ((options.window - 1) // 2)  # the token itself, in its window

@@ -30,7 +30,7 @@ from aptool.models.checkpoints.sentence import read_prompts
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
 from aptool.models.ranker import Ranker
-from aptool.text.subwords import SubwordTokenizer, TextForm
+from aptool.text.subwords import TextForm
 from aptool.text.tokenizer import Role
 
 METADATA = "artifact.metadata"
@@ -46,7 +46,8 @@ def read_colbert(layout: Layout) -> Checkpoint:
     opened = open_encoder(layout)
     if layout.modules is None:
         layers = _stanford_projection(layout, opened.encoder.size)
-        metadata = optional_object(layout.folder / METADATA)
+        path = layout.folder / METADATA
+        metadata = optional_object(path)
         about: dict[str, Any] = {
             "query_prefix": metadata.get("query_token_id") or "[unused0]",
             "document_prefix": metadata.get("doc_token_id") or "[unused1]",
@@ -55,7 +56,6 @@ def read_colbert(layout: Layout) -> Checkpoint:
             "attend_to_expansion_tokens": bool(metadata.get("attend_to_mask_tokens")),
             "skiplist_words": None if metadata.get("mask_punctuation", True) else [],
         }
-        path = layout.folder / METADATA
         forms, limits = _pylate_forms(path, about, opened)
     else:
         layers = _projection(layout, opened.encoder.size)
@@ -75,10 +75,8 @@ def read_colbert(layout: Layout) -> Checkpoint:
     size = layers[-1].outputs if layers else opened.encoder.size
     pooling = MaxSimPooling(size, MaxSimPooling.Options(reduce="mean" if means else "sum"))
     ranker = Ranker(opened.encoder, pooling, projection=projection_of(layers))
-    lowercase = bool(opened.options.get("do_lower_case"))
-    backend, source = opened.hf_tokenizer.backend_tokenizer, opened.tokenizer.source
-    tokenizer = SubwordTokenizer(backend, forms, lowercase=lowercase, source=source)
-    return Checkpoint(ranker, tokenizer, recipe_of(layout, "transformer", "maxsim", *limits))
+    recipe = recipe_of(layout, "transformer", "maxsim", *limits)
+    return Checkpoint(ranker, opened.tokenizer_with(forms), recipe)
 
 
 def _projection(layout: Layout, size: int) -> list[Dense]:
