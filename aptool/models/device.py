@@ -21,17 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from aptool.environment import GIB
 from aptool.errors import AptoolError, UsageError, first_line, one_line
 
 logger = logging.getLogger(__name__)
 
-GIB = 2**30
-
 # PyTorch 2.9 replaced `allow_tf32` by `fp32_precision`.
 _HAS_FP32_PRECISION = hasattr(torch.backends.cudnn, "conv")
-
-# Minimum compute capability with tensor cores for bf16 and TF32 (Ampere).
-TENSOR_CORES = (8, 0)
 
 # Architectures that PyTorch is compiled for: sm_75, sm_90a, sm_120.
 _CAPABILITY = re.compile(r"sm_(\d+)(\d)")
@@ -88,8 +84,8 @@ def _too_old(device: torch.device) -> str:
 
 
 def has_tensor_cores(device: torch.device) -> bool:
-    """Whether a GPU multiplies bf16 and TF32 in hardware."""
-    return torch.cuda.get_device_capability(device) >= TENSOR_CORES
+    """Whether a GPU multiplies bf16 and TF32 in hardware (Ampere and later)."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @cache

@@ -64,11 +64,9 @@ class MatchPooling(Pooling):
         return self.score(S.with_values(self.match(S.values)))
 
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., k) match of question tokens with an answer: by default the maximum, k = 1.
+        """(..., k) match of question tokens with an answer from S (..., L): by default the maximum, k = 1.
 
-        Args:
-            S: (..., L) similarities of question tokens to the answer's tokens.
-            mask: broadcasts to S, false on padding; None without padding.
+        ``mask`` broadcasts to S and is false on padding.
         """
         return best(S, mask)
 

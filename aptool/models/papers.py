@@ -8,7 +8,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -211,14 +211,6 @@ class JointPooling(Pooling):
         return Ragged.of_sizes(in_turn.values, questions.sizes + 1 + answers.sizes)
 
 
-class OneWay(NamedTuple):
-    """Vectors and attention weights of n pairs; the weights of an answer sum to one and are 0 on padding."""
-
-    r_q: Tensor  # (n, c)
-    r_a: Tensor  # (n, c)
-    sigma_a: Tensor  # (n, L)
-
-
 class OneWayPooling(VectorPooling):
     """Pooling of answer states that are weighted by attention of the question.
 
@@ -249,7 +241,8 @@ class OneWayPooling(VectorPooling):
         return 2 * size * size + size
 
     @override
-    def forward(self, questions: Ragged, answers: Ragged) -> OneWay:
+    def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the vectors (n, c) of both texts and the attention weights σ (n, L) of the answers."""
         r_q = self._pooled(questions)  # (n, c): o_q
         A, mask = answers.padded()  # (n, L, c), (n, L)
         m = (self.W_a(A) + self.W_q(r_q)[:, None]).tanh()  # (n, L, c)
@@ -257,13 +250,13 @@ class OneWayPooling(VectorPooling):
         # Scale weights by text length, so that uniform weights change nothing.
         weights = sigma_a * mask.sum(1, keepdim=True)
         r_a = self._pooled(answers.with_values(answers.values * weights[mask][:, None]))
-        return OneWay(r_q, r_a, sigma_a)
+        return r_q, r_a, sigma_a
 
     @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, M) uniform weights of the questions and σ (n, L) of the answers."""
         mask_q = questions.padded()[1]
-        return mask_q / mask_q.sum(1, keepdim=True), self(questions, answers).sigma_a
+        return mask_q / mask_q.sum(1, keepdim=True), self(questions, answers)[2]
 
     def _pooled(self, states: Ragged) -> Tensor:
         """(n, c) maximum or mean of the states of each text."""
