@@ -5,7 +5,7 @@ effect by default.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -46,11 +46,6 @@ class AttentivePooling(VectorPooling):
         initial = torch.eye(size) if identity else torch.empty(size, size).uniform_(-1, 1) / size**0.5
         self.U = nn.Parameter(initial * options.scale)  # (c, c)
         self.sharpness = options.sharpness
-
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return size * size
 
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute the vectors r and the attention weights σ of both texts of n pairs: equations 13 to 18.

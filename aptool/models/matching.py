@@ -10,7 +10,7 @@ the similarities of each question token to the answer; ``score`` reduces over th
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -214,11 +214,6 @@ class KernelPooling(MatchPooling):
         self.register_buffer("means", means, persistent=False)
         # Initially, similar tokens raise the score and dissimilar tokens lower it.
         self.weights = nn.Parameter(means / _KERNELS)
-
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return _KERNELS
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -6,6 +6,7 @@ The layout is the layout of the Hugging Face hub. Loading a model executes no co
 import contextlib
 import hashlib
 import json
+import math
 import platform
 from contextlib import AbstractContextManager
 from importlib.metadata import version
@@ -23,9 +24,10 @@ from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
 from aptool.models.backbone import BatchedNetwork
-from aptool.models.build import build_ranker, encoder_type, max_weights, set_tokenizer
-from aptool.models.device import to_device
+from aptool.models.build import build_ranker, encoder_type, set_tokenizer
+from aptool.models.device import TooManyWeightsError, WeightLimit, to_device
 from aptool.models.hub import find_folder
+from aptool.models.initialization import EncoderSpec
 from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header, read_tensors, write_tensors
@@ -43,8 +45,8 @@ FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
 # Types of weights, as named by safetensors.
 WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
 
-# Maximum size of a network that is built before its shapes are compared with the file, in bytes.
-UNCHECKED_BYTES = 256 << 20
+# Numbers that a network may have in addition to those in its file, before their shapes are compared.
+_UNCHECKED = 1 << 26
 
 # Version of the layout.
 FORMAT = 2
@@ -153,16 +155,19 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
-    sizes = config["vocabulary"], config["dim"]
-    most = max_weights(recipe, *sizes, backbone)
-    if most is None or 4 * most > UNCHECKED_BYTES:
+    spec = EncoderSpec(config["vocabulary"], config["dim"], backbone)
+    header = read_header(path / WEIGHTS, "the weights of a model")
+    generator = torch.get_rng_state()
+    try:
+        with WeightLimit(_UNCHECKED + sum(math.prod(shape) for shape, _ in header.values())):
+            ranker = build_ranker(recipe, *spec)
+    except TooManyWeightsError:
         # The meta device needs no memory, but its first use takes a second.
         with torch.device("meta"):
-            _check_shapes(path / WEIGHTS, build_ranker(recipe, *sizes, backbone))
-        ranker = build_ranker(recipe, *sizes, backbone)
-    else:
-        ranker = build_ranker(recipe, *sizes, backbone)
-        _check_shapes(path / WEIGHTS, ranker)
+            _check_shapes(path / WEIGHTS, header, build_ranker(recipe, *spec))
+        torch.set_rng_state(generator)
+        ranker = build_ranker(recipe, *spec)
+    _check_shapes(path / WEIGHTS, header, ranker)
     for part in ranker.modules():
         if isinstance(part, BatchedNetwork):
             check_ids(str(path), tokenizer._tokenizer, part.network)
@@ -255,9 +260,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _check_shapes(path: Path, ranker: Ranker) -> None:
-    """Raise unless a file has the weights of a network, without reading them."""
-    header = read_header(path, "the weights of a model")
+def _check_shapes(path: Path, header: dict[str, tuple[list[int], str]], ranker: Ranker) -> None:
+    """Raise unless a file, given its header, has the weights of a network."""
     shapes = {name: list(weight.shape) for name, weight in ranker.state_dict().items()}
     for name in sorted(shapes.keys() | header.keys()):
         if name not in header or name not in shapes:

@@ -8,7 +8,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -78,13 +78,6 @@ class AbcnnPooling(Pooling):
     @override
     def columns(self) -> int:
         return 1 + self.options.layers
-
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        widest = max(size, options.features)
-        block_weights = options.features * (2 * options.window * widest + 1) + widest * widest
-        return int(options.layers * block_weights)
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -185,12 +178,6 @@ class JointPooling(Pooling):
         )
         self.output = nn.Linear(2 * options.hidden, 1)
 
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        layer_weights = 8 * options.hidden * (max(size, 2 * options.hidden) + options.hidden + 2)
-        return int(size + options.layers * layer_weights + 2 * options.hidden + 1)
-
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         joined = self._joined(questions, answers)
@@ -235,11 +222,6 @@ class OneWayPooling(VectorPooling):
         self.W_q = nn.Linear(size, size, bias=False)  # W_qm
         self.w = nn.Linear(size, 1, bias=False)  # w_ms
 
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return 2 * size * size + size
-
     @override
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor]:
         """Compute the vectors (n, c) of both texts and the attention weights σ (n, L) of the answers."""
@@ -282,11 +264,6 @@ class AlignmentPooling(Pooling):
     @override
     def columns(self) -> int:
         return 8  # four per text
-
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return size
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:

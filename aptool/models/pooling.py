@@ -44,11 +44,6 @@ class Pooling(nn.Module, ABC):
         """Build the pooling for the (projected) states of an encoder, with new weights."""
         return cls(getattr(options, "dim", 0) or encoder.size, options)
 
-    @classmethod
-    def max_weights(cls, size: int, options: Any) -> int:
-        """Return an upper bound on the number of weights, for states of c = ``size`` features."""
-        return 0
-
     @property
     def columns(self) -> int:
         """C, columns per pair."""

@@ -12,6 +12,7 @@ from torch import nn
 
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.formats.location import is_remote
+from aptool.models.device import TooManyWeightsError
 from aptool.text.tokenizer import SAFELY
 from aptool.text.tokenizer_file import check_encodes, read_tokenizer
 from aptool.version import check_installed, require
@@ -201,6 +202,8 @@ def new_network(config: dict[str, Any], name: str = "", head: Head = "none") -> 
         network_config = transformers.AutoConfig.for_model(**config)
         network = getattr(transformers, _LOADERS[head]).from_config(network_config, trust_remote_code=False)
         return bare_encoder(network) if head == "none" else network
+    except TooManyWeightsError:
+        raise
     except Exception as error:  # a damaged configuration can raise anything
         raise AptoolError(
             f"model_type {shortened(kind)}: transformers cannot build this network: "

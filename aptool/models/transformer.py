@@ -108,15 +108,12 @@ def backbone_of(
 
 
 class TransformerEncoder(PretrainedEncoder):
-    """The states of a pretrained network, one per token, including special tokens.
-
-    Attributes:
-        state_cache: function that returns the states (N, c) of the texts of a training; None computes them.
-    """
+    """The states of a pretrained network, one per token, including special tokens."""
 
     def __init__(self, spec: EncoderSpec, options: BackboneOptions, backbone: Backbone | None = None) -> None:
         super().__init__(spec, options)
         self.backbone = backbone if backbone is not None else self.network()
+        # Returns the states (N, c) of the texts of a training; None computes them.
         self.state_cache: Callable[[Ragged], Tensor] | None = None
 
     @property

@@ -132,18 +132,14 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
     ]
     prompts = read_prompts(layout)
     expansion = options.get("query_expansion")
-    question = TextForm(prompt=prompts["question"])
+    filling: dict[str, Any] = {}
     if expansion is not None:
         if not isinstance(expansion, dict) or expansion.get("strategy") not in ("fixed", "min"):
             expected = "a strategy fixed or min, and a length"
             raise InputError(path, position="query_expansion", value=expansion, expected=expected)
         fill_to = positive_integer(path, expansion, "length", _QUESTION_TOKENS)
-        question = TextForm(
-            prompt=prompts["question"],
-            filler=_filler(path, opened, expansion.get("token")),
-            fill_to=fill_to,
-            attend_filler=bool(expansion.get("attend")),
-        )
+        filler, attend = _filler(path, opened, expansion.get("token")), bool(expansion.get("attend"))
+        filling = {"filler": filler, "fill_to": fill_to, "attend_filler": attend}
         limits[0] = fill_to if expansion["strategy"] == "fixed" else max(limits[0], fill_to)
     skipped: tuple[int, ...] = ()
     for mask in layout.modules_of("MultiVectorMask"):
@@ -151,6 +147,7 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
         if config.get("keep_only_token_ids") or config.get("skiplist_tasks") not in (None, ["document"]):
             raise InputError(mask_path, problem="another mask", expected="a skip list of documents")
         skipped = _ids(mask_path, config.get("skiplist_words") or [], opened)
+    question = TextForm(prompt=prompts["question"], **filling)
     answer = TextForm(prompt=prompts["answer"], unpooled=skipped)
     return {"question": question, "answer": answer}, (limits[0], limits[1])
 

@@ -130,11 +130,6 @@ class TemplateTokenizer(SubwordTokenizer):
 
     The tokens of a pair are the tokens of both texts, in the order of the template. Truncation removes the
     last tokens of a text before the fixed tokens of its part.
-
-    Attributes:
-        question_first: whether the template has the question before the document.
-        suffix_length: number of fixed tokens after a document.
-        least: role -> minimum number of tokens of a text within the template.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: PairTemplate, source: Path) -> None:
@@ -158,7 +153,7 @@ class TemplateTokenizer(SubwordTokenizer):
         roles: tuple[Role, Role] = ("question", "answer") if self.question_first else ("answer", "question")
         self._parts: dict[Role, _Part] = dict(zip(roles, parts, strict=True))
         self._suffixes: dict[Role, int] = {}
-        self.least: dict[Role, int] = {}
+        self.least: dict[Role, int] = {}  # minimum number of tokens of a text within the template
         for role, part in self._parts.items():
             self._suffixes[role] = _common_end(*self._tokenize(part, _PROBES))
             self.least[role] = min(map(len, self._tokenize(part, _SHORT)))
