@@ -32,6 +32,10 @@ class MatchPooling(Pooling):
     one_way: ClassVar[bool] = True
     # Number of stored rows per text in addition to one per token.
     extra_rows: ClassVar[int] = 0
+    Options = StateOptions
+
+    def __init__(self, size: int, options: StateOptions) -> None:
+        super().__init__()
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -116,7 +120,7 @@ class MaxSimPooling(MatchPooling):
         reduce: Literal["mean", "sum"] = "mean"
 
     def __init__(self, size: int, options: Options) -> None:
-        super().__init__()
+        super().__init__(size, options)
         self.sums = options.reduce == "sum"
 
     @override
@@ -128,11 +132,7 @@ class MaxSimPooling(MatchPooling):
 class SymmetricMaxSimPooling(MatchPooling):
     """s = (mean over m of max over l of S_ml + mean over l of max over m of S_ml) / 2."""
 
-    Options = StateOptions
     one_way = False
-
-    def __init__(self, size: int, options: StateOptions) -> None:
-        super().__init__()
 
     @override
     def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
@@ -169,7 +169,7 @@ class MeanMaxSimPooling(MatchPooling):
         share: float = bounded(0.5, below=1)
 
     def __init__(self, size: int, options: Options) -> None:
-        super().__init__()
+        super().__init__(size, options)
         self.share = options.share
 
     @override
@@ -204,11 +204,10 @@ class KernelPooling(MatchPooling):
     [-1, 1].
     """
 
-    Options = StateOptions
     means: Tensor  # (k,) μ
 
     def __init__(self, size: int, options: StateOptions) -> None:
-        super().__init__()
+        super().__init__(size, options)
         parts = _KERNELS - 1
         means = torch.cat([torch.ones(1), 1 - (2 * torch.arange(parts) + 1) / parts])
         self.register_buffer("means", means, persistent=False)

@@ -126,10 +126,6 @@ def open_network(name: str, *, head: Head = "none") -> OpenedNetwork:
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
     network = network.float()
-    rows = network.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
-        expected = f"at most {rows}, as the network has embeddings"
-        raise InputError(name, problem=f"{len(tokenizer)} tokens in the vocabulary", expected=expected)
     check_ids(name, tokenizer.backend_tokenizer, network)
     return OpenedNetwork(network, tokenizer, _max_tokens(name, tokenizer, network, head == "labels"), causal)
 

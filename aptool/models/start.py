@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -93,7 +93,7 @@ def check_start(recipe: Recipe) -> None:
         start = f"the model {recipe.start.model} to start from"
         _check_same(recipe, before, (*_SYSTEM, "text"), _MAY_DIFFER, start)
         return
-    required, start = _read_system(checkpoint).sections, f"{checkpoint.folder} to start from"
+    (_, required, _), start = _read_system(checkpoint), f"{checkpoint.folder} to start from"
     _check_same(recipe, required, _SYSTEM, () if required["pooling"]["type"] == "head" else _TUNING, start)
     for name, most in required["text"].items():
         value = getattr(recipe.text, name)
@@ -207,14 +207,6 @@ def _load(
     return initialized
 
 
-class _System(NamedTuple):
-    """A checkpoint as a system that a recipe describes."""
-
-    checkpoint: Checkpoint
-    sections: dict[str, Any]  # of a recipe
-    preset: str  # by default for the other sections
-
-
 def _find_checkpoint(start: str) -> Layout | None:
     """Return the files of a checkpoint of another library; None for a model of aptool."""
     folder = find_folder(start)
@@ -228,26 +220,26 @@ def _find_checkpoint(start: str) -> Layout | None:
 
 def _checkpoint_recipe(layout: Layout, preset: str | None, overrides: Any) -> Recipe:
     """Return the recipe to train a checkpoint: its system, and the training of a preset."""
-    system = _read_system(layout)
-    table = load_recipe(preset if preset is not None else system.preset).to_dict()
+    _, sections, default_preset = _read_system(layout)
+    table = load_recipe(preset if preset is not None else default_preset).to_dict()
     if preset is not None:
         for section in ("encoder", "pooling"):
-            kind = system.sections[section]["type"]
+            kind = sections[section]["type"]
             if table[section]["type"] != kind and not {table[section]["type"], kind} <= {"cross", "head"}:
                 expected = f"{kind}, as in {layout.folder} to start from"
                 position, value = f"{section}.type", table[section]["type"]
                 raise InputError(preset, position=position, value=value, expected=expected)
-    elif system.sections["pooling"].get("reduce") == "sum":
+    elif sections["pooling"].get("reduce") == "sum":
         table["training"]["temperature"] = 1.0  # of a sum over tokens, not of a mean
     tuning = {name: table["encoder"][name] for name in _TUNING if name in table["encoder"]}
-    table |= system.sections
+    table |= sections
     table["encoder"] = {**tuning, **table["encoder"]}
     return recipe_from_dict(apply_overrides(table, overrides), where=table["preset"])
 
 
 def _initial_checkpoint(layout: Layout, recipe: Recipe) -> Initialization:
     """Return the system of a checkpoint before training."""
-    ranker, tokenizer, _ = _read_system(layout).checkpoint
+    (ranker, tokenizer, _), _, _ = _read_system(layout)
     if isinstance(ranker.pooling, HeadPooling):
         spec = ranker.encoder.spec
     else:
@@ -263,8 +255,8 @@ def _initial_checkpoint(layout: Layout, recipe: Recipe) -> Initialization:
     return Initialization(tokenizer, recipe, spec, load_weights)
 
 
-def _read_system(layout: Layout) -> _System:
-    """Read a checkpoint and describe its system as sections of a recipe."""
+def _read_system(layout: Layout) -> tuple[Checkpoint, dict[str, Any], str]:
+    """Read a checkpoint, and return it with the sections of its recipe and the preset of the others."""
     kind: Kind = kind_of(layout)
     if kind not in _READERS:
         raise InputError(layout.folder, problem=f"a model of kind {kind}", expected=_EXPECTED)
@@ -306,7 +298,7 @@ def _read_system(layout: Layout) -> _System:
         "head": {"type": "none"},
         "text": {**load_recipe(preset).to_dict()["text"], **limits},
     }
-    return _System(checkpoint, sections, preset)
+    return checkpoint, sections, preset
 
 
 def _projected(layout: Layout, projection: nn.Module | None) -> int:

@@ -72,8 +72,7 @@ def read_colbert(layout: Layout) -> Checkpoint:
             raise InputError(path, problem=f"texts of {limit} tokens", expected=expected)
     opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
     means = layout.st_config.get("similarity_fn_name") == "meanmaxsim"
-    size = layers[-1].outputs if layers else opened.encoder.size
-    pooling = MaxSimPooling(size, MaxSimPooling.Options(reduce="mean" if means else "sum"))
+    pooling = MaxSimPooling(0, MaxSimPooling.Options(reduce="mean" if means else "sum"))
     ranker = Ranker(opened.encoder, pooling, projection=projection_of(layers))
     recipe = recipe_of(layout, "transformer", "maxsim", *limits)
     return Checkpoint(ranker, opened.tokenizer_with(forms), recipe)
