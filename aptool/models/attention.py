@@ -5,7 +5,7 @@ effect by default.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,15 +16,6 @@ from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged, similar_lengths
 from aptool.options import bounded
-
-
-class Attention(NamedTuple):
-    """Vectors and attention weights of n pairs; the weights of a text sum to one and are 0 on padding."""
-
-    r_q: Tensor  # (n, c)
-    r_a: Tensor  # (n, c)
-    sigma_q: Tensor  # (n, M)
-    sigma_a: Tensor  # (n, L)
 
 
 class AttentivePooling(VectorPooling):
@@ -56,21 +47,11 @@ class AttentivePooling(VectorPooling):
         self.U = nn.Parameter(initial * options.scale)  # (c, c)
         self.sharpness = options.sharpness
 
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return size * size
-
-    def forward(self, questions: Ragged, answers: Ragged) -> Attention:
-        """Compute vectors and attention weights of n pairs: equations 13 to 18.
+    def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Compute the vectors r and the attention weights σ of both texts of n pairs: equations 13 to 18.
 
         tanh is monotonic, so the maximum is taken first: g is the same, with M + L values of tanh instead of
         M · L.
-
-        Args:
-            questions: states, values (N, c), of n questions of up to M tokens.
-            answers: states, values (N', c), of n answers of up to L tokens; pair i is question i with
-                answer i.
         """
         Q, mask_q = questions.padded()  # eq. 1 or 8: (n, M, c), (n, M)
         A, mask_a = answers.padded()  # eq. 2 or 8: (n, L, c), (n, L)
@@ -83,7 +64,7 @@ class AttentivePooling(VectorPooling):
         sigma_a = self.attention_weights(g_a, mask_a)  # eq. 16 for the answer: (n, L)
         r_q = torch.einsum("nm,nmc->nc", sigma_q, Q)  # eq. 17: (n, c)
         r_a = torch.einsum("nl,nlc->nc", sigma_a, A)  # eq. 18: (n, c)
-        return Attention(r_q, r_a, sigma_q, sigma_a)
+        return r_q, r_a, sigma_q, sigma_a
 
     def attention_weights(self, g: Tensor, mask: Tensor) -> Tensor:
         """Eq. 16: softmax of the importance scores g (n, T) over the tokens of each text, ``mask`` (n, T)."""
@@ -117,8 +98,8 @@ class AttentivePooling(VectorPooling):
     @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """Attention weights σ_q (n, M) and σ_a (n, L) of n pairs."""
-        attention = self(questions, answers)
-        return attention.sigma_q, attention.sigma_a
+        _, _, sigma_q, sigma_a = self(questions, answers)
+        return sigma_q, sigma_a
 
     @override
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.models.device import send
@@ -72,6 +73,16 @@ class BatchedNetwork(nn.Module):
         self._pad = int(network.config.pad_token_id or 0)
         self._has_types = getattr(network.config, "type_vocab_size", 0) > 1
 
+    def pack(self) -> bool:
+        """Let the network attend within texts in one row; return whether it supports that."""
+        return False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Register the attention in the process that unpickles the network."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
+        if self.is_packed:
+            self.pack()
+
     def run(
         self,
         tokens: Ragged,
@@ -82,7 +93,7 @@ class BatchedNetwork(nn.Module):
         share: bool,
         least: int = 1,
     ) -> Iterator[tuple[Any, Tensor | None]]:
-        """Yield the network's outputs, batch by batch.
+        """Yield outputs for (n', T) tokens, and the indices of the tokens in these n' · T, or None for all.
 
         Args:
             tokens: ids with their flags (``aptool.text.subwords``), values (N,) int64.
@@ -91,9 +102,6 @@ class BatchedNetwork(nn.Module):
             embedded: (N, d) embeddings of the tokens, instead of their ids.
             share: let texts of different lengths share a batch if it costs little padding.
             least: minimum number of tokens per batch; the texts of a smaller batch are repeated.
-
-        Yields:
-            The outputs for (n', T) tokens, and the indices of the tokens in these n' · T, or None for all.
         """
         ordered, offsets = tokens.rows(order), np.concatenate([[0], np.cumsum(tokens.sizes[order])])
         for texts, width in self._batches(tokens.sizes[order], share=share):
@@ -102,23 +110,35 @@ class BatchedNetwork(nn.Module):
             if copies > 1:
                 rows, sizes = rows.repeat(copies), np.tile(sizes, copies)
             batch = Ragged.of_sizes(tokens.values[rows], sizes)
-            inputs, slots = self._inputs(
-                batch,
-                width,
-                types=None if types is None else types[rows],
-                embedded=None if embedded is None else embedded[rows],
-            )
+            batch_types = None if types is None or not self._has_types else types[rows]
+            if width is None:
+                inputs, slots = self._packed_inputs(batch, batch_types), None
+            else:
+                batch_embedded = None if embedded is None else embedded[rows]
+                inputs, slots = self._padded_inputs(batch, width, batch_types, batch_embedded)
             if copies > 1:
                 slots = batch.row_numbers()[: len(rows) // copies]
             yield self.network(return_dict=True, **inputs), slots
 
-    def _inputs(
-        self, tokens: Ragged, width: int | None, types: Tensor | None, embedded: Tensor | None
+    def _packed_inputs(self, tokens: Ragged, types: Tensor | None) -> dict[str, Any]:
+        """Return the network's arguments for texts in one row; texts of equal length are adjacent."""
+        ids, config = tokens.values & TOKEN_ID, self.network.config
+        if config.model_type in _AFTER_PADDING:
+            is_token = (ids != config.pad_token_id).long()
+            counted = is_token.cumsum(0)
+            before = (counted - is_token).index_select(0, tokens.offsets[:-1])
+            positions = (counted - tokens.spread(before)) * is_token + config.pad_token_id
+        else:
+            positions = tokens.positions()[0]
+        inputs = {"input_ids": ids[None], "position_ids": positions[None], "text_sizes": tokens.sizes}
+        if types is not None:
+            inputs["token_type_ids"] = types[None]
+        return inputs
+
+    def _padded_inputs(
+        self, tokens: Ragged, width: int, types: Tensor | None, embedded: Tensor | None
     ) -> tuple[dict[str, Any], Tensor | None]:
-        """Return the network's arguments for texts padded to ``width`` or in one row, and their slots."""
-        if width is None:
-            ids = tokens.with_values(tokens.values & TOKEN_ID)
-            return packed_inputs(ids, types if self._has_types else None, self.network.config), None
+        """Return the network's arguments for texts padded to ``width``, and the slots of their tokens."""
         count, is_padded = len(tokens.sizes), len(tokens.values) < len(tokens.sizes) * width
         slots = tokens.slots(width) if is_padded else None
 
@@ -136,16 +156,12 @@ class BatchedNetwork(nn.Module):
             inputs["input_ids"] = dense(tokens.values & TOKEN_ID, self._pad)
         else:
             inputs["inputs_embeds"] = dense(embedded)
-        if types is not None and self._has_types:
+        if types is not None:
             inputs["token_type_ids"] = dense(types)
         return inputs, slots
 
     def _batches(self, sizes: np.ndarray, share: bool) -> list[tuple[slice, int | None]]:
-        """Split texts of ascending lengths (n,) into batches: consecutive texts and their padded width.
-
-        The width of texts in one row is None. With ``share``, texts of different lengths share a batch if it
-        costs little padding.
-        """
+        """Split texts of ascending lengths (n,) into batches and their padded widths; None for one row."""
         kind = "cpu" if next(self.parameters()).device.type == "cpu" else "cuda"
         if self.is_packed and not (share or self.has_fillers):
             row = (np.cumsum(sizes) - 1) // TOKENS_PER_BATCH[kind]
@@ -169,20 +185,14 @@ class Backbone(BatchedNetwork):
         self.size: int = network.config.hidden_size
         self._precision = options.precision
         self._is_trained = options.tune != "none"
-        self.is_packed = pack(network)
+        self.is_packed = self.pack()
         self._takes_embeddings = "inputs_embeds" in signature(network.forward).parameters
         self._freeze(options)
         if options.checkpointing and self._is_trained:
             _enable_checkpointing(network, options.name)
 
     def forward(self, tokens: Ragged, rows: Tensor, types: Tensor | None = None) -> Tensor:
-        """(R, c) states of tokens, in fp32, or in the precision of the weights if nothing is trained.
-
-        Args:
-            tokens: ids with their flags (``aptool.text.subwords``), values (N,) int64.
-            rows: (R,) int64 indices of tokens.
-            types: (N,) int64 token types, for a network that has them.
-        """
+        """(R, c) states of the tokens at ``rows``, in fp32, or in the precision of frozen weights."""
         device = tokens.values.device
         bf16 = self.training and self._precision == "bf16"
         with_grad = torch.is_grad_enabled() and self._is_trained
@@ -203,11 +213,15 @@ class Backbone(BatchedNetwork):
         index = torch.empty_like(ordered).index_copy_(0, ordered, tokens.row_numbers())
         return torch.cat(parts).index_select(0, index[rows])
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Register ``attend`` in the process that unpickles the network."""
-        super().__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
-        if self.is_packed:
-            pack(self.network)
+    @override
+    def pack(self) -> bool:
+        config = self.network.config
+        if config.model_type not in (*_ABSOLUTE, *_AFTER_PADDING) or getattr(config, "is_decoder", False):
+            return False
+        from transformers.masking_utils import sdpa_mask
+
+        use_attention(self.network, _PACKED, attend, sdpa_mask)
+        return True
 
     def train(self, mode: bool = True) -> "Backbone":
         """Set the mode; a frozen network stays in evaluation mode, without dropout."""
@@ -240,10 +254,9 @@ class Classifier(BatchedNetwork):
     """A pretrained network with its classification head."""
 
     def forward(self, tokens: Ragged, types: Tensor | None = None) -> Tensor:
-        """(n, labels) fp32 logits of n texts; arguments as in ``Backbone.forward``."""
+        """(n, labels) fp32 logits of n texts."""
         order = np.argsort(tokens.sizes, kind="stable")
-        outputs = self.run(tokens, order, types, share=self.training)
-        parts = [output.logits.float() for output, _ in outputs]
+        parts = [output.logits.float() for output, _ in self.run(tokens, order, types, share=self.training)]
         return torch.cat(parts)[send(np.argsort(order), tokens.values.device)]
 
 
@@ -287,44 +300,12 @@ def _enable_checkpointing(network: Any, name: str) -> None:
         raise InputError(name, position="encoder.checkpointing", value=True, expected=expected) from error
 
 
-def pack(network: Any) -> bool:
-    """Let a network attend within texts in one row; return whether it supports that."""
-    config = network.config
-    if config.model_type not in (*_ABSOLUTE, *_AFTER_PADDING) or getattr(config, "is_decoder", False):
-        return False
-    from transformers.masking_utils import sdpa_mask
-
-    use_attention(network, _PACKED, attend, sdpa_mask)
-    return True
-
-
 def use_attention(network: Any, name: str, attention: Any, mask: Any) -> None:
     """Register an attention function and its mask under a name, and let a network use them."""
     transformers = network_library()
     transformers.AttentionInterface.register(name, attention)
     transformers.AttentionMaskInterface.register(name, mask)
     network.set_attn_implementation(name)
-
-
-def packed_inputs(ids: Ragged, types: Tensor | None, config: Any) -> dict[str, Any]:
-    """Return the arguments of a network for texts in one row.
-
-    Args:
-        ids: token ids, values (N,) int64; texts of equal length are adjacent.
-        types: (N,) int64 token types, for a network that has them.
-        config: the network's configuration.
-    """
-    if config.model_type in _AFTER_PADDING:
-        is_token = (ids.values != config.pad_token_id).long()
-        counted = is_token.cumsum(0)
-        before = (counted - is_token).index_select(0, ids.offsets[:-1])
-        positions = (counted - ids.spread(before)) * is_token + config.pad_token_id
-    else:
-        positions = ids.positions()[0]
-    inputs = {"input_ids": ids.values[None], "position_ids": positions[None], "text_sizes": ids.sizes}
-    if types is not None:
-        inputs["token_type_ids"] = types[None]
-    return inputs
 
 
 def attend(
@@ -337,20 +318,10 @@ def attend(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention within texts; a function for ``transformers.AttentionInterface``.
+    """Compute attention within the texts of a row; a function for ``transformers.AttentionInterface``.
 
-    Args:
-        module: the attention module.
-        query: (1, h, N, d), h heads.
-        key: (1, h, N, d).
-        value: (1, h, N, d).
-        attention_mask: None with ``text_sizes``.
-        text_sizes: lengths of the texts in the row; None is full attention.
-        scaling: factor applied to the products of queries and keys.
-        options: further options of the library's attention.
-
-    Returns:
-        (1, N, h, d), and None instead of the weights.
+    Returns (1, N, h, d) from query, key and value (1, h, N, d) of h heads, and None instead of the weights.
+    Without ``text_sizes``, the lengths of the texts, it is the attention of the library.
     """
     if text_sizes is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward

@@ -2,14 +2,15 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
+from aptool.models.device import TooManyWeightsError, WeightLimit
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder, WordVectorEncoder
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
-from aptool.models.head import HeadPooling
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
 from aptool.models.matching import (
     KernelPooling,
@@ -29,7 +30,7 @@ from aptool.models.pooling import (
 )
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine
-from aptool.models.transformer import CrossInput, CrossPooling, TransformerEncoder
+from aptool.models.transformer import CrossInput, CrossPooling, HeadPooling, TransformerEncoder
 from aptool.options import REMOVED_TYPES, build_options, expected_without
 from aptool.plugins import load_plugins
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
@@ -103,21 +104,6 @@ def build_ranker(
     )
 
 
-def max_weights(
-    recipe: Recipe, vocabulary_size: int, dim: int, backbone: dict[str, Any] | None = None
-) -> int | None:
-    """Return an upper bound on the number of weights that ``build_ranker`` creates; None if unknown."""
-    encoder_class, options = _component(recipe, "encoder")
-    spec = EncoderSpec(vocabulary_size, dim, backbone)
-    bound: int | None = encoder_class.max_weights(spec, options)
-    size: int | None = encoder_class.output_size(spec, options)
-    if bound is None or size is None or recipe.head["type"] != "none" or _columns_of(recipe):
-        return None
-    parts = (_component(recipe, "pooling"), _component(recipe, "similarity"))
-    dim = min(getattr(parts[0][1], "dim", 0) or size, size)
-    return bound + size * dim + sum(part.max_weights(dim, options) for part, options in parts)
-
-
 def check_recipe(recipe: Recipe) -> None:
     """Raise if a system cannot be built or trained by a recipe; called before any work."""
     encoder_class, options = _component(recipe, "encoder")
@@ -146,10 +132,14 @@ def check_recipe(recipe: Recipe) -> None:
         raise _invalid(recipe, "training.sampled_negatives", 0, expected)
     if recipe.teacher.run:
         _check_teacher(recipe)
-    weights = max_weights(recipe, 0, recipe.vectors.dim)
-    if weights is not None and weights > MAX_WEIGHTS:
-        problem, expected = f"{weights:,} weights without word embeddings", f"at most {MAX_WEIGHTS:,}"
-        raise InputError(recipe.preset, position="encoder", problem=problem, expected=expected)
+    if issubclass(encoder_class, WordEncoder):
+        try:
+            with torch.random.fork_rng(devices=[]), WeightLimit(MAX_WEIGHTS):
+                build_ranker(recipe, 1, recipe.vectors.dim)
+        except TooManyWeightsError as error:
+            problem = f"{error.weights:,} weights without word embeddings"
+            expected = f"at most {MAX_WEIGHTS:,}"
+            raise InputError(recipe.preset, position="encoder", problem=problem, expected=expected) from error
     encoder_class.check(recipe, options)
 
 
@@ -196,7 +186,8 @@ def initialize(recipe: Recipe, texts: TrainingTexts) -> Initialization:
     encoder_class, options = _component(recipe, "encoder")
     initial = encoder_class.init(recipe, options, texts)
     pooling_class, pooling_options = _component(recipe, "pooling")
-    if initial.causal and pooling_class.reads_first_state_only(pooling_options):
+    reads_first = issubclass(pooling_class, FirstPooling) or getattr(pooling_options, "read", None) == "first"
+    if initial.causal and reads_first:
         expected = "a pooling of all states: the first state of a causal network depends on one token"
         raise InputError(
             recipe.preset, position="pooling", problem="reads the first state", expected=expected

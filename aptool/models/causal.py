@@ -42,46 +42,39 @@ class LastTokenNetwork(BatchedNetwork):
         super().__init__(network)
         self.output = output
         network.config.use_cache = False
-        self.is_packed = _pack(network)
+        self.is_packed = self.pack()
 
-    def forward(self, prefixes: Ragged | None, texts: Ragged, parents: np.ndarray) -> Tensor:
-        """(n, k) fp32 outputs at the last token of n texts.
+    @override
+    def pack(self) -> bool:
+        if self.network.config.model_type not in _PACKED:
+            return False
+        use_attention(self.network, _ATTENTION, attend, _no_mask)
+        return True
 
-        Args:
-            prefixes: token ids of beginnings that texts share; None without.
-            texts: token ids of n texts.
-            parents: (n,) int64 prefix of each text.
+    def forward(self, prefixes: Ragged, texts: Ragged, parents: np.ndarray) -> Tensor:
+        """(n, k) fp32 outputs at the last token of n texts; text i continues prefix ``parents[i]``.
+
+        Only a packed network reads prefixes.
         """
-        if prefixes is not None and not self.is_packed:
-            raise ValueError("this network reads complete texts")
-        kind = "cpu" if not texts.values.is_cuda else "cuda"
+        kind = "cuda" if texts.values.is_cuda else "cpu"
         order = np.lexsort((texts.sizes, parents))
         outputs = []
-        for rows in _rows(texts.sizes, parents, None if prefixes is None else prefixes.sizes, order, kind):
+        for rows in _rows(texts.sizes, parents, prefixes.sizes, order, kind):
             if self.is_packed:
                 outputs.append(self._packed(prefixes, texts, rows, parents[rows]))
             else:
                 outputs.append(self._batched(texts.select(rows)))
         return torch.cat(outputs)[send(np.argsort(order), texts.values.device)]
 
-    def _packed(
-        self, prefixes: Ragged | None, texts: Ragged, rows: np.ndarray, parents: np.ndarray
-    ) -> Tensor:
+    def _packed(self, prefixes: Ragged, texts: Ragged, rows: np.ndarray, parents: np.ndarray) -> Tensor:
         """(n, k) outputs of texts in one row, after their prefixes; ``rows`` are grouped by parent."""
         present, parent = np.unique(parents, return_inverse=True)
-        chosen = texts.select(rows)
-        shared = prefixes.select(present) if prefixes is not None else texts.select(rows[:0])
-        lengths = shared.sizes[parent] if prefixes is not None else np.zeros_like(chosen.sizes)
-        positions = torch.cat(
-            [
-                shared.positions()[0],
-                chosen.positions()[0] + chosen.spread(send(lengths, chosen.values.device)),
-            ]
-        )
+        chosen, shared = texts.select(rows), prefixes.select(present)
+        begin = chosen.spread(send(shared.sizes[parent], chosen.values.device))
+        positions = torch.cat([shared.positions()[0], begin + chosen.positions()[0]])
         plan = _plan(shared.sizes, chosen.sizes, parent, one_group=texts.values.is_cuda)
         last = len(shared.values) + np.cumsum(chosen.sizes) - 1
-        # Smaller products round differently.
-        last = np.resize(last, max(len(last), MIN_ROWS))
+        last = np.resize(last, max(len(last), MIN_ROWS))  # smaller products round differently
         outputs = self._outputs(
             send(last, positions.device),
             input_ids=torch.cat([shared.values, chosen.values])[None],
@@ -111,19 +104,9 @@ class LastTokenNetwork(BatchedNetwork):
         outputs: Tensor = self.network.score(states[:, -1] if last is None else states[0, last])
         return outputs.float()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Register ``attend`` in the process that unpickles the network."""
-        super().__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
-        if self.is_packed:
-            _pack(self.network)
-
 
 class CausalPooling(Pooling):
-    """The score of a pair is read from a causal network at the last token of the joined texts.
-
-    The score is the logit of a token, minus the logit of a second token if there is one; or the output of a
-    classification head.
-    """
+    """The score of a pair is read from a causal network at the last token of the joined texts."""
 
     input_kind = "ids"
 
@@ -136,19 +119,10 @@ class CausalPooling(Pooling):
         question_first: bool,
         activation: str = "identity",
     ) -> None:
-        """Wrap a network.
-
-        Args:
-            network: the network.
-            max_tokens: maximum length of a pair.
-            suffix_length: number of tokens at the end of an answer that truncation keeps.
-            question_first: whether the question is before the answer.
-            activation: function of the score.
-        """
         super().__init__()
         self.network = network
-        self.max_tokens = max_tokens
-        self.suffix_length = suffix_length
+        self.max_tokens = max_tokens  # of a pair
+        self.suffix_length = suffix_length  # tokens at the end of an answer that truncation keeps
         self.question_first = question_first
         self.activation = activation
 
@@ -160,7 +134,8 @@ class CausalPooling(Pooling):
         both = Ragged.concatenate([first, second])
         joined = both.select(np.stack([np.arange(count), count + np.arange(count)], 1).reshape(-1))
         pairs = Ragged.of_sizes(joined.values, first.sizes + second.sizes)
-        return self._scores(self.network(None, pairs, np.zeros(count, dtype=np.int64)))
+        no_prefix = Ragged.of_sizes(pairs.values[:0], np.zeros(1, dtype=np.int64))
+        return self._scores(self.network(no_prefix, pairs, np.zeros(count, dtype=np.int64)))
 
     def score_shared(self, questions: Ragged, answers: Ragged, pair_question: np.ndarray) -> Tensor:
         """(n,) scores of n answers, each with the question at ``pair_question``; a question is read once."""
@@ -195,27 +170,17 @@ class CausalPooling(Pooling):
         return Ragged.of_sizes(answers.values[rows], sizes)
 
 
-def _pack(network: Any) -> bool:
-    """Let a network attend within packed texts; return whether it supports that."""
-    if network.config.model_type not in _PACKED:
-        return False
-    use_attention(network, _ATTENTION, attend, _no_mask)
-    return True
-
-
 def _no_mask(*arguments: Any, **options: Any) -> None:
     """Return no mask; ``attend`` computes its own masks."""
 
 
 def _rows(
-    sizes: np.ndarray, parents: np.ndarray, prefix_sizes: np.ndarray | None, order: np.ndarray, kind: str
+    sizes: np.ndarray, parents: np.ndarray, prefix_sizes: np.ndarray, order: np.ndarray, kind: str
 ) -> list[np.ndarray]:
     """Split texts in an order by parent into rows of about ``TOKENS_PER_BATCH`` tokens, prefixes included."""
-    ordered = sizes[order].copy()
-    if prefix_sizes is not None:
-        is_first = np.concatenate([[True], np.diff(parents[order]) != 0])
-        ordered += np.where(is_first, prefix_sizes[parents[order]], 0)
-    row = (np.cumsum(ordered) - 1) // TOKENS_PER_BATCH[kind]
+    is_first = np.concatenate([[True], np.diff(parents[order]) != 0])
+    total = np.cumsum(sizes[order] + np.where(is_first, prefix_sizes[parents[order]], 0))
+    row = (total - 1) // TOKENS_PER_BATCH[kind]
     return np.split(order, np.flatnonzero(np.diff(row)) + 1)
 
 
@@ -229,13 +194,14 @@ def _plan(
     """
     begins = np.cumsum(prefix_sizes) - prefix_sizes
     starts = int(prefix_sizes.sum()) + np.cumsum(sizes) - sizes
-    plan = [Segments(begins[i : i + 1], prefix_sizes[i : i + 1], (0, 0)) for i in range(len(prefix_sizes))]
+    shared = np.flatnonzero(prefix_sizes)
+    plan = [Segments(begins[i : i + 1], prefix_sizes[i : i + 1], (0, 0)) for i in shared]
     changes = np.diff(parents) != 0
     if not one_group:
         changes |= np.diff(sizes) != 0
     for group in np.split(np.arange(len(sizes)), np.flatnonzero(changes) + 1):
         parent = parents[group[0]]
-        prefix = (int(begins[parent]), int(prefix_sizes[parent])) if len(prefix_sizes) else (0, 0)
+        prefix = int(begins[parent]), int(prefix_sizes[parent])
         plan.append(Segments(starts[group], sizes[group], prefix))
     return plan
 
@@ -253,19 +219,9 @@ def attend(
 ) -> tuple[Tensor, None]:
     """Compute causal attention within texts and to their prefix; for ``transformers.AttentionInterface``.
 
-    Args:
-        module: the attention module.
-        query: (1, h, N, d), h heads.
-        key: (1, h', N, d); each of the h' heads belongs to h / h' heads of the query.
-        value: (1, h', N, d).
-        attention_mask: not used.
-        segments: the texts in the row, which cover all tokens.
-        scaling: factor applied to the products of queries and keys.
-        sliding_window: number of tokens that a token attends to, with itself; None: all.
-        options: further options of the library's attention.
-
-    Returns:
-        (1, N, h, d), and None instead of the weights.
+    Returns (1, N, h, d), and None instead of the weights. A token attends to ``sliding_window`` tokens, with
+    itself; None: to all. Each of the h' heads of key and value (1, h', N, d) belongs to h / h' heads of the
+    query (1, h, N, d).
     """
     repeats = query.shape[1] // key.shape[1]
     queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (N, h, d)

@@ -11,27 +11,30 @@ Otherwise a GPU sums in any order, so the last bits of weights and scores may di
 """
 
 import logging
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
 
+from aptool.environment import GIB
 from aptool.errors import AptoolError, UsageError, first_line, one_line
 
 logger = logging.getLogger(__name__)
 
-GIB = 2**30
-
 # PyTorch 2.9 replaced `allow_tf32` by `fp32_precision`.
 _HAS_FP32_PRECISION = hasattr(torch.backends.cudnn, "conv")
 
-# Minimum compute capability with tensor cores for bf16 and TF32 (Ampere).
-TENSOR_CORES = (8, 0)
+# Functions that create a tensor of a given size.
+_FACTORIES = (torch.empty, torch.eye, torch.full, torch.ones, torch.randn, torch.zeros)
 
 # Architectures that PyTorch is compiled for: sm_75, sm_90a, sm_120.
 _CAPABILITY = re.compile(r"sm_(\d+)(\d)")
@@ -88,8 +91,8 @@ def _too_old(device: torch.device) -> str:
 
 
 def has_tensor_cores(device: torch.device) -> bool:
-    """Whether a GPU multiplies bf16 and TF32 in hardware."""
-    return torch.cuda.get_device_capability(device) >= TENSOR_CORES
+    """Whether a GPU multiplies bf16 and TF32 in hardware (Ampere and later)."""
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @cache
@@ -193,6 +196,33 @@ def memory_for(work: str, expected: str) -> Iterator[None]:
 def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
     """Whether an error means that a GPU or this machine is out of memory."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+class TooManyWeightsError(Exception):
+    """A network has more weights than a `WeightLimit` permits."""
+
+    def __init__(self, weights: int) -> None:
+        super().__init__(weights)
+        self.weights = weights
+
+
+class WeightLimit(TorchFunctionMode):
+    """Raise ``TooManyWeightsError`` before new tensors inside the block have more than ``most`` numbers."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most, self._count = most, 0
+
+    @override
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _FACTORIES:
+            first = args[0] if args else kwargs["size"]
+            size = first if isinstance(first, Sequence) else args  # (2, 3) or 2, 3
+            self._count += math.prod(size) ** (2 if func is torch.eye else 1)
+            if self._count > self._most:
+                raise TooManyWeightsError(self._count)
+        return func(*args, **kwargs)
 
 
 def send(array: np.ndarray, device: torch.device | str) -> Tensor:

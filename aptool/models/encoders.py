@@ -34,13 +34,6 @@ Encode = Callable[[Ragged, Tensor], Tensor]
 # Texts per batch of an LSTM in training.
 TEXTS_PER_BATCH = 32
 
-# ``activation`` of a convolution.
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": torch.positive,
-    "tanh": torch.tanh,
-    "relu": torch.relu,
-}
-
 # Maximum size of the table of precomputed convolutions, in bytes.
 MAX_TABLE_BYTES = 1 << 30
 
@@ -61,16 +54,6 @@ class Encoder(nn.Module, ABC):
     def build(cls, spec: EncoderSpec, options: Any) -> Self:
         """Build the encoder with new weights."""
         raise NotImplementedError
-
-    @classmethod
-    def max_weights(cls, spec: EncoderSpec, options: Any) -> int | None:
-        """Return an upper bound on the number of weights; None if unknown."""
-        return None
-
-    @classmethod
-    def output_size(cls, spec: EncoderSpec, options: Any) -> int | None:
-        """Return c, features per state; None if unknown before the encoder is built."""
-        return None
 
     @classmethod
     def check(cls, recipe: Recipe, options: Any) -> None:
@@ -98,11 +81,8 @@ class Encoder(nn.Module, ABC):
     def inference_encoder(self, tokens: int | None = None) -> Encode:
         """Return ``forward`` for inference with the current weights.
 
-        The returned function computes the states of the given tokens, in their order. The states of a text
-        must be equal to the bit for all batches, so that scores do not depend on how work is split.
-
-        Args:
-            tokens: expected number of tokens. An encoder may precompute tables if there are many.
+        The states of a text must be equal to the bit for all batches, so that scores do not depend on how
+        work is split. If many ``tokens`` are expected, an encoder may precompute tables.
         """
         return lambda tokens, rows: self(tokens).values.index_select(0, rows)
 
@@ -180,23 +160,14 @@ class CnnEncoder(WordEncoder):
         init: Literal["uniform", "orthogonal"] = "uniform"
         precision: Literal["fp32", "bf16"] = "fp32"
 
-    @classmethod
-    @override
-    def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
-        convolution = options.features * (options.window * spec.dim + 1)
-        return int(spec.vocabulary_size * spec.dim + convolution)
-
-    @classmethod
-    @override
-    def output_size(cls, spec: EncoderSpec, options: Any) -> int:
-        return int(options.features)
-
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)
         self.size = options.features
         self.precision = options.precision
         self.window = options.window
-        self.activation = ACTIVATIONS[options.activation]
+        self.activation = (
+            torch.positive if options.activation == "none" else getattr(torch, options.activation)
+        )
         self.convolution = nn.Linear(options.window * dim, options.features)  # W1 (c, k·d), b1
         if options.init == "orthogonal":
             center = dim * ((options.window - 1) // 2)  # the token itself, in its window
@@ -265,17 +236,6 @@ class BiLstmEncoder(WordEncoder):
         hidden: int = bounded(141, least=1, below=WIDEST // 2 + 1)
         precision: Literal["fp32", "bf16"] = "fp32"
 
-    @classmethod
-    @override
-    def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
-        lstm = 4 * options.hidden * (spec.dim + options.hidden + 2)
-        return int(spec.vocabulary_size * spec.dim + 2 * lstm)
-
-    @classmethod
-    @override
-    def output_size(cls, spec: EncoderSpec, options: Any) -> int:
-        return int(2 * options.hidden)
-
     def __init__(self, words: int, dim: int, options: Options) -> None:
         super().__init__(words, dim)
         self.size = 2 * options.hidden
@@ -287,15 +247,12 @@ class BiLstmEncoder(WordEncoder):
         """Encode texts; in training on a CPU, batch texts of similar length to reduce padding."""
         on_cpu = tokens.values.device.type == "cpu"
         if not (self.training and on_cpu) or len(tokens.sizes) <= TEXTS_PER_BATCH:
-            return self._encode(tokens)
+            states = self.in_precision(lambda: self._states(tokens, tokens.row_numbers()))
+            return tokens.with_values(states)
         order = np.argsort(tokens.sizes, kind="stable")
         blocks = np.split(order, range(TEXTS_PER_BATCH, len(order), TEXTS_PER_BATCH))
-        parts = [self._encode(tokens.select(rows)) for rows in blocks]
+        parts = [self.forward(tokens.select(rows)) for rows in blocks]
         return Ragged.concatenate(parts).select(np.argsort(order))
-
-    def _encode(self, tokens: Ragged) -> Ragged:
-        """Encode texts, padded to the longest text."""
-        return tokens.with_values(self.in_precision(lambda: self._states(tokens, tokens.row_numbers())))
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
@@ -322,16 +279,6 @@ class WordVectorEncoder(WordEncoder):
     """The state of a token is its word vector."""
 
     Options = NoOptions
-
-    @classmethod
-    @override
-    def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
-        return spec.vocabulary_size * spec.dim
-
-    @classmethod
-    @override
-    def output_size(cls, spec: EncoderSpec, options: Any) -> int:
-        return spec.dim
 
     def __init__(self, words: int, dim: int, options: NoOptions) -> None:
         super().__init__(words, dim)

@@ -9,7 +9,7 @@ of a word is the sum over its subword tokens. Special tokens belong to no word: 
 separately, and the weights of the words are renormalized.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import NamedTuple
@@ -153,31 +153,25 @@ class Explanation:
         return scores.index(max(scores)) if scores else 0
 
     def __repr__(self) -> str:
-        texts = (("question", self.question), ("answer", self.answer))
-        strongest = (f"{name}: {_strongest_words(text)}" for name, text in texts)
-        return f"Explanation(score {self.score:.4f}, {self.kind}; {'; '.join(strongest)})"
+        shown = []
+        for name, text in (("question", self.question), ("answer", self.answer)):
+            strongest = (f"{text.words[word]} {text.weights[word]:.3f}" for word in text.strongest(3))
+            shown.append(f"{name}: {', '.join(strongest)}")
+        return f"Explanation(score {self.score:.4f}, {self.kind}; {'; '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        title = f"score {self.score:.4f}; {self.weights_name}"
-        return weights_html(title, {"question": self.question, "answer": self.answer})
-
-
-def _strongest_words(text: TextWeights) -> str:
-    """Format the three words with the greatest weights."""
-    return ", ".join(f"{text.words[word]} {text.weights[word]:.3f}" for word in text.strongest(3))
+        lines = f"<p>score {self.score:.4f}; {self.weights_name}</p>"
+        for name, text in (("question", self.question), ("answer", self.answer)):
+            words = "".join(escape(piece.before) + _word(piece) for piece in pieces(text))
+            lines += f"<p><b>{name}</b> {words}</p>"
+        return f"<div>{lines}</div>"
 
 
 @torch.inference_mode()
 def explain_pairs(
     model: LoadedModel, pairs: Sequence[tuple[str, str]], *, alignment: bool = False
 ) -> list[Explanation]:
-    """Explain the scores of (question, answer) texts, on the device of the model.
-
-    Args:
-        model: a trained model with a pooling that weights words.
-        pairs: the texts.
-        alignment: include the alignment matrix.
-    """
+    """Explain the scores of (question, answer) texts, on the device of the model."""
     tokenizer, limits = model.tokenizer, model.recipe.text
     questions = _Texts(tokenizer, [q for q, _ in pairs], limits.max_question_tokens, "question")
     answers = _Texts(tokenizer, [a for _, a in pairs], limits.max_answer_tokens, "answer")
@@ -189,7 +183,9 @@ def explain_pairs(
         else:
             expected = "attentive, max, one_way, abcnn, alignment pooling, or one that matches tokens"
         raise AptoolError(f"pooling {name!r} has no weights of words; expected {expected}")
-    kind = kind_of(pooling)
+    kind = MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
+    if isinstance(pooling, MatchPooling):
+        kind = MATCHES
     explanations: dict[int, Explanation] = {}
     device = next(model.ranker.parameters()).device
     # Pairs of similar length are batched, to avoid padding.
@@ -260,13 +256,6 @@ def _state_pooling(model: LoadedModel) -> Pooling:
     """Return the pooling of the states, without the wrapper that adds columns for a head."""
     pooling = model.ranker.pooling
     return pooling.inner if isinstance(pooling, JoinedPooling) else pooling
-
-
-def kind_of(pooling: Pooling) -> str:
-    """Return the kind of a pooling's weights: ``Explanation.kind``."""
-    if isinstance(pooling, MatchPooling):
-        return MATCHES
-    return MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
 
 
 class _Words(NamedTuple):
@@ -349,17 +338,8 @@ class Piece(NamedTuple):
     unknown: bool
 
 
-def weights_html(title: str, texts: Mapping[str, TextWeights]) -> str:
-    """Render named texts as HTML, with a background colour per word by its weight."""
-    lines = ""
-    for name, text in texts.items():
-        words = "".join(escape(piece.before) + _word(piece) for piece in pieces(text))
-        lines += f"<p><b>{escape(name)}</b> {words}</p>"
-    return f"<div><p>{escape(title)}</p>{lines}</div>"
-
-
 def _word(piece: Piece) -> str:
-    """Render a word; its tooltip has the weight."""
+    """Render a word as HTML, with a background colour by its weight; its tooltip has the weight."""
     if piece.weight is None:
         return f'<span style="opacity: 0.5" title="truncated">{escape(piece.word)}</span>'
     style = f"background: rgba({_COLOUR}, {0.75 * piece.strength:.3f})"

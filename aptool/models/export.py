@@ -31,20 +31,14 @@ _SPECIAL = {"unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
 
 
 def export_model(model: LoadedModel, folder: Path, *, source: object = "model") -> str:
-    """Export a model to a folder, atomically; return the name of the library that loads it.
-
-    Args:
-        model: a model over a pretrained network with ``mean``, ``first`` or ``maxsim`` pooling.
-        folder: a new or empty folder, or an exported model, which is replaced.
-        source: name of the model in errors.
-    """
+    """Export a model to a folder, atomically; return the name of the library that loads it."""
     ranker, recipe = model.ranker, model.recipe
     _check(model, source)
     pooling, limits = ranker.pooling, recipe.text
     longest = max(limits.max_question_tokens, limits.max_answer_tokens)
-    modules = [("Transformer", "", _LIBRARY + "Transformer")]
+    modules = {"": _LIBRARY + "Transformer"}  # by subfolder
     if isinstance(pooling, MaxSimPooling):
-        library, modules = "pylate", [*modules, ("Dense", "1_Dense", "pylate.models.Dense.Dense")]
+        library, modules["1_Dense"] = "pylate", "pylate.models.Dense.Dense"
         st_config = {
             "model_type": "ColBERT",
             "query_prefix": "",
@@ -58,27 +52,27 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
         }
     else:
         assert isinstance(pooling, VectorPooling)
-        library, modules = "sentence-transformers", [*modules, ("Pooling", "1_Pooling", _LIBRARY + "Pooling")]
+        library, modules["1_Pooling"] = "sentence-transformers", _LIBRARY + "Pooling"
         st_config = {"similarity_fn_name": _SIMILARITIES[type(pooling.similarity)]}
         # The mean of projected states equals the projected mean.
         if ranker.projection is not None:
-            modules.append(("Dense", "2_Dense", _LIBRARY + "Dense"))
+            modules["2_Dense"] = _LIBRARY + "Dense"
     with output_folder(folder, Kind.EXPORT, MODULES) as into:
         _write_network(model, into, longest)
         _write_json(into / ST_CONFIG, {**st_config, "prompts": {}, "default_prompt_name": None})
         _write_json(into / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
-        for kind, subfolder, _ in modules[1:]:
+        size = ranker.encoder.size
+        for subfolder in list(modules)[1:]:
             (into / subfolder).mkdir()
-            if kind == "Pooling":
+            if subfolder == "1_Pooling":
                 mode = _MODES[type(pooling)]
                 modes = {"pooling_mode_mean_tokens": mode == "mean", "pooling_mode_cls_token": mode == "cls"}
-                size = ranker.encoder.size
                 _write_json(into / subfolder / CONFIG, {"word_embedding_dimension": size, **modes})
             else:
-                _write_dense(into / subfolder, ranker.projection, ranker.encoder.size)
+                _write_dense(into / subfolder, ranker.projection, size)
         entries = [
             {"idx": number, "name": str(number), "path": subfolder, "type": name}
-            for number, (_, subfolder, name) in enumerate(modules)
+            for number, (subfolder, name) in enumerate(modules.items())
         ]
         _write_json(into / MODULES, entries)
     return library

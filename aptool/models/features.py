@@ -127,44 +127,36 @@ class PairFeatures(nn.Module):
         self, questions: WordBags, answers: WordBags, pair_question: np.ndarray, pair_answer: np.ndarray
     ) -> Tensor:
         """(P, F) float32 columns of pairs, given as (P,) indices of questions and answers."""
-        statistics = self.idf.cpu().numpy(), self.content.cpu().numpy(), *self.corpus.tolist()
         rows = []
         for start in range(0, len(pair_question), _PAIRS_PER_BLOCK):
             block = slice(start, start + _PAIRS_PER_BLOCK)
-            matches = _match(questions, answers, pair_question[block], pair_answer[block], *statistics)
+            matches = self._match(questions, answers, pair_question[block], pair_answer[block])
             rows.append(np.stack([COLUMNS[name](matches) for name in self.columns], axis=1))
         return torch.from_numpy(np.concatenate(rows).astype(np.float32)).to(self.idf.device)
 
-
-def _match(
-    questions: WordBags,
-    answers: WordBags,
-    pair_question: np.ndarray,
-    pair_answer: np.ndarray,
-    idf: np.ndarray,
-    content: np.ndarray,
-    unseen_idf: float,
-    mean_length: float,
-) -> _Matches:
-    """Look up the words of each pair's question in its answer."""
-    sizes = np.diff(questions.offsets)[pair_question]
-    pair = np.repeat(np.arange(len(sizes)), sizes)
-    word = questions.keys[rows_of(questions.offsets[pair_question], sizes)] % _SPAN
-    key = pair_answer[pair] * _SPAN + word
-    # A sentinel above all keys keeps the index in range.
-    keys = np.append(answers.keys, np.iinfo(np.int64).max)
-    index = np.searchsorted(keys, key)
-    counts = np.where(keys[index] == key, np.append(answers.counts, 0)[index], 0)
-    in_vocabulary = word < len(idf)
-    vocabulary_word = np.where(in_vocabulary, word, 0)
-    return _Matches(
-        pair,
-        np.where(in_vocabulary, idf[vocabulary_word], unseen_idf),
-        np.where(in_vocabulary, content[vocabulary_word], 1.0),
-        counts,
-        np.stack([questions.lengths[pair_question], answers.lengths[pair_answer]], axis=1),
-        mean_length,
-    )
+    def _match(
+        self, questions: WordBags, answers: WordBags, pair_question: np.ndarray, pair_answer: np.ndarray
+    ) -> _Matches:
+        """Look up the words of each pair's question in its answer."""
+        sizes = np.diff(questions.offsets)[pair_question]
+        pair = np.repeat(np.arange(len(sizes)), sizes)
+        word = questions.keys[rows_of(questions.offsets[pair_question], sizes)] % _SPAN
+        key = pair_answer[pair] * _SPAN + word
+        # A sentinel above all keys keeps the index in range.
+        keys = np.append(answers.keys, np.iinfo(np.int64).max)
+        index = np.searchsorted(keys, key)
+        counts = np.where(keys[index] == key, np.append(answers.counts, 0)[index], 0)
+        unseen_idf, mean_length = self.corpus.tolist()
+        in_vocabulary = word < len(self.idf)
+        vocabulary_word = np.where(in_vocabulary, word, 0)
+        return _Matches(
+            pair,
+            np.where(in_vocabulary, self.idf.cpu().numpy()[vocabulary_word], unseen_idf),
+            np.where(in_vocabulary, self.content.cpu().numpy()[vocabulary_word], 1.0),
+            counts,
+            np.stack([questions.lengths[pair_question], answers.lengths[pair_answer]], axis=1),
+            mean_length,
+        )
 
 
 class Head(nn.Module, ABC):

@@ -10,7 +10,7 @@ the similarities of each question token to the answer; ``score`` reduces over th
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,10 @@ class MatchPooling(Pooling):
     one_way: ClassVar[bool] = True
     # Number of stored rows per text in addition to one per token.
     extra_rows: ClassVar[int] = 0
+    Options = StateOptions
+
+    def __init__(self, size: int, options: StateOptions) -> None:
+        super().__init__()
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -64,11 +68,9 @@ class MatchPooling(Pooling):
         return self.score(S.with_values(self.match(S.values)))
 
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., k) match of question tokens with an answer: by default the maximum, k = 1.
+        """(..., k) match of question tokens with an answer from S (..., L): by default the maximum, k = 1.
 
-        Args:
-            S: (..., L) similarities of question tokens to the answer's tokens.
-            mask: broadcasts to S, false on padding; None without padding.
+        ``mask`` broadcasts to S and is false on padding.
         """
         return best(S, mask)
 
@@ -118,7 +120,7 @@ class MaxSimPooling(MatchPooling):
         reduce: Literal["mean", "sum"] = "mean"
 
     def __init__(self, size: int, options: Options) -> None:
-        super().__init__()
+        super().__init__(size, options)
         self.sums = options.reduce == "sum"
 
     @override
@@ -130,11 +132,7 @@ class MaxSimPooling(MatchPooling):
 class SymmetricMaxSimPooling(MatchPooling):
     """s = (mean over m of max over l of S_ml + mean over l of max over m of S_ml) / 2."""
 
-    Options = StateOptions
     one_way = False
-
-    def __init__(self, size: int, options: StateOptions) -> None:
-        super().__init__()
 
     @override
     def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
@@ -171,7 +169,7 @@ class MeanMaxSimPooling(MatchPooling):
         share: float = bounded(0.5, below=1)
 
     def __init__(self, size: int, options: Options) -> None:
-        super().__init__()
+        super().__init__(size, options)
         self.share = options.share
 
     @override
@@ -206,21 +204,15 @@ class KernelPooling(MatchPooling):
     [-1, 1].
     """
 
-    Options = StateOptions
     means: Tensor  # (k,) μ
 
     def __init__(self, size: int, options: StateOptions) -> None:
-        super().__init__()
+        super().__init__(size, options)
         parts = _KERNELS - 1
         means = torch.cat([torch.ones(1), 1 - (2 * torch.arange(parts) + 1) / parts])
         self.register_buffer("means", means, persistent=False)
         # Initially, similar tokens raise the score and dissimilar tokens lower it.
         self.weights = nn.Parameter(means / _KERNELS)
-
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return _KERNELS
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:

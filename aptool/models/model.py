@@ -6,6 +6,7 @@ The layout is the layout of the Hugging Face hub. Loading a model executes no co
 import contextlib
 import hashlib
 import json
+import math
 import platform
 from contextlib import AbstractContextManager
 from importlib.metadata import version
@@ -22,9 +23,11 @@ from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
 from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
-from aptool.models.build import build_ranker, encoder_type, max_weights, set_tokenizer
-from aptool.models.device import to_device
+from aptool.models.backbone import BatchedNetwork
+from aptool.models.build import build_ranker, encoder_type, set_tokenizer
+from aptool.models.device import TooManyWeightsError, WeightLimit, to_device
 from aptool.models.hub import find_folder
+from aptool.models.initialization import EncoderSpec
 from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header, read_tensors, write_tensors
@@ -42,10 +45,10 @@ FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
 # Types of weights, as named by safetensors.
 WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
 
-# Maximum size of a network that is built before its shapes are compared with the file, in bytes.
-UNCHECKED_BYTES = 256 << 20
+# Numbers that a network may have in addition to those in its file, before their shapes are compared.
+_UNCHECKED = 1 << 26
 
-# Version of the layout; aptool 0.1 wrote format 1.
+# Version of the layout.
 FORMAT = 2
 
 
@@ -69,13 +72,8 @@ def save_model(
 ) -> None:
     """Write a model folder atomically; an existing model is replaced.
 
-    Args:
-        folder: output folder.
-        ranker: the network.
-        tokenizer: the tokenizer of its texts.
-        recipe: the recipe of the training.
-        training: the section ``training`` of ``config.json`` (see ``schemas/model.schema.json``).
-        history: one entry per epoch, written as JSON lines.
+    ``training`` is a section of ``config.json`` (``schemas/model.schema.json``); ``history`` has an entry per
+    epoch.
     """
     spec = ranker.encoder.spec
     config = {
@@ -157,32 +155,30 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
-    sizes = config["vocabulary"], config["dim"]
-    weights = max_weights(recipe, *sizes, backbone)
-    if weights is None or 4 * weights > UNCHECKED_BYTES:
+    spec = EncoderSpec(config["vocabulary"], config["dim"], backbone)
+    header = read_header(path / WEIGHTS, "the weights of a model")
+    generator = torch.get_rng_state()
+    try:
+        with WeightLimit(_UNCHECKED + sum(math.prod(shape) for shape, _ in header.values())):
+            ranker = build_ranker(recipe, *spec)
+    except TooManyWeightsError:
         # The meta device needs no memory, but its first use takes a second.
         with torch.device("meta"):
-            _check_shapes(path / WEIGHTS, build_ranker(recipe, *sizes, backbone))
-        ranker = build_ranker(recipe, *sizes, backbone)
-    else:
-        ranker = build_ranker(recipe, *sizes, backbone)
-        _check_shapes(path / WEIGHTS, ranker)
-    if backbone is not None:
-        _check_token_ids(path, ranker, tokenizer)
-    ranker.load_state_dict(_read_weights(path / WEIGHTS))
-    to_device(ranker.eval(), device)
-    return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
-
-
-def _check_token_ids(path: Path, ranker: Ranker, tokenizer: TextTokenizer) -> None:
-    """Raise unless the network has an embedding per token id and per token type."""
-    from aptool.models.backbone import BatchedNetwork
-
+            _check_shapes(path / WEIGHTS, header, build_ranker(recipe, *spec))
+        torch.set_rng_state(generator)
+        ranker = build_ranker(recipe, *spec)
+    _check_shapes(path / WEIGHTS, header, ranker)
     for part in ranker.modules():
         if isinstance(part, BatchedNetwork):
-            rows = part.network.get_input_embeddings().weight.shape[0]
-            types = getattr(part.network.config, "type_vocab_size", 0)
-            check_ids(str(path), tokenizer._tokenizer, rows, types)
+            check_ids(str(path), tokenizer._tokenizer, part.network)
+    weights, _ = read_tensors(path / WEIGHTS)
+    for name, weight in weights.items():
+        if not torch.isfinite(weight).all():
+            expected = "finite weights"
+            raise InputError(path / WEIGHTS, position=name, problem="NaN or infinite", expected=expected)
+    ranker.load_state_dict(weights)
+    to_device(ranker.eval(), device)
+    return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
 
 
 def model_recipe(folder: PathOrUrl) -> Recipe:
@@ -255,10 +251,6 @@ def _read_config(path: Path) -> dict[str, Any]:
     config: dict[str, Any] = read_json(path)
     if isinstance(config, dict) and config.get("model_type") == "aptool":
         file_format = config.get("format")
-        if file_format == 1:
-            raise AptoolError(
-                f"{path}: written by aptool 0.1; expected format {FORMAT}; train it again with this version"
-            )
         if isinstance(file_format, int) and file_format > FORMAT:
             raise AptoolError(
                 f"{path}: written by a later version of aptool (format {file_format}); "
@@ -268,9 +260,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _check_shapes(path: Path, ranker: Ranker) -> None:
-    """Raise unless a file has the weights of a network, without reading them."""
-    header = read_header(path, "the weights of a model")
+def _check_shapes(path: Path, header: dict[str, tuple[list[int], str]], ranker: Ranker) -> None:
+    """Raise unless a file, given its header, has the weights of a network."""
     shapes = {name: list(weight.shape) for name, weight in ranker.state_dict().items()}
     for name in sorted(shapes.keys() | header.keys()):
         if name not in header or name not in shapes:
@@ -284,11 +275,3 @@ def _check_shapes(path: Path, ranker: Ranker) -> None:
         if kind not in WEIGHT_TYPES:
             expected = f"weights of one of the types {', '.join(WEIGHT_TYPES)}"
             raise InputError(path, position=name, value=kind, expected=expected)
-
-
-def _read_weights(path: Path) -> dict[str, torch.Tensor]:
-    weights, _ = read_tensors(path)
-    for name, weight in weights.items():
-        if not torch.isfinite(weight).all():
-            raise InputError(path, position=name, problem="NaN or infinite", expected="finite weights")
-    return weights

@@ -8,7 +8,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -78,13 +78,6 @@ class AbcnnPooling(Pooling):
     @override
     def columns(self) -> int:
         return 1 + self.options.layers
-
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        widest = max(size, options.features)
-        block_weights = options.features * (2 * options.window * widest + 1) + widest * widest
-        return int(options.layers * block_weights)
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -185,12 +178,6 @@ class JointPooling(Pooling):
         )
         self.output = nn.Linear(2 * options.hidden, 1)
 
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        layer_weights = 8 * options.hidden * (max(size, 2 * options.hidden) + options.hidden + 2)
-        return int(size + options.layers * layer_weights + 2 * options.hidden + 1)
-
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         joined = self._joined(questions, answers)
@@ -209,14 +196,6 @@ class JointPooling(Pooling):
         parts = Ragged.concatenate([questions, between, answers])
         in_turn = parts.select(np.arange(3 * n).reshape(3, n).T.ravel())
         return Ragged.of_sizes(in_turn.values, questions.sizes + 1 + answers.sizes)
-
-
-class OneWay(NamedTuple):
-    """Vectors and attention weights of n pairs; the weights of an answer sum to one and are 0 on padding."""
-
-    r_q: Tensor  # (n, c)
-    r_a: Tensor  # (n, c)
-    sigma_a: Tensor  # (n, L)
 
 
 class OneWayPooling(VectorPooling):
@@ -243,13 +222,9 @@ class OneWayPooling(VectorPooling):
         self.W_q = nn.Linear(size, size, bias=False)  # W_qm
         self.w = nn.Linear(size, 1, bias=False)  # w_ms
 
-    @classmethod
     @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return 2 * size * size + size
-
-    @override
-    def forward(self, questions: Ragged, answers: Ragged) -> OneWay:
+    def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute the vectors (n, c) of both texts and the attention weights σ (n, L) of the answers."""
         r_q = self._pooled(questions)  # (n, c): o_q
         A, mask = answers.padded()  # (n, L, c), (n, L)
         m = (self.W_a(A) + self.W_q(r_q)[:, None]).tanh()  # (n, L, c)
@@ -257,13 +232,13 @@ class OneWayPooling(VectorPooling):
         # Scale weights by text length, so that uniform weights change nothing.
         weights = sigma_a * mask.sum(1, keepdim=True)
         r_a = self._pooled(answers.with_values(answers.values * weights[mask][:, None]))
-        return OneWay(r_q, r_a, sigma_a)
+        return r_q, r_a, sigma_a
 
     @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
         """(n, M) uniform weights of the questions and σ (n, L) of the answers."""
         mask_q = questions.padded()[1]
-        return mask_q / mask_q.sum(1, keepdim=True), self(questions, answers).sigma_a
+        return mask_q / mask_q.sum(1, keepdim=True), self(questions, answers)[2]
 
     def _pooled(self, states: Ragged) -> Tensor:
         """(n, c) maximum or mean of the states of each text."""
@@ -289,11 +264,6 @@ class AlignmentPooling(Pooling):
     @override
     def columns(self) -> int:
         return 8  # four per text
-
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return size
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:

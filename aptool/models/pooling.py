@@ -44,16 +44,6 @@ class Pooling(nn.Module, ABC):
         """Build the pooling for the (projected) states of an encoder, with new weights."""
         return cls(getattr(options, "dim", 0) or encoder.size, options)
 
-    @classmethod
-    def max_weights(cls, size: int, options: Any) -> int:
-        """Return an upper bound on the number of weights, for states of c = ``size`` features."""
-        return 0
-
-    @classmethod
-    def reads_first_state_only(cls, options: Any) -> bool:
-        """Whether the pooling reads only the first state of a text."""
-        return False
-
     @property
     def columns(self) -> int:
         """C, columns per pair."""
@@ -94,15 +84,7 @@ class VectorPooling(Pooling):
 
     @abstractmethod
     def forward(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, ...]:
-        """Compute the vectors of n pairs.
-
-        Args:
-            questions: states, values (N, c), of n questions.
-            answers: states, values (N', c), of n answers; pair i is question i with answer i.
-
-        Returns:
-            r_q (n, c), r_a (n, c), and optionally further tensors.
-        """
+        """Compute r_q (n, c), r_a (n, c), and optionally further tensors, from the states of n pairs."""
 
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -173,11 +155,6 @@ class MeanPooling(IndependentPooling):
 
 class FirstPooling(IndependentPooling):
     """r = the first state: in many transformers the special token [CLS]."""
-
-    @classmethod
-    @override
-    def reads_first_state_only(cls, options: Any) -> bool:
-        return True
 
     @override
     def represent(self, states: Ragged) -> Tensor:

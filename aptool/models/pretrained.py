@@ -12,6 +12,7 @@ from torch import nn
 
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.formats.location import is_remote
+from aptool.models.device import TooManyWeightsError
 from aptool.text.tokenizer import SAFELY
 from aptool.text.tokenizer_file import check_encodes, read_tokenizer
 from aptool.version import check_installed, require
@@ -46,6 +47,7 @@ _REFERENCES = (
 # Implementations in transformers and torch; transformers downloads any other name from the hub.
 _IMPLEMENTATIONS = (None, "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
 
+# The head of a network: none, of a classifier, or of a language model.
 Head = Literal["none", "labels", "logits"]
 _LOADERS = {
     "none": "AutoModel",
@@ -83,12 +85,7 @@ def check_name(where: str, name: str) -> None:
 
 
 def open_network(name: str, *, head: Head = "none") -> OpenedNetwork:
-    """Load a network of ``transformers``; raise if a weight is missing.
-
-    Args:
-        name: folder, or name on the hub.
-        head: the head to keep: of a classifier (``labels``) or of a language model (``logits``).
-    """
+    """Load a network of ``transformers`` with a head; raise if a weight is missing."""
     transformers = network_library()
     loader = getattr(transformers, _LOADERS[head])
     if is_remote(name):
@@ -129,19 +126,14 @@ def open_network(name: str, *, head: Head = "none") -> OpenedNetwork:
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
     network = network.float()
-    rows = network.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > rows:
-        expected = f"at most {rows}, as the network has embeddings"
-        raise InputError(name, problem=f"{len(tokenizer)} tokens in the vocabulary", expected=expected)
-    check_ids(name, tokenizer.backend_tokenizer, rows, getattr(network.config, "type_vocab_size", 0))
+    check_ids(name, tokenizer.backend_tokenizer, network)
     return OpenedNetwork(network, tokenizer, _max_tokens(name, tokenizer, network, head == "labels"), causal)
 
 
-def check_ids(name: str, tokenizer: Any, rows: int, types: int) -> None:
-    """Raise unless a network has an embedding per id (``rows``) and per token type (``types``).
-
-    A network with fewer than two token types receives no types.
-    """
+def check_ids(name: str, tokenizer: Any, network: Any) -> None:
+    """Raise unless a network has an embedding per token id, and per token type if it has several types."""
+    rows = network.get_input_embeddings().weight.shape[0]
+    types = getattr(network.config, "type_vocab_size", 0)
     encodings = [tokenizer.encode("a"), tokenizer.encode("a", "a")]
     special = [token for encoding in encodings for token in encoding.ids]
     largest = max([*tokenizer.get_vocab().values(), *special])
@@ -198,13 +190,7 @@ def structure_of(network: Any) -> dict[str, Any]:
 
 
 def new_network(config: dict[str, Any], name: str = "", head: Head = "none") -> Any:
-    """Build a network from the result of ``structure_of``, with new weights.
-
-    Args:
-        config: the configuration.
-        name: name of the network in errors.
-        head: its head, as in ``open_network``.
-    """
+    """Build a network from the result of ``structure_of``, with new weights; ``name`` is for errors."""
     transformers = network_library()
     kind = config.get("model_type")
     check_network_config(name or str(kind), config)
@@ -212,6 +198,8 @@ def new_network(config: dict[str, Any], name: str = "", head: Head = "none") -> 
         network_config = transformers.AutoConfig.for_model(**config)
         network = getattr(transformers, _LOADERS[head]).from_config(network_config, trust_remote_code=False)
         return bare_encoder(network) if head == "none" else network
+    except TooManyWeightsError:
+        raise
     except Exception as error:  # a damaged configuration can raise anything
         raise AptoolError(
             f"model_type {shortened(kind)}: transformers cannot build this network: "
@@ -253,13 +241,7 @@ def _is_causal(network: Any) -> bool:
 
 
 def check_network_config(where: str | Path, config: Any, position: str = "backbone/network") -> None:
-    """Raise if a configuration refers to code or to another network, or has too many layers.
-
-    Args:
-        where: the file or network, for errors.
-        config: the configuration, as JSON values.
-        position: location in the file, for errors.
-    """
+    """Raise if a configuration refers to code or to another network, or has too many layers."""
     if position.count("/") > _MAX_DEPTH:
         expected = "a network's configuration"
         raise InputError(where, position=position, problem="nested too deeply", expected=expected)

@@ -44,13 +44,7 @@ class Ranker(nn.Module):
         self.word_dropout = word_dropout
 
     def forward(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
-        """(n,) scores of pairs.
-
-        Args:
-            questions: token ids of n questions.
-            answers: token ids of n answers; pair i is question i with answer i.
-            features: (n, F) of ``pair_features``, for a system with pair features.
-        """
+        """(n,) scores of pairs, question i with answer i, from their token ids and features (n, F)."""
         return self.score_pairs(self.encode(questions), self.encode(answers), features)
 
     @property
@@ -107,13 +101,7 @@ class Ranker(nn.Module):
         return self.from_columns(self.pooling.score_pairs(questions, answers), features)
 
     def score_matrix(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
-        """(n, k) scores of all pairs of n questions and k answers.
-
-        Args:
-            questions: states, values (N, c).
-            answers: states, values (N', c).
-            features: (n · k, F) of the pairs, question by question.
-        """
+        """(n, k) scores of all pairs, from states and the features (n · k, F), question by question."""
         columns = self.pooling.score_matrix(questions, answers)
         return self.from_columns(columns.flatten(0, 1), features).view(columns.shape[:2])
 

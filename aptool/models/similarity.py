@@ -33,11 +33,6 @@ class Similarity(nn.Module, ABC):
     def __init__(self, size: int, options: Any) -> None:
         super().__init__()
 
-    @classmethod
-    def max_weights(cls, size: int, options: Any) -> int:
-        """Return an upper bound on the number of weights, for vectors of c = ``size``."""
-        return 0
-
     def forward(self, r_q: Tensor, r_a: Tensor) -> Tensor:
         """(...,) similarities of r_q (..., c) and r_a (..., c)."""
         return self.pairs(self.prepare_questions(r_q), self.prepare_answers(r_a))
@@ -98,11 +93,6 @@ class Bilinear(Dot):
     def __init__(self, size: int, options: Any) -> None:
         super().__init__(size, options)
         self.M = nn.Parameter(torch.eye(size))  # (c, c)
-
-    @classmethod
-    @override
-    def max_weights(cls, size: int, options: Any) -> int:
-        return size * size
 
     @override
     def prepare_questions(self, r_q: Tensor) -> Tensor:

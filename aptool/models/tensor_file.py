@@ -29,12 +29,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
 
 
 def read_tensors(path: Path, *, checked: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read the tensors and the metadata of a file.
-
-    Args:
-        path: the file.
-        checked: require a checksum.
-    """
+    """Read the tensors and the metadata of a file; ``checked`` requires a checksum."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = dict(file.metadata() or {})
@@ -50,12 +45,7 @@ def read_tensors(path: Path, *, checked: bool = False) -> tuple[dict[str, Tensor
 
 
 def read_header(path: Path, expected: str) -> dict[str, tuple[list[int], str]]:
-    """Read the shape and the type (``F32``) of each tensor, without the values.
-
-    Args:
-        path: the file.
-        expected: description of the file, for the error if it is missing.
-    """
+    """Read the shape and the type (``F32``) of each tensor, without the values."""
     if not path.is_file():
         raise InputError(path, problem="file not found", expected=expected)
     try:

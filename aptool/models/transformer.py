@@ -18,11 +18,11 @@ from typing_extensions import override
 
 from aptool.config import Recipe, TextOptions, VectorOptions
 from aptool.errors import InputError
-from aptool.models.backbone import Backbone, BackboneOptions
+from aptool.models.backbone import Backbone, BackboneOptions, Classifier, lower_precision
 from aptool.models.device import send
 from aptool.models.encoders import Encode, Encoder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
-from aptool.models.pooling import Pooling, segment_mean
+from aptool.models.pooling import Activation, Pooling, apply_activation, segment_mean
 from aptool.models.pretrained import check_name, new_network, open_network, structure_of
 from aptool.models.ragged import Ragged
 from aptool.text.subwords import SpecialTokens, SubwordTokenizer
@@ -97,14 +97,7 @@ class PretrainedEncoder(Encoder):
 def backbone_of(
     network: Any, tokenizer: SubwordTokenizer, pair: SpecialTokens, **more: Any
 ) -> dict[str, Any]:
-    """Describe a network and its special tokens: ``EncoderSpec.backbone``, as in ``config.json`` of a model.
-
-    Args:
-        network: the network.
-        tokenizer: its tokenizer.
-        pair: the special tokens of a pair.
-        more: further entries: ``forms`` of texts, or ``max_tokens`` of a pair.
-    """
+    """Describe a network and its special tokens, as in ``config.json``; ``more`` has further entries."""
     return {
         "network": structure_of(network),
         "pair": pair._asdict(),
@@ -115,15 +108,12 @@ def backbone_of(
 
 
 class TransformerEncoder(PretrainedEncoder):
-    """The states of a pretrained network, one per token, including special tokens.
-
-    Attributes:
-        state_cache: function that returns the states (N, c) of the texts of a training; None computes them.
-    """
+    """The states of a pretrained network, one per token, including special tokens."""
 
     def __init__(self, spec: EncoderSpec, options: BackboneOptions, backbone: Backbone | None = None) -> None:
         super().__init__(spec, options)
         self.backbone = backbone if backbone is not None else self.network()
+        # Returns the states (N, c) of the texts of a training; None computes them.
         self.state_cache: Callable[[Ragged], Tensor] | None = None
 
     @property
@@ -169,16 +159,12 @@ class PairPooling(Pooling):
     _special_ids: Tensor  # (before + between + after,) the special tokens of a pair
     _segment_types: Tensor  # (5,) token types of the five segments of a pair
 
-    def __init__(self, special: SpecialTokens, prefix_length: int, suffix_length: int) -> None:
-        """Prepare to join pairs.
-
-        Args:
-            special: the special tokens of a pair.
-            prefix_length: number of special tokens before a single text.
-            suffix_length: number of special tokens after a single text.
-        """
+    def __init__(self, backbone: dict[str, Any]) -> None:
+        """Prepare to join texts, given the result of ``backbone_of``."""
         super().__init__()
-        self._prefix_length, self._suffix_length = prefix_length, suffix_length
+        special = SpecialTokens(**backbone["pair"])
+        self._prefix_length, self._suffix_length = backbone["prefix_length"], backbone["suffix_length"]
+        self._max_tokens: int | None = backbone.get("max_tokens")  # of a pair
         parts = [special.before, special.between, special.after]
         self._special_counts = [len(ids) for ids in parts]
         special_ids = torch.tensor(list(chain.from_iterable(parts)), dtype=torch.int64)
@@ -194,10 +180,6 @@ class PairPooling(Pooling):
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         return self.score_joined(*self.join_pairs(questions, answers))
 
-    def truncated_lengths(self, questions: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) truncated lengths of both texts of pairs, without special tokens; by default unchanged."""
-        return questions, answers
-
     def join_pairs(self, questions: Ragged, answers: Ragged) -> tuple[Ragged, Tensor]:
         """Join pairs; return n sequences of token ids and the (N,) int64 token types.
 
@@ -205,7 +187,9 @@ class PairPooling(Pooling):
         """
         before, between, after = self._special_counts
         around = self._prefix_length + self._suffix_length
-        length_q, length_a = self.truncated_lengths(questions.sizes - around, answers.sizes - around)  # (n,)
+        length_q, length_a = questions.sizes - around, answers.sizes - around  # (n,)
+        if self._max_tokens is not None:
+            length_q, length_a = longest_first(length_q, length_a, self._max_tokens - len(self._special_ids))
         # Five segments per pair: special tokens, question, special tokens, answer, special tokens.
         source = torch.cat([self._special_ids, questions.values, answers.values])
         first_q = before + between + after
@@ -222,6 +206,20 @@ class PairPooling(Pooling):
         return Ragged.of_sizes(source[rows], counts.sum(1)), types
 
 
+def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Truncate the lengths of the texts of pairs to ``room`` tokens in total, as the library ``tokenizers``.
+
+    The shorter text stays complete if truncating the longer text suffices. Otherwise each text gets half of
+    ``room``, and the longer text the odd token.
+    """
+    short, long = np.minimum(first, second), np.maximum(first, second)
+    cut = np.where(short > room, short, np.minimum(long, np.maximum(short, room - short)))
+    both_cut = short + cut > room
+    short, long = np.where(both_cut, room // 2, short), np.where(both_cut, room // 2 + room % 2, cut)
+    swapped = first > second
+    return np.where(swapped, long, short), np.where(swapped, short, long)
+
+
 class CrossPooling(PairPooling):
     """The score of a pair is a linear function of a state of the joined texts."""
 
@@ -236,10 +234,8 @@ class CrossPooling(PairPooling):
         read: Literal["first", "mean"] = "first"
 
     def __init__(self, encoder: CrossInput, options: Options) -> None:
-        backbone = encoder.spec.backbone
-        assert backbone is not None
-        special = SpecialTokens(**backbone["pair"])
-        super().__init__(special, backbone["prefix_length"], backbone["suffix_length"])
+        assert encoder.spec.backbone is not None
+        super().__init__(encoder.spec.backbone)
         self.read = options.read
         self.backbone = encoder.network()
         self.head = nn.Linear(encoder.size, 1)
@@ -251,11 +247,6 @@ class CrossPooling(PairPooling):
     def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
         assert isinstance(encoder, CrossInput)
         return cls(encoder, options)
-
-    @classmethod
-    @override
-    def reads_first_state_only(cls, options: Any) -> bool:
-        return bool(options.read == "first")
 
     @override
     def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
@@ -270,6 +261,44 @@ class CrossPooling(PairPooling):
     def in_bf16(self) -> "CrossPooling":
         pooling = copy.deepcopy(self)
         pooling.backbone.bfloat16()  # not the head, where many pairs would tie
+        return pooling
+
+
+class HeadPooling(PairPooling):
+    """The score of a pair is the output of the network's classification head."""
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of ``head`` pooling, for training that starts from a cross-encoder.
+
+        Attributes:
+            activation: Function of the head's output.
+        """
+
+        activation: Activation = "identity"
+
+    def __init__(self, network: Any, backbone: dict[str, Any], activation: str) -> None:
+        super().__init__(backbone)
+        self.classifier = Classifier(network)
+        self.activation = activation
+
+    @classmethod
+    @override
+    def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
+        backbone = encoder.spec.backbone
+        if backbone is None or "max_tokens" not in backbone:
+            raise ValueError("head pooling has the network of a cross-encoder")
+        return cls(new_network(backbone["network"], head="labels"), backbone, options.activation)
+
+    @override
+    def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
+        outputs = apply_activation(self.activation, self.classifier(ids, types))  # (n, labels)
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
+
+    @override
+    def in_bf16(self) -> "HeadPooling":
+        pooling = copy.deepcopy(self)
+        lower_precision(pooling.classifier.network)
         return pooling
 
 

@@ -9,7 +9,6 @@ pair, so they are a `VectorPooling`: the score is the similarity of the two vect
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,11 +35,6 @@ class CodePooling(VectorPooling):
     def __init__(self, size: int, options: Options) -> None:
         super().__init__()
         self.codes = nn.Parameter(torch.randn(options.codes, size) / size**0.5)  # (m, c)
-
-    @classmethod
-    def max_weights(cls, size: int, options: Any) -> int:
-        """The number of weights: the codes."""
-        return int(size * options.codes)
 
     def code_vectors(self, states: Ragged) -> Tensor:
         """(n, m, c) means of the states of n texts, weighted by softmax over t of x_i · h_t for code x_i."""

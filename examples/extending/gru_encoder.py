@@ -11,13 +11,11 @@ memory is allocated for a model folder of unknown origin.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
 from aptool.models.build import ENCODERS
 from aptool.models.encoders import WordEncoder
-from aptool.models.initialization import EncoderSpec
 from aptool.models.ragged import Ragged
 from aptool.options import WIDEST, bounded
 
@@ -39,16 +37,6 @@ class GruEncoder(WordEncoder):
         super().__init__(words, dim)
         self.size = options.hidden
         self.gru = nn.GRU(dim, options.hidden, batch_first=True)
-
-    @classmethod
-    def max_weights(cls, spec: EncoderSpec, options: Any) -> int:
-        """The embeddings, and three gates of input weights, recurrent weights and two biases."""
-        return spec.vocabulary_size * spec.dim + 3 * options.hidden * (spec.dim + options.hidden + 2)
-
-    @classmethod
-    def output_size(cls, spec: EncoderSpec, options: Any) -> int:
-        """Features of a state, c."""
-        return int(options.hidden)
 
     def forward(self, tokens: Ragged) -> Ragged:
         """States (N, c) of N tokens; padding follows a text and does not change its states."""

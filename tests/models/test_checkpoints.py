@@ -408,7 +408,7 @@ def test_missing_folder_is_not_looked_up_on_the_hub(tmp_path, monkeypatch):
 def test_a_pair_is_truncated_longest_first():
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    from aptool.models.head import longest_first
+    from aptool.models.transformer import longest_first
 
     tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -242,7 +242,7 @@ def change_config(folder, **changes):
             "config.json",
             "training.epochs: 'x': expected an integer",
         ),
-        ({"format": 1}, "config.json", "written by aptool 0.1; expected format 2; train it again"),
+        ({"format": 1}, "config.json", "format: 1: expected const 2"),
         ({"format": 3}, "config.json", "a later version of aptool (format 3); expected format 2"),
         ({"format": "2"}, "config.json", "format: '2': expected const 2"),
         ({"model_type": "bert"}, "config.json", "model_type: 'bert': expected const \"aptool\""),

@@ -8,7 +8,7 @@ import torch
 from networks import REASON, corpus
 from tiny import tokens
 
-from aptool.models.backbone import Backbone, BackboneOptions, attend, pack
+from aptool.models.backbone import Backbone, BackboneOptions, attend
 from aptool.models.pretrained import new_network
 from aptool.models.ragged import Ragged
 
@@ -73,7 +73,7 @@ def test_texts_share_one_row(kind):
 def test_a_decoder_is_not_packed():
     network = new_network({"model_type": "bert", "vocab_size": 40, **SMALL, "is_decoder": True})
 
-    assert not pack(network)
+    assert not Backbone(network, BackboneOptions()).is_packed
 
 
 def test_attention_stays_within_texts():

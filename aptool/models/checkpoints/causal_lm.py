@@ -53,12 +53,10 @@ def read_causal_lm(layout: Layout, tokens: ScoreTokens | None) -> Checkpoint:
         raise UsageError(
             f"{layout.folder}: a language model without module LogitScore; expected --true-token"
         )
-    if layout.modules is not None and [module.kind for module in layout.modules] != [
-        "Transformer",
-        "LogitScore",
-    ]:
-        kinds = ", ".join(module.kind for module in layout.modules)
-        raise InputError(layout.folder, problem=f"modules {kinds}", expected="Transformer and LogitScore")
+    kinds = [module.kind for module in layout.modules or []]
+    if kinds not in ([], ["Transformer", "LogitScore"]):
+        problem = f"modules {', '.join(kinds)}"
+        raise InputError(layout.folder, problem=problem, expected="Transformer and LogitScore")
     opened = open_network(str(folder), head="logits")
     if tokens is not None:
         ids = [_token_id(opened, folder, token) for token in tokens if token is not None]
@@ -121,10 +119,7 @@ def _read_template(layout: Layout, opened: OpenedNetwork, variables: dict[str, A
     if saved_format in ("flat", "structured"):
         structured = saved_format == "structured"
     special = {name: str(token) for name, token in opened.tokenizer.special_tokens_map.items()}
-    # A list, as JSON values have no hash; the template gets plain values only.
-    return PairTemplate(
-        source, tuple({**special, **variables}.items()), structured, _system(layout), str(path)
-    )
+    return PairTemplate(source, {**special, **variables}, structured, _system(layout), str(path))
 
 
 def _system(layout: Layout) -> str | None:

@@ -30,7 +30,7 @@ from aptool.models.checkpoints.sentence import read_prompts
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
 from aptool.models.ranker import Ranker
-from aptool.text.subwords import SubwordTokenizer, TextForm
+from aptool.text.subwords import TextForm
 from aptool.text.tokenizer import Role
 
 METADATA = "artifact.metadata"
@@ -46,7 +46,8 @@ def read_colbert(layout: Layout) -> Checkpoint:
     opened = open_encoder(layout)
     if layout.modules is None:
         layers = _stanford_projection(layout, opened.encoder.size)
-        metadata = optional_object(layout.folder / METADATA)
+        path = layout.folder / METADATA
+        metadata = optional_object(path)
         about: dict[str, Any] = {
             "query_prefix": metadata.get("query_token_id") or "[unused0]",
             "document_prefix": metadata.get("doc_token_id") or "[unused1]",
@@ -55,7 +56,6 @@ def read_colbert(layout: Layout) -> Checkpoint:
             "attend_to_expansion_tokens": bool(metadata.get("attend_to_mask_tokens")),
             "skiplist_words": None if metadata.get("mask_punctuation", True) else [],
         }
-        path = layout.folder / METADATA
         forms, limits = _pylate_forms(path, about, opened)
     else:
         layers = _projection(layout, opened.encoder.size)
@@ -72,13 +72,10 @@ def read_colbert(layout: Layout) -> Checkpoint:
             raise InputError(path, problem=f"texts of {limit} tokens", expected=expected)
     opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
     means = layout.st_config.get("similarity_fn_name") == "meanmaxsim"
-    size = layers[-1].outputs if layers else opened.encoder.size
-    pooling = MaxSimPooling(size, MaxSimPooling.Options(reduce="mean" if means else "sum"))
+    pooling = MaxSimPooling(0, MaxSimPooling.Options(reduce="mean" if means else "sum"))
     ranker = Ranker(opened.encoder, pooling, projection=projection_of(layers))
-    lowercase = bool(opened.options.get("do_lower_case"))
-    backend, source = opened.hf_tokenizer.backend_tokenizer, opened.tokenizer.source
-    tokenizer = SubwordTokenizer(backend, forms, lowercase=lowercase, source=source)
-    return Checkpoint(ranker, tokenizer, recipe_of(layout, "transformer", "maxsim", *limits))
+    recipe = recipe_of(layout, "transformer", "maxsim", *limits)
+    return Checkpoint(ranker, opened.tokenizer_with(forms), recipe)
 
 
 def _projection(layout: Layout, size: int) -> list[Dense]:
@@ -134,18 +131,14 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
     ]
     prompts = read_prompts(layout)
     expansion = options.get("query_expansion")
-    question = TextForm(prompt=prompts["question"])
+    filling: dict[str, Any] = {}
     if expansion is not None:
         if not isinstance(expansion, dict) or expansion.get("strategy") not in ("fixed", "min"):
             expected = "a strategy fixed or min, and a length"
             raise InputError(path, position="query_expansion", value=expansion, expected=expected)
         fill_to = positive_integer(path, expansion, "length", _QUESTION_TOKENS)
-        question = TextForm(
-            prompt=prompts["question"],
-            filler=_filler(path, opened, expansion.get("token")),
-            fill_to=fill_to,
-            attend_filler=bool(expansion.get("attend")),
-        )
+        filler, attend = _filler(path, opened, expansion.get("token")), bool(expansion.get("attend"))
+        filling = {"filler": filler, "fill_to": fill_to, "attend_filler": attend}
         limits[0] = fill_to if expansion["strategy"] == "fixed" else max(limits[0], fill_to)
     skipped: tuple[int, ...] = ()
     for mask in layout.modules_of("MultiVectorMask"):
@@ -153,6 +146,7 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
         if config.get("keep_only_token_ids") or config.get("skiplist_tasks") not in (None, ["document"]):
             raise InputError(mask_path, problem="another mask", expected="a skip list of documents")
         skipped = _ids(mask_path, config.get("skiplist_words") or [], opened)
+    question = TextForm(prompt=prompts["question"], **filling)
     answer = TextForm(prompt=prompts["answer"], unpooled=skipped)
     return {"question": question, "answer": answer}, (limits[0], limits[1])
 

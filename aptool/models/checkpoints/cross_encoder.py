@@ -20,11 +20,10 @@ from aptool.models.checkpoints.files import (
     recipe_of,
     require_safetensors,
 )
-from aptool.models.head import HeadPooling
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pretrained import open_network
 from aptool.models.ranker import Ranker
-from aptool.models.transformer import CrossInput, backbone_of
+from aptool.models.transformer import CrossInput, HeadPooling, backbone_of
 from aptool.text.subwords import SubwordTokenizer
 
 
@@ -56,9 +55,8 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
     special = tokenizer.special_tokens()
     if "token_type_ids" not in opened.tokenizer.model_input_names:
         special = special._replace(types=[0] * 5)  # the network was trained without them
-    around = tokenizer.prefix_length, tokenizer.suffix_length
-    pooling = HeadPooling(opened.network, special, around, activation, max_tokens)
     backbone = backbone_of(opened.network, tokenizer, special, max_tokens=max_tokens)
+    pooling = HeadPooling(opened.network, backbone, activation)
     encoder = CrossInput(
         EncoderSpec(len(tokenizer), config.hidden_size, backbone), BackboneOptions(tune="none")
     )

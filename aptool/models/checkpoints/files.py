@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
@@ -17,7 +16,8 @@ from aptool.models.pretrained import check_network_config, open_network
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header
 from aptool.models.transformer import TransformerEncoder
-from aptool.text.subwords import SubwordTokenizer
+from aptool.text.subwords import SubwordTokenizer, TextForm
+from aptool.text.tokenizer import Role
 
 Kind = Literal["aptool", "sentence-transformers", "cross-encoder", "causal-lm", "colbert", "static"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -125,13 +125,11 @@ def kind_of(layout: Layout, requested: str = "auto") -> Kind:
     if candidates:
         problem, expected = f"two models here: {' and '.join(candidates)}", "one, or --kind to choose one"
         raise InputError(layout.folder, problem=problem, expected=expected)
-    inside = sorted(path.name for path in layout.folder.iterdir() if _is_model(path))
+    inside = sorted(
+        {path.parent.name for name in (CONFIG, MODULES) for path in layout.folder.glob(f"*/{name}")}
+    )
     problem = f"{len(inside)} models here: {', '.join(inside)}" if inside else "no model here"
     raise InputError(layout.folder, problem=problem, expected="the folder of one model")
-
-
-def _is_model(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (CONFIG, MODULES))
 
 
 def _candidates(layout: Layout) -> list[str]:
@@ -229,13 +227,7 @@ def shapes(path: Path) -> dict[str, list[int]]:
 
 
 def read_tensor(path: Path, name: str, shape: list[int] | None = None) -> Tensor:
-    """Read a tensor of a safetensors file; floating-point values as fp32.
-
-    Args:
-        path: the file.
-        name: name of the tensor.
-        shape: required shape.
-    """
+    """Read a tensor of a safetensors file, of a given shape; floating-point values as fp32."""
     in_file = shapes(path)
     if name not in in_file:
         raise InputError(path, position=name, problem="missing", expected="the weights of the checkpoint")
@@ -243,11 +235,7 @@ def read_tensor(path: Path, name: str, shape: list[int] | None = None) -> Tensor
         raise InputError(path, position=name, value=in_file[name], expected=f"shape {shape}, as in {CONFIG}")
     with safe_open(path, framework="pt") as file:
         tensor: Tensor = file.get_tensor(name)
-    if tensor.is_floating_point():
-        tensor = tensor.float()
-        if not torch.isfinite(tensor).all():
-            raise InputError(path, position=name, problem="NaN or infinite", expected="finite weights")
-    return tensor
+    return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
@@ -264,6 +252,13 @@ class OpenedEncoder(NamedTuple):
     tokenizer: SubwordTokenizer  # the same tokenizer
     max_tokens: int  # maximum length of a text
     options: dict[str, Any]  # of the module, such as ``max_seq_length``
+
+    def tokenizer_with(self, forms: dict[Role, TextForm]) -> SubwordTokenizer:
+        """Return the tokenizer for texts with a form by role."""
+        backend, source = self.hf_tokenizer.backend_tokenizer, self.tokenizer.source
+        return SubwordTokenizer(
+            backend, forms, lowercase=bool(self.options.get("do_lower_case")), source=source
+        )
 
 
 def open_encoder(layout: Layout) -> OpenedEncoder:

@@ -174,12 +174,7 @@ def read_sentence(layout: Layout) -> Checkpoint:
         # The weights of tokens would depend on the length of the prompt.
         problem = "weightedmean of texts without their prompts"
         raise InputError(layout.folder, problem=problem, expected="another mode, or include_prompt")
-    tokenizer = SubwordTokenizer(
-        opened.hf_tokenizer.backend_tokenizer,
-        _forms(layout, opened.tokenizer, pools_prompt),
-        lowercase=bool(opened.options.get("do_lower_case")),
-        source=opened.tokenizer.source,
-    )
+    tokenizer = opened.tokenizer_with(_forms(layout, opened.tokenizer, pools_prompt))
     pooling = SentencePooling(modes, layers, _read_similarity(layout))
     ranker = Ranker(opened.encoder, pooling, projection=projection_of(before))
     recipe = recipe_of(layout, "transformer", "+".join(modes), opened.max_tokens, opened.max_tokens)

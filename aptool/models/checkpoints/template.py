@@ -43,7 +43,7 @@ class PairTemplate(NamedTuple):
     """A chat template with its variables."""
 
     source: str
-    variables: tuple[tuple[str, Any], ...]  # passed to the template with the messages
+    variables: dict[str, Any]  # passed to the template with the messages
     structured: bool  # contents are lists of parts with a type, not texts
     system: str | None  # content of the system message
     where: str  # the file of the template, for errors
@@ -59,7 +59,7 @@ class PairTemplate(NamedTuple):
         template = _compiled(self.source, self.where)
         defaults = {"tools": None, "documents": None, "add_generation_prompt": False}
         try:
-            rendered: str = template.render(messages=messages, **{**defaults, **dict(self.variables)})
+            rendered: str = template.render(messages=messages, **{**defaults, **self.variables})
         except Exception as error:  # a template can raise anything
             raise InputError(self.where, problem=first_line(error), expected=_EXPECTED) from error
         return rendered
@@ -124,23 +124,12 @@ class _Part(NamedTuple):
     before: str
     after: str
 
-    def tokenize(self, tokenizer: Tokenizer, texts: Sequence[str], source: object) -> list[list[int]]:
-        """Return the token ids of texts within the template."""
-        around = [f"{self.context}{self.before}{text}{self.after}" for text in texts]
-        encodings = encode_texts(tokenizer, around, source, special=False)
-        return [encoding.ids[self.skipped :] for encoding in encodings]
-
 
 class TemplateTokenizer(SubwordTokenizer):
     """Tokenizes questions and documents within their parts of a chat template.
 
     The tokens of a pair are the tokens of both texts, in the order of the template. Truncation removes the
     last tokens of a text before the fixed tokens of its part.
-
-    Attributes:
-        question_first: whether the template has the question before the document.
-        suffix_length: number of fixed tokens after a document.
-        least: role -> minimum number of tokens of a text within the template.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: PairTemplate, source: Path) -> None:
@@ -164,10 +153,10 @@ class TemplateTokenizer(SubwordTokenizer):
         roles: tuple[Role, Role] = ("question", "answer") if self.question_first else ("answer", "question")
         self._parts: dict[Role, _Part] = dict(zip(roles, parts, strict=True))
         self._suffixes: dict[Role, int] = {}
-        self.least: dict[Role, int] = {}
+        self.least: dict[Role, int] = {}  # minimum number of tokens of a text within the template
         for role, part in self._parts.items():
-            self._suffixes[role] = _common_end(*part.tokenize(self._tokenizer, _PROBES, self.source))
-            self.least[role] = min(map(len, part.tokenize(self._tokenizer, _SHORT, self.source)))
+            self._suffixes[role] = _common_end(*self._tokenize(part, _PROBES))
+            self.least[role] = min(map(len, self._tokenize(part, _SHORT)))
         self.prefix_length, self.suffix_length = 0, self._suffixes["answer"]
 
     @override
@@ -176,7 +165,7 @@ class TemplateTokenizer(SubwordTokenizer):
     ) -> Tokens:
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
         contents = [self._content(text, role) for text in batch]
-        rows = self._parts[role].tokenize(self._tokenizer, contents, self.source)
+        rows = self._tokenize(self._parts[role], contents)
         tokens = join_rows([ids or [max(self.unknown, 0)] for ids in rows])
         return tokens if limit is None else truncate(tokens, limit, self._suffixes[role])
 
@@ -201,30 +190,29 @@ class TemplateTokenizer(SubwordTokenizer):
 
         If a token may join the text between them with white space of the texts, the texts are stripped.
         """
-        stripped = {
-            strips: [
-                pair
-                for pair in product(_ENDS, _BEGINNINGS)
-                if not strips or (pair[0] == pair[0].strip() and pair[1] == pair[1].strip())
-            ]
-            for strips in (False, True)
-        }
-        for self._strips, pairs in stripped.items() if middle else ():
-            whole = self._ids([f"{head}{end}{middle}{begin}{tail}" for end, begin in pairs])
+        whole_part = _Part("", 0, head, tail)
+        for self._strips in (False, True) if middle else ():
+            pairs = list(product(_ENDS, _BEGINNINGS))
+            if self._strips:
+                pairs = [pair for pair in pairs if all(text == text.strip() for text in pair)]
+            whole = self._tokenize(whole_part, [f"{end}{middle}{begin}" for end, begin in pairs])
             for cut in range(len(middle), -1, -1):
                 context = _QUESTION + middle[:cut]
-                skipped = len(self._ids([context])[0])
+                skipped = len(self._tokenize(_Part(context, 0, "", ""), [""])[0])
                 first = _Part("", 0, head, middle[:cut])
                 second = _Part(context, skipped, middle[cut:], tail)
-                firsts = first.tokenize(self._tokenizer, [end for end, _ in pairs], self.source)
-                seconds = second.tokenize(self._tokenizer, [begin for _, begin in pairs], self.source)
+                firsts = self._tokenize(first, [end for end, _ in pairs])
+                seconds = self._tokenize(second, [begin for _, begin in pairs])
                 if all(a + b == ids for a, b, ids in zip(firsts, seconds, whole, strict=True)):
                     return first, second
         expected = "text between question and document that no token joins with them"
         raise InputError(self.template.where, value=middle, expected=expected)
 
-    def _ids(self, texts: list[str]) -> list[list[int]]:
-        return [ids.ids for ids in encode_texts(self._tokenizer, texts, self.source, special=False)]
+    def _tokenize(self, part: _Part, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts within a part of the template."""
+        around = [f"{part.context}{part.before}{text}{part.after}" for text in texts]
+        encodings = encode_texts(self._tokenizer, around, self.source, special=False)
+        return [encoding.ids[part.skipped :] for encoding in encodings]
 
 
 def _common_end(first: list[int], second: list[int]) -> int:
