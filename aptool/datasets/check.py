@@ -60,13 +60,7 @@ def _check_parquet(path: str) -> str:
 def _check_pools(
     path: PathOrUrl, answers: Answers | None, relevant: Mapping[str, set[str]] | None = None
 ) -> tuple[set[str], PoolCounts]:
-    """Check a pools file, and return its question ids and counts.
-
-    Args:
-        path: the file.
-        answers: the shared answers, if there are any.
-        relevant: question id -> relevant answers; None: without labels.
-    """
+    """Check a pools file; return its question ids and counts. ``relevant`` is by question id."""
     pool_counts = PoolCounts(labelled=relevant is not None)
     seen: set[str] = set()
     with open_parquet(path) as reader:

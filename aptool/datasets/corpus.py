@@ -92,12 +92,7 @@ def corpus_files(path: str | Path) -> list[str]:
 
 
 def read_fields(path: str, columns: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a JSON or Parquet file, each with its position.
-
-    Args:
-        path: the file; all files that are not Parquet are JSON.
-        columns: columns to read from Parquet; None: all.
-    """
+    """Read the rows of a Parquet file, only the given columns, or of a JSON file, each with its position."""
     if path.endswith(".parquet"):
         with open_parquet(path) as reader:
             names = [name for name in reader.schema.names if columns is None or name in columns]
@@ -167,13 +162,7 @@ class Judgement(NamedTuple):
 
 
 def judgement_frame(path: str | Path, judgements: Iterable[Judgement], conflicts: Conflicts) -> pl.DataFrame:
-    """Collect judgements as question_id, answer_id, relevance, each pair once.
-
-    Args:
-        path: source of the judgements, for messages.
-        judgements: at least one.
-        conflicts: resolves or refuses pairs with different labels.
-    """
+    """Collect at least one judgement as question_id, answer_id, relevance, each pair once."""
     labels: dict[tuple[str, str], int] = {}
     for position, question, answer, relevance in judgements:
         before = labels.setdefault((question, answer), relevance)

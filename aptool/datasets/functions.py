@@ -59,11 +59,8 @@ def import_functions(
 ) -> None:
     """Write the collection ``functions``.
 
-    Args:
-        out: the collection's folder; an existing collection is replaced.
-        limit: maximum number of functions, a fixed sample with the splits' proportions; at least
-            ``SMALLEST_LIMIT``.
-        sources: files to read; None: those of the standard library and the installed packages.
+    A limit on the functions, at least ``SMALLEST_LIMIT``, gives a fixed sample with the splits' proportions.
+    Without ``sources``, the standard library and the installed packages are read.
     """
     if limit is not None and limit < SMALLEST_LIMIT:
         raise UsageError(f"limit {limit}: expected at least {SMALLEST_LIMIT}")

@@ -38,37 +38,28 @@ _MISSING = ("", "null")
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """The columns (or JSON keys) of the parts of a pair, and the format of a table.
+    """The columns (or JSON keys) of the parts of a pair, and the format of a table."""
 
-    Attributes:
-        question: column (or key) of the question's text.
-        answer: column of the candidate's text, or its key in a candidate; None: ``answer``, and in
-            a candidate also ``text``.
-        label: column of the relevance label, or its key in a candidate; for candidates that are plain texts,
-            key of the list of their labels.
-        question_id: column of the question's id; None: the text identifies the question.
-        answer_id: column of the candidate's id; None: the text identifies the candidate.
-        candidates: key of the list of candidates.
-        positions: for candidates that are plain texts, key of the list of positions, from 0, of the relevant
-            candidates.
-        field: path of keys, joined by dots, to the list of objects in a JSON document; None: the document is
-            the list.
-        header: names of the columns of a table without a header line; None: the first line has them.
-        delimiter: column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab.
-        quotes: ``literal``: quotation marks are text; ``csv``: quotation marks enclose fields, in which the
-            delimiter and line breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``.
-    """
-
-    question: str = "question"
+    question: str = "question"  # column (or key) of the question's text
+    # Column of the candidate's text, or its key in a candidate; None: ``answer``, and in a candidate also
+    # ``text``
     answer: str | None = None
+    # Column of the relevance label, or its key in a candidate; for candidates that are plain texts, key of
+    # the list of their labels
     label: str = "label"
-    question_id: str | None = None
-    answer_id: str | None = None
-    candidates: str = "candidates"
+    question_id: str | None = None  # column of the question's id; None: the text identifies the question
+    answer_id: str | None = None  # column of the candidate's id; None: the text identifies the candidate
+    candidates: str = "candidates"  # key of the list of candidates
+    # For candidates that are plain texts, key of the list of positions, from 0, of the relevant candidates
     positions: str = "relevant"
+    # Path of keys, joined by dots, to the list of objects in a JSON document; None: the document is the list
     field: str | None = None
+    # Names of the columns of a table without a header line; None: the first line has them
     header: tuple[str, ...] | None = None
+    # Column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab
     delimiter: str | None = None
+    # ``literal``: quotation marks are text; ``csv``: quotation marks enclose fields, in which the delimiter
+    # and line breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``
     quotes: Quotes | None = None
 
     def __post_init__(self) -> None:
@@ -97,21 +88,15 @@ class ColumnNames:
 
 @dataclass(frozen=True)
 class ImportPolicies:
-    """Policies for rows that are not plain pairs; each has the name of its command-line option.
+    """Policies for rows that are not plain pairs; each has the name of its command-line option."""
 
-    Attributes:
-        questions: see `CollectionWriter`.
-        conflicts: for a pair with different labels: ``error``, or keep the ``max`` or the ``min``.
-        empty: for candidates without text: ``drop`` and count them, ``keep`` or ``refuse``.
-        relevant: labels that count as relevant, all others do not; None: labels are whole numbers.
-        unlabelled: splits without labels, which get pools and no qrels.
-    """
-
-    questions: str = "all"
+    questions: str = "all"  # see `CollectionWriter`
+    # For a pair with different labels: ``error``, or keep the ``max`` or the ``min``
     conflicts: Resolution = "error"
-    empty: Empty = "drop"
+    empty: Empty = "drop"  # for candidates without text: ``drop`` and count them, ``keep`` or ``refuse``
+    # Labels that count as relevant, all others do not; None: labels are whole numbers
     relevant: tuple[str, ...] | None = None
-    unlabelled: tuple[str, ...] = ()
+    unlabelled: tuple[str, ...] = ()  # splits without labels, which get pools and no qrels
 
     def check(self, splits: Sequence[str]) -> None:
         """Check the values; unlabelled splits must be among ``splits``."""

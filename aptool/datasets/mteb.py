@@ -47,14 +47,8 @@ def import_mteb(
 ) -> CollectionFiles:
     """Import one split of a reranking task.
 
-    Args:
-        out: the collection's folder.
-        folder: with ``corpus``, ``queries``, ``qrels`` and ``top_ranked`` (each a file or a folder), or with
-            files of ``query``, ``positive``, ``negative``.
-        split: the split to read, and its name in the collection.
-        name: name of the collection; None is the folder's.
-        questions: see `CollectionWriter`.
-        conflicts: see `ImportPolicies`.
+    The folder has ``corpus``, ``queries``, ``qrels`` and ``top_ranked``, each a file or a folder, or files of
+    ``query``, ``positive``, ``negative``. The collection has the folder's name unless one is given.
     """
     root = location(folder)
     name = name or collection_name(folder)

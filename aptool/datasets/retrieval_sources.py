@@ -61,15 +61,8 @@ def import_beir(
 ) -> CollectionFiles:
     """Import a data set in the layout of BEIR (Thakur et al., 2021).
 
-    Args:
-        out: the collection's folder.
-        folder: with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, which has lines of
-            ``query-id<TAB>corpus-id<TAB>score`` below a header.
-        name: name of the collection; None is the folder's.
-        runs: split -> a first-stage run file; BM25 retrieves for a split without one.
-        options: how pools are cut.
-        questions: see `CollectionWriter`.
-        conflicts: see `ImportPolicies`.
+    The folder has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, with lines of
+    ``query-id<TAB>corpus-id<TAB>score`` below a header. BM25 retrieves for a split that ``runs`` lacks.
     """
     root = location(folder)
     corpus, queries = _beir_file(root, "corpus.jsonl"), read_queries(str(_beir_file(root, "queries.jsonl")))
@@ -127,14 +120,8 @@ def import_msmarco(
 ) -> CollectionFiles:
     """Import MS MARCO passage ranking (Bajaj et al., 2016).
 
-    Args:
-        out: the collection's folder.
-        collection: ``collection.tsv``, with lines of ``pid<TAB>passage``.
-        splits: the files of each split: ``queries.SPLIT.tsv``, ``qrels.SPLIT.tsv`` and a first stage in one
-            of the formats of `read_top`.
-        options: how pools are cut.
-        questions: see `CollectionWriter`.
-        conflicts: see `ImportPolicies`.
+    ``collection`` has lines of ``pid<TAB>passage``; a split has ``queries.SPLIT.tsv``, ``qrels.SPLIT.tsv``
+    and a first stage in one of the formats of `read_top`.
     """
     topics = {}
     for split, files in splits.items():
@@ -207,16 +194,9 @@ def import_ir_datasets(
     questions: str = "all",
     conflicts: Resolution = "error",
 ) -> CollectionFiles:
-    """Import data sets of ir_datasets, one per split, over one corpus.
+    """Import data sets of ir_datasets, one per split, over one corpus, which is that of the first one.
 
-    Args:
-        out: the collection's folder.
-        datasets: split -> data set (any object with ir_datasets' iterators); the corpus is the first one's.
-        name: name of the collection.
-        runs: split -> a first-stage run file; without one, the data set's scored documents are the run.
-        options: how pools are cut.
-        questions: see `CollectionWriter`.
-        conflicts: see `ImportPolicies`.
+    For a split without a file in ``runs``, the data set's scored documents are the run.
     """
     _check_runs(runs, datasets)
     topics: dict[str, Topics] = {}

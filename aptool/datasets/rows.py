@@ -55,16 +55,10 @@ def import_rows(
     name: str,
     kind: Kind | None = None,
 ) -> CollectionFiles:
-    """Import rows of pairs, or of questions with their candidates.
+    """Import rows of pairs, or of questions with their candidates, from files or from rows in memory.
 
-    Args:
-        out: the collection's folder.
-        splits: split -> a file, or rows in memory.
-        names: the columns or keys, and the format of a table.
-        policies: how to handle rows that are not plain pairs.
-        name: name of the collection.
-        kind: format of the files: ``tsv`` (delimited text), ``csv`` (the same, by default with commas),
-            ``jsonl`` (JSON Lines, an array or a document) or ``parquet``; None: by the files' names.
+    The kinds of files are ``tsv`` (delimited text), ``csv`` (the same, by default with commas), ``jsonl``
+    (JSON Lines, an array or a document) and ``parquet``; None: by the files' names.
     """
     sources = {}
     for split, content in splits.items():
@@ -87,14 +81,7 @@ def write_rows(
 ) -> CollectionFiles:
     """Group the pairs of each split into pools, and write them as a collection; see `import_rows`.
 
-    Args:
-        out: the collection's folder.
-        sources: split -> path for messages, and reader of its pairs.
-        names: the columns or keys.
-        policies: how to handle rows that are not plain pairs.
-        name: name of the collection.
-        source: description of the text's origin.
-        details: further entries of the manifest.
+    ``sources`` maps a split to the path that messages name and the reader of its pairs.
     """
     policies.check(list(sources))
     labels = Labels(policies.relevant)

@@ -79,34 +79,22 @@ _ELSEWHERE = re.compile(
 
 
 class SourceFile(NamedTuple):
-    """One Python file of one package.
+    """One Python file of one package."""
 
-    Attributes:
-        package: name of the package.
-        name: path relative to the folder of installed packages, with '/', the same on every machine.
-        path: path on this machine.
-    """
-
-    package: str
-    name: str
-    path: Path
+    package: str  # name of the package
+    name: str  # path relative to the folder of installed packages, with '/', the same on every machine
+    path: Path  # path on this machine
 
 
 class Function(NamedTuple):
-    """A documented function.
+    """A documented function."""
 
-    Attributes:
-        name: the source file's name, ':', and the classes and function joined by dots; '~2' follows where
-            the file defines that name for the second time. Distinct for distinct functions.
-        package: name of the package.
-        question: the first sentence of the docstring.
-        answer: the words of the source, lower-cased, joined by blanks.
-    """
-
+    # The source file's name, ':', and the classes and function joined by dots; '~2' follows where the file
+    # defines that name for the second time. Distinct for distinct functions
     name: str
-    package: str
-    question: str
-    answer: str
+    package: str  # name of the package
+    question: str  # the first sentence of the docstring
+    answer: str  # the words of the source, lower-cased, joined by blanks
 
 
 def installed_packages() -> dict[str, str]:
@@ -139,11 +127,8 @@ def find_sources(packages: Iterable[str]) -> list[SourceFile]:
 def read_functions(source: SourceFile, dropped: Counter[str]) -> list[Function]:
     """Read the functions and methods of a file with a suitable question and answer, in source order.
 
-    A function inside a function is part of the outer function's source, not a separate answer.
-
-    Args:
-        source: the file; a file that cannot be read or parsed has no functions.
-        dropped: reason -> count, updated.
+    A function inside a function is part of the outer function's source, not a separate answer. A file that
+    cannot be read or parsed has no functions. ``dropped`` counts by reason.
     """
     try:
         text = importlib.util.decode_source(source.path.read_bytes())

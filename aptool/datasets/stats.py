@@ -38,76 +38,43 @@ _NEED_LABELS = (
 
 @dataclass(frozen=True)
 class SplitStatistics:
-    """Statistics of one split; the mean of no values is 0. None: the split has no labels.
+    """Statistics of one split; the mean of no values is 0. None: the split has no labels."""
 
-    Attributes:
-        questions: pools.
-        candidates: question-candidate pairs.
-        pool_mean: candidates per question.
-        pool_least: candidates of the smallest pool.
-        pool_most: candidates of the largest pool.
-        M: words per question.
-        L: words per relevant candidate, over the pairs of a question and a relevant candidate.
-        L_all: words per candidate, over all pairs.
-        L_over_M: mean of answer length / question length, over the pairs of L.
-        relevant: judgements of 1 or more.
-        relevant_mean: these judgements per question.
-        without_relevant: questions without such a judgement.
-        without_nonrelevant: questions whose candidates are all relevant.
-        relevant_not_in_pool: relevant answers that are missing from their pool.
-        questions_without_relevant_in_pool: questions without a relevant candidate.
-        distinct_answers: distinct texts of candidates.
-        repeated_texts: candidates with the text of an earlier candidate of their pool.
-    """
-
-    questions: int
-    candidates: int
-    pool_mean: float
-    pool_least: int
-    pool_most: int
-    M: float
-    L: float | None
-    L_all: float
-    L_over_M: float | None
-    relevant: int | None
-    relevant_mean: float | None
-    without_relevant: int | None
-    without_nonrelevant: int | None
-    relevant_not_in_pool: int | None
-    questions_without_relevant_in_pool: int | None
-    distinct_answers: int
-    repeated_texts: int
+    questions: int  # pools
+    candidates: int  # question-candidate pairs
+    pool_mean: float  # candidates per question
+    pool_least: int  # candidates of the smallest pool
+    pool_most: int  # candidates of the largest pool
+    M: float  # words per question
+    L: float | None  # words per relevant candidate, over the pairs of a question and a relevant candidate
+    L_all: float  # words per candidate, over all pairs
+    L_over_M: float | None  # mean of answer length / question length, over the pairs of L
+    relevant: int | None  # judgements of 1 or more
+    relevant_mean: float | None  # these judgements per question
+    without_relevant: int | None  # questions without such a judgement
+    without_nonrelevant: int | None  # questions whose candidates are all relevant
+    relevant_not_in_pool: int | None  # relevant answers that are missing from their pool
+    questions_without_relevant_in_pool: int | None  # questions without a relevant candidate
+    distinct_answers: int  # distinct texts of candidates
+    repeated_texts: int  # candidates with the text of an earlier candidate of their pool
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a collection.
+    """Statistics of a collection."""
 
-    Attributes:
-        name: name of the collection.
-        words: the definition of a word.
-        splits: split -> its statistics.
-        types: distinct words of the questions and the distinct answers of all splits.
-        tokens: running words of the same texts.
-        policies: policy -> split -> rows, from the manifest.
-    """
-
-    name: str
-    words: Words
-    splits: dict[str, SplitStatistics]
-    types: int
-    tokens: int
-    policies: dict[str, dict[str, int]]
+    name: str  # name of the collection
+    words: Words  # the definition of a word
+    splits: dict[str, SplitStatistics]  # split -> its statistics
+    types: int  # distinct words of the questions and the distinct answers of all splits
+    tokens: int  # running words of the same texts
+    policies: dict[str, dict[str, int]]  # policy -> split -> rows, from the manifest
 
 
 def describe(collection: CollectionFiles, *, words: Words = "tokenizer") -> Statistics:
     """Compute the statistics of a collection.
 
     Memory holds one row group, the shared answers, the words, and two numbers per distinct text.
-
-    Args:
-        collection: the collection.
-        words: the definition of a word.
     """
     counter = _WordCounter(words)
     splits = {split: _describe_split(collection, split, counter) for split in collection.splits}

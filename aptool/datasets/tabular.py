@@ -42,10 +42,7 @@ def read_table(path: str) -> Iterator[dict[str, str]]:
 def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None = None) -> Rows:
     """Read the fields of the five columns of a pair from each row of a table, with line numbers.
 
-    Args:
-        path: the file.
-        names: names of the columns, and format of the table.
-        policies: policies for the split; None: the importer has no options that errors could name.
+    Without policies, the importer has no options that errors could name.
     """
     columns, delimiter, header = names.columns, names.delimiter or _delimiter(path), names.header
     if policies is not None and not policies.labelled:

@@ -77,12 +77,8 @@ def read_objects(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read the objects of a file, each with its position: ``line 3`` of JSON Lines, or ``item 3``.
 
-    JSON Lines are streamed; all other layouts are held in memory.
-
-    Args:
-        path: local or remote, plain or gzip.
-        strict: see `parse_json`.
-        field: path of keys, joined by dots, to the list of objects in a document.
+    JSON Lines are streamed; all other layouts are held in memory. ``strict`` is that of `parse_json`, and
+    ``field`` the path of keys, joined by dots, to the list of objects in a document.
     """
     if field is None and _is_json_lines(path):
         for number, line in read_lines(path):

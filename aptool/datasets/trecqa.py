@@ -33,12 +33,9 @@ Lines = Iterator[tuple[int, str]]
 
 
 def import_trecqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
-    """Import TREC-QA.
+    """Import TREC-QA, each split from a jacana file, or from a folder with one line per pair.
 
-    Args:
-        out: the collection's folder.
-        splits: split -> a jacana file, or a folder with one line per pair.
-        questions: ``all``, ``answerable``, or as in the paper ``both-labels`` (1,162 train, 65 dev, 68 test).
+    The paper's questions are ``both-labels`` (1,162 train, 65 dev, 68 test).
     """
     # Read before anything is written: the manifest's variant depends on the labels. It is a few megabytes.
     sources = {split: SplitPools(path, list(read_pools(path))) for split, path in splits.items()}

@@ -50,17 +50,9 @@ class AnswerPart(NamedTuple):
 
 
 def write_part(folder: Location, keys: np.ndarray, counts: np.ndarray, rows: np.ndarray, owner: str) -> str:
-    """Add a part to a folder atomically, unless a part with the same answers exists.
+    """Add a part to a folder atomically, unless a part with the same answers exists; return its name.
 
-    Args:
-        folder: the store.
-        keys: (n, 2) uint64.
-        counts: (n,) int64 rows per answer.
-        rows: (R, w) uint8.
-        owner: identifies the model and the precision of the rows.
-
-    Returns:
-        The name of the part, a hash of the keys.
+    The arrays are those of `AnswerPart` and of the module; ``owner`` identifies the model and the precision.
     """
     sums = checksums(rows, np.cumsum(counts) - counts, counts)
     index = {"counts": counts.astype(np.uint64), "keys": keys, "sums": sums}
@@ -72,12 +64,7 @@ def write_part(folder: Location, keys: np.ndarray, counts: np.ndarray, rows: np.
 
 
 def read_part(path: Location, owner: str) -> AnswerPart:
-    """Read the index of a part.
-
-    Raises:
-        DamagedPartError: the part is truncated or changed.
-        InputError: the part has another ``owner``.
-    """
+    """Read the index of a part; raise if the part is damaged or has another ``owner``."""
     store, key = store_of(path)
     size = store.stat(key).size
     head = store.read(key, 0, min(size, _HEAD_BYTES))

@@ -57,9 +57,7 @@ def atomic_file(path: PathOrUrl) -> Iterator[Path]:
 def output_file(path: PathOrUrl, kind: Kind) -> Iterator[Path]:
     """Yield a temporary local file, which becomes the output ``path`` if the block succeeds.
 
-    Args:
-        path: the output.
-        kind: kind of output; only an unchanged output of this kind is replaced.
+    Only an unchanged output of the same kind is replaced.
     """
     check_replaceable(path, kind)
     with atomic_file(path) as temporary:
@@ -88,14 +86,9 @@ def output_folder(
     """Yield a temporary folder, which becomes ``path`` if the block succeeds.
 
     The new folder replaces a folder of the same kind at ``path``, and gets copies of the files in it that
-    aptool did not write. On an object store, the files are uploaded, ``mark`` last.
-
-    Args:
-        path: the folder.
-        kind: kind of output.
-        mark: name of a file that every folder of this kind contains.
-        names: names of the files to be written, if they are known in advance.
-        by_content: on an object store, name the files by their content; see ``object_folder.published``.
+    aptool did not write. On an object store, the files are uploaded, ``mark`` last: a file that every folder
+    of this kind contains. ``names`` are files to be written, if they are known in advance, and ``by_content``
+    is that of ``object_folder.published``.
     """
     check_output_folder(path, kind, names)
     if isinstance(target := location(path), ObjectPath):
@@ -247,10 +240,7 @@ def check_output(path: PathOrUrl, kind: Kind) -> None:
 def check_output_folder(path: PathOrUrl, kind: Kind, names: Iterable[str] = ()) -> None:
     """Raise if an output folder cannot be written or may not be replaced. Call before long work.
 
-    Args:
-        path: the folder.
-        kind: kind of output.
-        names: names of the files to be written, if they are known in advance.
+    ``names`` are files to be written, if they are known in advance.
     """
     final = location(path)
     if isinstance(final, Path):

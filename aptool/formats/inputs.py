@@ -94,17 +94,10 @@ def open_unpacked(path: PathOrUrl) -> Iterator[IO[bytes]]:
 
 
 def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
-    """Open a local file or a URL for Arrow.
+    """Open a local file or a URL for Arrow; raise if its version is not ``version``, from ``stat``.
 
     Read a ``pa.PythonFile``, which a URL gives, with ``use_threads=False``: Arrow's threads abort the process
     if they hold a Python file when the interpreter ends. Arrow reads a local file without Python.
-
-    Args:
-        path: the file.
-        version: the expected version, from ``stat``; with None, any version is valid.
-
-    Raises:
-        ReplacedError: the file has another version, or an object is replaced while it is read.
     """
     import pyarrow as pa
 

@@ -103,11 +103,7 @@ class ObjectStore(Store):
 
     @override
     def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
-        """Read the bytes from ``start`` to ``end``.
-
-        Raises:
-            ReplacedError: the object has another version than ``version``.
-        """
+        """Read the bytes from ``start`` to ``end``; raise if the object has another ``version``."""
         import obstore
 
         if end is not None and end <= start:

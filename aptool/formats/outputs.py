@@ -97,13 +97,7 @@ def adopt(path: PathOrUrl, kind: Kind) -> None:
 
 
 def check_replaceable(path: PathOrUrl, kind: Kind) -> None:
-    """Raise if there is a file that aptool did not write as this kind, or that has changed since.
-
-    An empty file may be replaced.
-
-    Raises:
-        InputError: names the file and the reason.
-    """
+    """Raise if a file is not empty, and aptool did not write it as this kind or it has changed since."""
     final = _final(path)
     problem = _problem(final, kind, read_written(final.parent).get(final.name))
     if problem is not None:
@@ -114,9 +108,6 @@ def check_folder_replaceable(folder: PathOrUrl, kind: Kind) -> None:
     """Raise if a folder has files and is not an unchanged output of this kind.
 
     Files of the user in the folder are no obstacle: they stay.
-
-    Raises:
-        InputError: names the folder, or the changed file, and the reason.
     """
     final = _final(folder)
     store, key = store_of(final)

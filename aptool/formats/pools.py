@@ -153,15 +153,9 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
 
 
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
-    """Read and validate a row group.
+    """Read and validate a row group; errors name row group, row (from 0), column and value.
 
-    Args:
-        unit: the row group.
-        answers: the texts of candidates whose text is null; None for ``answers.parquet`` in the same folder.
-
-    Raises:
-        InputError: a null or illegal id, a null question, an empty pool, a repeated answer in a pool, or a
-            candidate without a text. The message names row group, row (from 0), column and value.
+    ``answers`` has the texts of candidates whose text is null; None for ``answers.parquet`` beside the file.
     """
     path = unit.path
     row = f"row group {unit.row_group}: row"

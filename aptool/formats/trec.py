@@ -140,10 +140,7 @@ def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
 def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
     """Format a run, with an index to merge runs of different questions without parsing.
 
-    Args:
-        path: the file, for errors.
-        frame: legal ids, each pair once, and finite scores.
-        tag: the tag of the run.
+    The frame has legal ids, each pair once, and finite scores.
 
     Returns:
         The lines; question_id (str), pairs (i64), end (i64): the byte offset after a question's last line.

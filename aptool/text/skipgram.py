@@ -106,15 +106,8 @@ def _step(
 ) -> None:
     """One step on a batch of T running words, in T / B blocks, with gradients written out.
 
-    Args:
-        inner: vectors of words; changed.
-        outer: vectors of words as context; changed.
-        words: (T,) ids.
-        texts: (T,) the text of each word, -1 for padding.
-        against: (blocks, K) ids of the negatives.
-        band: (B, B + 2 window) weight of each pair by its distance.
-        negatives: negative samples per pair.
-        rate: learning rate.
+    Both tables are changed. ``words`` are (T,) ids, ``texts`` (T,) the text of each word, -1 for padding,
+    ``against`` (blocks, K) ids of the negatives, and ``band`` is that of `_band`.
     """
     size, span = band.shape
     window = (span - size) // 2

@@ -48,11 +48,7 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def check_encodes(tokenizer: Tokenizer) -> None:
-    """Check that a tokenizer can encode any text.
-
-    Raises:
-        Exception: from the library, or a ValueError; an unknown word or special token cannot be encoded.
-    """
+    """Check that a tokenizer can encode any text, also an unknown word; raise what the library raises."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if tokenizer.post_processor is not None:
@@ -68,14 +64,7 @@ def check_encodes(tokenizer: Tokenizer) -> None:
 def encode_texts(
     tokenizer: Tokenizer, texts: Sequence[str], source: object, *, special: bool = True
 ) -> list[Encoding]:
-    """Encode texts on all cores.
-
-    Args:
-        tokenizer: the tokenizer.
-        texts: the texts.
-        source: file of the tokenizer, for errors.
-        special: add special tokens.
-    """
+    """Encode texts on all cores, with special tokens if ``special``; errors name ``source``."""
     try:
         return tokenizer.encode_batch_fast(texts, add_special_tokens=special)
     except BaseException as error:
@@ -124,11 +113,7 @@ def _check_growth(document: dict[str, Any]) -> None:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """Return the maximum factor by which a step multiplies the characters of a text.
-
-    Raises:
-        ValueError: a replacement has an empty pattern.
-    """
+    """Return the maximum factor by which a step multiplies the characters of a text."""
     kind = step.get("type")
     if kind == "Replace":
         content, pattern = len(step["content"]), step["pattern"]

@@ -46,19 +46,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class VectorFile:
-    """An open file of word vectors.
+    """An open file of word vectors."""
 
-    Attributes:
-        kind: description of its format.
-        dim: dimension of the vectors.
-        rows: the rows in the file's order.
-        parse: parses a row into its vector, (dim,) float32, finite.
-    """
-
-    kind: str
-    dim: int
-    rows: Iterator[Row]
-    parse: Callable[[Row], np.ndarray]
+    kind: str  # description of its format
+    dim: int  # dimension of the vectors
+    rows: Iterator[Row]  # the rows in the file's order
+    parse: Callable[[Row], np.ndarray]  # parses a row into its vector, (dim,) float32, finite
 
 
 @contextmanager

@@ -34,34 +34,21 @@ _FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Words with their vectors.
+    """Words with their vectors."""
 
-    Attributes:
-        words: distinct words.
-        matrix: (words, d) float32, finite.
-        source: the file, folder or name that the vectors are from.
-    """
-
-    words: list[str]
-    matrix: np.ndarray
-    source: str
+    words: list[str]  # distinct words
+    matrix: np.ndarray  # (words, d) float32, finite
+    source: str  # the file, folder or name that the vectors are from
 
 
 @dataclass(frozen=True)
 class VectorCoverage:
-    """The number of words of a text with and without a vector.
+    """The number of words of a text with and without a vector."""
 
-    Attributes:
-        types: distinct words.
-        tokens: running words.
-        unknown_types: distinct words without a vector.
-        unknown_tokens: running words without a vector.
-    """
-
-    types: int
-    tokens: int
-    unknown_types: int
-    unknown_tokens: int
+    types: int  # distinct words
+    tokens: int  # running words
+    unknown_types: int  # distinct words without a vector
+    unknown_tokens: int  # running words without a vector
 
     @property
     def type_share(self) -> float:
@@ -82,17 +69,8 @@ def read_vectors(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
     word is looked up as written, then in lower, title and upper case. The first of two rows of one word is
     used, and words that are not UTF-8 are skipped.
 
-    Args:
-        source: a file, a URL, a folder, or a hub name such as ``minishlab/potion-base-8M``.
-        words: the requested words.
-
     Returns:
         The requested words that have a vector, in the order and spelling of ``words``.
-
-    Raises:
-        AptoolError: ``source`` is a static model and the ``model2vec`` package is not installed.
-        InputError: with line or record: the file is truncated, has rows of different widths, or has a number
-            that is not finite for a requested word.
     """
     if _is_static_model(source):
         return _read_static_model(source, words)
