@@ -189,10 +189,7 @@ class Ranking(NamedTuple):
 
 
 def retrieve(corpus: Callable[[], Documents], queries: Sequence[str], depth: int) -> list[Ranking]:
-    """Retrieve the best documents of each query, at most ``depth``, only documents with a word of the query.
-
-    ``corpus`` starts to read the documents, each an id and a text.
-    """
+    """Retrieve at most ``depth`` documents of each query, the best ones with a word of the query."""
     vocabulary: dict[str, int] = {}
     query_ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(query)] for query in queries]
     frequencies = np.zeros(len(vocabulary), dtype=np.int64)

@@ -73,11 +73,7 @@ def encode_words(
     *,
     device: torch.device | str = "cpu",
 ) -> np.ndarray:
-    """(words, hidden) float32: the encoder's mean state over a word and its special tokens.
-
-    Words of similar length share a batch, with attention masks, so that a vector does not depend on its batch
-    beyond rounding.
-    """
+    """(words, hidden) float32: the encoder's mean state over a word and its special tokens."""
     network = encoder.network.to(device)
     tokens = encoder.tokenizer.encode(words, min(MOST_TOKENS, encoder.max_tokens))
     order = np.argsort(tokens.lengths, kind="stable")

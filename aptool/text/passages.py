@@ -34,7 +34,7 @@ class Passages:
     words: int  # number of words per passage
     stride: int  # number of words between the starts of two passages, at most ``words``
     # The score of a candidate: ``max`` or ``mean`` of its passages, that of the ``first`` passage (only this
-    # passage is scored), or ``top2``, the mean of the two best
+    # passage is scored), or ``top2``, the mean of the two best.
     aggregate: Aggregate = "max"
 
     def spans(self, text: str) -> list[tuple[int, int]]:

@@ -72,17 +72,15 @@ class SpecialTokens(NamedTuple):
     before: list[int]  # ids before the first text
     between: list[int]  # ids between the texts
     after: list[int]  # ids after the second text
-    # Five token type ids: of ``before``, the first text, ``between``, the second text, ``after``
+    # Five token type ids: of ``before``, the first text, ``between``, the second text, ``after``.
     types: list[int]
 
 
 class SubwordTokenizer(TextTokenizer):
     """Splits texts into the subword tokens of a pretrained network.
 
-    Attributes:
-        prefix_length: number of special tokens before a text.
-        suffix_length: number of special tokens after it.
-        forms: role -> form of its texts; the texts of a role without a form are not changed.
+    The texts of a role without a form are not changed. A text has ``prefix_length`` special tokens before it
+    and ``suffix_length`` after it.
     """
 
     unit = "subword tokens"
@@ -96,11 +94,7 @@ class SubwordTokenizer(TextTokenizer):
         characters: int = 0,
         source: object = "tokenizer.json",
     ) -> None:
-        """Wrap a tokenizer, whose padding and truncation are turned off.
-
-        Texts are lower-cased first if ``lowercase``; at most ``characters`` of each are read, all if 0.
-        ``source`` is the file that errors name.
-        """
+        """Wrap a tokenizer that reads at most ``characters`` of a text, all if 0; errors name ``source``."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer

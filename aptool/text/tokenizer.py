@@ -43,7 +43,7 @@ class Tokens:
     offsets: np.ndarray  # (texts + 1,) int64, the first is 0
     truncated: int = 0  # number of truncated texts
     # (tokens,) int64, a number that identifies the word of each token, also of an UNK; NO_WORD for
-    # punctuation. None unless the tokenizer identifies words
+    # punctuation. None unless the tokenizer identifies words.
     words: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -131,12 +131,8 @@ class WordTokenizer(TextTokenizer):
     ) -> "WordTokenizer":
         """Learn a vocabulary from texts, the most frequent words first.
 
-        Args:
-            texts: the training texts.
-            lowercase: lower-case words.
-            bigrams: the words of Han, Kana and Hangul text are bigrams of characters; see `text.words`.
-            min_count: leave out words that occur less often.
-            also: further words, at the end of the vocabulary.
+        With ``bigrams``, the words of Han, Kana and Hangul text are bigrams of characters; see `text.words`.
+        Words that occur less than ``min_count`` times are left out; ``also`` are further words, at the end.
         """
         tokenizer = _untrained(lowercase)
         trainer = WordLevelTrainer(

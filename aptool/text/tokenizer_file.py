@@ -124,15 +124,11 @@ def _growth(step: dict[str, Any]) -> float:
     if kind == "Prepend":
         return 1.0 + len(step["prepend"])
     if kind == "Precompiled":
-        return _longest_replacement(base64.b64decode(step["precompiled_charsmap"]))
+        # The longest replacement in the table of sentencepiece.
+        table = base64.b64decode(step["precompiled_charsmap"])
+        trie = int.from_bytes(table[:4], "little")
+        return max(1, *map(len, table[4 + trie :].decode("utf-8", "replace").split("\0")))
     return 2.0 if kind in ("ByteLevel", "Metaspace") else 1.0
-
-
-def _longest_replacement(table: bytes) -> int:
-    """Return the maximum length of a replacement in a table of sentencepiece, at least 1."""
-    trie = int.from_bytes(table[:4], "little")
-    texts = table[4 + trie :].decode("utf-8", "replace").split("\0")
-    return max(1, *map(len, texts))
 
 
 def _steps(part: Any, name: str) -> list[dict[str, Any]]:
