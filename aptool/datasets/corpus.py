@@ -10,12 +10,12 @@ A corpus is a file, folder or glob of ``.jsonl``, ``.tsv`` or ``.parquet`` files
 The text of a document is its title, a space and its body, as in BEIR's own code.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import polars as pl
-from typing_extensions import override
 
 from aptool.datasets.pairs import CONFLICTS_HINT, Conflicts, check_text, parse_label
 from aptool.datasets.text_files import read_lines, read_objects, read_rows
@@ -42,28 +42,24 @@ class Entry(NamedTuple):
     text: str
 
 
-class Corpus(Protocol):
-    """Documents that can be streamed more than once; ``str`` of a corpus is its name in messages."""
+class Corpus(NamedTuple):
+    """Documents that can be streamed more than once; their texts may be empty."""
 
-    def entries(self) -> Iterator[Entry]:
-        """Stream all documents; their texts may be empty."""
+    name: str  # in messages
+    entries: Callable[[], Iterator[Entry]]
 
 
-class FileCorpus(Corpus):
+def file_corpus(*paths: str | Path) -> Corpus:
     """A corpus in files, folders or globs."""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return Corpus(f"{paths[0]}{more}", partial(_documents, paths))
 
-    def __init__(self, *paths: str | Path) -> None:
-        self._paths = paths
 
-    def __str__(self) -> str:
-        return str(self._paths[0]) + (f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else "")
-
-    @override
-    def entries(self) -> Iterator[Entry]:
-        for entry in _entries(self._paths):
-            check_answer_id(entry.file, entry.position, entry.id, "id")
-            check_text(entry.file, entry.position, "text", entry.text, empty=True)
-            yield entry
+def _documents(paths: Iterable[str | Path]) -> Iterator[Entry]:
+    for entry in _entries(paths):
+        check_answer_id(entry.file, entry.position, entry.id, "id")
+        check_text(entry.file, entry.position, "text", entry.text, empty=True)
+        yield entry
 
 
 def read_queries(*paths: str | Path) -> dict[str, str]:

@@ -41,25 +41,17 @@ class ColumnNames:
     """The columns (or JSON keys) of the parts of a pair, and the format of a table."""
 
     question: str = "question"  # column (or key) of the question's text
-    # Column of the candidate's text, or its key in a candidate; None: ``answer``, and in a candidate also
-    # ``text``
-    answer: str | None = None
-    # Column of the relevance label, or its key in a candidate; for candidates that are plain texts, key of
-    # the list of their labels
-    label: str = "label"
+    answer: str | None = None  # of the candidate's text; None: ``answer``, and in a candidate also ``text``
+    label: str = "label"  # of the relevance label, or of the list of labels of candidates that are texts
     question_id: str | None = None  # column of the question's id; None: the text identifies the question
     answer_id: str | None = None  # column of the candidate's id; None: the text identifies the candidate
     candidates: str = "candidates"  # key of the list of candidates
-    # For candidates that are plain texts, key of the list of positions, from 0, of the relevant candidates
-    positions: str = "relevant"
-    # Path of keys, joined by dots, to the list of objects in a JSON document; None: the document is the list
-    field: str | None = None
-    # Names of the columns of a table without a header line; None: the first line has them
-    header: tuple[str, ...] | None = None
-    # Column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab
-    delimiter: str | None = None
-    # ``literal``: quotation marks are text; ``csv``: quotation marks enclose fields, in which the delimiter
-    # and line breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``
+    positions: str = "relevant"  # key of the positions, from 0, of the relevant candidates that are texts
+    field: str | None = None  # dotted path to the list of objects in a JSON document; None: it is the list
+    header: tuple[str, ...] | None = None  # columns of a table; None: its first line has their names
+    delimiter: str | None = None  # None: a comma if the name ends in .csv or .csv.gz, else a tab
+    # ``literal``: quotation marks are text; ``csv``: they enclose fields, in which the delimiter and line
+    # breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``.
     quotes: Quotes | None = None
 
     def __post_init__(self) -> None:
@@ -91,11 +83,9 @@ class ImportPolicies:
     """Policies for rows that are not plain pairs; each has the name of its command-line option."""
 
     questions: str = "all"  # see `CollectionWriter`
-    # For a pair with different labels: ``error``, or keep the ``max`` or the ``min``
-    conflicts: Resolution = "error"
+    conflicts: Resolution = "error"  # for a pair with different labels: keep the ``max`` or the ``min``
     empty: Empty = "drop"  # for candidates without text: ``drop`` and count them, ``keep`` or ``refuse``
-    # Labels that count as relevant, all others do not; None: labels are whole numbers
-    relevant: tuple[str, ...] | None = None
+    relevant: tuple[str, ...] | None = None  # the relevant labels; None: labels are whole numbers
     unlabelled: tuple[str, ...] = ()  # splits without labels, which get pools and no qrels
 
     def check(self, splits: Sequence[str]) -> None:
@@ -113,30 +103,18 @@ class ImportPolicies:
 
 
 class SplitPolicies:
-    """The policies for one split, with the number of rows that each policy affected.
-
-    Attributes:
-        split: name of the split.
-        labelled: whether the split has labels.
-        empty: see `ImportPolicies`.
-        conflicts: see `Conflicts`.
-        counts: policy -> rows.
-    """
+    """The policies for one split, with the number of rows that each policy affected."""
 
     def __init__(self, split: str, policies: ImportPolicies) -> None:
         self.split = split
         self.labelled = split not in policies.unlabelled
         self.empty = policies.empty
         self.conflicts = Conflicts(policies.conflicts)
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()  # policy -> rows
 
 
 class Labels:
-    """Maps the labels of all splits to relevance.
-
-    Without ``relevant``, a label is a whole number, or true or false. With it, these labels are relevant (1)
-    and all other labels are not (0).
-    """
+    """Maps labels to relevance: numbers, true and false, or with ``relevant`` these to 1, others to 0."""
 
     def __init__(self, relevant: Sequence[str] | None = None) -> None:
         self._relevant = frozenset(label.strip() for label in relevant) if relevant is not None else None

@@ -55,8 +55,7 @@ class SplitPools(NamedTuple):
     path: PathOrUrl  # source of the pools, for messages
     pools: Iterable[LabelledPool]  # the pools
     conflicts: Conflicts | None = None  # pairs with contradictory labels
-    # Rows per policy of the importer; complete once the pools are read
-    counts: Mapping[str, int] | None = None
+    counts: Mapping[str, int] | None = None  # rows per policy; complete once the pools are read
     labelled: bool = True  # whether there are labels; if not, the split gets no qrels
 
 

@@ -1,11 +1,8 @@
 """Importer of InsuranceQA (Feng et al., 2015): questions of an insurance forum with pools of answers.
 
 Version 1 and version 2 are different data, with other splits and other answers. Both write words as ``idx_N``
-of a vocabulary file, and share one set of answers among all pools.
-
-The pools of version 1 are random samples, with repeated candidates. Its training questions have no pool and
-get their relevant answers only, as training samples negatives from all answers. The pools of version 2 are
-the results of a search engine, which often misses the relevant answer.
+of a vocabulary file, and share one set of answers among all pools. Training questions of version 1 have no
+pool and get their relevant answers only, as training samples negatives from all answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +33,7 @@ class Release(NamedTuple):
     version: int  # 1 or 2
     answers: str  # the file of answers
     splits: dict[str, str]  # split -> its file
-    # Split -> the columns of the question, the relevant answers and the pool, if there is one
+    # The columns of the question, the relevant answers and the pool, if there is one, by split.
     columns: dict[str, tuple[int, int, int | None]]
 
 

@@ -30,7 +30,7 @@ class Leak(NamedTuple):
     answers: int  # number of distinct relevant answers of ``split``
     same_answers: int  # number of these with exactly the words of a relevant answer of ``earlier``
     near_answers: int  # number of these that are near copies of one, or equal to one
-    # Up to five pairs of near copies: question id of ``split``, question id of ``earlier``
+    # Up to five pairs of near copies: question id of ``split``, question id of ``earlier``.
     examples: tuple[tuple[str, str], ...]
 
 

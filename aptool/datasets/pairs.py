@@ -48,11 +48,7 @@ class Columns(NamedTuple):
 
 
 class Conflicts:
-    """Resolves and counts the pairs that have different labels in different rows.
-
-    Attributes:
-        resolution: the label to keep: ``max`` or ``min``; ``error``: such pairs are refused.
-    """
+    """Resolves and counts pairs that have different labels in different rows."""
 
     def __init__(self, resolution: Resolution = "error") -> None:
         self.resolution = resolution

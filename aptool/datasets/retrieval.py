@@ -141,7 +141,7 @@ def _texts(corpus: Corpus, answer_ids: set[str]) -> Iterator[tuple[str, str]]:
             )
     if missing:
         problem = f"{len(missing):,} of {len(answer_ids):,} candidates not found, such as {min(missing)!r}"
-        raise InputError(str(corpus), problem=problem, expected="a text for every candidate of the run")
+        raise InputError(corpus.name, problem=problem, expected="a text for every candidate of the run")
 
 
 def _check_queries(topics: Topics) -> None:
@@ -168,7 +168,7 @@ def _retrieve(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[
 
     queries = {split: topics.queries for split, topics in splits.items() if topics.run is None}
     if queries and next(documents(), None) is None:
-        raise AptoolError(f"{corpus}: no document; expected at least one")
+        raise AptoolError(f"{corpus.name}: no document; expected at least one")
     texts = [text for by_id in queries.values() for text in by_id.values()]
     rankings = iter(retrieve(documents, texts, depth) if texts else ())
     return {split: _run(list(by_id), islice(rankings, len(by_id))) for split, by_id in queries.items()}

@@ -6,17 +6,17 @@ for the other splits. Queries without a judgement are left out.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
-from typing_extensions import override
 
 from aptool.datasets.corpus import (
     Corpus,
     Entry,
-    FileCorpus,
     Judgement,
+    file_corpus,
     judgement_frame,
     read_judgements,
     read_queries,
@@ -86,7 +86,7 @@ def import_beir(
         out,
         name=name or collection_name(folder),
         source="BEIR, github.com/beir-cellar/beir",
-        corpus=FileCorpus(str(corpus)),
+        corpus=file_corpus(str(corpus)),
         splits=splits,
         options=options,
         questions=questions,
@@ -137,7 +137,7 @@ def import_msmarco(
         out,
         name="msmarco",
         source="MS MARCO passage ranking, microsoft.github.io/msmarco",
-        corpus=FileCorpus(collection),
+        corpus=file_corpus(collection),
         splits=topics,
         options=options,
         questions=questions,
@@ -221,11 +221,12 @@ def import_ir_datasets(
             frame = pl.DataFrame(scored, schema=RUN_SCHEMA, orient="row")
         run_path = run or f"{name}: scored documents"
         topics[split] = Topics(path, _judged(queries, qrels), qrels, frame, run_path, resolved)
+    path = f"{name}: documents"
     return write_retrieval_collection(
         out,
         name=name,
         source=f"ir_datasets: {name}",
-        corpus=_CatalogueCorpus(name, next(iter(datasets.values()))),
+        corpus=Corpus(path, partial(_documents, path, next(iter(datasets.values())))),
         splits=topics,
         options=options,
         questions=questions,
@@ -237,21 +238,10 @@ def _judged(queries: Mapping[str, str], qrels: pl.DataFrame) -> dict[str, str]:
     return {query: text for query, text in queries.items() if query in judged}
 
 
-class _CatalogueCorpus(Corpus):
-    """The documents of a data set of ir_datasets."""
-
-    def __init__(self, name: str, dataset: Any) -> None:
-        self._path = f"{name}: documents"
-        self._dataset = dataset
-
-    def __str__(self) -> str:
-        return self._path
-
-    @override
-    def entries(self) -> Iterator[Entry]:
-        with _one_line_errors(self._path):
-            for number, document in enumerate(self._dataset.docs_iter()):
-                yield Entry(self._path, f"document {number}", document.doc_id, document.default_text())
+def _documents(path: str, dataset: Any) -> Iterator[Entry]:
+    with _one_line_errors(path):
+        for number, document in enumerate(dataset.docs_iter()):
+            yield Entry(path, f"document {number}", document.doc_id, document.default_text())
 
 
 @contextmanager

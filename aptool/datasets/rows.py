@@ -123,10 +123,7 @@ def _split_pools(
 
 
 def _with_ids(pairs: Iterator[Pair], names: ColumnNames, split: str) -> Iterator[Pair]:
-    """Number the texts of a split by first appearance, where the file has no ids.
-
-    The split is part of the id, so that a run of one split fits no other's qrels.
-    """
+    """Number the texts by first appearance, where the file has no ids; an id fits no other split's qrels."""
     questions: dict[str, str] = {}
     answers: dict[str, dict[str, str]] = {}
     for pair in pairs:
@@ -167,10 +164,7 @@ def _read_table(path: str, names: ColumnNames, policies: SplitPolicies) -> Itera
 
 
 class RowReader:
-    """Reads the pairs of rows that have the columns ``names``.
-
-    A label is text, empty in an unlabelled split. ``path``, the source of the rows, is for messages.
-    """
+    """Reads the pairs of rows that have the columns ``names``; messages name ``path``."""
 
     def __init__(self, path: str, names: ColumnNames, policies: SplitPolicies) -> None:
         self.path = path

@@ -90,7 +90,7 @@ class Function(NamedTuple):
     """A documented function."""
 
     # The source file's name, ':', and the classes and function joined by dots; '~2' follows where the file
-    # defines that name for the second time. Distinct for distinct functions
+    # defines that name for the second time. Distinct for distinct functions.
     name: str
     package: str  # name of the package
     question: str  # the first sentence of the docstring
@@ -259,11 +259,7 @@ def _has_no_body(node: Definition) -> bool:
 
 
 def question_of(docstring: str) -> str:
-    """The first sentence of a docstring as plain text; '' if there is none.
-
-    Markup is stripped, white space is collapsed, and identifiers are split at underscores and capitals, as
-    they are in answers.
-    """
+    """The first sentence of a docstring as plain text, with identifiers split as in answers; '' if none."""
     paragraphs = re.split(r"\n\s*\n", docstring.strip())
     paragraph = next((text for text in paragraphs if not _SIGNATURE.match(text.strip())), "")
     lines = itertools.takewhile(lambda line: not _SECTION.match(line), paragraph.splitlines())
@@ -275,11 +271,7 @@ def question_of(docstring: str) -> str:
 
 
 def answer_words(source: str, name: str) -> list[str]:
-    """The words of a function's source: identifiers split at underscores and capitals, lower-cased.
-
-    The words of comments and strings are included. The function's name is removed, with or without leading
-    underscores, as a recursive or delegating call would reveal it.
-    """
+    """The words of a function's source and its comments, lower-cased, without the function's name."""
     bare = name.strip("_")
     if bare and bare in source:
         source = re.sub(rf"\b_*{re.escape(bare)}_*\b", " ", source)

@@ -1,16 +1,14 @@
 """Statistics of a collection: table 1 of the paper, and further measures of its difficulty.
 
 M and L are mean lengths of questions and answers in words. Table 1 does not define a word, nor the answers
-over which L is averaged; "the average ratio between the lengths of questions and their ground-truth answers"
-is the only hint. L is therefore given over relevant answers and over all candidates. Words are the
-tokenizer's tokens or whitespace tokens. The latter come closer to the paper's values, as its data sets are
-published tokenized.
+over which L is averaged, so L is given over relevant answers and over all candidates. Words are tokens of the
+tokenizer or between white space, which come closer to the paper's values.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -23,17 +21,6 @@ from aptool.formats.trec import read_qrels
 from aptool.text.tokenizer import WordTokenizer
 
 Words = Literal["tokenizer", "whitespace"]
-
-_NEED_LABELS = (
-    "L",
-    "L_over_M",
-    "relevant",
-    "relevant_mean",
-    "without_relevant",
-    "without_nonrelevant",
-    "relevant_not_in_pool",
-    "questions_without_relevant_in_pool",
-)
 
 
 @dataclass(frozen=True)
@@ -72,10 +59,7 @@ class Statistics:
 
 
 def describe(collection: CollectionFiles, *, words: Words = "tokenizer") -> Statistics:
-    """Compute the statistics of a collection.
-
-    Memory holds one row group, the shared answers, the words, and two numbers per distinct text.
-    """
+    """Compute the statistics of a collection; memory holds one row group, shared answers and words."""
     counter = _WordCounter(words)
     splits = {split: _describe_split(collection, split, counter) for split in collection.splits}
     policies = {name: dict(rows) for name, rows in collection.manifest["policies"].items()}
@@ -140,27 +124,25 @@ def _describe_split(collection: CollectionFiles, split: str, counter: _WordCount
     judged_relevant = table["judged"].fill_null(0).to_numpy()
     sizes, pool_relevant = table["size"].to_numpy(), table["relevant"].to_numpy()
     relevant_pairs = np.concatenate(pairs, axis=1)
-    statistics = SplitStatistics(
+    return SplitStatistics(
         questions=len(table),
         candidates=int(sizes.sum()),
         pool_mean=_mean(sizes),
         pool_least=int(sizes.min()),
         pool_most=int(sizes.max()),
         M=_mean(table["words"].to_numpy()),
-        L=_mean(relevant_pairs[1]),
+        L=_mean(relevant_pairs[1]) if labelled else None,
         L_all=words / max(1, int(sizes.sum())),
-        L_over_M=_mean(relevant_pairs[1] / np.maximum(relevant_pairs[0], 1)),
-        relevant=int(judged_relevant.sum()),
-        relevant_mean=_mean(judged_relevant),
-        without_relevant=int((judged_relevant == 0).sum()),
-        without_nonrelevant=int((pool_relevant == sizes).sum()),
-        relevant_not_in_pool=int((judged_relevant - pool_relevant).sum()),
-        questions_without_relevant_in_pool=int((pool_relevant == 0).sum()),
+        L_over_M=_mean(relevant_pairs[1] / np.maximum(relevant_pairs[0], 1)) if labelled else None,
+        relevant=int(judged_relevant.sum()) if labelled else None,
+        relevant_mean=_mean(judged_relevant) if labelled else None,
+        without_relevant=int((judged_relevant == 0).sum()) if labelled else None,
+        without_nonrelevant=int((pool_relevant == sizes).sum()) if labelled else None,
+        relevant_not_in_pool=int((judged_relevant - pool_relevant).sum()) if labelled else None,
+        questions_without_relevant_in_pool=int((pool_relevant == 0).sum()) if labelled else None,
         distinct_answers=len(distinct),
         repeated_texts=repeated,
     )
-    unknown: dict[str, Any] = {} if labelled else dict.fromkeys(_NEED_LABELS)
-    return replace(statistics, **unknown)
 
 
 def _relevant_pairs(pools: PoolBatch, relevant: pl.DataFrame) -> np.ndarray:

@@ -3,9 +3,8 @@
 Two layouts are read: the files of jacana-qa (Yao et al., 2013), which look like XML and are not, and folders
 with one line per pair in ``a.toks`` (question), ``b.toks`` (answer), ``id.txt`` and ``sim.txt`` (label).
 
-There are two variants. Raw TREC-QA has dev and test questions whose candidates are all relevant or all
-non-relevant; clean TREC-QA has none, and scores on the two are not comparable. The manifest therefore records
-the variant, as the labels of all splits but ``train`` show it.
+Raw TREC-QA has dev and test questions whose candidates are all relevant or all non-relevant; clean TREC-QA
+has none. Scores on the two are not comparable, so the manifest records which one the labels show.
 """
 
 import re
