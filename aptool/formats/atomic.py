@@ -44,10 +44,7 @@ _ATTEMPTS = 10
 
 @contextmanager
 def atomic_file(path: PathOrUrl) -> Iterator[Path]:
-    """Yield a temporary local file, which becomes ``path`` if the block succeeds.
-
-    After an exception, the temporary file is removed and ``path`` is unchanged.
-    """
+    """Yield a temporary local file, which becomes ``path`` if the block succeeds."""
     store, key = store_of(path)
     with store.scratch(key) as temporary:
         yield temporary
@@ -55,10 +52,7 @@ def atomic_file(path: PathOrUrl) -> Iterator[Path]:
 
 @contextmanager
 def output_file(path: PathOrUrl, kind: Kind) -> Iterator[Path]:
-    """Yield a temporary local file, which becomes the output ``path`` if the block succeeds.
-
-    Only an unchanged output of the same kind is replaced.
-    """
+    """Yield a temporary local file, which becomes the output ``path`` if the block succeeds."""
     check_replaceable(path, kind)
     with atomic_file(path) as temporary:
         yield temporary
@@ -67,10 +61,7 @@ def output_file(path: PathOrUrl, kind: Kind) -> Iterator[Path]:
 
 @contextmanager
 def output_stream(path: PathOrUrl, kind: Kind) -> Iterator[IO[bytes]]:
-    """Yield a stream to write to, whose content becomes the output ``path`` if the block succeeds.
-
-    Unlike ``output_file``, it needs no local disk for a large object.
-    """
+    """Yield a stream, whose content becomes ``path`` if the block succeeds; it needs no local disk."""
     check_replaceable(path, kind)
     store, key = store_of(path)
     with store.writer(key) as file:
@@ -108,7 +99,8 @@ def output_folder(
     try:
         with locked(temporary), writing(path):
             yield temporary
-            record_all(temporary, _written_files(temporary, kind))
+            files = [name for name in _file_names(temporary) if Path(name).name != OUTPUTS]
+            record_all(temporary, {name: Written(kind, (sha256_of(temporary / name),)) for name in files})
             for file in temporary.rglob("*"):
                 if file.is_file():
                     flush(file)
@@ -122,15 +114,6 @@ def output_folder(
             os.replace(replaced, final)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _written_files(folder: Path, kind: Kind) -> dict[str, Written]:
-    """The record of all files of a new folder."""
-    return {
-        name: Written(kind, (sha256_of(folder / name),))
-        for name in sorted(_file_names(folder))
-        if Path(name).name != OUTPUTS
-    }
 
 
 def _file_names(folder: Path) -> set[str]:
@@ -238,10 +221,7 @@ def check_output(path: PathOrUrl, kind: Kind) -> None:
 
 
 def check_output_folder(path: PathOrUrl, kind: Kind, names: Iterable[str] = ()) -> None:
-    """Raise if an output folder cannot be written or may not be replaced. Call before long work.
-
-    ``names`` are files to be written, if they are known in advance.
-    """
+    """Raise if an output folder, or one of ``names`` in it, may not be written. Call before long work."""
     final = location(path)
     if isinstance(final, Path):
         store_of(path)  # raises for a read-only URL

@@ -159,14 +159,10 @@ class ObjectStore(Store):
             except (AlreadyExistsError, PreconditionError, NotFoundError) as error:
                 if self._fault(error) is not None:
                     raise
-                return self._holds(key, data)
+                with suppress(FileNotFoundError):
+                    return self.read(key) == data
+                return False
         return True
-
-    def _holds(self, key: str, data: bytes) -> bool:
-        try:
-            return self.read(key) == data
-        except FileNotFoundError:
-            return False
 
     @override
     @contextmanager
