@@ -189,7 +189,7 @@ def pyserini(
 
     RUN is a TREC run file, such as one of Pyserini, or an MS MARCO run (query, document and rank per line).
     """
-    from aptool.datasets.corpus import FileCorpus, read_queries
+    from aptool.datasets.corpus import file_corpus, read_queries
     from aptool.datasets.importing import collection_name
     from aptool.datasets.retrieval import Topics, write_retrieval_collection
     from aptool.datasets.retrieval_sources import read_top
@@ -203,7 +203,7 @@ def pyserini(
             output,
             name=name or collection_name(output),
             source=f"{Path(run).name} over {corpus}",
-            corpus=FileCorpus(corpus),
+            corpus=file_corpus(corpus),
             splits={split: Topics(queries, texts, judgements, first_stage, run)},
             **options,
         )

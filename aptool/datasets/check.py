@@ -1,7 +1,7 @@
 """Validation of files: pools, answers, qrels, runs and whole collections."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import polars as pl
 
@@ -12,7 +12,7 @@ from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.trec import nested, read_qrels, read_run
 from aptool.text.words import has_words
 
 logger = logging.getLogger(__name__)
@@ -58,15 +58,9 @@ def _check_parquet(path: str) -> str:
 
 
 def _check_pools(
-    path: PathOrUrl, answers: Answers | None, relevant: Mapping[str, set[str]] | None = None
+    path: PathOrUrl, answers: Answers | None, relevant: Mapping[str, Container[str]] | None = None
 ) -> tuple[set[str], PoolCounts]:
-    """Check a pools file, and return its question ids and counts.
-
-    Args:
-        path: the file.
-        answers: the shared answers, if there are any.
-        relevant: question id -> relevant answers; None: without labels.
-    """
+    """Check a pools file; return its question ids and counts. ``relevant`` is by question id."""
     pool_counts = PoolCounts(labelled=relevant is not None)
     seen: set[str] = set()
     with open_parquet(path) as reader:
@@ -115,9 +109,7 @@ def _check_split(collection: CollectionFiles, split: str, answers: Answers | Non
         return counts
     qrels_path = collection.qrels(split)
     qrels = read_qrels(qrels_path)
-    relevant: dict[str, set[str]] = {}
-    for question_id, answer_id in _relevant(qrels).select("question_id", "answer_id").iter_rows():
-        relevant.setdefault(question_id, set()).add(answer_id)
+    relevant = nested(_relevant(qrels), "relevance")
     question_ids, counts = _check_pools(collection.pools(split), answers, relevant)
     _check_counts(collection, split, counts, _relevant(qrels).height)
     for question_id in qrels["question_id"].unique(maintain_order=True):

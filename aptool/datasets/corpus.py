@@ -10,12 +10,12 @@ A corpus is a file, folder or glob of ``.jsonl``, ``.tsv`` or ``.parquet`` files
 The text of a document is its title, a space and its body, as in BEIR's own code.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import polars as pl
-from typing_extensions import override
 
 from aptool.datasets.pairs import CONFLICTS_HINT, Conflicts, check_text, parse_label
 from aptool.datasets.text_files import read_lines, read_objects, read_rows
@@ -42,28 +42,24 @@ class Entry(NamedTuple):
     text: str
 
 
-class Corpus(Protocol):
-    """Documents that can be streamed more than once; ``str`` of a corpus is its name in messages."""
+class Corpus(NamedTuple):
+    """Documents that can be streamed more than once; their texts may be empty."""
 
-    def entries(self) -> Iterator[Entry]:
-        """Stream all documents; their texts may be empty."""
+    name: str  # in messages
+    entries: Callable[[], Iterator[Entry]]
 
 
-class FileCorpus(Corpus):
+def file_corpus(*paths: str | Path) -> Corpus:
     """A corpus in files, folders or globs."""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return Corpus(f"{paths[0]}{more}", partial(_documents, paths))
 
-    def __init__(self, *paths: str | Path) -> None:
-        self._paths = paths
 
-    def __str__(self) -> str:
-        return str(self._paths[0]) + (f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else "")
-
-    @override
-    def entries(self) -> Iterator[Entry]:
-        for entry in _entries(self._paths):
-            check_answer_id(entry.file, entry.position, entry.id, "id")
-            check_text(entry.file, entry.position, "text", entry.text, empty=True)
-            yield entry
+def _documents(paths: Iterable[str | Path]) -> Iterator[Entry]:
+    for entry in _entries(paths):
+        check_answer_id(entry.file, entry.position, entry.id, "id")
+        check_text(entry.file, entry.position, "text", entry.text, empty=True)
+        yield entry
 
 
 def read_queries(*paths: str | Path) -> dict[str, str]:
@@ -92,12 +88,7 @@ def corpus_files(path: str | Path) -> list[str]:
 
 
 def read_fields(path: str, columns: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a JSON or Parquet file, each with its position.
-
-    Args:
-        path: the file; all files that are not Parquet are JSON.
-        columns: columns to read from Parquet; None: all.
-    """
+    """Read the rows of a Parquet file, only the given columns, or of a JSON file, each with its position."""
     if path.endswith(".parquet"):
         with open_parquet(path) as reader:
             names = [name for name in reader.schema.names if columns is None or name in columns]
@@ -167,13 +158,7 @@ class Judgement(NamedTuple):
 
 
 def judgement_frame(path: str | Path, judgements: Iterable[Judgement], conflicts: Conflicts) -> pl.DataFrame:
-    """Collect judgements as question_id, answer_id, relevance, each pair once.
-
-    Args:
-        path: source of the judgements, for messages.
-        judgements: at least one.
-        conflicts: resolves or refuses pairs with different labels.
-    """
+    """Collect at least one judgement as question_id, answer_id, relevance, each pair once."""
     labels: dict[tuple[str, str], int] = {}
     for position, question, answer, relevance in judgements:
         before = labels.setdefault((question, answer), relevance)

@@ -20,14 +20,7 @@ from aptool.text.bm25 import words
 def write_folds(
     collection: CollectionFiles, out: PathOrUrl, folds: int = 5, splits: Sequence[str] = ("train", "dev")
 ) -> list[CollectionFiles]:
-    """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on.
-
-    Args:
-        collection: source of the questions.
-        out: the folder of the folds.
-        folds: number of folds, at least 2.
-        splits: splits whose questions are used; missing splits are skipped.
-    """
+    """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on; missing splits are skipped."""
     present = [split for split in dict.fromkeys(splits) if split in collection.splits]
     if not present:
         problem = f"a collection of the splits {', '.join(collection.splits)}"

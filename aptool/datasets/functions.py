@@ -10,7 +10,7 @@ import logging
 import platform
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from aptool.datasets import leaks
 from aptool.datasets.source_code import (
@@ -59,11 +59,8 @@ def import_functions(
 ) -> None:
     """Write the collection ``functions``.
 
-    Args:
-        out: the collection's folder; an existing collection is replaced.
-        limit: maximum number of functions, a fixed sample with the splits' proportions; at least
-            ``SMALLEST_LIMIT``.
-        sources: files to read; None: those of the standard library and the installed packages.
+    A limit on the functions, at least ``SMALLEST_LIMIT``, gives a fixed sample with the splits' proportions.
+    Without ``sources``, the standard library and the installed packages are read.
     """
     if limit is not None and limit < SMALLEST_LIMIT:
         raise UsageError(f"limit {limit}: expected at least {SMALLEST_LIMIT}")
@@ -81,11 +78,19 @@ def import_functions(
             raise AptoolError(f"{out}: split {split!r}: {len(functions)} functions left, expected at least 2")
     sizes = ", ".join(f"{split} {len(functions):,}" for split, functions in splits.items())
     logger.info(f"kept {sum(map(len, splits.values())):,} functions ({sizes}); pooling them by BM25")
+    packages = Counter(function.package for functions in splits.values() for function in functions)
+    details: dict[str, object] = {
+        "python": platform.python_version(),
+        "packages": dict(sorted(versions.items())),
+        "functions_per_package": dict(sorted(packages.items())),
+        "pool_size": POOL_SIZE,
+        "limit": limit,
+    }
     with CollectionWriter(
         out,
         name="functions",
         source="documented functions of the Python standard library and of installed packages",
-        details={**_details(versions, splits), "limit": limit},
+        details=details,
     ) as writer:
         for split, reasons in dropped.items():
             for reason, rows in sorted(reasons.items()):
@@ -192,10 +197,7 @@ def _without(splits: Splits, names: set[str]) -> Splits:
 
 
 def _question_words(question: str) -> list[str]:
-    """The words by which questions are compared: lower-cased, without articles and final 's'.
-
-    ``Return the names`` and ``Returns a name`` are the same question.
-    """
+    """The words by which questions are compared: lower-cased, without articles and final 's'."""
     words = (word for word in _QUESTION_WORD.findall(question.lower()) if word not in _ARTICLES)
     return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words]
 
@@ -214,16 +216,6 @@ def _pools(functions: list[Function]) -> Iterator[LabelledPool]:
 def _answer_id(answer: str) -> str:
     """An id that does not depend on the question, as it breaks ties between scores."""
     return "a" + hashlib.sha256(answer.encode()).hexdigest()[:12]
-
-
-def _details(versions: Mapping[str, str], splits: Splits) -> dict[str, object]:
-    packages = Counter(function.package for functions in splits.values() for function in functions)
-    return {
-        "python": platform.python_version(),
-        "packages": dict(sorted(versions.items())),
-        "functions_per_package": dict(sorted(packages.items())),
-        "pool_size": POOL_SIZE,
-    }
 
 
 def _hash(text: str) -> int:

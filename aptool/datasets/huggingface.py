@@ -52,14 +52,8 @@ def import_huggingface(
 ) -> CollectionFiles:
     """Import a data set whose rows are pairs, or questions with a list of candidates.
 
-    Args:
-        out: the collection's folder.
-        folder: a local folder, or ``hf://datasets/ORG/NAME``.
-        names: the columns.
-        name: name of the collection.
-        splits: split of the collection -> split of the data set; None is all, ``validation`` as ``dev``.
-        config: configuration of the data set; None is ``default`` or the first one.
-        policies: how to handle rows that are not plain pairs.
+    ``splits`` maps splits of the collection to those of the data set; None is all, ``validation`` as ``dev``.
+    A ``config`` of None is ``default`` or the first one.
     """
     data = data_files(folder, config)
     splits = splits or {"dev" if split == "validation" else split: split for split in data.splits}

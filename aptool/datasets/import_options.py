@@ -38,37 +38,20 @@ _MISSING = ("", "null")
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """The columns (or JSON keys) of the parts of a pair, and the format of a table.
+    """The columns (or JSON keys) of the parts of a pair, and the format of a table."""
 
-    Attributes:
-        question: column (or key) of the question's text.
-        answer: column of the candidate's text, or its key in a candidate; None: ``answer``, and in
-            a candidate also ``text``.
-        label: column of the relevance label, or its key in a candidate; for candidates that are plain texts,
-            key of the list of their labels.
-        question_id: column of the question's id; None: the text identifies the question.
-        answer_id: column of the candidate's id; None: the text identifies the candidate.
-        candidates: key of the list of candidates.
-        positions: for candidates that are plain texts, key of the list of positions, from 0, of the relevant
-            candidates.
-        field: path of keys, joined by dots, to the list of objects in a JSON document; None: the document is
-            the list.
-        header: names of the columns of a table without a header line; None: the first line has them.
-        delimiter: column separator; None: a comma if the name ends in .csv or .csv.gz, else a tab.
-        quotes: ``literal``: quotation marks are text; ``csv``: quotation marks enclose fields, in which the
-            delimiter and line breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``.
-    """
-
-    question: str = "question"
-    answer: str | None = None
-    label: str = "label"
-    question_id: str | None = None
-    answer_id: str | None = None
-    candidates: str = "candidates"
-    positions: str = "relevant"
-    field: str | None = None
-    header: tuple[str, ...] | None = None
-    delimiter: str | None = None
+    question: str = "question"  # column (or key) of the question's text
+    answer: str | None = None  # of the candidate's text; None: ``answer``, and in a candidate also ``text``
+    label: str = "label"  # of the relevance label, or of the list of labels of candidates that are texts
+    question_id: str | None = None  # column of the question's id; None: the text identifies the question
+    answer_id: str | None = None  # column of the candidate's id; None: the text identifies the candidate
+    candidates: str = "candidates"  # key of the list of candidates
+    positions: str = "relevant"  # key of the positions, from 0, of the relevant candidates that are texts
+    field: str | None = None  # dotted path to the list of objects in a JSON document; None: it is the list
+    header: tuple[str, ...] | None = None  # columns of a table; None: its first line has their names
+    delimiter: str | None = None  # None: a comma if the name ends in .csv or .csv.gz, else a tab
+    # ``literal``: quotation marks are text; ``csv``: they enclose fields, in which the delimiter and line
+    # breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``.
     quotes: Quotes | None = None
 
     def __post_init__(self) -> None:
@@ -97,21 +80,13 @@ class ColumnNames:
 
 @dataclass(frozen=True)
 class ImportPolicies:
-    """Policies for rows that are not plain pairs; each has the name of its command-line option.
+    """Policies for rows that are not plain pairs; each has the name of its command-line option."""
 
-    Attributes:
-        questions: see `CollectionWriter`.
-        conflicts: for a pair with different labels: ``error``, or keep the ``max`` or the ``min``.
-        empty: for candidates without text: ``drop`` and count them, ``keep`` or ``refuse``.
-        relevant: labels that count as relevant, all others do not; None: labels are whole numbers.
-        unlabelled: splits without labels, which get pools and no qrels.
-    """
-
-    questions: str = "all"
-    conflicts: Resolution = "error"
-    empty: Empty = "drop"
-    relevant: tuple[str, ...] | None = None
-    unlabelled: tuple[str, ...] = ()
+    questions: str = "all"  # see `CollectionWriter`
+    conflicts: Resolution = "error"  # for a pair with different labels: keep the ``max`` or the ``min``
+    empty: Empty = "drop"  # for candidates without text: ``drop`` and count them, ``keep`` or ``refuse``
+    relevant: tuple[str, ...] | None = None  # the relevant labels; None: labels are whole numbers
+    unlabelled: tuple[str, ...] = ()  # splits without labels, which get pools and no qrels
 
     def check(self, splits: Sequence[str]) -> None:
         """Check the values; unlabelled splits must be among ``splits``."""
@@ -128,30 +103,18 @@ class ImportPolicies:
 
 
 class SplitPolicies:
-    """The policies for one split, with the number of rows that each policy affected.
-
-    Attributes:
-        split: name of the split.
-        labelled: whether the split has labels.
-        empty: see `ImportPolicies`.
-        conflicts: see `Conflicts`.
-        counts: policy -> rows.
-    """
+    """The policies for one split, with the number of rows that each policy affected."""
 
     def __init__(self, split: str, policies: ImportPolicies) -> None:
         self.split = split
         self.labelled = split not in policies.unlabelled
         self.empty = policies.empty
         self.conflicts = Conflicts(policies.conflicts)
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()  # policy -> rows
 
 
 class Labels:
-    """Maps the labels of all splits to relevance.
-
-    Without ``relevant``, a label is a whole number, or true or false. With it, these labels are relevant (1)
-    and all other labels are not (0).
-    """
+    """Maps labels to relevance: numbers, true and false, or with ``relevant`` these to 1, others to 0."""
 
     def __init__(self, relevant: Sequence[str] | None = None) -> None:
         self._relevant = frozenset(label.strip() for label in relevant) if relevant is not None else None

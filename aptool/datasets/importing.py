@@ -50,21 +50,13 @@ def collection_name(output: PathOrUrl) -> str:
 
 
 class SplitPools(NamedTuple):
-    """The pools of one split.
+    """The pools of one split."""
 
-    Attributes:
-        path: source of the pools, for messages.
-        pools: the pools.
-        conflicts: pairs with contradictory labels.
-        counts: rows per policy of the importer; complete once the pools are read.
-        labelled: whether there are labels; if not, the split gets no qrels.
-    """
-
-    path: PathOrUrl
-    pools: Iterable[LabelledPool]
-    conflicts: Conflicts | None = None
-    counts: Mapping[str, int] | None = None
-    labelled: bool = True
+    path: PathOrUrl  # source of the pools, for messages
+    pools: Iterable[LabelledPool]  # the pools
+    conflicts: Conflicts | None = None  # pairs with contradictory labels
+    counts: Mapping[str, int] | None = None  # rows per policy; complete once the pools are read
+    labelled: bool = True  # whether there are labels; if not, the split gets no qrels
 
 
 def write_collection(
@@ -80,15 +72,9 @@ def write_collection(
 ) -> CollectionFiles:
     """Write a collection and log warnings on its pools.
 
-    Args:
-        out: the folder; an existing collection is replaced on success.
-        name: one word.
-        source: description of the text's origin.
-        splits: split -> its pools, read one split after the other.
-        questions: see `CollectionWriter`.
-        details: further entries of the manifest; ``read`` is added, with the counts before any policy.
-        answers: the ``(answer id, text)`` pairs that the pools share.
-        check: called once all splits are read; nothing is written if it raises.
+    The splits are read one after the other. ``answers`` are the ``(answer id, text)`` pairs that pools share.
+    ``check`` is called once all splits are read; nothing is written if it raises. The manifest's ``details``
+    get the entry ``read``, with the counts before any policy.
     """
     rows_read: dict[str, dict[str, int]] = {}
     pool_counts: dict[str, PoolCounts] = {}
@@ -148,25 +134,15 @@ def _counted(
 
 @dataclass
 class PoolCounts:
-    """Counts over the pools of a split or a run.
+    """Counts over the pools of a split or a run."""
 
-    Attributes:
-        labelled: whether relevance is known.
-        questions: pools.
-        candidates: question-candidate pairs.
-        relevant: relevant candidates.
-        single: pools with a single candidate.
-        without_relevant: pools without a relevant candidate.
-        without_words: questions in which no two words are separated, as in Chinese; see `has_words`.
-    """
-
-    labelled: bool = True
-    questions: int = 0
-    candidates: int = 0
-    relevant: int = 0
-    single: int = 0
-    without_relevant: int = 0
-    without_words: int = 0
+    labelled: bool = True  # whether relevance is known
+    questions: int = 0  # pools
+    candidates: int = 0  # question-candidate pairs
+    relevant: int = 0  # relevant candidates
+    single: int = 0  # pools with a single candidate
+    without_relevant: int = 0  # pools without a relevant candidate
+    without_words: int = 0  # questions in which no two words are separated, as in Chinese; see `has_words`
 
     def add(self, candidates: int, relevant: int) -> None:
         """Count one pool."""
@@ -211,12 +187,7 @@ def log_warnings(name: str, counts: PoolCounts) -> None:
 
 
 def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame) -> None:
-    """Log the warnings on the pools that runs rank, once for all runs with the same warnings.
-
-    Args:
-        runs: name -> question_id, answer_id and further columns.
-        qrels: question_id, answer_id, relevance.
-    """
+    """Log the warnings on the pools that runs rank, once for all runs with the same warnings."""
     logged: list[list[str]] = []
     for name, frame in runs.items():
         counts = _count_pools(frame, qrels)

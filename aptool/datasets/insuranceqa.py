@@ -1,11 +1,8 @@
 """Importer of InsuranceQA (Feng et al., 2015): questions of an insurance forum with pools of answers.
 
 Version 1 and version 2 are different data, with other splits and other answers. Both write words as ``idx_N``
-of a vocabulary file, and share one set of answers among all pools.
-
-The pools of version 1 are random samples, with repeated candidates. Its training questions have no pool and
-get their relevant answers only, as training samples negatives from all answers. The pools of version 2 are
-the results of a search engine, which often misses the relevant answer.
+of a vocabulary file, and share one set of answers among all pools. Training questions of version 1 have no
+pool and get their relevant answers only, as training samples negatives from all answers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,18 +28,12 @@ V2_PARTS = {"train": "train", "dev": "valid", "test": "test"}
 
 
 class Release(NamedTuple):
-    """The files of one version of the data.
+    """The files of one version of the data."""
 
-    Attributes:
-        version: 1 or 2.
-        answers: the file of answers.
-        splits: split -> its file.
-        columns: split -> the columns of the question, the relevant answers and the pool, if there is one.
-    """
-
-    version: int
-    answers: str
-    splits: dict[str, str]
+    version: int  # 1 or 2
+    answers: str  # the file of answers
+    splits: dict[str, str]  # split -> its file
+    # The columns of the question, the relevant answers and the pool, if there is one, by split.
     columns: dict[str, tuple[int, int, int | None]]
 
 
@@ -53,16 +44,10 @@ def import_insuranceqa(
     questions: str = "all",
     pool_size: int = 500,
 ) -> CollectionFiles:
-    """Import the version that ``folder`` contains.
+    """Import the version that ``folder`` contains: V1 or V2 of the published repository, packed (.gz) or not.
 
-    Splits without a file are skipped and listed in the manifest's ``details.splits_not_found``.
-
-    Args:
-        out: the collection's folder.
-        folder: V1 or V2 of the published repository, local or a URL; files may be packed (.gz).
-        questions: see `CollectionWriter`; not ``both-labels`` for version 1, whose training questions have no
-            non-relevant candidates.
-        pool_size: version 2: published pool size: 100, 500, 1000 or 1500.
+    Splits without a file are skipped and listed in the manifest's ``details.splits_not_found``. Version 2 has
+    pools of 100, 500, 1000 or 1500 candidates.
     """
     folder = folder.rstrip("/")
     release = _release(folder, pool_size)

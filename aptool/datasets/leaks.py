@@ -20,28 +20,17 @@ THRESHOLD = 0.8
 
 
 class Leak(NamedTuple):
-    """The texts of a split that an earlier split has too.
+    """The texts of a split that an earlier split has too."""
 
-    Attributes:
-        split: the split.
-        earlier: the earlier split, such as train.
-        questions: number of questions of ``split``.
-        same_questions: number of these with exactly the words of a question of ``earlier``.
-        near_questions: number of these that are near copies of one, or equal to one.
-        answers: number of distinct relevant answers of ``split``.
-        same_answers: number of these with exactly the words of a relevant answer of ``earlier``.
-        near_answers: number of these that are near copies of one, or equal to one.
-        examples: up to five pairs of near copies: question id of ``split``, question id of ``earlier``.
-    """
-
-    split: str
-    earlier: str
-    questions: int
-    same_questions: int
-    near_questions: int
-    answers: int
-    same_answers: int
-    near_answers: int
+    split: str  # the split
+    earlier: str  # the earlier split, such as train
+    questions: int  # number of questions of ``split``
+    same_questions: int  # number of these with exactly the words of a question of ``earlier``
+    near_questions: int  # number of these that are near copies of one, or equal to one
+    answers: int  # number of distinct relevant answers of ``split``
+    same_answers: int  # number of these with exactly the words of a relevant answer of ``earlier``
+    near_answers: int  # number of these that are near copies of one, or equal to one
+    # Up to five pairs of near copies: question id of ``split``, question id of ``earlier``.
     examples: tuple[tuple[str, str], ...]
 
 
@@ -60,17 +49,11 @@ def find_leaks(collection: CollectionFiles, split: str | None = None) -> list[Le
 
 
 class _Texts(NamedTuple):
-    """The texts of a split that are compared, as words.
+    """The texts of a split that are compared, as words."""
 
-    Attributes:
-        ids: question ids.
-        questions: the words of each question.
-        answers: the words of each distinct answer that is relevant to a question.
-    """
-
-    ids: list[str]
-    questions: list[list[str]]
-    answers: list[tuple[str, ...]]
+    ids: list[str]  # question ids
+    questions: list[list[str]]  # the words of each question
+    answers: list[tuple[str, ...]]  # the words of each distinct answer that is relevant to a question
 
 
 def _texts(collection: CollectionFiles, split: str) -> _Texts:

@@ -12,9 +12,9 @@ from itertools import chain
 import polars as pl
 
 from aptool.datasets.corpus import (
-    FileCorpus,
     Judgement,
     corpus_files,
+    file_corpus,
     judgement_frame,
     read_fields,
     read_judgements,
@@ -47,14 +47,8 @@ def import_mteb(
 ) -> CollectionFiles:
     """Import one split of a reranking task.
 
-    Args:
-        out: the collection's folder.
-        folder: with ``corpus``, ``queries``, ``qrels`` and ``top_ranked`` (each a file or a folder), or with
-            files of ``query``, ``positive``, ``negative``.
-        split: the split to read, and its name in the collection.
-        name: name of the collection; None is the folder's.
-        questions: see `CollectionWriter`.
-        conflicts: see `ImportPolicies`.
+    The folder has ``corpus``, ``queries``, ``qrels`` and ``top_ranked``, each a file or a folder, or files of
+    ``query``, ``positive``, ``negative``. The collection has the folder's name unless one is given.
     """
     root = location(folder)
     name = name or collection_name(folder)
@@ -75,7 +69,7 @@ def import_mteb(
         out,
         name=name,
         source=SOURCE,
-        corpus=FileCorpus(*_required_part(root, "corpus", split)),
+        corpus=file_corpus(*_required_part(root, "corpus", split)),
         splits={split: Topics(str(root), texts, qrels, run, top[0], resolved)},
         options=PoolOptions(depth=depth),
         questions=questions,
@@ -89,17 +83,14 @@ def _top_ranked(files: list[str]) -> pl.DataFrame:
         for position, fields in read_fields(file):
             query = fields.get("query-id", fields.get("query_id"))
             ids = fields.get("corpus-ids", fields.get("corpus_ids"))
-            if query is None or not isinstance(ids, list) or not ids or not all(map(_is_id, ids)):
+            is_list = isinstance(ids, list) and all(isinstance(name, str | int) for name in ids)
+            if query is None or not is_list or not ids:
                 expected = "query-id and a list of corpus-ids"
                 raise InputError(file, position=position, value=fields, expected=expected)
             rows += [(str(query), str(name), -float(rank)) for rank, name in enumerate(dict.fromkeys(ids))]
     if not rows:
         raise InputError(files[0], problem="no row", expected="query-id and corpus-ids")
     return pl.DataFrame(rows, schema=RUN_SCHEMA, orient="row")
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, str | int)
 
 
 def _qrels(files: list[str], conflicts: Conflicts) -> pl.DataFrame:

@@ -27,23 +27,14 @@ GRADE = "a whole number: 0 not relevant, 1 or more relevant"
 
 
 class Pair(NamedTuple):
-    """One question with one candidate.
+    """One question with one candidate."""
 
-    Attributes:
-        position: position in the file, such as ``line 3``, for messages.
-        question_id: the same for all pairs of a question.
-        question: the question's text, the same for all pairs of a question.
-        answer_id: id of the candidate; None: made from its position in the pool.
-        answer: the candidate's text; None: the question has no candidate.
-        relevance: the label; 0 is not relevant.
-    """
-
-    position: str
-    question_id: str
-    question: str
-    answer_id: str | None
-    answer: str | None
-    relevance: int
+    position: str  # position in the file, such as ``line 3``, for messages
+    question_id: str  # the same for all pairs of a question
+    question: str  # the question's text, the same for all pairs of a question
+    answer_id: str | None  # id of the candidate; None: made from its position in the pool
+    answer: str | None  # the candidate's text; None: the question has no candidate
+    relevance: int  # the label; 0 is not relevant
 
 
 class Columns(NamedTuple):
@@ -57,11 +48,7 @@ class Columns(NamedTuple):
 
 
 class Conflicts:
-    """Resolves and counts the pairs that have different labels in different rows.
-
-    Attributes:
-        resolution: the label to keep: ``max`` or ``min``; ``error``: such pairs are refused.
-    """
+    """Resolves and counts pairs that have different labels in different rows."""
 
     def __init__(self, resolution: Resolution = "error") -> None:
         self.resolution = resolution
@@ -102,15 +89,9 @@ def pools_of(
 ) -> Iterator[LabelledPool]:
     """Group pairs into pools, in the order in which questions first appear.
 
-    The pairs of a question need not be adjacent, so memory holds the text of the whole file.
-
-    Args:
-        path: source of the pairs, for messages.
-        pairs: at least one.
-        columns: the names of a pair's parts.
-        empty: policy for candidates without text.
-        conflicts: resolves or refuses pairs with different labels; None: refuse, without naming an option.
-        counts: counts the dropped candidates; None: the importer has no option ``--empty``.
+    The pairs of a question need not be adjacent, so memory holds the text of the whole file. Without
+    ``conflicts``, pairs with different labels are refused; ``counts`` counts candidates dropped as empty.
+    Errors name the options of both only if they are set.
     """
     pools: dict[str, _Pool] = {}
     for pair in pairs:

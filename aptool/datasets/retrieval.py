@@ -26,39 +26,23 @@ RUN_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Floa
 
 
 class Topics(NamedTuple):
-    """The queries of a split with their judgements and first-stage run.
+    """The queries of a split with their judgements and first-stage run."""
 
-    Attributes:
-        path: source of the split, for messages.
-        queries: query id -> text.
-        qrels: question_id, answer_id, relevance; may be empty.
-        run: question_id, answer_id, score; None to retrieve with BM25.
-        run_path: source of the run, for messages.
-        conflicts: contradictory judgements that were resolved.
-    """
-
-    path: str
-    queries: Mapping[str, str]
-    qrels: pl.DataFrame
-    run: pl.DataFrame | None = None
-    run_path: str = "run"
-    conflicts: Conflicts | None = None
+    path: str  # source of the split, for messages
+    queries: Mapping[str, str]  # query id -> text
+    qrels: pl.DataFrame  # question_id, answer_id, relevance; may be empty
+    run: pl.DataFrame | None = None  # question_id, answer_id, score; None to retrieve with BM25
+    run_path: str = "run"  # source of the run, for messages
+    conflicts: Conflicts | None = None  # contradictory judgements that were resolved
 
 
 class PoolOptions(NamedTuple):
-    """How pools are cut from a run; the last three options are for training.
+    """How pools are cut from a run; the last three options are for training."""
 
-    Attributes:
-        depth: candidates per question, from the top of the run.
-        negatives: of these, non-relevant candidates to keep, drawn at random; None keeps all.
-        add_relevant: add the relevant documents that the first stage missed.
-        seed: random seed of the draws.
-    """
-
-    depth: int = 100
-    negatives: int | None = None
-    add_relevant: bool = False
-    seed: int = 0
+    depth: int = 100  # candidates per question, from the top of the run
+    negatives: int | None = None  # of these, non-relevant candidates to keep, drawn at random; None keeps all
+    add_relevant: bool = False  # add the relevant documents that the first stage missed
+    seed: int = 0  # random seed of the draws
 
 
 DEFAULT_OPTIONS = PoolOptions()
@@ -77,15 +61,6 @@ def write_retrieval_collection(
     """Write a collection with one pool per query and shared answers.
 
     The manifest's ``details.first_stage`` counts per split the relevant documents that are in no pool.
-
-    Args:
-        out: the collection's folder.
-        name: one word.
-        source: description of the data's origin.
-        corpus: the documents.
-        splits: the topics of each split.
-        options: how pools are cut.
-        questions: see `CollectionWriter`.
     """
     check_output_folder(out, Kind.COLLECTION)
     for topics in splits.values():
@@ -116,11 +91,6 @@ def cut_pools(
     run: pl.DataFrame, qrels: pl.DataFrame, options: PoolOptions
 ) -> tuple[pl.DataFrame, dict[str, int]]:
     """Select the candidates of each question from a run.
-
-    Args:
-        run: question_id, answer_id, score.
-        qrels: question_id, answer_id, relevance.
-        options: see `PoolOptions`.
 
     Returns:
         question_id and answer_id in the order of the run; and the numbers of relevant documents:
@@ -171,7 +141,7 @@ def _texts(corpus: Corpus, answer_ids: set[str]) -> Iterator[tuple[str, str]]:
             )
     if missing:
         problem = f"{len(missing):,} of {len(answer_ids):,} candidates not found, such as {min(missing)!r}"
-        raise InputError(str(corpus), problem=problem, expected="a text for every candidate of the run")
+        raise InputError(corpus.name, problem=problem, expected="a text for every candidate of the run")
 
 
 def _check_queries(topics: Topics) -> None:
@@ -198,7 +168,7 @@ def _retrieve(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[
 
     queries = {split: topics.queries for split, topics in splits.items() if topics.run is None}
     if queries and next(documents(), None) is None:
-        raise AptoolError(f"{corpus}: no document; expected at least one")
+        raise AptoolError(f"{corpus.name}: no document; expected at least one")
     texts = [text for by_id in queries.values() for text in by_id.values()]
     rankings = iter(retrieve(documents, texts, depth) if texts else ())
     return {split: _run(list(by_id), islice(rankings, len(by_id))) for split, by_id in queries.items()}

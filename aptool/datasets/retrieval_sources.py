@@ -6,17 +6,17 @@ for the other splits. Queries without a judgement are left out.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
-from typing_extensions import override
 
 from aptool.datasets.corpus import (
     Corpus,
     Entry,
-    FileCorpus,
     Judgement,
+    file_corpus,
     judgement_frame,
     read_judgements,
     read_queries,
@@ -61,15 +61,8 @@ def import_beir(
 ) -> CollectionFiles:
     """Import a data set in the layout of BEIR (Thakur et al., 2021).
 
-    Args:
-        out: the collection's folder.
-        folder: with ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, which has lines of
-            ``query-id<TAB>corpus-id<TAB>score`` below a header.
-        name: name of the collection; None is the folder's.
-        runs: split -> a first-stage run file; BM25 retrieves for a split without one.
-        options: how pools are cut.
-        questions: see `CollectionWriter`.
-        conflicts: see `ImportPolicies`.
+    The folder has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, with lines of
+    ``query-id<TAB>corpus-id<TAB>score`` below a header. BM25 retrieves for a split that ``runs`` lacks.
     """
     root = location(folder)
     corpus, queries = _beir_file(root, "corpus.jsonl"), read_queries(str(_beir_file(root, "queries.jsonl")))
@@ -93,7 +86,7 @@ def import_beir(
         out,
         name=name or collection_name(folder),
         source="BEIR, github.com/beir-cellar/beir",
-        corpus=FileCorpus(str(corpus)),
+        corpus=file_corpus(str(corpus)),
         splits=splits,
         options=options,
         questions=questions,
@@ -127,14 +120,8 @@ def import_msmarco(
 ) -> CollectionFiles:
     """Import MS MARCO passage ranking (Bajaj et al., 2016).
 
-    Args:
-        out: the collection's folder.
-        collection: ``collection.tsv``, with lines of ``pid<TAB>passage``.
-        splits: the files of each split: ``queries.SPLIT.tsv``, ``qrels.SPLIT.tsv`` and a first stage in one
-            of the formats of `read_top`.
-        options: how pools are cut.
-        questions: see `CollectionWriter`.
-        conflicts: see `ImportPolicies`.
+    ``collection`` has lines of ``pid<TAB>passage``; a split has ``queries.SPLIT.tsv``, ``qrels.SPLIT.tsv``
+    and a first stage in one of the formats of `read_top`.
     """
     topics = {}
     for split, files in splits.items():
@@ -150,7 +137,7 @@ def import_msmarco(
         out,
         name="msmarco",
         source="MS MARCO passage ranking, microsoft.github.io/msmarco",
-        corpus=FileCorpus(collection),
+        corpus=file_corpus(collection),
         splits=topics,
         options=options,
         questions=questions,
@@ -207,16 +194,9 @@ def import_ir_datasets(
     questions: str = "all",
     conflicts: Resolution = "error",
 ) -> CollectionFiles:
-    """Import data sets of ir_datasets, one per split, over one corpus.
+    """Import data sets of ir_datasets, one per split, over one corpus, which is that of the first one.
 
-    Args:
-        out: the collection's folder.
-        datasets: split -> data set (any object with ir_datasets' iterators); the corpus is the first one's.
-        name: name of the collection.
-        runs: split -> a first-stage run file; without one, the data set's scored documents are the run.
-        options: how pools are cut.
-        questions: see `CollectionWriter`.
-        conflicts: see `ImportPolicies`.
+    For a split without a file in ``runs``, the data set's scored documents are the run.
     """
     _check_runs(runs, datasets)
     topics: dict[str, Topics] = {}
@@ -241,11 +221,12 @@ def import_ir_datasets(
             frame = pl.DataFrame(scored, schema=RUN_SCHEMA, orient="row")
         run_path = run or f"{name}: scored documents"
         topics[split] = Topics(path, _judged(queries, qrels), qrels, frame, run_path, resolved)
+    path = f"{name}: documents"
     return write_retrieval_collection(
         out,
         name=name,
         source=f"ir_datasets: {name}",
-        corpus=_CatalogueCorpus(name, next(iter(datasets.values()))),
+        corpus=Corpus(path, partial(_documents, path, next(iter(datasets.values())))),
         splits=topics,
         options=options,
         questions=questions,
@@ -257,21 +238,10 @@ def _judged(queries: Mapping[str, str], qrels: pl.DataFrame) -> dict[str, str]:
     return {query: text for query, text in queries.items() if query in judged}
 
 
-class _CatalogueCorpus(Corpus):
-    """The documents of a data set of ir_datasets."""
-
-    def __init__(self, name: str, dataset: Any) -> None:
-        self._path = f"{name}: documents"
-        self._dataset = dataset
-
-    def __str__(self) -> str:
-        return self._path
-
-    @override
-    def entries(self) -> Iterator[Entry]:
-        with _one_line_errors(self._path):
-            for number, document in enumerate(self._dataset.docs_iter()):
-                yield Entry(self._path, f"document {number}", document.doc_id, document.default_text())
+def _documents(path: str, dataset: Any) -> Iterator[Entry]:
+    with _one_line_errors(path):
+        for number, document in enumerate(dataset.docs_iter()):
+            yield Entry(path, f"document {number}", document.doc_id, document.default_text())
 
 
 @contextmanager

@@ -55,16 +55,10 @@ def import_rows(
     name: str,
     kind: Kind | None = None,
 ) -> CollectionFiles:
-    """Import rows of pairs, or of questions with their candidates.
+    """Import rows of pairs, or of questions with their candidates, from files or from rows in memory.
 
-    Args:
-        out: the collection's folder.
-        splits: split -> a file, or rows in memory.
-        names: the columns or keys, and the format of a table.
-        policies: how to handle rows that are not plain pairs.
-        name: name of the collection.
-        kind: format of the files: ``tsv`` (delimited text), ``csv`` (the same, by default with commas),
-            ``jsonl`` (JSON Lines, an array or a document) or ``parquet``; None: by the files' names.
+    The kinds of files are ``tsv`` (delimited text), ``csv`` (the same, by default with commas), ``jsonl``
+    (JSON Lines, an array or a document) and ``parquet``; None: by the files' names.
     """
     sources = {}
     for split, content in splits.items():
@@ -87,14 +81,7 @@ def write_rows(
 ) -> CollectionFiles:
     """Group the pairs of each split into pools, and write them as a collection; see `import_rows`.
 
-    Args:
-        out: the collection's folder.
-        sources: split -> path for messages, and reader of its pairs.
-        names: the columns or keys.
-        policies: how to handle rows that are not plain pairs.
-        name: name of the collection.
-        source: description of the text's origin.
-        details: further entries of the manifest.
+    ``sources`` maps a split to the path that messages name and the reader of its pairs.
     """
     policies.check(list(sources))
     labels = Labels(policies.relevant)
@@ -136,10 +123,7 @@ def _split_pools(
 
 
 def _with_ids(pairs: Iterator[Pair], names: ColumnNames, split: str) -> Iterator[Pair]:
-    """Number the texts of a split by first appearance, where the file has no ids.
-
-    The split is part of the id, so that a run of one split fits no other's qrels.
-    """
+    """Number the texts by first appearance, where the file has no ids; an id fits no other split's qrels."""
     questions: dict[str, str] = {}
     answers: dict[str, dict[str, str]] = {}
     for pair in pairs:
@@ -180,10 +164,7 @@ def _read_table(path: str, names: ColumnNames, policies: SplitPolicies) -> Itera
 
 
 class RowReader:
-    """Reads the pairs of rows that have the columns ``names``.
-
-    A label is text, empty in an unlabelled split. ``path``, the source of the rows, is for messages.
-    """
+    """Reads the pairs of rows that have the columns ``names``; messages name ``path``."""
 
     def __init__(self, path: str, names: ColumnNames, policies: SplitPolicies) -> None:
         self.path = path

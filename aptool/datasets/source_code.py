@@ -79,34 +79,22 @@ _ELSEWHERE = re.compile(
 
 
 class SourceFile(NamedTuple):
-    """One Python file of one package.
+    """One Python file of one package."""
 
-    Attributes:
-        package: name of the package.
-        name: path relative to the folder of installed packages, with '/', the same on every machine.
-        path: path on this machine.
-    """
-
-    package: str
-    name: str
-    path: Path
+    package: str  # name of the package
+    name: str  # path relative to the folder of installed packages, with '/', the same on every machine
+    path: Path  # path on this machine
 
 
 class Function(NamedTuple):
-    """A documented function.
+    """A documented function."""
 
-    Attributes:
-        name: the source file's name, ':', and the classes and function joined by dots; '~2' follows where
-            the file defines that name for the second time. Distinct for distinct functions.
-        package: name of the package.
-        question: the first sentence of the docstring.
-        answer: the words of the source, lower-cased, joined by blanks.
-    """
-
+    # The source file's name, ':', and the classes and function joined by dots; '~2' follows where the file
+    # defines that name for the second time. Distinct for distinct functions.
     name: str
-    package: str
-    question: str
-    answer: str
+    package: str  # name of the package
+    question: str  # the first sentence of the docstring
+    answer: str  # the words of the source, lower-cased, joined by blanks
 
 
 def installed_packages() -> dict[str, str]:
@@ -139,11 +127,8 @@ def find_sources(packages: Iterable[str]) -> list[SourceFile]:
 def read_functions(source: SourceFile, dropped: Counter[str]) -> list[Function]:
     """Read the functions and methods of a file with a suitable question and answer, in source order.
 
-    A function inside a function is part of the outer function's source, not a separate answer.
-
-    Args:
-        source: the file; a file that cannot be read or parsed has no functions.
-        dropped: reason -> count, updated.
+    A function inside a function is part of the outer function's source, not a separate answer. A file that
+    cannot be read or parsed has no functions. ``dropped`` counts by reason.
     """
     try:
         text = importlib.util.decode_source(source.path.read_bytes())
@@ -274,11 +259,7 @@ def _has_no_body(node: Definition) -> bool:
 
 
 def question_of(docstring: str) -> str:
-    """The first sentence of a docstring as plain text; '' if there is none.
-
-    Markup is stripped, white space is collapsed, and identifiers are split at underscores and capitals, as
-    they are in answers.
-    """
+    """The first sentence of a docstring as plain text, with identifiers split as in answers; '' if none."""
     paragraphs = re.split(r"\n\s*\n", docstring.strip())
     paragraph = next((text for text in paragraphs if not _SIGNATURE.match(text.strip())), "")
     lines = itertools.takewhile(lambda line: not _SECTION.match(line), paragraph.splitlines())
@@ -290,11 +271,7 @@ def question_of(docstring: str) -> str:
 
 
 def answer_words(source: str, name: str) -> list[str]:
-    """The words of a function's source: identifiers split at underscores and capitals, lower-cased.
-
-    The words of comments and strings are included. The function's name is removed, with or without leading
-    underscores, as a recursive or delegating call would reveal it.
-    """
+    """The words of a function's source and its comments, lower-cased, without the function's name."""
     bare = name.strip("_")
     if bare and bare in source:
         source = re.sub(rf"\b_*{re.escape(bare)}_*\b", " ", source)

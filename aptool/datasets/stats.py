@@ -1,16 +1,14 @@
 """Statistics of a collection: table 1 of the paper, and further measures of its difficulty.
 
 M and L are mean lengths of questions and answers in words. Table 1 does not define a word, nor the answers
-over which L is averaged; "the average ratio between the lengths of questions and their ground-truth answers"
-is the only hint. L is therefore given over relevant answers and over all candidates. Words are the
-tokenizer's tokens or whitespace tokens. The latter come closer to the paper's values, as its data sets are
-published tokenized.
+over which L is averaged, so L is given over relevant answers and over all candidates. Words are tokens of the
+tokenizer or between white space, which come closer to the paper's values.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -24,91 +22,44 @@ from aptool.text.tokenizer import WordTokenizer
 
 Words = Literal["tokenizer", "whitespace"]
 
-_NEED_LABELS = (
-    "L",
-    "L_over_M",
-    "relevant",
-    "relevant_mean",
-    "without_relevant",
-    "without_nonrelevant",
-    "relevant_not_in_pool",
-    "questions_without_relevant_in_pool",
-)
-
 
 @dataclass(frozen=True)
 class SplitStatistics:
-    """Statistics of one split; the mean of no values is 0. None: the split has no labels.
+    """Statistics of one split; the mean of no values is 0. None: the split has no labels."""
 
-    Attributes:
-        questions: pools.
-        candidates: question-candidate pairs.
-        pool_mean: candidates per question.
-        pool_least: candidates of the smallest pool.
-        pool_most: candidates of the largest pool.
-        M: words per question.
-        L: words per relevant candidate, over the pairs of a question and a relevant candidate.
-        L_all: words per candidate, over all pairs.
-        L_over_M: mean of answer length / question length, over the pairs of L.
-        relevant: judgements of 1 or more.
-        relevant_mean: these judgements per question.
-        without_relevant: questions without such a judgement.
-        without_nonrelevant: questions whose candidates are all relevant.
-        relevant_not_in_pool: relevant answers that are missing from their pool.
-        questions_without_relevant_in_pool: questions without a relevant candidate.
-        distinct_answers: distinct texts of candidates.
-        repeated_texts: candidates with the text of an earlier candidate of their pool.
-    """
-
-    questions: int
-    candidates: int
-    pool_mean: float
-    pool_least: int
-    pool_most: int
-    M: float
-    L: float | None
-    L_all: float
-    L_over_M: float | None
-    relevant: int | None
-    relevant_mean: float | None
-    without_relevant: int | None
-    without_nonrelevant: int | None
-    relevant_not_in_pool: int | None
-    questions_without_relevant_in_pool: int | None
-    distinct_answers: int
-    repeated_texts: int
+    questions: int  # pools
+    candidates: int  # question-candidate pairs
+    pool_mean: float  # candidates per question
+    pool_least: int  # candidates of the smallest pool
+    pool_most: int  # candidates of the largest pool
+    M: float  # words per question
+    L: float | None  # words per relevant candidate, over the pairs of a question and a relevant candidate
+    L_all: float  # words per candidate, over all pairs
+    L_over_M: float | None  # mean of answer length / question length, over the pairs of L
+    relevant: int | None  # judgements of 1 or more
+    relevant_mean: float | None  # these judgements per question
+    without_relevant: int | None  # questions without such a judgement
+    without_nonrelevant: int | None  # questions whose candidates are all relevant
+    relevant_not_in_pool: int | None  # relevant answers that are missing from their pool
+    questions_without_relevant_in_pool: int | None  # questions without a relevant candidate
+    distinct_answers: int  # distinct texts of candidates
+    repeated_texts: int  # candidates with the text of an earlier candidate of their pool
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of a collection.
+    """Statistics of a collection."""
 
-    Attributes:
-        name: name of the collection.
-        words: the definition of a word.
-        splits: split -> its statistics.
-        types: distinct words of the questions and the distinct answers of all splits.
-        tokens: running words of the same texts.
-        policies: policy -> split -> rows, from the manifest.
-    """
-
-    name: str
-    words: Words
-    splits: dict[str, SplitStatistics]
-    types: int
-    tokens: int
-    policies: dict[str, dict[str, int]]
+    name: str  # name of the collection
+    words: Words  # the definition of a word
+    splits: dict[str, SplitStatistics]  # split -> its statistics
+    types: int  # distinct words of the questions and the distinct answers of all splits
+    tokens: int  # running words of the same texts
+    policies: dict[str, dict[str, int]]  # policy -> split -> rows, from the manifest
 
 
 def describe(collection: CollectionFiles, *, words: Words = "tokenizer") -> Statistics:
-    """Compute the statistics of a collection.
-
-    Memory holds one row group, the shared answers, the words, and two numbers per distinct text.
-
-    Args:
-        collection: the collection.
-        words: the definition of a word.
-    """
+    """Compute the statistics of a collection; memory holds one row group, shared answers and words."""
     counter = _WordCounter(words)
     splits = {split: _describe_split(collection, split, counter) for split in collection.splits}
     policies = {name: dict(rows) for name, rows in collection.manifest["policies"].items()}
@@ -173,27 +124,25 @@ def _describe_split(collection: CollectionFiles, split: str, counter: _WordCount
     judged_relevant = table["judged"].fill_null(0).to_numpy()
     sizes, pool_relevant = table["size"].to_numpy(), table["relevant"].to_numpy()
     relevant_pairs = np.concatenate(pairs, axis=1)
-    statistics = SplitStatistics(
+    return SplitStatistics(
         questions=len(table),
         candidates=int(sizes.sum()),
         pool_mean=_mean(sizes),
         pool_least=int(sizes.min()),
         pool_most=int(sizes.max()),
         M=_mean(table["words"].to_numpy()),
-        L=_mean(relevant_pairs[1]),
+        L=_mean(relevant_pairs[1]) if labelled else None,
         L_all=words / max(1, int(sizes.sum())),
-        L_over_M=_mean(relevant_pairs[1] / np.maximum(relevant_pairs[0], 1)),
-        relevant=int(judged_relevant.sum()),
-        relevant_mean=_mean(judged_relevant),
-        without_relevant=int((judged_relevant == 0).sum()),
-        without_nonrelevant=int((pool_relevant == sizes).sum()),
-        relevant_not_in_pool=int((judged_relevant - pool_relevant).sum()),
-        questions_without_relevant_in_pool=int((pool_relevant == 0).sum()),
+        L_over_M=_mean(relevant_pairs[1] / np.maximum(relevant_pairs[0], 1)) if labelled else None,
+        relevant=int(judged_relevant.sum()) if labelled else None,
+        relevant_mean=_mean(judged_relevant) if labelled else None,
+        without_relevant=int((judged_relevant == 0).sum()) if labelled else None,
+        without_nonrelevant=int((pool_relevant == sizes).sum()) if labelled else None,
+        relevant_not_in_pool=int((judged_relevant - pool_relevant).sum()) if labelled else None,
+        questions_without_relevant_in_pool=int((pool_relevant == 0).sum()) if labelled else None,
         distinct_answers=len(distinct),
         repeated_texts=repeated,
     )
-    unknown: dict[str, Any] = {} if labelled else dict.fromkeys(_NEED_LABELS)
-    return replace(statistics, **unknown)
 
 
 def _relevant_pairs(pools: PoolBatch, relevant: pl.DataFrame) -> np.ndarray:

@@ -40,13 +40,7 @@ def read_table(path: str) -> Iterator[dict[str, str]]:
 
 
 def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None = None) -> Rows:
-    """Read the fields of the five columns of a pair from each row of a table, with line numbers.
-
-    Args:
-        path: the file.
-        names: names of the columns, and format of the table.
-        policies: policies for the split; None: the importer has no options that errors could name.
-    """
+    """Read the five columns of a pair from each row of a table; policies are None for fixed formats."""
     columns, delimiter, header = names.columns, names.delimiter or _delimiter(path), names.header
     if policies is not None and not policies.labelled:
         columns = columns._replace(label=names.question)  # the label is not read
@@ -111,18 +105,14 @@ def _quoted_rows(path: str, delimiter: str) -> Rows:
     # Without `strict`, text after a closing quotation mark would be appended to the field, and an unclosed
     # quotation mark would make the rest of the file one field.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    while True:
-        number = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            expected = "fields in which quotation marks are doubled and closed (or --quotes literal)"
-            raise InputError(
-                path, position=f"line {number}", problem=str(error), expected=expected
-            ) from error
-        yield number, row
+    number = 1
+    try:
+        for row in reader:
+            yield number, row
+            number = reader.line_num + 1
+    except csv.Error as error:
+        expected = "fields in which quotation marks are doubled and closed (or --quotes literal)"
+        raise InputError(path, position=f"line {number}", problem=str(error), expected=expected) from error
 
 
 def _checked_width(path: str, number: int, row: list[str], header: Sequence[str]) -> list[str]:

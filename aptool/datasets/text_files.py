@@ -22,17 +22,10 @@ Row = TypeVar("Row")
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Read the lines of a UTF-8 file, with their numbers from 1; refuse NUL bytes and lone CR."""
-    with open_unpacked(path) as file:
-        number = 0
-        while True:
-            with readable(path):
-                raw = file.readline()
-            if not raw:
-                return
-            number += 1
-            if number == 1:
-                raw = raw.removeprefix(_BYTE_ORDER_MARK)
-            yield number, _decode(path, number, raw)
+    with open_unpacked(path) as file, readable(path):
+        for number, raw in enumerate(file, 1):
+            line = raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw
+            yield number, _decode(path, number, line)
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -77,12 +70,8 @@ def read_objects(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Read the objects of a file, each with its position: ``line 3`` of JSON Lines, or ``item 3``.
 
-    JSON Lines are streamed; all other layouts are held in memory.
-
-    Args:
-        path: local or remote, plain or gzip.
-        strict: see `parse_json`.
-        field: path of keys, joined by dots, to the list of objects in a document.
+    JSON Lines are streamed; all other layouts are held in memory. ``strict`` is that of `parse_json`, and
+    ``field`` the path of keys, joined by dots, to the list of objects in a document.
     """
     if field is None and _is_json_lines(path):
         for number, line in read_lines(path):
@@ -117,17 +106,9 @@ def list_fields(value: Any, key: str) -> list[str]:
 
 
 def _is_json_lines(path: str | Path) -> bool:
-    with open_unpacked(path) as file, readable(path):
-        byte = file.read(1)
-        while byte and (byte.isspace() or byte in b"\xef\xbb\xbf"):
-            byte = file.read(1)
-    if byte == b"[":
-        return False
-    line = next((line for _, line in read_lines(path) if line.strip()), "")
-    return not line.lstrip().startswith("{") or _is_json(line)
-
-
-def _is_json(line: str) -> bool:
+    line = next((line for _, line in read_lines(path) if line.strip()), "").lstrip()
+    if not line.startswith("{"):
+        return not line.startswith("[")
     try:
         json.loads(line)
     except json.JSONDecodeError as error:

@@ -3,9 +3,8 @@
 Two layouts are read: the files of jacana-qa (Yao et al., 2013), which look like XML and are not, and folders
 with one line per pair in ``a.toks`` (question), ``b.toks`` (answer), ``id.txt`` and ``sim.txt`` (label).
 
-There are two variants. Raw TREC-QA has dev and test questions whose candidates are all relevant or all
-non-relevant; clean TREC-QA has none, and scores on the two are not comparable. The manifest therefore records
-the variant, as the labels of all splits but ``train`` show it.
+Raw TREC-QA has dev and test questions whose candidates are all relevant or all non-relevant; clean TREC-QA
+has none. Scores on the two are not comparable, so the manifest records which one the labels show.
 """
 
 import re
@@ -33,12 +32,9 @@ Lines = Iterator[tuple[int, str]]
 
 
 def import_trecqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
-    """Import TREC-QA.
+    """Import TREC-QA, each split from a jacana file, or from a folder with one line per pair.
 
-    Args:
-        out: the collection's folder.
-        splits: split -> a jacana file, or a folder with one line per pair.
-        questions: ``all``, ``answerable``, or as in the paper ``both-labels`` (1,162 train, 65 dev, 68 test).
+    The paper's questions are ``both-labels`` (1,162 train, 65 dev, 68 test).
     """
     # Read before anything is written: the manifest's variant depends on the labels. It is a few megabytes.
     sources = {split: SplitPools(path, list(read_pools(path))) for split, path in splits.items()}

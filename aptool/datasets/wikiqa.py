@@ -22,13 +22,9 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 def import_wikiqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
-    """Import WikiQA.
+    """Import WikiQA, each split from a TSV or Parquet file, a glob of Parquet files, or a folder of them.
 
-    Args:
-        out: the collection's folder.
-        splits: split -> a TSV or Parquet file, a glob of Parquet files, or a folder of them.
-        questions: ``all`` (2,118 train, 296 dev, 633 test) or, as in the paper,
-            ``answerable`` (873, 126, 243).
+    There are 2,118 train, 296 dev and 633 test questions; the paper's are ``answerable`` (873, 126, 243).
     """
     sources = {split: SplitPools(path, _read_pools(path)) for split, path in splits.items()}
     return write_collection(out, name="wikiqa", source=SOURCE, splits=sources, questions=questions)

@@ -13,7 +13,7 @@ scoring, so that the answers of a batch are adjacent.
 
 import hashlib
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from safetensors.numpy import save
@@ -50,18 +50,7 @@ class AnswerPart(NamedTuple):
 
 
 def write_part(folder: Location, keys: np.ndarray, counts: np.ndarray, rows: np.ndarray, owner: str) -> str:
-    """Add a part to a folder atomically, unless a part with the same answers exists.
-
-    Args:
-        folder: the store.
-        keys: (n, 2) uint64.
-        counts: (n,) int64 rows per answer.
-        rows: (R, w) uint8.
-        owner: identifies the model and the precision of the rows.
-
-    Returns:
-        The name of the part, a hash of the keys.
-    """
+    """Add a part to a folder atomically, unless a part with the same answers exists; return its name."""
     sums = checksums(rows, np.cumsum(counts) - counts, counts)
     index = {"counts": counts.astype(np.uint64), "keys": keys, "sums": sums}
     name = hashlib.sha256(keys.tobytes()).hexdigest()[:24] + SUFFIX
@@ -72,12 +61,7 @@ def write_part(folder: Location, keys: np.ndarray, counts: np.ndarray, rows: np.
 
 
 def read_part(path: Location, owner: str) -> AnswerPart:
-    """Read the index of a part.
-
-    Raises:
-        DamagedPartError: the part is truncated or changed.
-        InputError: the part has another ``owner``.
-    """
+    """Read the index of a part; raise if the part is damaged or has another ``owner``."""
     store, key = store_of(path)
     size = store.stat(key).size
     head = store.read(key, 0, min(size, _HEAD_BYTES))
@@ -97,7 +81,10 @@ def read_part(path: Location, owner: str) -> AnswerPart:
     if begin + first > len(head):
         head += store.read(key, len(head), begin + first)
     try:
-        index = {name: _array(header[name], head[begin:]) for name in ("counts", "keys", "sums")}
+        index = {}
+        for name in ("counts", "keys", "sums"):
+            start, end = header[name]["data_offsets"]
+            index[name] = np.frombuffer(head[begin + start : begin + end], np.uint64)
         index["keys"] = index["keys"].reshape(len(index["counts"]), 2)
         counts, digest = index["counts"].astype(np.int64), _digest(index, width, metadata["owner"])
         is_complete = metadata["sha256"] == digest and last - first == counts.sum() * width
@@ -112,11 +99,7 @@ def read_part(path: Location, owner: str) -> AnswerPart:
 
 
 def checksums(rows: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """A checksum per answer, (n,) uint64, which any flipped bit changes.
-
-    It is the sum of the words of the rows, weighted by an odd factor per row; a CRC would be slower than
-    reading.
-    """
+    """A checksum per answer, (n,) uint64, which any flipped bit changes; it is faster than a CRC."""
     width = rows.shape[1]
     word = next(kind for kind in (np.uint64, np.uint32, np.uint16, np.uint8) if width % kind().itemsize == 0)
     sums = rows.view(word).sum(axis=1, dtype=np.uint64)  # (R,)
@@ -124,11 +107,6 @@ def checksums(rows: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.nd
     position = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
     factors = (2 * position + 1).astype(np.uint64)
     return np.add.reduceat(sums[position + np.repeat(starts, counts)] * factors, ends - counts)
-
-
-def _array(entry: dict[str, Any], data: bytes) -> np.ndarray:
-    begin, end = entry["data_offsets"]
-    return np.frombuffer(data[begin:end], np.uint64)
 
 
 def _digest(index: dict[str, np.ndarray], width: int, owner: str) -> str:

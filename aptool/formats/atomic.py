@@ -44,10 +44,7 @@ _ATTEMPTS = 10
 
 @contextmanager
 def atomic_file(path: PathOrUrl) -> Iterator[Path]:
-    """Yield a temporary local file, which becomes ``path`` if the block succeeds.
-
-    After an exception, the temporary file is removed and ``path`` is unchanged.
-    """
+    """Yield a temporary local file, which becomes ``path`` if the block succeeds."""
     store, key = store_of(path)
     with store.scratch(key) as temporary:
         yield temporary
@@ -55,12 +52,7 @@ def atomic_file(path: PathOrUrl) -> Iterator[Path]:
 
 @contextmanager
 def output_file(path: PathOrUrl, kind: Kind) -> Iterator[Path]:
-    """Yield a temporary local file, which becomes the output ``path`` if the block succeeds.
-
-    Args:
-        path: the output.
-        kind: kind of output; only an unchanged output of this kind is replaced.
-    """
+    """Yield a temporary local file, which becomes the output ``path`` if the block succeeds."""
     check_replaceable(path, kind)
     with atomic_file(path) as temporary:
         yield temporary
@@ -69,10 +61,7 @@ def output_file(path: PathOrUrl, kind: Kind) -> Iterator[Path]:
 
 @contextmanager
 def output_stream(path: PathOrUrl, kind: Kind) -> Iterator[IO[bytes]]:
-    """Yield a stream to write to, whose content becomes the output ``path`` if the block succeeds.
-
-    Unlike ``output_file``, it needs no local disk for a large object.
-    """
+    """Yield a stream, whose content becomes ``path`` if the block succeeds; it needs no local disk."""
     check_replaceable(path, kind)
     store, key = store_of(path)
     with store.writer(key) as file:
@@ -88,14 +77,9 @@ def output_folder(
     """Yield a temporary folder, which becomes ``path`` if the block succeeds.
 
     The new folder replaces a folder of the same kind at ``path``, and gets copies of the files in it that
-    aptool did not write. On an object store, the files are uploaded, ``mark`` last.
-
-    Args:
-        path: the folder.
-        kind: kind of output.
-        mark: name of a file that every folder of this kind contains.
-        names: names of the files to be written, if they are known in advance.
-        by_content: on an object store, name the files by their content; see ``object_folder.published``.
+    aptool did not write. On an object store, the files are uploaded, ``mark`` last: a file that every folder
+    of this kind contains. ``names`` are files to be written, if they are known in advance, and ``by_content``
+    is that of ``object_folder.published``.
     """
     check_output_folder(path, kind, names)
     if isinstance(target := location(path), ObjectPath):
@@ -115,7 +99,8 @@ def output_folder(
     try:
         with locked(temporary), writing(path):
             yield temporary
-            record_all(temporary, _written_files(temporary, kind))
+            files = [name for name in _file_names(temporary) if Path(name).name != OUTPUTS]
+            record_all(temporary, {name: Written(kind, (sha256_of(temporary / name),)) for name in files})
             for file in temporary.rglob("*"):
                 if file.is_file():
                     flush(file)
@@ -129,15 +114,6 @@ def output_folder(
             os.replace(replaced, final)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _written_files(folder: Path, kind: Kind) -> dict[str, Written]:
-    """The record of all files of a new folder."""
-    return {
-        name: Written(kind, (sha256_of(folder / name),))
-        for name in sorted(_file_names(folder))
-        if Path(name).name != OUTPUTS
-    }
 
 
 def _file_names(folder: Path) -> set[str]:
@@ -245,13 +221,7 @@ def check_output(path: PathOrUrl, kind: Kind) -> None:
 
 
 def check_output_folder(path: PathOrUrl, kind: Kind, names: Iterable[str] = ()) -> None:
-    """Raise if an output folder cannot be written or may not be replaced. Call before long work.
-
-    Args:
-        path: the folder.
-        kind: kind of output.
-        names: names of the files to be written, if they are known in advance.
-    """
+    """Raise if an output folder, or one of ``names`` in it, may not be written. Call before long work."""
     final = location(path)
     if isinstance(final, Path):
         store_of(path)  # raises for a read-only URL

@@ -145,10 +145,7 @@ class CollectionFiles:
 
 
 def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
-    """The shared answers of several pools files, if all files have the same; else None.
-
-    ``read_pools`` then reads the answers in the folder of each file.
-    """
+    """The shared answers of several pools files, if all files have the same; else None."""
     folders = {str(location(path).parent): path for path in pools}
     files = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
     are_same = len(files) == len(folders) and len({_digest(answers) for answers in files}) == 1
@@ -171,15 +168,11 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         questions: str = "all",
         details: dict[str, Any] | None = None,
     ) -> None:
-        """Prepare to write.
+        """Prepare to write; a collection at ``path`` is replaced, other files in it are kept.
 
-        Args:
-            path: the folder; a collection at that path is replaced, other files in it are kept.
-            name: one word.
-            source: origin of the texts.
-            questions: policy: ``all``, ``answerable`` (at least one relevant answer in the pool or the qrels)
-                or ``both-labels`` (a relevant and a non-relevant candidate in the pool).
-            details: further entries of the manifest; may be changed until the block ends.
+        The policy ``questions`` keeps ``all``, ``answerable`` ones (with a relevant answer in the pool or the
+        qrels) or those with ``both-labels`` in the pool. ``details``, further entries of the manifest, may be
+        changed until the block ends.
         """
         ids.check_one_word("--name", name)
         if questions not in QUESTION_POLICIES:
@@ -204,14 +197,14 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if kind is None:
-            try:
-                self._share_texts()
-                self._write_manifest()
-            except BaseException as failure:
-                self._entered.__exit__(type(failure), failure, failure.__traceback__)
-                raise
-        return self._entered.__exit__(kind, error, trace)
+        if kind is not None:
+            return self._entered.__exit__(kind, error, trace)
+        with self._entered:
+            answers = self._into / ANSWERS
+            if not answers.exists():  # else ``add_answers`` wrote it
+                self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)
+            self._write_manifest()
+        return None
 
     def count(self, policy: str, split: str, rows: int) -> None:
         """Count ``rows`` rows of a split that a policy of the importer affected."""
@@ -290,12 +283,6 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         for answer_id, text in answers:
             ids.check_answer_id(self._path, ANSWERS, answer_id, "answer_id")
             yield answer_id, text
-
-    def _share_texts(self) -> None:
-        """Deduplicate texts, unless ``add_answers`` wrote the answers file."""
-        answers = self._into / ANSWERS
-        if not answers.exists():
-            self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)
 
     def _write_manifest(self) -> None:
         files = sorted(file for file in self._into.iterdir() if file.is_file())

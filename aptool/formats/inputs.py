@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from typing_extensions import override
 
@@ -94,17 +94,10 @@ def open_unpacked(path: PathOrUrl) -> Iterator[IO[bytes]]:
 
 
 def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
-    """Open a local file or a URL for Arrow.
+    """Open a local file or a URL for Arrow; raise if its version is not ``version``, from ``stat``.
 
     Read a ``pa.PythonFile``, which a URL gives, with ``use_threads=False``: Arrow's threads abort the process
     if they hold a Python file when the interpreter ends. Arrow reads a local file without Python.
-
-    Args:
-        path: the file.
-        version: the expected version, from ``stat``; with None, any version is valid.
-
-    Raises:
-        ReplacedError: the file has another version, or an object is replaced while it is read.
     """
     import pyarrow as pa
 
@@ -140,17 +133,6 @@ def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
     return list(files)
 
 
-def unreadable(path: PathOrUrl, error: BaseException) -> InputError:
-    """The error for a file that cannot be read."""
-    name = str(path)
-    if isinstance(error, FileNotFoundError):
-        return InputError(name, problem="file not found", expected="a file that exists")
-    if isinstance(error, IsADirectoryError):
-        return InputError(name, problem="a folder", expected="a file")
-    reason = (str(getattr(error, "strerror", None) or error) or type(error).__name__).splitlines()[0]
-    return InputError(name, problem=reason, expected="a file that can be read")
-
-
 @contextmanager
 def readable(path: PathOrUrl) -> Iterator[None]:
     """Raise all errors of reading a file as InputError; each protocol of fsspec has its own exceptions."""
@@ -158,12 +140,15 @@ def readable(path: PathOrUrl) -> Iterator[None]:
         yield
     except AptoolError:
         raise
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+    except FileNotFoundError as error:
+        raise InputError(str(path), problem="file not found", expected="a file that exists") from error
+    except IsADirectoryError as error:
+        raise InputError(str(path), problem="a folder", expected="a file") from error
     except Exception as error:
-        if not is_remote(path):
+        if not (isinstance(error, OSError | ValueError) or is_remote(path)):
             raise
-        raise unreadable(path, error) from error
+        reason = (str(getattr(error, "strerror", None) or error) or type(error).__name__).splitlines()[0]
+        raise InputError(str(path), problem=reason, expected="a file that can be read") from error
 
 
 def _open_other(url: str) -> IO[bytes]:
@@ -222,20 +207,10 @@ def _other_matches(path: str, suffix: str) -> list[str]:
     return sorted(str(system.unstrip_protocol(file)) for file in files)
 
 
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most ``size`` bytes; no bytes at the end."""
-
-
 class Unpacked(io.BufferedReader):
-    """The decompressed content of a gzip stream.
+    """The decompressed content of a gzip stream, which is refused if it expands far more than text does."""
 
-    Reading raises InputError if the stream is damaged, or if it expands far more than text does.
-    """
-
-    def __init__(self, path: object, file: Readable) -> None:
+    def __init__(self, path: object, file: IO[bytes]) -> None:
         """Decompress ``file``; errors name ``path``."""
         super().__init__(_Decompressor(path, file), _BLOCK_BYTES)
 
@@ -243,7 +218,7 @@ class Unpacked(io.BufferedReader):
 class _CountedBytes:
     """A stream that counts its read bytes."""
 
-    def __init__(self, file: Readable) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.count = 0
 
@@ -254,7 +229,7 @@ class _CountedBytes:
 
 
 class _Decompressor(io.RawIOBase):
-    def __init__(self, path: object, file: Readable) -> None:
+    def __init__(self, path: object, file: IO[bytes]) -> None:
         self._path = path
         self._packed = _CountedBytes(file)
         self._gzip = gzip.GzipFile(fileobj=cast(IO[bytes], self._packed), mode="rb")

@@ -23,7 +23,7 @@ from aptool.formats.outputs import (
 )
 
 SCHEMA_VERSION = 0.1
-# The entries of `to_document`.
+# The entries that aptool writes.
 _WRITTEN = (
     *("schema-version", "run-version", "run-sha256", "tag", "platform", "implementation", "method", "data"),
 )
@@ -36,10 +36,11 @@ def metadata_path(run: PathOrUrl) -> Location:
     return location(f"{run}{METADATA_SUFFIX}")
 
 
-def to_document(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The document of a run, from the metadata of ``scoring.score.run_metadata``."""
+def write_metadata(run: PathOrUrl, metadata: dict[str, Any]) -> Location:
+    """Write the metadata of a run, from ``scoring.score.run_metadata``; preserve entries of its author."""
+    path = metadata_path(run)
     executable = {} if metadata["command"] is None else {"executable": {"cmd": metadata["command"]}}
-    return {
+    document = {
         "schema-version": SCHEMA_VERSION,
         "run-version": 1.0,
         "tag": metadata["tag"],
@@ -47,13 +48,8 @@ def to_document(metadata: dict[str, Any]) -> dict[str, Any]:
         "implementation": {**executable, "source": {"lang": ["python"]}},
         "method": _method(metadata),
         "data": _data(metadata),
+        "run-sha256": sha256_of_output(run),
     }
-
-
-def write_metadata(run: PathOrUrl, metadata: dict[str, Any]) -> Location:
-    """Write the metadata of a run file, and preserve entries of its author."""
-    path = metadata_path(run)
-    document = {**to_document(metadata), "run-sha256": sha256_of_output(run)}
     document |= {key: value for key, value in _existing(path).items() if key not in document}
     _write(path, document)
     return path
@@ -76,10 +72,7 @@ def drop_metadata(run: PathOrUrl) -> None:
 
 
 def check_metadata(run: PathOrUrl) -> None:
-    """Raise if the metadata file of a run may not be replaced. Call before scoring.
-
-    An author may add entries, but not change those of aptool.
-    """
+    """Raise if the entries of aptool have changed, so that the metadata may not be replaced."""
     path = metadata_path(run)
     entries = _entries_by_aptool(_existing(path))
     if not entries:
@@ -92,7 +85,7 @@ def check_metadata(run: PathOrUrl) -> None:
 
 
 def _entries_by_aptool(document: dict[str, Any]) -> dict[str, Any]:
-    """The entries of `to_document`; those of the author are left out."""
+    """The entries of aptool; those of the author are left out."""
     return {key: document[key] for key in _WRITTEN[1:] if key in document}
 
 
@@ -180,19 +173,12 @@ def _method(metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _data(metadata: dict[str, Any]) -> dict[str, Any]:
     pools = metadata["pools"]
-    with_collection = [pool for pool in pools if "collection" in pool]
-    data: dict[str, Any] = {"test collection": {"topics": ", ".join(pool["path"] for pool in pools)}}
-    if with_collection:
-        first = with_collection[0]
-        data["test collection"] = {
-            "name": first["collection"],
-            "source": first["source"],
-            "split": first["split"],
-            "fingerprint": first["fingerprint"],
-            **data["test collection"],
-        }
+    first = next((pool for pool in pools if "collection" in pool), None)
+    test: dict[str, Any] = {}
+    if first is not None:
+        test = {"name": first["collection"]} | {key: first[key] for key in ("source", "split", "fingerprint")}
+    data: dict[str, Any] = {"test collection": {**test, "topics": ", ".join(pool["path"] for pool in pools)}}
     training = metadata["system"].get("training")
     if training is not None:
-        entry = {"name": training["collection"], "fingerprint": training["fingerprint"]}
-        data["training data"] = [entry]
+        data["training data"] = [{"name": training["collection"], "fingerprint": training["fingerprint"]}]
     return data

@@ -201,15 +201,14 @@ def writing(path: object, *unchanged: type[OSError]) -> Iterator[None]:
         yield
     except passed:
         raise
-    except OSError as error:
-        raise InputError(
-            path, problem=error.strerror or str(error), expected="a writable file or folder"
-        ) from error
     except Exception as error:
         match = _SYSTEM_ERROR.search(str(error))
-        if match is None:
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+        elif match is not None:
+            reason = os.strerror(int(match[1]))
+        else:
             raise
-        reason = os.strerror(int(match[1]))
         raise InputError(path, problem=reason, expected="a writable file or folder") from error
 
 

@@ -55,11 +55,7 @@ def whole_url(path: str) -> str:
 
 
 def store_of(path: object) -> tuple[Store, str]:
-    """The store of a path or URL, and the key of the file.
-
-    Raises:
-        InputError: the URL is read-only, or has no bucket.
-    """
+    """The store of a path or URL, and the key of the file; raise if the URL is read-only."""
     url = whole_url(str(path))
     if not is_remote(url):
         return LocalStore(), str(Path(url).absolute())

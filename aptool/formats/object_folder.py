@@ -35,11 +35,8 @@ def published(
 ) -> Iterator[Path]:
     """Yield a temporary local folder, which is uploaded if the block succeeds.
 
-    Args:
-        folder: the folder on the store.
-        mark: the marker file.
-        before_upload: called with the files, by relative name, that may replace files of the store.
-        by_content: name the other files by their content, and list the names in ``mark``, which is JSON.
+    ``before_upload`` is called with the files, by relative name, that may replace files of the store. With
+    ``by_content``, the other files are named by their content, and ``mark``, which is JSON, lists the names.
     """
     with tempfile.TemporaryDirectory(prefix="aptool-") as name:
         temporary = Path(name)

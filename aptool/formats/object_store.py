@@ -103,11 +103,7 @@ class ObjectStore(Store):
 
     @override
     def read(self, key: str, start: int = 0, end: int | None = None, version: str | None = None) -> bytes:
-        """Read the bytes from ``start`` to ``end``.
-
-        Raises:
-            ReplacedError: the object has another version than ``version``.
-        """
+        """Read the bytes from ``start`` to ``end``; raise if the object has another ``version``."""
         import obstore
 
         if end is not None and end <= start:
@@ -163,14 +159,10 @@ class ObjectStore(Store):
             except (AlreadyExistsError, PreconditionError, NotFoundError) as error:
                 if self._fault(error) is not None:
                     raise
-                return self._holds(key, data)
+                with suppress(FileNotFoundError):
+                    return self.read(key) == data
+                return False
         return True
-
-    def _holds(self, key: str, data: bytes) -> bool:
-        try:
-            return self.read(key) == data
-        except FileNotFoundError:
-            return False
 
     @override
     @contextmanager

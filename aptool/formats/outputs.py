@@ -78,10 +78,7 @@ class Written(NamedTuple):
 
 
 def adopt(path: PathOrUrl, kind: Kind) -> None:
-    """Record an existing file, or a folder's files with the names of this kind, as replaceable.
-
-    This is ``--overwrite``: the record makes every process replace exactly these files.
-    """
+    """Record existing files as outputs of this kind, which every process then replaces: ``--overwrite``."""
     final = _final(path)
     store, key = store_of(final)
     if kind not in _FOLDER_FILES:
@@ -90,20 +87,14 @@ def adopt(path: PathOrUrl, kind: Kind) -> None:
         if kind is Kind.RUN:
             adopt(f"{final}{METADATA_SUFFIX}", Kind.METADATA)
         return
-    names = [name for name in store.names(key) if _FOLDER_FILES[kind].fullmatch(name)]
-    if names or store.names(key):
+    if present := store.names(key):
+        names = [name for name in present if _FOLDER_FILES[kind].fullmatch(name)]
         adopted = {name: Written(kind, (sha256_of(final / name),)) for name in names}
         record_all(final, {_FOLDER: Written(kind, ()), **adopted})
 
 
 def check_replaceable(path: PathOrUrl, kind: Kind) -> None:
-    """Raise if there is a file that aptool did not write as this kind, or that has changed since.
-
-    An empty file may be replaced.
-
-    Raises:
-        InputError: names the file and the reason.
-    """
+    """Raise if a file is not empty, and aptool did not write it as this kind or it has changed since."""
     final = _final(path)
     problem = _problem(final, kind, read_written(final.parent).get(final.name))
     if problem is not None:
@@ -111,13 +102,7 @@ def check_replaceable(path: PathOrUrl, kind: Kind) -> None:
 
 
 def check_folder_replaceable(folder: PathOrUrl, kind: Kind) -> None:
-    """Raise if a folder has files and is not an unchanged output of this kind.
-
-    Files of the user in the folder are no obstacle: they stay.
-
-    Raises:
-        InputError: names the folder, or the changed file, and the reason.
-    """
+    """Raise if a folder has files and is not an unchanged output of this kind; files of the user stay."""
     final = _final(folder)
     store, key = store_of(final)
     names = set(store.names(key))

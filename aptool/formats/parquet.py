@@ -38,13 +38,8 @@ class RowGroup(NamedTuple):
     unpacked: int  # bytes of all columns in memory; some writers count a repeated text once
 
 
-class _Footer(NamedTuple):
-    metadata: pq.FileMetaData
-    groups: list[RowGroup]
-
-
 # LRU cache of footers, because each unit of work opens the file of its row group again.
-_footers: OrderedDict[tuple[str, str], _Footer] = OrderedDict()
+_footers: OrderedDict[tuple[str, str | None], tuple[pq.FileMetaData, list[RowGroup]]] = OrderedDict()
 _MOST_FOOTERS = 8
 
 
@@ -56,10 +51,10 @@ class ParquetReader:
         self._path = str(path)
         self._source = file
         self._threads = not isinstance(file, pa.PythonFile)  # see inputs.open_native
-        self._cache_key = None if version is None else (self._path, version)
-        footer = None if self._cache_key is None else _footers.get(self._cache_key)
-        metadata = None if footer is None else footer.metadata
-        self._groups = None if footer is None else footer.groups
+        self._version = version
+        cached = _footers.get((self._path, version))
+        metadata = None if cached is None else cached[0]
+        self._groups = None if cached is None else cached[1]
         self._file = self._checked(
             None, lambda: pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True)
         )
@@ -103,8 +98,8 @@ class ParquetReader:
     def _row_groups(self) -> list[RowGroup]:
         if self._groups is None:
             self._groups = row_groups(read_footer(self._source))
-            if self._cache_key is not None:
-                _footers[self._cache_key] = _Footer(self.metadata, self._groups)
+            if self._version is not None:
+                _footers[self._path, self._version] = self.metadata, self._groups
                 while len(_footers) > _MOST_FOOTERS:
                     _footers.popitem(last=False)
         return self._groups
@@ -231,19 +226,17 @@ def _row_group(columns: list[dict[int, Any]]) -> RowGroup:
 
 
 def candidate_counts(groups: list[RowGroup]) -> list[int]:
-    """The number of candidates in each row group of a pools file.
-
-    It is the number of candidate ids, since no pool is empty.
-    """
-    return [_candidates(group.values) for group in groups]
-
-
-def _candidates(columns: dict[tuple[str, ...], int]) -> int:
-    # The two names in the middle depend on the writer.
-    for path, count in columns.items():
-        if len(path) == 4 and path[0] == "candidates" and path[-1] == "answer_id":
-            return count
-    raise ValueError("no column candidates.answer_id in the metadata of a row group")
+    """The number of candidates in each row group of a pools file, which is the number of their ids."""
+    counts = []
+    for group in groups:
+        for path, count in group.values.items():
+            # The two names in the middle depend on the writer.
+            if len(path) == 4 and path[0] == "candidates" and path[-1] == "answer_id":
+                counts.append(count)
+                break
+        else:
+            raise ValueError("no column candidates.answer_id in the metadata of a row group")
+    return counts
 
 
 def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:

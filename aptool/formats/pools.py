@@ -6,7 +6,7 @@ A unit of work is one row group. Its data stay in Arrow columns, without a Pytho
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -153,15 +153,9 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
 
 
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
-    """Read and validate a row group.
+    """Read and validate a row group; errors name row group, row (from 0), column and value.
 
-    Args:
-        unit: the row group.
-        answers: the texts of candidates whose text is null; None for ``answers.parquet`` in the same folder.
-
-    Raises:
-        InputError: a null or illegal id, a null question, an empty pool, a repeated answer in a pool, or a
-            candidate without a text. The message names row group, row (from 0), column and value.
+    ``answers`` has the texts of candidates whose text is null; None for ``answers.parquet`` beside the file.
     """
     path = unit.path
     row = f"row group {unit.row_group}: row"
@@ -217,10 +211,7 @@ def _cached_answers(path: str, version: str) -> Answers:
 
 
 class PoolsWriter:
-    """Context manager that writes pools one by one, in row groups of bounded size.
-
-    One row group is buffered. The file is not written atomically.
-    """
+    """Context manager that writes pools one by one, not atomically, and buffers one row group."""
 
     def __init__(self, path: PathOrUrl) -> None:
         self._schema = arrow_schema("pools")
@@ -262,20 +253,13 @@ def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
     """Write ``(answer id, text)`` pairs to an answers file, not atomically."""
     schema = arrow_schema("answers")
     with parquet_writer(path, schema) as writer:
-        for ids, texts in _batched(answers, ROW_GROUP_CANDIDATES):
-            writer.write_table(pa.table({"answer_id": ids, "text": texts}, schema=schema))
-
-
-def _batched(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[tuple[list[str], list[str]]]:
-    ids: list[str] = []
-    texts: list[str] = []
-    for answer_id, text in pairs:
-        ids.append(answer_id)
-        texts.append(text)
-        if len(ids) == size:
-            yield ids, texts
-            ids, texts = [], []
-    yield ids, texts
+        remaining = iter(answers)
+        is_last = False
+        while not is_last:
+            batch = list(islice(remaining, ROW_GROUP_CANDIDATES))
+            is_last = len(batch) < ROW_GROUP_CANDIDATES
+            columns = {"answer_id": [name for name, _ in batch], "text": [text for _, text in batch]}
+            writer.write_table(pa.table(columns, schema=schema))
 
 
 def _text_ids(path: PathOrUrl, candidates: pa.StructArray) -> pa.Array | None:

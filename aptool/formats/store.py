@@ -54,10 +54,7 @@ class Store(ABC):
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
-        """Create a file atomically; return False if it exists with other bytes.
-
-        An object with the same bytes counts as created, since a request may be retried.
-        """
+        """Create a file atomically; return False if it exists with other bytes: a request may be retried."""
 
     @abstractmethod
     def swap(self, key: str, data: bytes, version: str) -> bool:

@@ -23,7 +23,7 @@ import polars as pl
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
 from aptool.formats.atomic import check_output, output_stream
-from aptool.formats.inputs import GZIP, Unpacked, open_binary, unreadable
+from aptool.formats.inputs import GZIP, Unpacked, open_binary, readable
 from aptool.formats.ir_metadata import drop_metadata
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
@@ -140,10 +140,7 @@ def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
 def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
     """Format a run, with an index to merge runs of different questions without parsing.
 
-    Args:
-        path: the file, for errors.
-        frame: legal ids, each pair once, and finite scores.
-        tag: the tag of the run.
+    The frame has legal ids, each pair once, and finite scores.
 
     Returns:
         The lines; question_id (str), pairs (i64), end (i64): the byte offset after a question's last line.
@@ -167,20 +164,13 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
 
 
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
-    data = _bytes_of(path)
-    frame = _parse_at_once(data, line_format)
-    return _parse_line_by_line(path, data, line_format) if frame is None else frame
-
-
-def _bytes_of(path: PathOrUrl) -> bytes:
-    with open_binary(path) as file:
-        try:
-            data = file.read()
-        except OSError as error:
-            raise unreadable(path, error) from error
+    with open_binary(path) as file, readable(path):
+        data = file.read()
     if str(path).endswith(".gz"):
         data = Unpacked(path, io.BytesIO(data)).read()
-    return _text(path, data)
+    data = _text(path, data)
+    frame = _parse_at_once(data, line_format)
+    return _parse_line_by_line(path, data, line_format) if frame is None else frame
 
 
 def _text(path: PathOrUrl, data: bytes) -> bytes:
@@ -367,10 +357,7 @@ def check_run_output(path: PathOrUrl) -> None:
 
 @contextmanager
 def open_text(path: PathOrUrl, kind: Kind) -> Iterator[IO[bytes]]:
-    """Open a file atomically to write lines, compressed if its name ends in ``.gz``.
-
-    The bytes depend only on the lines, not on how they are split into writes.
-    """
+    """Open a file atomically to write lines, compressed if its name ends in ``.gz``."""
     with output_stream(path, kind) as raw:
         if not str(path).endswith(".gz"):
             yield raw

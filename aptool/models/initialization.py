@@ -68,7 +68,7 @@ def make_vocabulary(
 
     With vectors from a file, words of the other splits that have a vector get an id too.
     """
-    from aptool.text.vectors import coverage, read_vectors
+    from aptool.text.vectors import read_vectors
 
     options = recipe.text
     bigrams = options.words == "bigrams"
@@ -87,12 +87,11 @@ def make_vocabulary(
         raise InputError(source, problem="no vector for any word of the collection", expected=expected)
     tokenizer = learn(texts.train, min_count=options.min_count, also=vectors.words)
     counts = tokenizer.encode(texts.train).counts(len(tokenizer))
-    covered = coverage(
-        vectors, {word: n for word, n in zip(tokenizer.words, counts.tolist(), strict=True) if n}
-    )
+    with_vector = set(vectors.words)
+    has_vector = np.array([word in with_vector for word in tokenizer.words])
     logger.info(
-        f"vectors for {covered.type_share:.1%} of the distinct words of the training texts "
-        f"({covered.token_share:.1%} of their occurrences)"
+        f"vectors for {has_vector[counts > 0].mean():.1%} of the distinct words of the training texts "
+        f"({counts[has_vector].sum() / counts.sum():.1%} of their occurrences)"
     )
     dim = int(vectors.matrix.shape[1])
     return tokenizer, vectors, replace(recipe, vectors=replace(recipe.vectors, dim=dim))

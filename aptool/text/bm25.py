@@ -96,19 +96,12 @@ def _lower_bound(scores: np.ndarray, k: int) -> float:
 
 
 class Postings(NamedTuple):
-    """The documents in which each word occurs, with counts.
+    """The documents in which each word occurs, with counts."""
 
-    Attributes:
-        starts: (V + 1,) int64: word w has the postings ``starts[w]`` to ``starts[w + 1]``.
-        documents: (P,) int64 document of each posting, ascending per word.
-        counts: (P,) int64 occurrences of the word in the document.
-        lengths: (D,) int64 words per document, words without postings included.
-    """
-
-    starts: np.ndarray
-    documents: np.ndarray
-    counts: np.ndarray
-    lengths: np.ndarray
+    starts: np.ndarray  # (V + 1,) int64: word w has the postings ``starts[w]`` to ``starts[w + 1]``
+    documents: np.ndarray  # (P,) int64 document of each posting, ascending per word
+    counts: np.ndarray  # (P,) int64 occurrences of the word in the document
+    lengths: np.ndarray  # (D,) int64 words per document, words without postings included
 
     @property
     def frequencies(self) -> np.ndarray:
@@ -135,12 +128,7 @@ class PostingsBuilder:
         return len(self._words)
 
     def add(self, words: Sequence[int], length: int) -> None:
-        """Add a document.
-
-        Args:
-            words: ids of its words that get postings.
-            length: number of all its words.
-        """
+        """Add a document: the ids of its words that get postings, and the number of all its words."""
         self._words.extend(words)
         self._counts.append(len(words))
         self._lengths.append(length)
@@ -159,13 +147,7 @@ class WeightedPostings:
     """Postings with their BM25 weights."""
 
     def __init__(self, postings: Postings, idf: np.ndarray, mean_length: float) -> None:
-        """Compute the weights.
-
-        Args:
-            postings: the postings of D documents.
-            idf: (V,) inverse document frequencies.
-            mean_length: mean words per document, over all documents of the corpus.
-        """
+        """Compute the weights; ``idf`` is (V,), and ``mean_length`` is over all documents of the corpus."""
         documents, counts, frequencies = postings.documents, postings.counts, postings.frequencies
         self._starts = postings.starts
         self._documents = documents
@@ -200,25 +182,14 @@ def inverse_document_frequency(frequencies: np.ndarray, documents: int) -> np.nd
 
 
 class Ranking(NamedTuple):
-    """The best documents of a query, in trec_eval's order: by score, then by id, both descending.
+    """The best documents of a query, in trec_eval's order: by score, then by id, both descending."""
 
-    Attributes:
-        ids: (n,) document ids.
-        scores: (n,) float32, above 0.
-    """
-
-    ids: np.ndarray
-    scores: np.ndarray
+    ids: np.ndarray  # (n,) document ids
+    scores: np.ndarray  # (n,) float32, above 0
 
 
 def retrieve(corpus: Callable[[], Documents], queries: Sequence[str], depth: int) -> list[Ranking]:
-    """Retrieve the best documents of each query, only documents with a word of the query.
-
-    Args:
-        corpus: starts to read the documents, each an id and a text.
-        queries: the texts of the queries.
-        depth: maximum number of documents per query.
-    """
+    """Retrieve at most ``depth`` documents of each query, the best ones with a word of the query."""
     vocabulary: dict[str, int] = {}
     query_ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(query)] for query in queries]
     frequencies = np.zeros(len(vocabulary), dtype=np.int64)
@@ -299,10 +270,7 @@ class _Best:
 def _best(scores: np.ndarray, keys: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
     """Select the ``size`` highest of (n,) scores; of equal scores at the end, those with the greatest keys.
 
-    Args:
-        scores: (n,).
-        keys: returns the keys of scores, by their indices; only called for ties.
-        size: maximum number of scores.
+    ``keys``, called only for ties, returns the keys of scores by their indices.
     """
     if len(scores) <= size:
         return np.arange(len(scores))

@@ -26,19 +26,12 @@ _SIZE = 1 / 6  # root mean square of a vector's components, as in the published 
 
 
 class SentenceEncoder(NamedTuple):
-    """A transformer and its tokenizer.
+    """A transformer and its tokenizer."""
 
-    Attributes:
-        name: folder, or name on the hub.
-        tokenizer: the tokenizer.
-        network: model of ``transformers``, in evaluation mode.
-        max_tokens: maximum length of a text.
-    """
-
-    name: str
-    tokenizer: TextTokenizer
-    network: Any
-    max_tokens: int
+    name: str  # folder, or name on the hub
+    tokenizer: TextTokenizer  # the tokenizer
+    network: Any  # model of ``transformers``, in evaluation mode
+    max_tokens: int  # maximum length of a text
 
 
 def distill_vectors(
@@ -50,15 +43,10 @@ def distill_vectors(
     sif: float = SIF,
     device: torch.device | str = "cpu",
 ) -> WordVectors:
-    """Distil static vectors for words from a sentence encoder.
+    """Distil static vectors for distinct words, which occur ``counts`` times, from a sentence encoder.
 
-    Args:
-        encoder: the sentence encoder.
-        words: distinct words.
-        counts: (words,) occurrences of each word, for the weighting.
-        dim: maximum dimension; the result has a smaller one if the vectors span fewer dimensions.
-        sif: a in the weight a / (a + p) of a word of relative frequency p.
-        device: device of the encoder.
+    The dimension is smaller than ``dim`` if the vectors span fewer dimensions. ``sif`` is a in the weight
+    a / (a + p) of a word of relative frequency p.
     """
     name = encoder.name
     states = encode_words(encoder, words, device=device)
@@ -85,11 +73,7 @@ def encode_words(
     *,
     device: torch.device | str = "cpu",
 ) -> np.ndarray:
-    """(words, hidden) float32: the encoder's mean state over a word and its special tokens.
-
-    Words of similar length share a batch, with attention masks, so that a vector does not depend on its batch
-    beyond rounding.
-    """
+    """(words, hidden) float32: the encoder's mean state over a word and its special tokens."""
     network = encoder.network.to(device)
     tokens = encoder.tokenizer.encode(words, min(MOST_TOKENS, encoder.max_tokens))
     order = np.argsort(tokens.lengths, kind="stable")

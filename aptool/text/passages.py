@@ -29,16 +29,12 @@ class Passages:
 
     A passage of ``words`` words starts every ``stride`` words. The last passage has ``words`` words, too, and
     ends with the text. A word is a run of characters without white space, or a Chinese or Japanese character.
-
-    Attributes:
-        words: number of words per passage.
-        stride: number of words between the starts of two passages, at most ``words``.
-        aggregate: the score of a candidate: ``max`` or ``mean`` of its passages, that of the ``first``
-            passage (only this passage is scored), or ``top2``, the mean of the two best.
     """
 
-    words: int
-    stride: int
+    words: int  # number of words per passage
+    stride: int  # number of words between the starts of two passages, at most ``words``
+    # The score of a candidate: ``max`` or ``mean`` of its passages, that of the ``first`` passage (only this
+    # passage is scored), or ``top2``, the mean of the two best.
     aggregate: Aggregate = "max"
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -58,11 +54,7 @@ class Passages:
         return [text[begin:end] for begin, end in self.spans(text)]
 
     def aggregated(self, scores: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Score texts from their passages.
-
-        Args:
-            scores: (P,) scores of the passages, text by text.
-            counts: (n,) int64 number of passages per text, at least 1.
+        """Score n texts from the (P,) scores of their passages, text by text, and their number per text.
 
         Returns:
             (n,) float32; NaN for a text with a passage whose score is not finite.
@@ -106,15 +98,7 @@ def cut_texts(texts: Sequence[str], passages: Passages) -> tuple[list[str], np.n
 
 
 def parse_passages(passages: object, aggregate: object = None) -> Passages | None:
-    """Return the options of passages; None if both are None.
-
-    Args:
-        passages: ``"WORDS:STRIDE"``, or a tuple of the two integers.
-        aggregate: one of ``AGGREGATES``; None is ``max``.
-
-    Raises:
-        UsageError: a value is invalid, or ``aggregate`` is set without ``passages``.
-    """
+    """Return the options, from ``"WORDS:STRIDE"`` or a tuple of two integers; None if both are None."""
     if passages is None:
         if aggregate is not None:
             raise UsageError("aggregate: requires passages (--aggregate requires --passages)")

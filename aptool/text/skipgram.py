@@ -51,21 +51,10 @@ def learn_vectors(
     epochs: int = 5,
     seed: int = 0,
 ) -> np.ndarray:
-    """Learn a vector for each word of a vocabulary; deterministic for a seed.
+    """Learn a vector for each word of a vocabulary, (V, d) float32; deterministic for a seed.
 
-    The products are small, so PyTorch computes them in one thread.
-
-    Args:
-        token_ids: (tokens,) int, the running words of all texts.
-        offsets: (texts + 1,) int64: text ``i`` is ``token_ids[offsets[i] : offsets[i + 1]]``.
-        counts: (V,) occurrences of each word; a word without occurrences keeps its small random vector.
-        dim: d.
-        window: farthest context word, 1 to 32.
-        epochs: passes over the texts, shuffled each time.
-        seed: random seed.
-
-    Returns:
-        (V, d) float32.
+    Texts are those of `Tokens`, and ``window``, the distance of the farthest context word, is 1 to 32. A word
+    without occurrences in ``counts`` (V,) keeps its small random vector.
     """
     if not 1 <= window <= _BLOCK:
         raise ValueError(f"window {window}: expected 1 to {_BLOCK}")
@@ -106,15 +95,8 @@ def _step(
 ) -> None:
     """One step on a batch of T running words, in T / B blocks, with gradients written out.
 
-    Args:
-        inner: vectors of words; changed.
-        outer: vectors of words as context; changed.
-        words: (T,) ids.
-        texts: (T,) the text of each word, -1 for padding.
-        against: (blocks, K) ids of the negatives.
-        band: (B, B + 2 window) weight of each pair by its distance.
-        negatives: negative samples per pair.
-        rate: learning rate.
+    Both tables are changed. ``words`` are (T,) ids, ``texts`` (T,) the text of each word, -1 for padding,
+    ``against`` (blocks, K) ids of the negatives, and ``band`` is that of `_band`.
     """
     size, span = band.shape
     window = (span - size) // 2

@@ -31,33 +31,18 @@ TOKEN_ID = UNATTENDED - 1
 
 @dataclass(frozen=True)
 class TextForm:
-    """The additions to the texts of one role, and the tokens that are not pooled.
+    """The additions to the texts of one role, and the tokens that are not pooled."""
 
-    Attributes:
-        prompt: prefix of each text.
-        prompt_tokens: number of tokens at the beginning, special tokens included, that are not pooled.
-        mark: id of the token inserted after the special tokens at the beginning; -1 for none.
-        filler: id of the token that extends texts to ``fill_to`` tokens; -1 for none.
-        fill_to: minimum length in tokens.
-        attend_filler: whether other tokens attend to filler tokens.
-        unpooled: ids of tokens whose states are not pooled.
-    """
-
-    prompt: str = ""
-    prompt_tokens: int = 0
-    mark: int = -1
-    filler: int = -1
-    fill_to: int = 0
-    attend_filler: bool = False
-    unpooled: tuple[int, ...] = ()
+    prompt: str = ""  # prefix of each text
+    prompt_tokens: int = 0  # number of tokens at the beginning, special tokens included, that are not pooled
+    mark: int = -1  # id of the token inserted after the special tokens at the beginning; -1 for none
+    filler: int = -1  # id of the token that extends texts to ``fill_to`` tokens; -1 for none
+    fill_to: int = 0  # minimum length in tokens
+    attend_filler: bool = False  # whether other tokens attend to filler tokens
+    unpooled: tuple[int, ...] = ()  # ids of tokens whose states are not pooled
 
     def apply(self, tokens: Tokens, prefix_length: int) -> Tokens:
-        """Apply the form to texts.
-
-        Args:
-            tokens: the tokens of the texts, prompts included.
-            prefix_length: number of special tokens before a text.
-        """
+        """Apply the form to the tokens of texts, prompts included, after ``prefix_length`` special tokens."""
         if self.mark >= 0:
             tokens = _inserted(tokens, np.minimum(prefix_length, tokens.lengths), self.mark)
         flags = np.zeros(len(tokens.ids), dtype=np.int32)
@@ -82,28 +67,20 @@ PLAIN = TextForm()
 
 
 class SpecialTokens(NamedTuple):
-    """The special tokens of a pair of texts, and its token type ids.
+    """The special tokens of a pair of texts, and its token type ids."""
 
-    Attributes:
-        before: ids before the first text.
-        between: ids between the texts.
-        after: ids after the second text.
-        types: five token type ids: of ``before``, the first text, ``between``, the second text, ``after``.
-    """
-
-    before: list[int]
-    between: list[int]
-    after: list[int]
+    before: list[int]  # ids before the first text
+    between: list[int]  # ids between the texts
+    after: list[int]  # ids after the second text
+    # Five token type ids: of ``before``, the first text, ``between``, the second text, ``after``.
     types: list[int]
 
 
 class SubwordTokenizer(TextTokenizer):
     """Splits texts into the subword tokens of a pretrained network.
 
-    Attributes:
-        prefix_length: number of special tokens before a text.
-        suffix_length: number of special tokens after it.
-        forms: role -> form of its texts; the texts of a role without a form are not changed.
+    The texts of a role without a form are not changed. A text has ``prefix_length`` special tokens before it
+    and ``suffix_length`` after it.
     """
 
     unit = "subword tokens"
@@ -117,15 +94,7 @@ class SubwordTokenizer(TextTokenizer):
         characters: int = 0,
         source: object = "tokenizer.json",
     ) -> None:
-        """Wrap a tokenizer of the library ``tokenizers``.
-
-        Args:
-            tokenizer: the tokenizer; its padding and truncation are turned off.
-            forms: role -> form of its texts; the texts of a role without a form are not changed.
-            lowercase: lower-case texts first.
-            characters: read at most this many characters of a text; 0: all.
-            source: file of the tokenizer, for errors.
-        """
+        """Wrap a tokenizer that reads at most ``characters`` of a text, all if 0; errors name ``source``."""
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
@@ -229,10 +198,6 @@ def _unknown_id(tokenizer: Tokenizer) -> int:
 
 def pooled_rows(ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Select the pooled tokens of n texts; the first token of a text that has no pooled token.
-
-    Args:
-        ids: (N,) ids with their flags.
-        offsets: (n + 1,) boundaries of the texts.
 
     Returns:
         (R,) int64 indices of the pooled tokens; (n,) int64 number of pooled tokens per text.

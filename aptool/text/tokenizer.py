@@ -37,19 +37,13 @@ SAFELY = {"trust_remote_code": False}
 
 @dataclass(frozen=True)
 class Tokens:
-    """Ragged token ids: text ``i`` is ``ids[offsets[i] : offsets[i + 1]]``, never empty.
+    """Ragged token ids: text ``i`` is ``ids[offsets[i] : offsets[i + 1]]``, never empty."""
 
-    Attributes:
-        ids: (tokens,) int32.
-        offsets: (texts + 1,) int64, the first is 0.
-        truncated: number of truncated texts.
-        words: (tokens,) int64, a number that identifies the word of each token, also of an UNK; NO_WORD for
-            punctuation. None unless the tokenizer identifies words.
-    """
-
-    ids: np.ndarray
-    offsets: np.ndarray
-    truncated: int = 0
+    ids: np.ndarray  # (tokens,) int32
+    offsets: np.ndarray  # (texts + 1,) int64, the first is 0
+    truncated: int = 0  # number of truncated texts
+    # (tokens,) int64, a number that identifies the word of each token, also of an UNK; NO_WORD for
+    # punctuation. None unless the tokenizer identifies words.
     words: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -77,21 +71,13 @@ class Tokens:
 
 
 class TextTokenizer(ABC):
-    """The interface of all tokenizers.
+    """The interface of all tokenizers."""
 
-    Attributes:
-        unit: name of its tokens.
-        unknown: id of the unknown token, -1 if there is none.
-        suffix_length: number of special tokens at the end of a text, which truncation keeps.
-        source: file of the tokenizer, for errors.
-        identify_words: whether ``encode`` sets ``Tokens.words``; only a word-level tokenizer can.
-    """
-
-    unit: ClassVar[str]
-    unknown: int
-    suffix_length: int = 0
-    source: str = "tokenizer.json"
-    identify_words: bool = False
+    unit: ClassVar[str]  # name of its tokens
+    unknown: int  # id of the unknown token, -1 if there is none
+    suffix_length: int = 0  # number of special tokens at the end of a text, which truncation keeps
+    source: str = "tokenizer.json"  # file of the tokenizer, for errors
+    identify_words: bool = False  # whether ``encode`` sets ``Tokens.words``; only a word-level tokenizer can
     _tokenizer: Tokenizer
 
     @classmethod
@@ -145,12 +131,8 @@ class WordTokenizer(TextTokenizer):
     ) -> "WordTokenizer":
         """Learn a vocabulary from texts, the most frequent words first.
 
-        Args:
-            texts: the training texts.
-            lowercase: lower-case words.
-            bigrams: the words of Han, Kana and Hangul text are bigrams of characters; see `text.words`.
-            min_count: leave out words that occur less often.
-            also: further words, at the end of the vocabulary.
+        With ``bigrams``, the words of Han, Kana and Hangul text are bigrams of characters; see `text.words`.
+        Words that occur less than ``min_count`` times are left out; ``also`` are further words, at the end.
         """
         tokenizer = _untrained(lowercase)
         trainer = WordLevelTrainer(

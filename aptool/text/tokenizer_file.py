@@ -48,11 +48,7 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def check_encodes(tokenizer: Tokenizer) -> None:
-    """Check that a tokenizer can encode any text.
-
-    Raises:
-        Exception: from the library, or a ValueError; an unknown word or special token cannot be encoded.
-    """
+    """Check that a tokenizer can encode any text, also an unknown word; raise what the library raises."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if tokenizer.post_processor is not None:
@@ -68,14 +64,7 @@ def check_encodes(tokenizer: Tokenizer) -> None:
 def encode_texts(
     tokenizer: Tokenizer, texts: Sequence[str], source: object, *, special: bool = True
 ) -> list[Encoding]:
-    """Encode texts on all cores.
-
-    Args:
-        tokenizer: the tokenizer.
-        texts: the texts.
-        source: file of the tokenizer, for errors.
-        special: add special tokens.
-    """
+    """Encode texts on all cores, with special tokens if ``special``; errors name ``source``."""
     try:
         return tokenizer.encode_batch_fast(texts, add_special_tokens=special)
     except BaseException as error:
@@ -124,11 +113,7 @@ def _check_growth(document: dict[str, Any]) -> None:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """Return the maximum factor by which a step multiplies the characters of a text.
-
-    Raises:
-        ValueError: a replacement has an empty pattern.
-    """
+    """Return the maximum factor by which a step multiplies the characters of a text."""
     kind = step.get("type")
     if kind == "Replace":
         content, pattern = len(step["content"]), step["pattern"]
@@ -139,15 +124,11 @@ def _growth(step: dict[str, Any]) -> float:
     if kind == "Prepend":
         return 1.0 + len(step["prepend"])
     if kind == "Precompiled":
-        return _longest_replacement(base64.b64decode(step["precompiled_charsmap"]))
+        # The longest replacement in the table of sentencepiece.
+        table = base64.b64decode(step["precompiled_charsmap"])
+        trie = int.from_bytes(table[:4], "little")
+        return max(1, *map(len, table[4 + trie :].decode("utf-8", "replace").split("\0")))
     return 2.0 if kind in ("ByteLevel", "Metaspace") else 1.0
-
-
-def _longest_replacement(table: bytes) -> int:
-    """Return the maximum length of a replacement in a table of sentencepiece, at least 1."""
-    trie = int.from_bytes(table[:4], "little")
-    texts = table[4 + trie :].decode("utf-8", "replace").split("\0")
-    return max(1, *map(len, texts))
 
 
 def _steps(part: Any, name: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -46,19 +47,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class VectorFile:
-    """An open file of word vectors.
+    """An open file of word vectors."""
 
-    Attributes:
-        kind: description of its format.
-        dim: dimension of the vectors.
-        rows: the rows in the file's order.
-        parse: parses a row into its vector, (dim,) float32, finite.
-    """
-
-    kind: str
-    dim: int
-    rows: Iterator[Row]
-    parse: Callable[[Row], np.ndarray]
+    kind: str  # description of its format
+    dim: int  # dimension of the vectors
+    rows: Iterator[Row]  # the rows in the file's order
+    parse: Callable[[Row], np.ndarray]  # parses a row into its vector, (dim,) float32, finite
 
 
 @contextmanager
@@ -80,7 +74,7 @@ def _detect_format(path: PathOrUrl, file: IO[bytes], packing: str) -> VectorFile
     if header is None:
         dim = _width_of(path, first)
         lines = _text_rows(path, head, file, dim, 1, None)
-        return VectorFile(f"text without a header{packing}", dim, lines, _text_parser(path, dim))
+        return VectorFile(f"text without a header{packing}", dim, lines, partial(_parse_text, path, dim))
     count, dim = int(header[1]), int(header[2])
     if not 1 <= dim <= WIDEST:
         expected = f"a count and a width of 1 to {WIDEST}"
@@ -90,9 +84,9 @@ def _detect_format(path: PathOrUrl, file: IO[bytes], packing: str) -> VectorFile
             problem, expected = "a carriage return", "binary vectors without converted line ends"
             raise InputError(path, position="line 1", problem=problem, expected=expected)
         records = _binary_rows(path, remaining, file, dim, count)
-        return VectorFile(f"word2vec binary{packing}", dim, records, _binary_parser(path))
+        return VectorFile(f"word2vec binary{packing}", dim, records, partial(_parse_binary, path))
     lines = _text_rows(path, remaining, file, dim, 2, count)
-    return VectorFile(f"word2vec text{packing}", dim, lines, _text_parser(path, dim))
+    return VectorFile(f"word2vec text{packing}", dim, lines, partial(_parse_text, path, dim))
 
 
 def _looks_like_text(rows: bytes, dim: int) -> bool:
@@ -147,14 +141,11 @@ def _binary_rows(path: PathOrUrl, start: bytes, file: IO[bytes], dim: int, count
         raise InputError(path, position=position, value=_shown(remainder), expected=expected)
 
 
-def _binary_parser(path: PathOrUrl) -> Callable[[Row], np.ndarray]:
-    def parse(row: Row) -> np.ndarray:
-        values = np.frombuffer(row.values, dtype="<f4")
-        if not np.isfinite(values).all():
-            raise _not_finite(path, f"record {row.number:,}", row.word)
-        return values
-
-    return parse
+def _parse_binary(path: PathOrUrl, row: Row) -> np.ndarray:
+    values = np.frombuffer(row.values, dtype="<f4")
+    if not np.isfinite(values).all():
+        raise _not_finite(path, f"record {row.number:,}", row.word)
+    return values
 
 
 def _text_rows(
@@ -193,28 +184,23 @@ def _text_rows(
         logger.info(f"{path}: the header announces {count:,} rows, the file has {rows:,}")
 
 
-def _text_parser(path: PathOrUrl, dim: int) -> Callable[[Row], np.ndarray]:
-    def parse(row: Row) -> np.ndarray:
-        fields = row.values.split()
-        position = f"line {row.number:,}"
-        if len(fields) != dim:
-            raise InputError(
-                path, position=position, problem=f"{len(fields)} numbers", expected=f"{dim} numbers"
-            )
-        try:
-            if b"_" in row.values:  # only Python allows such groups of digits
-                raise ValueError(row.values)
-            wide = np.array(list(map(float, fields)))
-        except ValueError:
-            bad = next(field for field in fields if not _is_number(field))
-            raise InputError(path, position=position, value=_shown(bad), expected="a number") from None
-        with np.errstate(over="ignore"):
-            values = wide.astype(np.float32)
-        if not np.isfinite(values).all():
-            raise _not_finite(path, position, row.word)
-        return values
-
-    return parse
+def _parse_text(path: PathOrUrl, dim: int, row: Row) -> np.ndarray:
+    fields = row.values.split()
+    position = f"line {row.number:,}"
+    if len(fields) != dim:
+        raise InputError(path, position=position, problem=f"{len(fields)} numbers", expected=f"{dim} numbers")
+    try:
+        if b"_" in row.values:  # only Python allows such groups of digits
+            raise ValueError(row.values)
+        wide = np.array(list(map(float, fields)))
+    except ValueError:
+        bad = next(field for field in fields if not _is_number(field))
+        raise InputError(path, position=position, value=_shown(bad), expected="a number") from None
+    with np.errstate(over="ignore"):
+        values = wide.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise _not_finite(path, position, row.word)
+    return values
 
 
 def _lines(path: PathOrUrl, start: bytes, file: IO[bytes], first: int) -> Iterator[bytes]:

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,44 +34,11 @@ _FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Words with their vectors.
+    """Words with their vectors."""
 
-    Attributes:
-        words: distinct words.
-        matrix: (words, d) float32, finite.
-        source: the file, folder or name that the vectors are from.
-    """
-
-    words: list[str]
-    matrix: np.ndarray
-    source: str
-
-
-@dataclass(frozen=True)
-class VectorCoverage:
-    """The number of words of a text with and without a vector.
-
-    Attributes:
-        types: distinct words.
-        tokens: running words.
-        unknown_types: distinct words without a vector.
-        unknown_tokens: running words without a vector.
-    """
-
-    types: int
-    tokens: int
-    unknown_types: int
-    unknown_tokens: int
-
-    @property
-    def type_share(self) -> float:
-        """Share of the distinct words that have a vector; 0 if there are no words."""
-        return 1 - self.unknown_types / self.types if self.types else 0.0
-
-    @property
-    def token_share(self) -> float:
-        """Share of the running words that have a vector; 0 if there are no words."""
-        return 1 - self.unknown_tokens / self.tokens if self.tokens else 0.0
+    words: list[str]  # distinct words
+    matrix: np.ndarray  # (words, d) float32, finite
+    source: str  # the file, folder or name that the vectors are from
 
 
 def read_vectors(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
@@ -82,17 +49,8 @@ def read_vectors(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
     word is looked up as written, then in lower, title and upper case. The first of two rows of one word is
     used, and words that are not UTF-8 are skipped.
 
-    Args:
-        source: a file, a URL, a folder, or a hub name such as ``minishlab/potion-base-8M``.
-        words: the requested words.
-
     Returns:
         The requested words that have a vector, in the order and spelling of ``words``.
-
-    Raises:
-        AptoolError: ``source`` is a static model and the ``model2vec`` package is not installed.
-        InputError: with line or record: the file is truncated, has rows of different widths, or has a number
-            that is not finite for a requested word.
     """
     if _is_static_model(source):
         return _read_static_model(source, words)
@@ -116,7 +74,7 @@ def _requested_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> 
         users = spellings.get(row.word)
         if users is None:
             # Nearly all words are ASCII; only the other words have to be decoded.
-            if not row.word.isascii() and _decoded(row.word) is None:
+            if not row.word.isascii() and not _is_utf_8(row.word):
                 skipped["whose word is not UTF-8"] += 1
             elif not row.word:
                 skipped["without a word"] += 1
@@ -130,12 +88,13 @@ def _requested_rows(path: PathOrUrl, file: VectorFile, words: Iterable[str]) -> 
             for word, rank in better:
                 best[word], row_of[word] = rank, len(rows) // (4 * file.dim)
             rows += file.parse(row).tobytes()
-    _log_skipped(path, skipped)
+    for reason, count in sorted(skipped.items()):
+        logger.info(f"{path}: {count:,} rows {reason}, skipped")
     with_vector = np.flatnonzero(best < len(SPELLINGS))
     for rank, (name, _) in enumerate(SPELLINGS[1:], start=1):
         if hits := int((best == rank).sum()):
             logger.info(f"{path}: found {name}: {hits:,}")
-    matrix = _matrix(rows, file.dim)[row_of[with_vector]]
+    matrix = np.frombuffer(rows, dtype=np.float32).reshape(-1, file.dim)[row_of[with_vector]]
     return WordVectors([requested[index] for index in with_vector], matrix, str(path))
 
 
@@ -150,21 +109,12 @@ def _spellings(words: list[str]) -> dict[bytes, list[tuple[int, int]]]:
     return spellings
 
 
-def _matrix(rows: bytearray, dim: int) -> np.ndarray:
-    """(rows, dim) float32, from the bytes of its rows."""
-    return np.frombuffer(rows, dtype=np.float32).reshape(-1, dim)
-
-
-def _decoded(word: bytes) -> str | None:
+def _is_utf_8(word: bytes) -> bool:
     try:
-        return word.decode()
+        word.decode()
     except UnicodeDecodeError:
-        return None
-
-
-def _log_skipped(path: PathOrUrl, skipped: Counter[str]) -> None:
-    for reason, rows in sorted(skipped.items()):
-        logger.info(f"{path}: {rows:,} rows {reason}, skipped")
+        return False
+    return True
 
 
 def _is_static_model(source: PathOrUrl) -> bool:
@@ -235,10 +185,3 @@ def write_vectors(path: PathOrUrl, vectors: WordVectors) -> None:
         for word, row in zip(vectors.words, matrix, strict=True):
             file.write(word.encode() + b" ")
             file.write(row.tobytes())
-
-
-def coverage(vectors: WordVectors, counts: Mapping[str, int]) -> VectorCoverage:
-    """Count the words with a vector; ``counts`` has the occurrences of each word of a text."""
-    words = set(vectors.words)
-    unknown = [count for word, count in counts.items() if word not in words]
-    return VectorCoverage(len(counts), sum(counts.values()), len(unknown), sum(unknown))

@@ -56,14 +56,10 @@ def has_words(text: str) -> bool:
 
 @lru_cache(maxsize=8)
 def word_splitter(name: str) -> Callable[[str], list[str]]:
-    """Return the function that splits a text into words.
+    """Return the function that splits a text into words; a name that is none is a `UsageError`.
 
-    Args:
-        name: ``unicode`` (lower-cased runs of letters, digits and underscores), ``bigrams`` (the same, with
-            Han, Kana and Hangul runs as bigrams), or the import path of a function, ``MODULE:FUNCTION``.
-
-    Raises:
-        UsageError: the name has another form, or the module or function does not exist.
+    A name is ``unicode`` (lower-cased runs of letters, digits and underscores), ``bigrams`` (the same, with
+    Han, Kana and Hangul runs as bigrams), or the import path of a function, ``MODULE:FUNCTION``.
     """
     if name == "unicode":
         return unicode_words

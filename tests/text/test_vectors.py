@@ -14,7 +14,7 @@ import pytest
 from recorded import recorded
 
 from aptool.errors import InputError
-from aptool.text.vectors import VectorCoverage, WordVectors, coverage, read_vectors, write_vectors
+from aptool.text.vectors import WordVectors, read_vectors, write_vectors
 
 DATA = os.environ.get("APTOOL_DATA")
 
@@ -280,13 +280,6 @@ def test_words_that_the_format_cannot_express_are_refused(tmp_path, words, numbe
     with pytest.raises(InputError, match=expected):
         write_vectors(path, WordVectors(words, np.full((2, 3), number, np.float32), "test"))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_coverage_of_types_and_running_tokens():
-    vectors = WordVectors(["the", "cat", "unused"], np.zeros((3, 1), np.float32), "test")
-    # 2 of 4 words; 6 + 1 of 10 tokens.
-    assert coverage(vectors, {"the": 6, "cat": 1, "sat": 2, "mat": 1}) == VectorCoverage(4, 10, 2, 3)
-    assert coverage(vectors, {}) == VectorCoverage(0, 0, 0, 0)
 
 
 @pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
