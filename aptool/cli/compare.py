@@ -54,7 +54,6 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     metavar="N",
     type=Count(0),
     default=5,
-    show_default=True,
     help="Questions to show: the N largest gains and the N largest losses.",
 )
 @click.option("--by", metavar="NAME", help="Measure of the gains and losses.  [default: first of --measures]")

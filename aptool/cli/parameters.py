@@ -136,7 +136,6 @@ device_option = click.option(
     "--device",
     metavar="DEVICE",
     default="auto",
-    show_default=True,
     help="Device: cpu, cuda, cuda:N or auto (a GPU if available).",
 )
 # Its value is passed as ``folder``.
@@ -152,7 +151,6 @@ kind_option = click.option(
     metavar="TYPE",
     type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "causal-lm", "colbert", "static"]),
     default="auto",
-    show_default=True,
     help="Checkpoint type: auto (detect), sentence-transformers, cross-encoder, causal-lm, colbert, static.",
 )
 true_token_option = click.option(
@@ -187,9 +185,7 @@ aggregate_option = click.option(
     help="Score of a candidate: max or mean of its passages, first passage, or mean of its top2.  "
     "[default: max]",
 )
-seed_option = click.option(
-    "--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, show_default=True, help="Random seed."
-)
+seed_option = click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, help="Random seed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 
 

@@ -163,7 +163,6 @@ def _field(text: str) -> tuple[str, Any]:
     metavar="TYPE",
     type=click.Choice(["auto", "fp32", "tf32", "bf16"]),
     default="auto",
-    show_default=True,
     help="Precision: fp32, tf32, bf16, or auto: bf16 on a GPU if it ranks a sample as fp32 does, else fp32.",
 )
 @tokens_per_batch_option

@@ -35,25 +35,21 @@ def vectors() -> None:
 @click.argument("collection")
 @_output
 @_overwrite
-@click.option("--split", metavar="SPLIT", default="train", show_default=True, help="Split to learn from.")
-@click.option(
-    "--dim", type=Count(1, WIDEST), metavar="N", default=100, show_default=True, help="Vector dimension."
-)
+@click.option("--split", metavar="SPLIT", default="train", help="Split to learn from.")
+@click.option("--dim", type=Count(1, WIDEST), metavar="N", default=100, help="Vector dimension.")
 @click.option(
     "--window",
     type=Count(1, 32),
     metavar="N",
     default=5,
-    show_default=True,
     help="Context window, in words.",
 )
-@click.option("--epochs", type=Count(), metavar="N", default=5, show_default=True, help="Training epochs.")
+@click.option("--epochs", type=Count(), metavar="N", default=5, help="Training epochs.")
 @click.option(
     "--min-count",
     type=Count(),
     metavar="N",
     default=1,
-    show_default=True,
     help="Minimum frequency of a word.",
 )
 @seed_option
@@ -114,14 +110,11 @@ def learn(
     metavar="FOLDER",
     help="Collection whose words get vectors; repeatable.",
 )
-@click.option(
-    "--dim", type=Count(1, WIDEST), metavar="N", default=300, show_default=True, help="Vector dimension."
-)
+@click.option("--dim", type=Count(1, WIDEST), metavar="N", default=300, help="Vector dimension.")
 @click.option(
     "--sif",
     type=Bounded(click.FloatRange(min=0, min_open=True)),
     default=1e-2,
-    show_default=True,
     metavar="X",
     help="Constant of smooth inverse frequency: weight X / (X + p) for frequency p.",
 )
