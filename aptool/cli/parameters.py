@@ -76,7 +76,7 @@ class LocationType(click.ParamType):  # type: ignore[type-arg]
     name = "path"
 
     @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location | str:
         from aptool.formats.location import location
 
         return location(value)
@@ -197,12 +197,9 @@ overwrite_flag = click.option(
 def overwrite_option(
     kind: str, *parameters: str, files: Callable[[Any], Iterable[Any]] | None = None
 ) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``--overwrite``.
+    """Return a decorator that adds ``--overwrite`` for outputs of a `Kind`, by default ``output``.
 
-    Args:
-        kind: name of a `Kind` of output.
-        parameters: the parameters with outputs. Default: ``output``.
-        files: returns the files or folders of an output. Default: the output itself.
+    ``files`` returns the files or folders of an output; without it, they are the output itself.
     """
     names = parameters or ("output",)
 
@@ -226,13 +223,9 @@ def overwrite_option(
 
 
 def cluster_options(command: Command, *, elastic: bool = False) -> Command:
-    """Add the options of a Ray cluster to a command with ``--device``.
+    """Add the options of a Ray cluster to a command with ``--device``, which gets them as one ``where``.
 
-    The command gets all of them as one ``where``.
-
-    Args:
-        command: the command.
-        elastic: whether the number of workers may change while the command runs.
+    In an ``elastic`` command, the number of workers may change while it runs.
     """
     options = (
         click.option(

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import LOCATION, Bounded, Count, device_option, overwrite_option, seed_option
+from aptool.cli.parameters import (
+    LOCATION,
+    Bounded,
+    Count,
+    device_option,
+    overwrite_option,
+    seed_option,
+    with_options,
+)
 from aptool.errors import InputError
 from aptool.options import WIDEST
 
@@ -16,14 +24,16 @@ if TYPE_CHECKING:
     from aptool.formats.collection import CollectionFiles
     from aptool.formats.location import Location
 
-_output = click.option(
-    "--output",
-    metavar="FILE",
-    type=LOCATION,
-    required=True,
-    help="File to write, in word2vec's binary format.",
+_output = with_options(
+    click.option(
+        "--output",
+        metavar="FILE",
+        type=LOCATION,
+        required=True,
+        help="File to write, in word2vec's binary format.",
+    ),
+    overwrite_option("VECTORS"),
 )
-_overwrite = overwrite_option("VECTORS")
 
 
 @click.group()
@@ -34,7 +44,6 @@ def vectors() -> None:
 @vectors.command()
 @click.argument("collection")
 @_output
-@_overwrite
 @click.option("--split", metavar="SPLIT", default="train", help="Split to learn from.")
 @click.option("--dim", type=Count(1, WIDEST), metavar="N", default=100, help="Vector dimension.")
 @click.option(
@@ -94,7 +103,6 @@ def learn(
 
 @vectors.command()
 @_output
-@_overwrite
 @click.option(
     "--model",
     required=True,

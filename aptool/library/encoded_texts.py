@@ -116,10 +116,9 @@ def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str |
 
 def filling(store: str | None, fill: bool) -> AbstractContextManager[None]:
     """Claim a store while the block runs, if answers will be added to it."""
-    if store is None or not fill:
-        return nullcontext()
-    from aptool.scoring.answer_store import MANIFEST, writing_to
+    if store is not None and fill:
+        from aptool.scoring.answer_store import MANIFEST, writing_to
 
-    if not (location(store) / MANIFEST).is_file():
-        return nullcontext()  # opening the store raises the error
-    return writing_to(store)
+        if (location(store) / MANIFEST).is_file():  # otherwise opening the store raises the error
+            return writing_to(store)
+    return nullcontext()
