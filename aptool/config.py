@@ -250,14 +250,6 @@ class Recipe:
         """A copy with further collections to train on."""
         return replace(self, mixture=MixtureOptions(list(collections)))
 
-    def with_teacher(self, run: str) -> "Recipe":
-        """A copy with a run file as the teacher."""
-        return replace(self, teacher=replace(self.teacher, run=run))
-
-    def with_vectors(self, source: str) -> "Recipe":
-        """A copy with another source of word vectors."""
-        return replace(self, vectors=replace(self.vectors, source=source))
-
 
 def preset_names() -> list[str]:
     """The names of the presets."""
@@ -268,16 +260,7 @@ def preset_names() -> list[str]:
 
 
 def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a preset or a recipe file, and apply overrides.
-
-    Args:
-        preset: name of a preset, or path of a ``.toml`` file.
-        overrides: ``section.key=value`` each, as after ``--set``; the last value of a key counts.
-
-    Raises:
-        UsageError: the preset is unknown, or an override has another form.
-        InputError: the file does not exist, or has a wrong entry.
-    """
+    """Read a preset or a recipe file (``.toml``), and apply each ``section.key=value`` of ``overrides``."""
     path = Path(preset)
     if path.suffix == ".toml":
         name, table = printable(path.stem), read_toml(preset, "a recipe")

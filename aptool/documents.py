@@ -47,22 +47,14 @@ def parse_json(
     expected: str = "JSON",
     strict: bool = False,
 ) -> Any:
-    """Parse a JSON text.
+    """Parse the JSON text of a file, ``where``, at a position in it.
 
-    Args:
-        text: the text.
-        where: the file of the text, for errors.
-        position: the position in the file, for errors.
-        expected: description of the document, for errors.
-        strict: refuse repeated keys, NaN and infinity, which RFC 8259 calls not interoperable.
-
-    Raises:
-        InputError: the text is not JSON, or exceeds the limits of a document.
+    ``strict`` refuses repeated keys, NaN and infinity, which RFC 8259 calls not interoperable.
     """
+    checks: dict[str, Any] = (
+        {"object_pairs_hook": _distinct, "parse_constant": _no_constant} if strict else {}
+    )
     try:
-        checks: dict[str, Any] = (
-            {"object_pairs_hook": _distinct, "parse_constant": _no_constant} if strict else {}
-        )
         value = json.loads(text, parse_int=_integer, **checks)
         # Most documents have too few brackets, and no escape, to need these checks.
         if text.count("[") + text.count("{") > DEEPEST:

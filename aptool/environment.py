@@ -52,7 +52,7 @@ def available_cores() -> float:
     """Number of cores of this process: its affinity, or the CPU limit of the container if lower."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     cores = float(len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
-    limit = _first_line("/sys/fs/cgroup/cpu.max").split()
+    limit = _text("/sys/fs/cgroup/cpu.max").split()
     if len(limit) == 2 and limit[0].isdigit():
         cores = min(cores, int(limit[0]) / int(limit[1]))
     return cores
@@ -61,7 +61,7 @@ def available_cores() -> float:
 def available_memory() -> int:
     """Memory in bytes: of the machine, or the limit of the container if lower."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = _first_line("/sys/fs/cgroup/memory.max")
+    limit = _text("/sys/fs/cgroup/memory.max").strip()
     return min(memory, int(limit)) if limit.isdigit() else memory
 
 
@@ -99,18 +99,15 @@ def command() -> str | None:
 
 
 def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
+    lines = _text("/proc/cpuinfo").splitlines()
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
 
 
-def _first_line(path: str) -> str:
-    """The first line of a kernel file; empty if it does not exist."""
+def _text(path: str) -> str:
+    """The text of a kernel file; empty if it does not exist."""
     try:
-        return Path(path).read_text(encoding="ascii").partition("\n")[0].strip()
+        return Path(path).read_text(encoding="utf-8")
     except OSError:
         return ""
 

@@ -54,15 +54,8 @@ class InputError(AptoolError):
     """A file or an argument has an unexpected value.
 
     The message is ``PATH: POSITION: column 'COLUMN': VALUE: expected EXPECTED``, or with a problem
-    ``PATH: POSITION: column 'COLUMN': PROBLEM; expected EXPECTED``. Long values and problems are shortened.
-
-    Args:
-        path: the file, folder, URL or argument.
-        expected: the expected value, in words.
-        position: the position in the file, such as ``line 3``.
-        column: the column of a table.
-        value: the wrong value; the message contains its ``repr``.
-        problem: the problem, in words, such as ``file not found``.
+    ``PATH: POSITION: column 'COLUMN': PROBLEM; expected EXPECTED``. PATH is a file, folder, URL or argument,
+    VALUE the ``repr`` of the wrong value. Long values and problems are shortened.
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 import difflib
 import math
 import types
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -54,15 +53,7 @@ def bounded(default: Any, *, least: float = 0, below: float | None = None) -> An
 def build_options(kind: type[T], table: dict[str, Any], where: str, position: str = "") -> T:
     """Build an option class from a table of entries and nested sections.
 
-    Args:
-        kind: an option class, or ``Recipe``.
-        table: the entries.
-        where: the file of the entries, for errors.
-        position: prefix of the entries for errors, such as ``"training."``.
-
-    Raises:
-        InputError: an entry is unknown (the message suggests the nearest name), removed, missing, of the
-            wrong type or out of bounds.
+    Errors name the file ``where`` and the entry after the prefix ``position``, such as ``"training."``.
     """
     hints = get_type_hints(kind)
     options = {option.name: option for option in fields(kind)}  # type: ignore[arg-type]
@@ -70,9 +61,17 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, position: st
     for name, value in table.items():
         if name in options:
             values[name] = _checked(hints[name], value, where, position + name)
-            _check_bounds(options[name].metadata, hints[name], values[name], where, position + name)
+            if hints[name] in BELOW:
+                bounds = options[name].metadata
+                least, below = bounds.get("least", 0), bounds.get("below", BELOW[hints[name]])
+                if not least <= values[name] < below:
+                    expected = f"{least} or more and below {below}"
+                    raise InputError(where, position=position + name, value=values[name], expected=expected)
         elif position + name not in REMOVED:
-            raise _unknown(name, list(options), where, position)
+            near = difflib.get_close_matches(name, sorted(options), n=1)
+            expected = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(options))}"
+            problem = "unknown option" if position else "unknown section"
+            raise InputError(where, position=position + name, problem=problem, expected=expected)
         elif value != REMOVED[position + name]:
             expected = expected_without(repr(REMOVED[position + name]))
             raise InputError(where, position=position + name, value=value, expected=expected)
@@ -84,27 +83,9 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, position: st
         ) from error
 
 
-def _unknown(name: str, options: list[str], where: str, position: str) -> InputError:
-    """The error for an unknown option or section."""
-    near = difflib.get_close_matches(name, sorted(options), n=1)
-    expected = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(options))}"
-    problem = "unknown option" if position else "unknown section"
-    return InputError(where, position=position + name, problem=problem, expected=expected)
-
-
 def expected_without(alternative: str) -> str:
     """The expected value in an error about a removed option or type."""
     return f"{alternative}; aptool {LAST_WITH_REMOVED} was the last version with it"
-
-
-def _check_bounds(bounds: Mapping[str, float], hint: Any, value: Any, where: str, position: str) -> None:
-    """Raise if a number is out of the bounds of its field, or of the default bounds of its type."""
-    if hint in BELOW:
-        least, below = bounds.get("least", 0), bounds.get("below", BELOW[hint])
-        if not least <= value < below:
-            raise InputError(
-                where, position=position, value=value, expected=f"{least} or more and below {below}"
-            )
 
 
 def _checked(hint: Any, value: Any, where: str, position: str) -> Any:

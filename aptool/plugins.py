@@ -24,15 +24,7 @@ _loaded: set[str] = set()
 
 
 def use_plugin(name: str) -> None:
-    """Import a plugin in this process and in child processes.
-
-    Args:
-        name: a module, or the path of a ``.py`` file.
-
-    Raises:
-        UsageError: the module or file does not exist.
-        AptoolError: the module raises an error.
-    """
+    """Import a plugin, a module or a ``.py`` file, in this process and in child processes."""
     if name.endswith(".py"):
         name = str(Path(name).absolute())
     _import(name)

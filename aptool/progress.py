@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from typing_extensions import override
@@ -116,7 +116,7 @@ class Progress:
 
     def task(self, name: str) -> AbstractContextManager[Update]:
         """Show a task while the block runs."""
-        return _silent(name)
+        return nullcontext(lambda done, total, unit, detail="": None)
 
     def epoch(self, entry: dict[str, Any]) -> None:
         """Report the end of an epoch, given its entry of the training history."""
@@ -221,11 +221,6 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-@contextmanager
-def _silent(name: str) -> Iterator[Update]:
-    yield lambda done, total, unit, detail="": None
 
 
 class WorkerError(NamedTuple):

@@ -25,11 +25,7 @@ def install_command(extra: str) -> str:
 
 @contextlib.contextmanager
 def requiring_torch(subject: str) -> Iterator[None]:
-    """Convert a failed import of PyTorch to an error that names its extra.
-
-    Args:
-        subject: the command or function that needs PyTorch.
-    """
+    """Convert a failed import of PyTorch by ``subject`` to an error that names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -39,12 +35,9 @@ def requiring_torch(subject: str) -> Iterator[None]:
 
 
 def require(package: str, *, purpose: str, extra: str) -> Any:
-    """Import an optional package, with the progress bars and retry messages of Hugging Face turned off.
+    """Import a package of an extra, with the progress bars and retry messages of Hugging Face turned off.
 
-    Args:
-        package: import name, such as ``transformers``.
-        purpose: the subject of the error if the package is missing.
-        extra: the extra of aptool that installs the package.
+    Without the package, the error says that ``purpose`` needs it.
     """
     try:
         module: Any = import_module(package)

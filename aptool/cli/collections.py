@@ -38,7 +38,6 @@ questions_option = click.option(
     metavar="FILTER",
     type=click.Choice(["all", "answerable", "both-labels"]),
     default="all",
-    show_default=True,
     help="Questions to import: all, answerable (with a relevant answer), or both-labels (with relevant and "
     "non-relevant candidates).",
 )
@@ -47,7 +46,6 @@ conflicts_option = click.option(
     metavar="RULE",
     type=click.Choice(["error", "max", "min"]),
     default="error",
-    show_default=True,
     help="Pair with several labels: error (stop), max or min.",
 )
 

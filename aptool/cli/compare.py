@@ -54,7 +54,6 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     metavar="N",
     type=Count(0),
     default=5,
-    show_default=True,
     help="Questions to show: the N largest gains and the N largest losses.",
 )
 @click.option("--by", metavar="NAME", help="Measure of the gains and losses.  [default: first of --measures]")
@@ -138,7 +137,7 @@ def compare(
         settings |= {"level": level} if level > 1 else {}
         settings |= {"review": reviewed.values} if reviewed is not None else {}
         tags = {run: content.tag for run, content in read.items()}
-        click.echo(_to_json(settings, first, tags, compared.comparisons, compared.deltas, compared.texts))
+        click.echo(_to_json(settings, first, tags, compared))
         return
     _print_comparisons(first, compared.comparisons, confidence, shown)
     for deltas in compared.deltas:
@@ -293,17 +292,11 @@ def _one_line(line: str, width: int) -> str:
     return shown if len(shown) <= width else shown[: width - 1] + "…"
 
 
-def _to_json(
-    settings: dict[str, Any],
-    baseline: str,
-    tags: dict[str, str],
-    comparisons: list[Comparison],
-    deltas: list[Deltas],
-    texts: PoolTexts | None,
-) -> str:
+def _to_json(settings: dict[str, Any], baseline: str, tags: dict[str, str], compared: ComparedRuns) -> str:
     """Return the results as a JSON document; ``settings`` and ``tags`` (of each run) are part of it."""
     import json
 
+    comparisons, texts = compared.comparisons, compared.texts
     document = {
         **settings,
         "questions": comparisons[0].paired.questions,
@@ -324,7 +317,7 @@ def _to_json(
                 "gained": [_delta_json(question, texts) for question in delta.gained],
                 "lost": [_delta_json(question, texts) for question in delta.lost],
             }
-            for delta in deltas
+            for delta in compared.deltas
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)

@@ -47,7 +47,6 @@ def functions(output: str, limit: int | None) -> None:
     metavar="UNIT",
     type=click.Choice(["tokenizer", "whitespace"]),
     default="tokenizer",
-    show_default=True,
     help="Words to count: tokenizer (its tokens), or whitespace (as in the paper).",
 )
 @json_option
@@ -104,7 +103,6 @@ def _fold_folders(output: str) -> list[str]:
     "--folds",
     type=Count(2, 1000),
     default=5,
-    show_default=True,
     metavar="N",
     help="Number of folds, 2 to 1000.",
 )
@@ -113,7 +111,6 @@ def _fold_folders(output: str) -> list[str]:
     "splits",
     multiple=True,
     default=("train", "dev"),
-    show_default=True,
     metavar="SPLIT",
     help="Split to take questions from; repeatable.",
 )
@@ -237,7 +234,6 @@ def trecqa(splits: dict[str, str], output: str, questions: str) -> None:
     "--pool-size",
     type=click.Choice(["100", "500", "1000", "1500"]),
     default="500",
-    show_default=True,
     help="Candidates per question; V2 only.",
 )
 def insuranceqa(folder: str, output: str, questions: str, pool_size: str) -> None:

@@ -19,62 +19,60 @@ from aptool.cli.parameters import SectionedCommand, with_options
 if TYPE_CHECKING:
     from aptool.datasets.import_options import ColumnNames, ImportPolicies
 
-_COLUMNS = (
-    ("--question", "question", "Column of the question text."),
-    ("--answer", None, "Column of the candidate text.  [default: answer; in lists: text]"),
-    ("--label", "label", "Column of the grade, 0 or more (words: see --relevant)."),
-    ("--question-id", None, "Column of the question id.  [default: from the text]"),
-    ("--answer-id", None, "Column of the candidate id.  [default: from the text]"),
-    ("--name", None, "Name of the collection.  [default: name of its folder]"),
-)
 _columns = with_options(
-    *(
-        click.option(option, default=default, metavar="NAME", help=text, show_default=bool(default))
-        for option, default, text in _COLUMNS
-    )
+    click.option("--question", default="question", metavar="NAME", help="Column of the question text."),
+    click.option(
+        "--answer", metavar="NAME", help="Column of the candidate text.  [default: answer; in lists: text]"
+    ),
+    click.option(
+        "--label",
+        default="label",
+        metavar="NAME",
+        help="Column of the grade, 0 or more (words: see --relevant).",
+    ),
+    click.option(
+        "--question-id", metavar="NAME", help="Column of the question id.  [default: from the text]"
+    ),
+    click.option("--answer-id", metavar="NAME", help="Column of the candidate id.  [default: from the text]"),
+    click.option("--name", metavar="NAME", help="Name of the collection.  [default: name of its folder]"),
 )
-_empty_option = click.option(
-    "--empty",
-    metavar="RULE",
-    type=click.Choice(["drop", "keep", "refuse"]),
-    default="drop",
-    show_default=True,
-    help="Candidates without text: drop, keep, or refuse (stop).",
+_lists = with_options(
+    click.option(
+        "--candidates", default="candidates", metavar="NAME", help="Column of the list of candidates."
+    ),
+    click.option(
+        "--positions",
+        default="relevant",
+        metavar="NAME",
+        help="Column of the indices (from 0) of relevant candidates.",
+    ),
+    click.option(
+        "--field",
+        metavar="PATH",
+        help="List of objects in a JSON document, such as data.items.  [default: the document]",
+    ),
 )
-_relevant_option = click.option(
-    "--relevant",
-    metavar="LABELS",
-    help="Relevant labels, such as Good,PotentiallyUseful.  [default: labels are grades]",
-)
-_unlabelled_option = click.option(
-    "--unlabelled",
-    metavar="SPLIT",
-    multiple=True,
-    help="Split without labels: write pools, no qrels; repeatable.",
-)
-_candidates_option = click.option(
-    "--candidates",
-    default="candidates",
-    metavar="NAME",
-    show_default=True,
-    help="Column of the list of candidates.",
-)
-_positions_option = click.option(
-    "--positions",
-    default="relevant",
-    metavar="NAME",
-    show_default=True,
-    help="Column of the indices (from 0) of relevant candidates.",
-)
-_field_option = click.option(
-    "--field",
-    metavar="PATH",
-    help="List of objects in a JSON document, such as data.items.  [default: the document]",
-)
-
-
 _policies = with_options(
-    questions_option, conflicts_option, _empty_option, _relevant_option, _unlabelled_option
+    questions_option,
+    conflicts_option,
+    click.option(
+        "--empty",
+        metavar="RULE",
+        type=click.Choice(["drop", "keep", "refuse"]),
+        default="drop",
+        help="Candidates without text: drop, keep, or refuse (stop).",
+    ),
+    click.option(
+        "--relevant",
+        metavar="LABELS",
+        help="Relevant labels, such as Good,PotentiallyUseful.  [default: labels are grades]",
+    ),
+    click.option(
+        "--unlabelled",
+        metavar="SPLIT",
+        multiple=True,
+        help="Split without labels: write pools, no qrels; repeatable.",
+    ),
 )
 
 
@@ -115,9 +113,7 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
 @splits_argument
 @output_option
 @_columns
-@_candidates_option
-@_positions_option
-@_field_option
+@_lists
 @_policies
 def json(splits: dict[str, str], **options: Any) -> None:
     r"""Import JSON with one object per question or per pair.
@@ -136,9 +132,7 @@ def json(splits: dict[str, str], **options: Any) -> None:
 @click.argument("dataset", metavar="FOLDER")
 @output_option
 @_columns
-@_candidates_option
-@_positions_option
-@_field_option
+@_lists
 @click.option(
     "--split",
     "splits",

@@ -77,7 +77,10 @@ def explain(
 
     With --passages, the words are those of the passage with the greatest score.
     """
-    _check_pair(question, answer, collection, question_id, answer_id)
+    _check_pair(
+        {"--question": question, "--answer": answer},
+        {"--collection": collection, "--question-id": question_id, "--answer-id": answer_id},
+    )
     if split is not None and collection is None:
         raise UsageError(f"--split {split} given without --collection; expected both or neither")
     if html is not None and html == png:
@@ -131,15 +134,8 @@ def explain(
         click.echo("\n".join(str(path) for path in (html, png) if path is not None))
 
 
-def _check_pair(
-    question: str | None,
-    answer: str | None,
-    collection: Location | None,
-    question_id: str | None,
-    answer_id: str | None,
-) -> None:
-    texts = {"--question": question, "--answer": answer}
-    ids = {"--collection": collection, "--question-id": question_id, "--answer-id": answer_id}
+def _check_pair(texts: dict[str, Any], ids: dict[str, Any]) -> None:
+    """Raise unless all of the options with texts are given, or all of those with ids."""
     by_id = any(value is not None for value in ids.values())
     required, excluded = (ids, texts) if by_id else (texts, ids)
     missing = [name for name, value in required.items() if value is None]

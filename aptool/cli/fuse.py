@@ -57,7 +57,7 @@ _K, _FOLDS = 60.0, 5
     metavar="X",
     help=f"Constant k of reciprocal rank fusion.  [default: {_K:g}]",
 )
-@click.option("--tag", type=UTF8, default="fused", show_default=True, help="Run tag, one word.")
+@click.option("--tag", type=UTF8, default="fused", help="Run tag, one word.")
 @json_option
 def fuse(
     runs: tuple[str, ...],

@@ -34,11 +34,7 @@ class LazyGroup(click.Group):
         "encode": ("aptool.cli.score", "encode", "Encode answers once, for repeated scoring."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate runs against qrels, as trec_eval does."),
-        "compare": (
-            "aptool.cli.compare",
-            "compare",
-            "Compare runs with a baseline: significance tests.",
-        ),
+        "compare": ("aptool.cli.compare", "compare", "Compare runs with a baseline: significance tests."),
         "fuse": ("aptool.cli.fuse", "fuse", "Fuse runs, by reciprocal rank or with learned weights."),
         "plot": ("aptool.cli.plot", "plot", "Plot runs, training histories or costs as PNG or SVG."),
         "explain": ("aptool.cli.explain", "explain", "Show the weight of each word in the score of a pair."),
@@ -73,7 +69,7 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
     invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="aptool")

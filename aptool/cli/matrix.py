@@ -146,7 +146,6 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
     metavar="N",
     type=Count(),
     default=2500,
-    show_default=True,
     help="Maximum number of questions per collection.",
 )
 @click.option(
@@ -154,7 +153,6 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
     metavar="N",
     type=Count(),
     default=10,
-    show_default=True,
     help="Answers per question: the top N and the relevant ones.",
 )
 @device_option

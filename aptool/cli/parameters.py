@@ -76,7 +76,7 @@ class LocationType(click.ParamType):  # type: ignore[type-arg]
     name = "path"
 
     @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location | str:
         from aptool.formats.location import location
 
         return location(value)
@@ -136,7 +136,6 @@ device_option = click.option(
     "--device",
     metavar="DEVICE",
     default="auto",
-    show_default=True,
     help="Device: cpu, cuda, cuda:N or auto (a GPU if available).",
 )
 # Its value is passed as ``folder``.
@@ -152,7 +151,6 @@ kind_option = click.option(
     metavar="TYPE",
     type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "causal-lm", "colbert", "static"]),
     default="auto",
-    show_default=True,
     help="Checkpoint type: auto (detect), sentence-transformers, cross-encoder, causal-lm, colbert, static.",
 )
 true_token_option = click.option(
@@ -187,9 +185,7 @@ aggregate_option = click.option(
     help="Score of a candidate: max or mean of its passages, first passage, or mean of its top2.  "
     "[default: max]",
 )
-seed_option = click.option(
-    "--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, show_default=True, help="Random seed."
-)
+seed_option = click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, help="Random seed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 
 
@@ -201,12 +197,9 @@ overwrite_flag = click.option(
 def overwrite_option(
     kind: str, *parameters: str, files: Callable[[Any], Iterable[Any]] | None = None
 ) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``--overwrite``.
+    """Return a decorator that adds ``--overwrite`` for outputs of a `Kind`, by default ``output``.
 
-    Args:
-        kind: name of a `Kind` of output.
-        parameters: the parameters with outputs. Default: ``output``.
-        files: returns the files or folders of an output. Default: the output itself.
+    ``files`` returns the files or folders of an output; without it, they are the output itself.
     """
     names = parameters or ("output",)
 
@@ -230,13 +223,9 @@ def overwrite_option(
 
 
 def cluster_options(command: Command, *, elastic: bool = False) -> Command:
-    """Add the options of a Ray cluster to a command with ``--device``.
+    """Add the options of a Ray cluster to a command with ``--device``, which gets them as one ``where``.
 
-    The command gets all of them as one ``where``.
-
-    Args:
-        command: the command.
-        elastic: whether the number of workers may change while the command runs.
+    In an ``elastic`` command, the number of workers may change while it runs.
     """
     options = (
         click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import overwrite_option
+from aptool.cli.parameters import overwrite_option, with_options
 from aptool.cli.runs import pools_given, pools_option, qrels_beside, qrels_option, short_names
 from aptool.errors import AptoolError, UsageError
 
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 
     from aptool.library.evaluated_runs import EvaluatedRuns
 
-_output = click.option(
-    "--output",
-    metavar="FILE",
-    required=True,
-    help="PNG or SVG file, or a name without suffix for both; also writes a CSV.",
-)
-
 
 def _files(output: str) -> list[Path]:
     """The files that a plot may write."""
@@ -32,7 +25,15 @@ def _files(output: str) -> list[Path]:
     return [path.with_suffix(suffix) for suffix in (".csv", ".png", ".svg")]
 
 
-_overwrite = overwrite_option("PLOT", files=_files)
+_output = with_options(
+    click.option(
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="PNG or SVG file, or a name without suffix for both; also writes a CSV.",
+    ),
+    overwrite_option("PLOT", files=_files),
+)
 
 
 @click.group("plot")
@@ -45,7 +46,6 @@ def plot() -> None:
 @qrels_option
 @pools_option
 @_output
-@_overwrite
 def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], output: str) -> None:
     """Plot accuracy by maximum length of the relevant answer."""
     from aptool.evaluation.texts import relevant_lengths
@@ -70,7 +70,6 @@ def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], ou
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @qrels_option
 @_output
-@_overwrite
 def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
     """Plot score distributions of relevant and non-relevant candidates."""
     from aptool.reporting.curves import score_distribution
@@ -86,7 +85,6 @@ def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @click.option("--measure", metavar="NAME", help="Dev measure.  [default: first one in the history]")
 @_output
-@_overwrite
 def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
     """Plot loss and a dev measure per epoch."""
     from aptool.evaluation.names import common_name
@@ -110,7 +108,6 @@ def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
 @click.option("--collection", metavar="NAME", help="Collection in RUNS.  [default: first one]")
 @click.option("--measure", metavar="NAME", help="Measure in RUNS.  [default: first one]")
 @_output
-@_overwrite
 def costs(runs: str, collection: str | None, measure: str | None, output: str) -> None:
     """Plot accuracy by bytes per answer and by pairs per second.
 

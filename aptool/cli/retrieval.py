@@ -66,7 +66,6 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
                 type=Count(),
                 metavar="N",
                 default=depth,
-                show_default=True,
                 help="Candidates per question: the top N of the first stage.",
             ),
             click.option(
@@ -104,7 +103,7 @@ def beir(folder: Location, output: str, **options: Any) -> None:
 @click.command(cls=SectionedCommand)
 @click.argument("folder", type=LOCATION)
 @output_option
-@click.option("--split", metavar="SPLIT", default="test", show_default=True, help="Split to import.")
+@click.option("--split", metavar="SPLIT", default="test", help="Split to import.")
 @_name
 @conflicts_option
 @questions_option
@@ -170,7 +169,7 @@ def ir_datasets(datasets: dict[str, str], output: str, name: str | None, **optio
 )
 @click.option("--queries", metavar="FILE", required=True, help="Queries: a .jsonl, .tsv or .parquet file.")
 @click.option("--qrels", metavar="FILE", required=True, help="TREC qrels.")
-@click.option("--split", metavar="SPLIT", default="test", show_default=True, help="Name of the split.")
+@click.option("--split", metavar="SPLIT", default="test", help="Name of the split.")
 @output_option
 @_name
 @questions_option

@@ -65,7 +65,6 @@ level_option = click.option(
     metavar="N",
     type=Count(1, 1_000_000),
     default=1,
-    show_default=True,
     help="Minimum relevant grade (trec_eval -l); nDCG uses all grades.",
 )
 review_option = click.option(

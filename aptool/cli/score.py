@@ -5,7 +5,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
-import click.shell_completion
 from typing_extensions import override
 
 from aptool.cli.next_steps import default_model, default_run
@@ -15,6 +14,7 @@ from aptool.cli.parameters import (
     Bounded,
     Command,
     Count,
+    LocationType,
     SectionedCommand,
     aggregate_option,
     cluster_options,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aptool.scoring.server import RerankServer
 
 
-class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
+class SystemType(LocationType):
     """A model, the name of an untrained baseline, or the URL of a server."""
 
     name = "model"
@@ -50,13 +50,7 @@ class SystemType(click.ParamType):  # type: ignore[type-arg]  # not generic in c
         from aptool.scoring.systems import BASELINES
 
         # A location loses the ./ that distinguishes the folder ./bm25 from the baseline.
-        return value if value in BASELINES or is_server_url(value) else LOCATION.convert(value, param, ctx)
-
-    @override
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[click.shell_completion.CompletionItem]:
-        return LOCATION.shell_complete(ctx, param, incomplete)
+        return value if value in BASELINES or is_server_url(value) else super().convert(value, param, ctx)
 
 
 def server_options(command: Command) -> Command:
@@ -163,7 +157,6 @@ def _field(text: str) -> tuple[str, Any]:
     metavar="TYPE",
     type=click.Choice(["auto", "fp32", "tf32", "bf16"]),
     default="auto",
-    show_default=True,
     help="Precision: fp32, tf32, bf16, or auto: bf16 on a GPU if it ranks a sample as fp32 does, else fp32.",
 )
 @tokens_per_batch_option

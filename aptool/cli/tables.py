@@ -14,13 +14,7 @@ logger = logging.getLogger("aptool")
 
 
 def print_table(rows: Sequence[Sequence[str]], left: int = 1, *, err: bool = False) -> None:
-    """Print rows of cells, the column titles first; on a terminal with lines, else as plain columns.
-
-    Args:
-        rows: rows of equal length.
-        left: number of leading columns that are aligned left; other columns are aligned right.
-        err: print to stderr.
-    """
+    """Print rows of cells, the column titles first, and the first ``left`` columns aligned left."""
     if (sys.stderr if err else sys.stdout).isatty():
         _print_rich(rows, left, err)
         return

@@ -77,7 +77,6 @@ logger = logging.getLogger(__name__)
     type=Bounded(click.FloatRange(min=0)),
     metavar="MINUTES",
     default=CHECKPOINT_MINUTES,
-    show_default=True,
     help="Minutes between checkpoints; 0: only after each epoch.",
 )
 @json_option

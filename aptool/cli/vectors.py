@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import LOCATION, Bounded, Count, device_option, overwrite_option, seed_option
+from aptool.cli.parameters import (
+    LOCATION,
+    Bounded,
+    Count,
+    device_option,
+    overwrite_option,
+    seed_option,
+    with_options,
+)
 from aptool.errors import InputError
 from aptool.options import WIDEST
 
@@ -16,14 +24,16 @@ if TYPE_CHECKING:
     from aptool.formats.collection import CollectionFiles
     from aptool.formats.location import Location
 
-_output = click.option(
-    "--output",
-    metavar="FILE",
-    type=LOCATION,
-    required=True,
-    help="File to write, in word2vec's binary format.",
+_output = with_options(
+    click.option(
+        "--output",
+        metavar="FILE",
+        type=LOCATION,
+        required=True,
+        help="File to write, in word2vec's binary format.",
+    ),
+    overwrite_option("VECTORS"),
 )
-_overwrite = overwrite_option("VECTORS")
 
 
 @click.group()
@@ -34,26 +44,21 @@ def vectors() -> None:
 @vectors.command()
 @click.argument("collection")
 @_output
-@_overwrite
-@click.option("--split", metavar="SPLIT", default="train", show_default=True, help="Split to learn from.")
-@click.option(
-    "--dim", type=Count(1, WIDEST), metavar="N", default=100, show_default=True, help="Vector dimension."
-)
+@click.option("--split", metavar="SPLIT", default="train", help="Split to learn from.")
+@click.option("--dim", type=Count(1, WIDEST), metavar="N", default=100, help="Vector dimension.")
 @click.option(
     "--window",
     type=Count(1, 32),
     metavar="N",
     default=5,
-    show_default=True,
     help="Context window, in words.",
 )
-@click.option("--epochs", type=Count(), metavar="N", default=5, show_default=True, help="Training epochs.")
+@click.option("--epochs", type=Count(), metavar="N", default=5, help="Training epochs.")
 @click.option(
     "--min-count",
     type=Count(),
     metavar="N",
     default=1,
-    show_default=True,
     help="Minimum frequency of a word.",
 )
 @seed_option
@@ -98,7 +103,6 @@ def learn(
 
 @vectors.command()
 @_output
-@_overwrite
 @click.option(
     "--model",
     required=True,
@@ -114,14 +118,11 @@ def learn(
     metavar="FOLDER",
     help="Collection whose words get vectors; repeatable.",
 )
-@click.option(
-    "--dim", type=Count(1, WIDEST), metavar="N", default=300, show_default=True, help="Vector dimension."
-)
+@click.option("--dim", type=Count(1, WIDEST), metavar="N", default=300, help="Vector dimension.")
 @click.option(
     "--sif",
     type=Bounded(click.FloatRange(min=0, min_open=True)),
     default=1e-2,
-    show_default=True,
     metavar="X",
     help="Constant of smooth inverse frequency: weight X / (X + p) for frequency p.",
 )

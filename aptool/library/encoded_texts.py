@@ -1,5 +1,6 @@
 """The public class `EncodedTexts`, and checks of the store of encoded answers."""
 
+import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -70,22 +71,17 @@ class EncodedTexts:
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> "EncodedTexts":
         """Select texts by a row, several rows, a slice or a mask."""
         chosen = np.arange(len(self))[rows] if isinstance(rows, slice) else self._checked(rows)
-        counts, of_chosen = None, chosen
-        if self.counts is not None:
+        selected = copy.copy(self)
+        selected._texts = [self._texts[row] for row in chosen.tolist()]
+        if self.counts is None:
+            selected.rows = self.rows[chosen]
+        else:
             from aptool.models.ragged import rows_of
 
-            counts = self.counts[chosen]
-            of_chosen = rows_of((np.cumsum(self.counts) - self.counts)[chosen], counts)
-        return EncodedTexts(
-            self.prepared,
-            self.rows[of_chosen],
-            [self._texts[row] for row in chosen.tolist()],
-            preset=self.preset,
-            fingerprint=self.fingerprint,
-            device=self.device,
-            passages=self.passages,
-            counts=counts,
-        )
+            selected.counts = self.counts[chosen]
+            first_passages = np.cumsum(self.counts) - self.counts
+            selected.rows = self.rows[rows_of(first_passages[chosen], selected.counts)]
+        return selected
 
     def __repr__(self) -> str:
         return f"EncodedTexts({len(self):,} texts, {self.nbytes:,} bytes, {self.preset} on {self.device})"
@@ -116,10 +112,9 @@ def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str |
 
 def filling(store: str | None, fill: bool) -> AbstractContextManager[None]:
     """Claim a store while the block runs, if answers will be added to it."""
-    if store is None or not fill:
-        return nullcontext()
-    from aptool.scoring.answer_store import MANIFEST, writing_to
+    if store is not None and fill:
+        from aptool.scoring.answer_store import MANIFEST, writing_to
 
-    if not (location(store) / MANIFEST).is_file():
-        return nullcontext()  # opening the store raises the error
-    return writing_to(store)
+        if (location(store) / MANIFEST).is_file():  # otherwise opening the store raises the error
+            return writing_to(store)
+    return nullcontext()

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import polars as pl
 
@@ -182,15 +182,9 @@ def review_evaluated(
     confidence: float,
     comparisons: Sequence[Comparison] = (),
 ) -> "Review":
-    """Answer the questions of a reviewer about evaluated runs.
+    """Answer the questions of a reviewer about evaluated runs with these display names.
 
-    Args:
-        evaluated: the runs.
-        measures: common names of measures of ``evaluated``, the main measure first.
-        names: display name of each run.
-        pools: pools with the texts; None leaves the questions about texts unanswered.
-        confidence: coverage of the intervals.
-        comparisons: comparisons with the first run, if there are several runs.
+    The first measure is the main one; without pools, the questions about texts stay unanswered.
     """
     from aptool.reporting import review
 
@@ -217,9 +211,7 @@ def _limits(qrels: Qrels, runs: Mapping[str, Run], measures: Sequence[str], leve
     }
 
 
-def _question_groups(
-    by: object, groups: object, qrels: Qrels, level: int, *, options: bool = False
-) -> pl.DataFrame:
+def _question_groups(by: object, groups: object, qrels: Qrels, level: int, *, options: bool) -> pl.DataFrame:
     """The group of each question, from arguments of ``evaluate``: question_id, group, position."""
     source = "a group"
     name = f"--by {by}" if options else "by"
@@ -234,10 +226,9 @@ def _question_groups(
     elif isinstance(groups, Pools):
         with groups.files() as (files, answers):
             source = ", ".join(files)
-            kind = next((kind for kind in KINDS if kind == by), None)
-            if kind is not None:
-                relevant = relevant_from(qrels.frame, level)
-                table = question_groups(files, relevant, kind, answers)
+            if by in KINDS:
+                kind: Any = by
+                table = question_groups(files, relevant_from(qrels.frame, level), kind, answers)
             else:
                 try:
                     table = groups_of_files(files, by)

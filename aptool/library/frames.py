@@ -36,11 +36,7 @@ _EXACT = "an integer that float64 represents exactly"
 
 
 def collected(name: str, frame: object) -> object:
-    """Collect a lazy frame of polars; return another value unchanged.
-
-    Raises:
-        InputError: polars cannot read the frame, such as a scan of a missing file.
-    """
+    """Collect a lazy frame of polars; return another value unchanged."""
     if not isinstance(frame, pl.LazyFrame):
         return frame
     try:
@@ -56,16 +52,7 @@ def is_pandas(frame: object) -> "TypeGuard[pd.DataFrame]":
 
 
 def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Rename and cast the required columns of a polars frame; drop other columns.
-
-    Args:
-        name: name of the frame in errors.
-        frame: the frame.
-        columns: name and type of the required columns: String, Float64 or Int64.
-
-    Raises:
-        InputError: the value is not a frame, or a column is missing or has another type.
-    """
+    """Rename and cast the required columns of a polars frame; drop other columns."""
     frame = collected(name, frame)
     if not isinstance(frame, pl.DataFrame):
         raise InputError(name, value=type(frame).__name__, expected="a polars DataFrame")
@@ -145,11 +132,7 @@ def check_id(name: str, position: str | None, column: str, value: object) -> Non
 
 
 def check_frame(name: str, frame: pl.DataFrame) -> None:
-    """Check the rows of ``frame_from_polars``: no nulls, legal ids, finite numbers, distinct candidates.
-
-    Raises:
-        InputError: a row is invalid; the message names the first invalid row, from 0.
-    """
+    """Check the rows of ``frame_from_polars``: no nulls, legal ids, finite numbers, distinct candidates."""
     if frame.is_empty():
         raise InputError(name, problem="no row", expected="at least one question with a candidate")
     for column in frame:

@@ -440,17 +440,16 @@ class Model:
     ) -> np.ndarray:
         """(answers,) scores of answers with one question."""
         text = check_text("question", question)
+        texts: list[str] | EncodedTexts
         if isinstance(answers, EncodedTexts):
             if passages is not None:
                 expected = "expected None with encoded answers; pass passages to Model.encode instead"
                 raise UsageError(f"passages: {expected}")
-            sizes = (
-                (answers.passages.words, answers.passages.stride) if answers.passages is not None else None
-            )
-            cut = parse_passages(sizes, aggregate)
-            return self._scores([text], np.zeros(len(answers), dtype=np.int64), answers, cut)
-        texts = check_texts("answers", answers)
-        cut = self._parsed(passages, aggregate)
+            of_answers = answers.passages
+            sizes = (of_answers.words, of_answers.stride) if of_answers is not None else None
+            texts, cut = answers, parse_passages(sizes, aggregate)
+        else:
+            texts, cut = check_texts("answers", answers), self._parsed(passages, aggregate)
         return self._scores([text], np.zeros(len(texts), dtype=np.int64), texts, cut)
 
     def _scores(

@@ -156,7 +156,14 @@ class Pools:
         """
         if self._frame is None:
             assert self._files is not None
-            self._frame = _read(self._files)
+            shared = read_answers(self._files.answers) if self._files.answers is not None else None
+            frames = []
+            for unit in self._files.units:
+                batch = read_pools(unit, shared)
+                questions = pl.Series(batch.questions).gather(batch.pair_question)
+                answers = pl.Series(batch.answers).gather(batch.pair_answer)
+                frames.append(batch.pairs().with_columns(question=questions, answer=answers))
+            self._frame = pl.concat(frames).select(list(_COLUMNS))
         return self._frame
 
     def to_polars(self) -> pl.DataFrame:
@@ -263,17 +270,6 @@ class Pools:
             return f"Pools({', '.join(self._files.paths)})"
         questions = self._frame["question_id"].n_unique()
         return f"Pools({counted(questions, 'question')}, {counted(self._frame.height, 'candidate')})"
-
-
-def _read(files: PoolFiles) -> pl.DataFrame:
-    shared = read_answers(files.answers) if files.answers is not None else None
-    frames = []
-    for unit in files.units:
-        batch = read_pools(unit, shared)
-        questions = pl.Series(batch.questions).gather(batch.pair_question)
-        answers = pl.Series(batch.answers).gather(batch.pair_answer)
-        frames.append(batch.pairs().with_columns(question=questions, answer=answers))
-    return pl.concat(frames).select(list(_COLUMNS))
 
 
 def _rows(pools: object) -> Iterator[tuple[str, str, str, str]]:

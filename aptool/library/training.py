@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -163,11 +164,15 @@ def build_recipe(
         None if start is None else check_path("start", start, "a model folder (str or os.PathLike)"),
     )
     if mixture:
-        recipe = recipe.with_mixture(_folders(mixture))
+        expected = "the folder of a collection (str or os.PathLike)"
+        folders = check_list("mixture", mixture, "a list of folders")
+        recipe = recipe.with_mixture([check_path("mixture", folder, expected) for folder in folders])
     if vectors is not None:
-        recipe = recipe.with_vectors(check_path("vectors", vectors))
+        source = check_path("vectors", vectors)
+        recipe = replace(recipe, vectors=replace(recipe.vectors, source=source))
     if teacher is not None:
-        recipe = recipe.with_teacher(check_path("teacher", teacher, "a run file"))
+        run = check_path("teacher", teacher, "a run file")
+        recipe = replace(recipe, teacher=replace(recipe.teacher, run=run))
     check_recipe(recipe)
     return recipe
 
@@ -221,13 +226,6 @@ def _folder(output: PathLike | None) -> Iterator[Location]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-def _folders(mixture: object) -> list[str]:
-    """The folders of the further collections."""
-    expected = "the folder of a collection (str or os.PathLike)"
-    folders = check_list("mixture", mixture, "a list of folders")
-    return [check_path("mixture", folder, expected) for folder in folders]
 
 
 def _overrides(options: object) -> list[str]:

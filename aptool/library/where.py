@@ -29,27 +29,16 @@ Trainer: TypeAlias = "Callable[..., Fit]"
 
 @dataclass(frozen=True)
 class Where:
-    """Where a job runs: a device of this machine, or workers of a Ray cluster.
-
-    Attributes:
-        device: ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
-        cluster: address of a Ray cluster, True for RAY_ADDRESS, or None for this machine.
-        workers: number of worker processes, or the minimum and maximum of an elastic training.
-        gpus_per_worker: GPUs per worker; may be fractional.
-        wait: seconds to wait for cluster resources; None means no limit.
-        debug: whether to show Ray's messages.
-        from_options: whether errors name options of a command instead of arguments.
-        connection: the connected cluster, within ``connected``.
-    """
+    """Where a job runs: a device of this machine, or workers of a Ray cluster."""
 
     device: str = "auto"
     cluster: Address = None
-    workers: "Workers" = None
-    gpus_per_worker: float | None = None
-    wait: float | None = None
-    debug: bool = False
-    from_options: bool = False
-    connection: "Cluster | None" = None
+    workers: "Workers" = None  # a number, or the minimum and maximum of an elastic training
+    gpus_per_worker: float | None = None  # may be fractional
+    wait: float | None = None  # seconds to wait for cluster resources; None means no limit
+    debug: bool = False  # whether to show Ray's messages
+    from_options: bool = False  # whether errors name options of a command instead of arguments
+    connection: "Cluster | None" = None  # the connected cluster, within ``connected``
 
     def __post_init__(self) -> None:
         workers = self.workers if isinstance(self.workers, tuple) else (self.workers,)
@@ -134,9 +123,8 @@ class Where:
     def processes(self, jobs: Jobs) -> "Callable[[], AbstractContextManager[Processes]] | None":
         """The function that starts the processes of parallel trials, or None for serial trials.
 
-        Args:
-            jobs: number of parallel trials. ``auto`` is one per core or GPU of this machine, None is one. On
-                a cluster, both are as many as fit.
+        ``auto`` is one trial per core or GPU of this machine, None is one. On a cluster both are as many as
+        fit.
         """
         if self.connection is None:
             if jobs is None or jobs == 1:

@@ -147,7 +147,7 @@ def collection(collection_folder):
 
 
 def taught(path, *more):
-    return recipe("qa-cnn", *more).with_teacher(str(path))
+    return recipe("qa-cnn", f"teacher.run={path}", *more)
 
 
 def test_scores_are_looked_up_by_both_ids(collection, tmp_path):
