@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from aptool.environment import available_cores
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.ids import check_one_word
@@ -44,11 +45,16 @@ from aptool.models.model import (
     opened_folder,
 )
 from aptool.scoring.answer_store import open_store
+from aptool.scoring.cores import Turns
 from aptool.scoring.model_system import ModelSystem, pick_precision, sample_units, sampled_pools
 from aptool.scoring.passages import with_passages
 from aptool.scoring.score import score_in_memory
 from aptool.scoring.scorer import Scorer
 from aptool.text.passages import Aggregate, Passages, cut_texts, parse_passages
+
+# At most one call per core computes at a time. With more, each of the many short operations of a call would
+# wait for Python's lock.
+_COMPUTING = Turns(max(1, round(available_cores())))
 
 
 def load(
@@ -464,6 +470,27 @@ class Model:
             self._check_encoded(answers)
         if not len(answers):
             return np.empty(0, dtype=np.float32)
+        with _COMPUTING:
+            scores, counts = self._computed(questions, pair_question, answers, passages)
+        if passages is not None and counts is not None:
+            scores = passages.aggregated(scores, counts)
+        if not np.isfinite(scores).all():
+            pair = int(np.flatnonzero(~np.isfinite(scores))[0])
+            texts = answers.texts if isinstance(answers, EncodedTexts) else answers
+            position = f"question {questions[pair_question[pair]]!r}, answer {texts[pair]!r}"
+            raise InputError(
+                self.folder, position=position, value=float(scores[pair]), expected="a finite score"
+            )
+        return scores
+
+    def _computed(
+        self,
+        questions: list[str],
+        pair_question: np.ndarray,
+        answers: list[str] | EncodedTexts,
+        passages: Passages | None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """The scores of pairs of passages, and the number of passages per answer; None for whole answers."""
         tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
         question_tokens = tokenizer.encode(questions, options.max_question_tokens, "question")
         set_products("fp32")
@@ -475,17 +502,7 @@ class Model:
             distinct, rows = distinct_texts(parts)
             prepared = tokenizer.encode(distinct, options.max_answer_tokens)
         of_parts = pair_question if counts is None else np.repeat(pair_question, counts)
-        scores = self._scorer.score(question_tokens, prepared, of_parts, rows)
-        if passages is not None and counts is not None:
-            scores = passages.aggregated(scores, counts)
-        if not np.isfinite(scores).all():
-            pair = int(np.flatnonzero(~np.isfinite(scores))[0])
-            texts = answers.texts if isinstance(answers, EncodedTexts) else answers
-            position = f"question {questions[pair_question[pair]]!r}, answer {texts[pair]!r}"
-            raise InputError(
-                self.folder, position=position, value=float(scores[pair]), expected="a finite score"
-            )
-        return scores
+        return self._scorer.score(question_tokens, prepared, of_parts, rows), counts
 
     def _check_encoded(self, answers: EncodedTexts) -> None:
         """Raise unless this model encoded the answers, on its device."""

@@ -5,6 +5,7 @@ torch has a number of cores per operation for each thread, and a default for new
 restore a temporary value of another thread.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -49,6 +50,44 @@ class _Cores:
 _CORES = _Cores()
 _POOLS: dict[int, ThreadPoolExecutor] = {}
 _POOLS_LOCK = Lock()
+
+
+class Turns:
+    """Context manager that at most ``most`` threads enter at a time, in the order in which they asked.
+
+    A semaphore wakes waiting threads in no order, so some calls would take ten times as long as the others.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._lock = Lock()
+        self._free = most
+        self._waiting: deque[Lock] = deque()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            turn = Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        try:
+            turn.acquire()
+        except BaseException:  # Ctrl-C
+            with self._lock:
+                has_turn = turn not in self._waiting
+                if not has_turn:
+                    self._waiting.remove(turn)
+            if has_turn:
+                self.__exit__()
+            raise
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._free += 1
 
 
 @contextmanager
