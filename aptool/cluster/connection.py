@@ -55,10 +55,6 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
             ``auto``.
         debug: show Ray's own messages.
         wait: seconds to wait for resources. Default: no limit.
-
-    Raises:
-        UsageError: the address has no valid form.
-        AptoolError: Ray is not installed, no cluster responds, or the token or a version differs.
     """
     if not address and (default := os.environ.get("RAY_ADDRESS", "")):
         address = check_address(default, "RAY_ADDRESS")
@@ -134,10 +130,7 @@ def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
 def connection_error(
     address: str, error: Exception, messages: str = "", token_missing: bool = False
 ) -> AptoolError:
-    """Convert an error of ``ray.init`` to one line.
-
-    ``messages`` is Ray's stderr, which may contain the reason. ``token_missing`` is whether Ray has no token.
-    """
+    """Convert an error of ``ray.init`` to one line; Ray's stderr (``messages``) may contain the reason."""
     text = str(error)
     # "The cluster was started with: Ray: A Python: B This process ... was started with: Ray: C Python: D"
     versions = re.findall(r"^\s*(Ray|Python): (\S+)", text, re.MULTILINE)
@@ -226,10 +219,7 @@ def _same_sigterm() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_rays_stderr() -> Iterator[None]:
-    """Drop the messages of Ray's C++ code on file descriptor 2; Ray's log files have them too.
-
-    ``sys.stderr`` still writes to the terminal.
-    """
+    """Drop messages of Ray's C++ code on descriptor 2; ``sys.stderr`` still writes to the terminal."""
     sys.stderr.flush()
     before = sys.stderr
     with (

@@ -53,18 +53,8 @@ def map_units(
 ) -> Generator[UnitRecord]:
     """Score units; yield a record per completed unit, and two for the unit of some stragglers.
 
-    Args:
-        parts: the units and the files of their scores.
-        job: the settings of the workers.
-        workers: maximum number of scoring processes; None means no limit.
-        room: number of workers that fit now.
-        each: resources of a worker.
-        cluster: the cluster.
-        board: a ``MessageBoard`` for the progress within units, or None.
-        debug: show Ray's own progress bars and messages.
-
-    Raises:
-        AptoolError: a worker was lost too often, or Ray itself failed.
+    ``workers`` is the maximum of scoring processes (None: no limit), ``room`` the number that fits now, and
+    ``each`` the resources of a worker. The ``MessageBoard`` gets the progress within units.
     """
     if not parts:
         return
@@ -104,10 +94,7 @@ def map_units(
 
 
 def _join_threads() -> None:
-    """Wait for Ray Data's threads in this process.
-
-    A thread that calls Ray after ``ray.shutdown`` aborts the process.
-    """
+    """Wait for Ray Data's threads: one that calls Ray after ``ray.shutdown`` aborts the process."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     for thread in threading.enumerate():
         if thread.name.startswith(THREADS):
@@ -194,10 +181,7 @@ def wait_until_started(job: ScoringJob, parts: Sequence[Part]) -> None:
 
 
 def score_stragglers(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
-    """Re-score the units of stragglers, until each part exists or another worker re-scores it.
-
-    Errors are reported by the workers that the units were assigned to.
-    """
+    """Re-score the units of stragglers (their workers report errors), until each part exists or is taken."""
     records: list[UnitRecord] = []
     tried: set[int] = set()
     start = time.monotonic()

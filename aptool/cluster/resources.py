@@ -126,10 +126,7 @@ class Cluster:
         return capacity(self.free(), each) > 0 and sum(self.room(each)) > 0
 
     def reserve(self, node_ids: list[str], each: Resources) -> list[str]:
-        """Reserve resources on nodes for a moment; return the ids of the nodes with room.
-
-        A node id may be repeated, to reserve resources of several workers.
-        """
+        """Reserve resources for a moment on nodes, once per worker; return the ids of the nodes with room."""
         from ray.util import placement_group, placement_group_table, remove_placement_group
 
         groups = [
@@ -149,12 +146,9 @@ class Cluster:
                 remove_placement_group(group)
 
     def check_room(self, workers: int | None, each: Resources, request: int | None = None) -> int:
-        """Wait until ``workers`` fit (default: one); return the number of workers that fit.
+        """Wait until ``workers`` fit (default: one) or ``wait`` ends; return the number of workers that fit.
 
         If the nodes are too few, resources for ``request`` workers are requested from the autoscaler.
-
-        Raises:
-            AptoolError: the workers do not fit within ``wait`` seconds.
         """
         least = workers if workers is not None else 1
         fit = sum(self.room(each))
@@ -221,16 +215,7 @@ class Cluster:
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
-    """The resources of a worker: one core, and a GPU if the cluster has GPUs.
-
-    Args:
-        cluster: the cluster.
-        device: ``cpu`` for no GPU, ``cuda`` for a GPU, ``auto`` for a GPU if the cluster has GPUs now.
-        gpus: GPUs per worker. Default: one for a worker with a GPU.
-
-    Raises:
-        UsageError: the device is unknown, or contradicts the number of GPUs.
-    """
+    """The resources of a worker: one core, and ``gpus``, by default one if ``device`` means a GPU."""
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
     if device == "cpu" and gpus:

@@ -277,11 +277,7 @@ class ClusterExecutor(Executor):
 def scoring_job(
     missing: Sequence[Part], system: RemoteSystem, answers: Input | None, claim: Claim
 ) -> ScoringJob:
-    """Return the settings of the workers that write the missing parts.
-
-    Raises:
-        ReplacedError: an input file is not the listed version.
-    """
+    """Return the settings of the workers that write the missing parts; raise if an input was replaced."""
     inputs = input_files([part.unit for part in missing], answers)
     paths = [absolute_path(file.path) for file in inputs if not is_remote(file.path)]
     job = ScoringJob(

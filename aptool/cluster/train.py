@@ -189,11 +189,7 @@ def _with_new_claim(job: TrainingJob, claim: Claim) -> TrainingJob:
 def _attempt(
     job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int, growth: Growth | None
 ) -> bool:
-    """Train with a fixed number of workers; return whether the training ended early, to continue with more.
-
-    Raises:
-        AptoolError: the first error of a worker.
-    """
+    """Train with a fixed number of workers; return whether training ended early, to continue with more."""
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
@@ -276,14 +272,9 @@ def _checkpoint_version(folder: Location) -> str | None:
 def allocate_workers(
     cluster: Cluster, workers: Workers, each: Resources, timeout: float = 0, minibatch: int | None = None
 ) -> tuple[int, Resources]:
-    """Decide the number of workers, and divide the free cores among them.
+    """Decide the number of workers, as for ``fit_on_cluster``, and divide the free cores among them.
 
-    Args:
-        cluster: the cluster.
-        workers: number of workers, as for ``fit_on_cluster``.
-        each: minimum resources of a worker.
-        timeout: seconds to wait for used resources, unless the number of workers is fixed.
-        minibatch: maximum number of workers, unless ``workers`` has a maximum.
+    ``timeout`` is the wait for used resources, and ``minibatch`` the maximum of workers, where none is given.
     """
     maximum: int | None
     if isinstance(workers, int):
@@ -311,8 +302,7 @@ def allocate_workers(
 def _fitting_workers(maximum: int | None, each: Resources, minibatch: int | None, room: list[int]) -> int:
     """Number of workers, given the number that fits on each node.
 
-    Without a maximum: one worker per GPU, or one per node without GPUs, and at most one per question of a
-    minibatch.
+    Without a maximum: one per GPU, or one per node without GPUs, and at most one per question of a minibatch.
     """
     if maximum is not None:
         return min(maximum, sum(room))

@@ -244,11 +244,7 @@ def is_started(part: Part, names: Container[str]) -> bool:
 
 
 def start_attempt(part: Part, step: str) -> int:
-    """Record an attempt in a file, until ``end_attempts``; return the number of the attempt, from 1.
-
-    Raises:
-        AptoolError: the worker was lost in each of ``MAX_ATTEMPTS`` attempts.
-    """
+    """Record an attempt in a file; return its number, from 1. Raise if ``MAX_ATTEMPTS`` workers were lost."""
     token = secrets.token_bytes(8)
     for number, record in enumerate(_records(part, step), start=1):
         store, key = store_of(record)

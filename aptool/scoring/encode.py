@@ -152,7 +152,7 @@ def encode(
     passages: Passages | None = None,
     run: EncodeBackend | None = None,
 ) -> Encoded:
-    """Encode the answers that are missing in a store.
+    """Encode the answers of answers files and pools files that are missing in a store.
 
     Args:
         files: answers files and pools files.

@@ -76,13 +76,7 @@ def parts_folder(output: PathOrUrl) -> Location:
 
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
-    """Write a part, unless it already exists undamaged.
-
-    Args:
-        part: the part.
-        frame: question_id, answer_id and score of every pair of the unit.
-        truncated: number of truncated answers.
-    """
+    """Write a part, unless it exists undamaged; ``frame`` is the result of ``score_task``."""
     lines, ends = run_lines(str(part.path), frame, part.tag)
     packed = io.BytesIO()
     ends.write_ipc_stream(packed)
@@ -157,15 +151,9 @@ def read_indices(parts: Sequence[Part]) -> list[Index]:
 
 
 def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[[], None]) -> int:
-    """Merge all parts into the run file, and remove them.
+    """Merge all parts into the run file, and remove them; return the number of truncated answers.
 
-    Args:
-        parts: all parts of the run.
-        output: the run file.
-        before_publishing: called before the file gets its final name; may raise.
-
-    Returns:
-        The number of truncated answers.
+    ``before_publishing`` is called before the file gets its final name; it may raise.
     """
     indices = read_indices(parts)
     for part, index in zip(parts, indices, strict=True):
@@ -274,10 +262,7 @@ def check_questions(units: Sequence[Unit], questions: pl.DataFrame) -> None:
 def plan(
     units: Sequence[Unit], system: System, output: PathOrUrl, tag: str, answers: Input | None = None
 ) -> list[Part]:
-    """Return the part of each unit; its name is a hash of everything that decides its lines.
-
-    ``answers`` is the file of shared answers; None is ``answers.parquet`` next to each pools file.
-    """
+    """Return the part of each unit; its name is a hash of everything that decides its lines."""
     folder = parts_folder(output)
     files: dict[str, tuple[str, str | None, list[int]]] = {}
     for path, version in dict.fromkeys((unit.path, unit.version) for unit in units):

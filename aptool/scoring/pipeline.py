@@ -85,10 +85,9 @@ def read_task(unit: Unit, system: System, answers: Answers | None) -> Task:
 def score_task(
     task: Task, system: System, scored: Callable[[int], None] = lambda pairs: None
 ) -> pl.DataFrame:
-    """Score all pairs of a unit; ``scored`` is called with the number of pairs of each scored block.
+    """Score all pairs of a unit: question_id, answer_id and score (f32), in the order of the pools.
 
-    Returns:
-        question_id, answer_id, score (f32), in the order of the pools.
+    ``scored`` is called with the number of pairs of each scored block.
     """
     return _frame(task, system.score_reporting(task.prepared, scored))
 
@@ -107,11 +106,7 @@ def score_tasks(
 
 
 def _frame(task: Task, scores: np.ndarray) -> pl.DataFrame:
-    """Return the scores of a unit with ids.
-
-    Raises:
-        AptoolError: a score is not finite.
-    """
+    """Return the scores of a unit with ids; raise if a score is not finite."""
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         question = task.question_ids[int(task.pair_question[bad[0]])].as_py()
@@ -132,10 +127,8 @@ def _frame(task: Task, scores: np.ndarray) -> pl.DataFrame:
 class PairMeter:
     """Reports the scored pairs of a run; thread-safe.
 
-    Args:
-        update: the progress of the task.
-        pairs: number of pairs of each unit to score; a unit never counts more.
-        done: number of pairs that earlier calls scored.
+    ``pairs`` is the number of pairs of each unit to score: a unit never counts more. ``done`` is the number
+    of pairs that earlier calls scored.
     """
 
     def __init__(self, update: Update, pairs: Sequence[int], done: int = 0) -> None:

@@ -62,15 +62,7 @@ class RerankClient:
     def __init__(
         self, url: str, parts: SplitResult, model: str | None, timeout: float, fields: Mapping[str, Any]
     ) -> None:
-        """Read the key; connections are opened by `scores`.
-
-        Args:
-            url: the URL, for messages.
-            parts: the parts of the URL.
-            model: name of the model in the requests.
-            timeout: seconds for the answer to a request.
-            fields: further fields of the requests.
-        """
+        """Read the key; connections are opened by `scores`. ``parts`` are those of ``url``."""
         self._url, self._parts, self._timeout = url, parts, timeout
         self._fields = ({} if model is None else {"model": model}, dict(fields))
         self._key = _read_key()

@@ -90,16 +90,9 @@ class Executor(ABC):
         answers: Input | None,
         meter: PairMeter,
     ) -> Generator[UnitRecord]:
-        """Write the missing parts; yield a record per written part.
+        """Write the missing parts among all parts of the run; yield a record per written part.
 
         When the generator ends, this process can read all parts. After an error, written parts remain.
-
-        Args:
-            parts: all parts of the run.
-            missing: the parts to write.
-            system: the system that ``open`` returned.
-            answers: the file with the texts of shared answers.
-            meter: the progress of the missing parts.
         """
 
     def log_summary(self, scored: ScoredRun) -> None:  # noqa: B027 - optional
@@ -153,7 +146,7 @@ def score(
 
     Args:
         units: the row groups to score.
-        system: the system, or a ``ModelLoader``, ``BaselineLoader`` or ``RerankServer`` that opens it.
+        system: the system, or the loader that opens it.
         output: the run file; gzip if its name ends in ``.gz``.
         executor: scores the units; None is this process.
         tag: the tag of the run, one word; None is the tag of the system.
@@ -237,13 +230,7 @@ def input_files(units: Sequence[Unit], answers: Input | None) -> list[Input]:
 
 
 def run_metadata(tag: str, system: System, units: Sequence[Unit], scored: ScoredRun) -> dict[str, Any]:
-    """Return the metadata of a run, as JSON values.
-
-    Returns:
-        ``tag``, ``finished`` (UTC), ``command`` (None from Python), ``system`` (``System.describe``),
-        ``pools`` (path, collection and split of each file), ``work`` (``ScoredRun``), and ``hardware``,
-        ``operating_system`` and ``versions`` of the process that merged the run.
-    """
+    """Return the metadata of a run, as JSON values; hardware and versions are those of this process."""
     return {
         "tag": tag,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -39,14 +39,7 @@ class PairScorer(ABC):
         return True
 
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
-        """Select the states of answers for ``cache_answers``; by default all states.
-
-        Args:
-            tokens: token ids of n answers.
-
-        Returns:
-            (R,) int64 row numbers of tokens, text by text; (n,) int64 number of rows per text.
-        """
+        """Select states of n answers, by default all: (R,) row numbers of tokens, and (n,) rows per text."""
         return tokens.row_numbers(), tokens.sizes
 
     @abstractmethod
@@ -68,23 +61,15 @@ class PairScorer(ABC):
         """Whether ``score_pairs`` groups pairs by answer on a CPU; the scores then depend on no other pair.
 
         If it does for several sets of pairs, it does for their union.
-
-        Args:
-            pair_answer: (P,) the answer of each pair.
         """
         return False
 
     @abstractmethod
     def score_pairs(self, questions: Any, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """Score of pairs.
+        """(P,) fp32 scores of pairs, sorted by answer, equal to those of the pooling up to rounding.
 
-        Args:
-            questions: the result of ``prepare_questions``.
-            answers: n answers, with the rows of ``cache_answers``.
-            pairs: the pairs, sorted by answer; each answer has at least one.
-
-        Returns:
-            (P,) fp32, equal to the scores of the pooling up to rounding.
+        ``questions`` is the result of ``prepare_questions``. ``answers`` has the rows of ``cache_answers``;
+        each answer has at least one pair.
         """
 
 
