@@ -159,7 +159,7 @@ class AnswerStore:
 
         def read(name: str) -> AnswerPart | None:
             try:
-                return self._read(name)
+                return read_part(self.folder / name, self._owner)
             except DamagedPartError as error:
                 if not repair:
                     raise
@@ -176,7 +176,7 @@ class AnswerStore:
         """Add answers as a part: keys (n, 2) uint64, counts (n,) int64 and concatenated rows (R, w) uint8."""
         name = write_part(self.folder, keys, counts, rows, self._owner)
         if name not in {part.path.name for part in self.index.parts}:
-            self.index = AnswerIndex([*self.index.parts, self._read(name)])
+            self.index = AnswerIndex([*self.index.parts, read_part(self.folder / name, self._owner)])
 
     def write_manifest(self, name: str) -> None:
         """Write the manifest of a new store, with the name of its model."""
@@ -190,9 +190,6 @@ class AnswerStore:
         check_document("encoded", manifest, path)
         store, key = store_of(path)
         store.create(key, (json.dumps(manifest, indent=2) + "\n").encode())
-
-    def _read(self, name: str) -> AnswerPart:
-        return read_part(self.folder / name, self._owner)
 
 
 def open_store(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> AnswerStore:

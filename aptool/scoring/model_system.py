@@ -98,10 +98,6 @@ class ModelSystem(System):
         return tokenized
 
     @override
-    def score(self, prepared: TokenizedPools) -> np.ndarray:
-        return self.score_reporting(prepared, lambda pairs: None)
-
-    @override
     def score_reporting(self, prepared: TokenizedPools, scored: Callable[[int], None]) -> np.ndarray:
         set_products(self._precision)
         scores = self._scorer.score(*prepared, scored)

@@ -44,10 +44,6 @@ class PassageSystem(System):
         return PreparedPassages(self._system.prepare(cut), counts)
 
     @override
-    def score(self, prepared: PreparedPassages) -> np.ndarray:
-        return self.score_reporting(prepared, lambda pairs: None)
-
-    @override
     def score_reporting(self, prepared: PreparedPassages, scored: Callable[[int], None]) -> np.ndarray:
         pairs, total = len(prepared.counts), int(prepared.counts.sum())
         lock, done = Lock(), 0

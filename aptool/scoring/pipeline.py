@@ -67,7 +67,6 @@ class UnitScores(NamedTuple):
     """The scores of a unit."""
 
     number: int  # index into the units to score
-    unit: Unit
     frame: pl.DataFrame  # question_id, answer_id, score (f32), in the order of the pools
     truncated: int  # answers truncated at the model's limit
 
@@ -206,7 +205,7 @@ def _pipeline(
                 if storing is not None:
                     storing[1].result()
                     yield storing[0]
-                scores = UnitScores(number, task.unit, frame, system.truncated(task.prepared))
+                scores = UnitScores(number, frame, system.truncated(task.prepared))
                 storing = scores, writer.submit(sink, scores)
         if storing is not None:
             storing[1].result()

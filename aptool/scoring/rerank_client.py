@@ -65,7 +65,9 @@ class RerankClient:
         """Read the key; connections are opened by `scores`. ``parts`` are those of ``url``."""
         self._url, self._parts, self._timeout = url, parts, timeout
         self._fields = ({} if model is None else {"model": model}, dict(fields))
-        self._key = _read_key()
+        self._key = os.environ.get(KEY, "").strip()
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise UsageError(f"{KEY}: expected printable ASCII characters")
         self._tls = ssl.create_default_context() if self._parts.scheme == "https" else None
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
@@ -264,13 +266,6 @@ class RerankClient:
             self._logged.add(problem)
         if is_new:
             logger.info(f"{self._url}: {one_line(problem)}; retrying after {wait:g} s")
-
-
-def _read_key() -> str:
-    key = os.environ.get(KEY, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"{KEY}: expected printable ASCII characters")
-    return key
 
 
 def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:

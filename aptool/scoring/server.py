@@ -133,10 +133,6 @@ class RerankSystem(System):
         return self._client
 
     @override
-    def score(self, prepared: PoolBatch) -> np.ndarray:
-        return self.score_reporting(prepared, lambda pairs: None)
-
-    @override
     def score_reporting(self, prepared: PoolBatch, scored: Callable[[int], None]) -> np.ndarray:
         client, size = self._connected(), self._server.batch
         questions, answers = prepared.questions.to_pylist(), prepared.answers.to_pylist()

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,11 @@ from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_d
 from aptool.text.words import word_splitter
 
 
-class System(ABC):
-    """Scores all pairs of pools in two steps, which may run on different machines."""
+class System:
+    """Scores all pairs of pools in two steps, which may run on different machines.
+
+    A system implements ``score`` or ``score_reporting``.
+    """
 
     fingerprint: str  # systems whose scores may differ have different fingerprints
     tag: str  # default tag of its runs, one word
@@ -29,9 +31,9 @@ class System(ABC):
         """Return the input of ``score``; uses little memory and no accelerator."""
         return pools
 
-    @abstractmethod
     def score(self, prepared: Any) -> np.ndarray:
         """Return the (pairs,) finite float32 scores of all pairs, in the order of the pools."""
+        return self.score_reporting(prepared, lambda pairs: None)
 
     def score_reporting(self, prepared: Any, scored: Callable[[int], None]) -> np.ndarray:
         """Return the scores of ``score``; call ``scored`` with the number of pairs of each block, if any."""
