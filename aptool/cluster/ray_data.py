@@ -9,15 +9,14 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, cast
 
 import ray
 import ray.data
-from ray.util import metrics
 
-from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, ray_failures
+from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, listening, ray_failures, start_board
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read
 from aptool.scoring.parts import Part, file_names
@@ -48,13 +47,13 @@ def map_units(
     room: int,
     each: Resources,
     cluster: Cluster,
-    board: Any = None,
-    debug: bool = False,
+    receive: Callable[[str, Any], None],
+    debug: bool,
 ) -> Generator[UnitRecord]:
     """Score units; yield a record per completed unit, and two for the unit of some stragglers.
 
     ``workers`` is the maximum of scoring processes (None: no limit), ``room`` the number that fits now, and
-    ``each`` the resources of a worker. The ``MessageBoard`` gets the progress within units.
+    ``each`` the resources of a worker. ``receive`` gets the messages of workers: their progress within units.
     """
     if not parts:
         return
@@ -76,6 +75,7 @@ def map_units(
         pool = ray.data.ActorPoolStrategy(
             min_size=1, max_size=most, initial_size=begin, max_tasks_in_flight_per_actor=2
         )
+    board = start_board()
     dataset = dataset.map_batches(
         ScoreUnits,
         batch_size=1,
@@ -86,7 +86,7 @@ def map_units(
         memory=each.memory or None,
     )
     try:
-        with ray_failures(cluster.address):
+        with ray_failures(cluster.address), listening(board, receive):
             for batch in dataset.iter_batches(prefetch_batches=0, batch_size=1, batch_format="numpy"):
                 yield UnitRecord(**{name: column.tolist()[0] for name, column in batch.items()})
     finally:
@@ -105,34 +105,21 @@ def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> di
     """Read and tokenize the unit of a row; delay a spare row until the other rows are started."""
     if row["number"] == SPARE:
         wait_until_started(job, parts)
-        return {**row, **Reading(SPARE, b"", "", False)._asdict()}
-    return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
+        return {**row, **Reading(b"", "", False)._asdict()}
+    return {**row, **read(job, pickle.loads(row["part"]))._asdict()}
 
 
 class ScoreUnits:
     """A ``Worker`` as a class of Ray Data's ``map_batches``, with batches of one row."""
 
-    def __init__(self, job: ScoringJob, parts: Sequence[Part], board: Any = None) -> None:
+    def __init__(self, job: ScoringJob, parts: Sequence[Part], board: Any) -> None:
         self._worker = Worker(job)
         self._board = board
         self._parts = parts
-        # Ray adds the tags of node, worker and session.
-        self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
-        self._units = metrics.Counter("aptool_units", "Row groups scored.")
-        self._retries = metrics.Counter("aptool_retries", "Row groups begun again, as a worker was lost.")
-        self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Score the unit of a batch, or for a spare row the units of stragglers."""
-        row = {name: column[0] for name, column in batch.items()}
-        records = self._records(row)
-        for record in records:
-            if not record.error:
-                self._pairs.inc(record.pairs)
-                self._units.inc()
-                self._rate.set(record.pairs / max(record.seconds, 1e-3))
-            if record.attempts > 1:
-                self._retries.inc()
+        records = self._records({name: column[0] for name, column in batch.items()})
         columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
         return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
 
@@ -142,9 +129,8 @@ class ScoreUnits:
             return score_stragglers(self._worker, self._parts)
         reading = None
         if "task" in row:
-            reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
-        post = BoardPost(self._board, number) if self._board is not None else None
-        report = partial(post, "progress") if post is not None else lambda progress: None
+            reading = Reading(row["task"], str(row["error"]), bool(row["fatal"]))
+        report = partial(BoardPost(self._board, number), "progress")
         return [self._worker.score(number, pickle.loads(row["part"]), reading, report)]
 
 

@@ -57,14 +57,10 @@ class Resources(NamedTuple):
         return f"{counted(self.cpus, 'CPU')} and {counted(self.gpus, 'GPU')}"
 
 
-NOTHING = Resources(0, 0)
-
-
 class Node(NamedTuple):
     """A machine of the cluster."""
 
     node_id: str
-    host: str
     total: Resources
 
 
@@ -87,16 +83,12 @@ class Cluster:
         """The nodes that are alive."""
         import ray
 
-        return [
-            Node(node["NodeID"], node["NodeManagerAddress"], _resources(node["Resources"]))
-            for node in ray.nodes()
-            if node["Alive"]
-        ]
+        return [Node(node["NodeID"], _resources(node["Resources"])) for node in ray.nodes() if node["Alive"]]
 
     def total(self) -> Resources:
         """The sum of the resources of all nodes."""
-        totals = [node.total for node in self.nodes()]
-        return Resources(*(sum(amounts) for amounts in zip(*totals, strict=True))) if totals else NOTHING
+        totals = [Resources(0), *(node.total for node in self.nodes())]
+        return Resources(*(sum(amounts) for amounts in zip(*totals, strict=True)))
 
     def free(self) -> Resources:
         """The sum of the free resources of all nodes."""

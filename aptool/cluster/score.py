@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ray
 from typing_extensions import override
 
-from aptool.cluster.messages import listening, ray_failures, start_board
+from aptool.cluster.messages import ray_failures
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, log_missing, worker_resources
-from aptool.cluster.worker import ScoringJob, remove_stale_files, versions
+from aptool.cluster.worker import ScoringJob, versions
 from aptool.errors import AptoolError, UsageError, counted
+from aptool.formats.atomic import remove_leftovers, remove_matching
 from aptool.formats.claim import Claim
 from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.location import Location, is_remote, location
@@ -37,7 +37,7 @@ from aptool.scoring.model_system import (
     sample_units,
     sampled_pools,
 )
-from aptool.scoring.parts import Part, digest_of, file_names
+from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_folder
 from aptool.scoring.passages import PassageLoader, PassageSystem
 from aptool.scoring.pipeline import PairMeter, UnitRecord
 from aptool.scoring.score import AnySystem, Executor, ScoredRun, input_files
@@ -77,10 +77,6 @@ class RemoteSystem(System):
     @override
     def describe(self) -> dict[str, Any]:
         return {"name": self.tag, **self.description}
-
-    @override
-    def score(self, prepared: Any) -> np.ndarray:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -203,7 +199,9 @@ class ClusterExecutor(Executor):
     def claim(self, output: Location) -> Iterator[Claim]:
         with super().claim(output.absolute()) as claim:
             self._claim = claim
-            remove_stale_files(output)  # workers of a killed driver add none after the claim
+            # Files of a killed driver, whose workers add none after the claim.
+            remove_leftovers(output)
+            remove_matching(parts_folder(output), ATTEMPTS)
             yield claim
 
     @override
@@ -224,27 +222,21 @@ class ClusterExecutor(Executor):
         remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         faults: dict[int, str] = {}
         scored: set[int] = set()
-        board = start_board() if missing else None
 
-        def receive(kind: str, progress: tuple[int, int]) -> None:
-            number, pairs = progress
-            meter.reach(number, pairs)
+        def receive(_: str, progress: tuple[int, int]) -> None:
+            meter.reach(*progress)
 
-        with (
-            listening(board, receive) if board is not None else contextlib.nullcontext(),
-            log_missing(lambda: cluster.missing(1, each)),
-            contextlib.closing(
-                map_units(remaining, job, workers, room, each, cluster, board, self._debug)
-            ) as records,
-        ):
+        scored_units = map_units(remaining, job, workers, room, each, cluster, receive, self._debug)
+        with log_missing(lambda: cluster.missing(1, each)), contextlib.closing(scored_units) as records:
             for record in records:
                 if record.fatal:
                     raise AptoolError(f"--cluster {cluster.address}: {record.error}")
                 number = record.number
+                if number in scored:
+                    continue
                 if record.error:
-                    if number not in scored:
-                        faults[number] = record.error
-                elif number not in scored:
+                    faults[number] = record.error
+                else:
                     scored.add(number)
                     faults.pop(number, None)
                     meter.reach(number)

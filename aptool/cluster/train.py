@@ -23,7 +23,6 @@ import ray.train
 from pyarrow import ArrowException
 from pyarrow.fs import FileSystem
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util import metrics
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
 from aptool.cluster.resources import Cluster, Resources, Workers, capacity, log_missing
@@ -71,18 +70,18 @@ def fit_on_cluster(
     each: Resources | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Fit:
-    """Train on a cluster, as ``fit`` does in one process.
+    """Train on a cluster, as ``fit`` does in one process; all nodes see the collection and the output.
 
     Args:
-        collection: collection in a folder that all nodes see.
+        collection: the collection.
         recipe: hyperparameters of the model and the training.
-        output: the model folder, on storage that all nodes share.
+        output: the model folder.
         cluster: the cluster.
         seed: random seed.
         workers: number of training processes, or (minimum, maximum): fewer if a lost node is not replaced,
             more if a node joins. Default: one per GPU, or one per node without GPUs, and fewer after a loss.
         each: minimum resources of a worker; the remaining cores are divided among the workers.
-        checkpoint_minutes: minutes between checkpoints within an epoch, as for ``fit``.
+        checkpoint_minutes: minutes between checkpoints within an epoch.
     """
     _check_known_to_ray(output)
     each = each if each is not None else Resources()
@@ -145,6 +144,7 @@ def _train(
         expected = f"no more than the {counted(minibatch, 'question')} of a minibatch"
         raise UsageError(f"--workers {maximum}: expected {expected} (training.minibatch)")
     while True:
+        job = replace(job, owner=claim.token)  # workers with an older token write nothing
         number, each = allocate_workers(cluster, workers, least, release_seconds, minibatch)
         release_seconds = RELEASE_SECONDS
         workers_text = counted(number, "worker")
@@ -161,12 +161,12 @@ def _train(
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and number > minimum:
                 logger.info(f"no longer room for {number} workers")
-                job = _with_new_claim(job, claim)
+                claim.reissue()
                 continue
             previous, checkpoint = checkpoint, _checkpoint_version(folder)
             if checkpoint != previous:
                 logger.info(f"training stopped: {_cause(error)}; going on from the last checkpoint")
-                job = _with_new_claim(job, claim)
+                claim.reissue()
                 continue
             raise AptoolError(
                 f"--cluster {cluster.address}: training stopped: {_cause(error)}; its last checkpoint "
@@ -177,13 +177,7 @@ def _train(
         if not has_grown:
             return
         logger.info(f"room for more than {workers_text}: going on from the last checkpoint")
-        job = _with_new_claim(job, claim)
-
-
-def _with_new_claim(job: TrainingJob, claim: Claim) -> TrainingJob:
-    """The job with a new token of the claim: workers with the old token write nothing."""
-    claim.reissue()
-    return replace(job, owner=claim.token)
+        claim.reissue()
 
 
 def _attempt(
@@ -216,20 +210,11 @@ def _attempt(
     )
     errors: list[WorkerError] = []
     room: list[None] = []
-    loss = metrics.Gauge("aptool_training_loss", "Mean loss of the last epoch.")
-    dev = metrics.Gauge("aptool_training_dev", "Dev figure of the last epoch.", tag_keys=("measure",))
-
-    def epoch(entry: dict[str, Any]) -> None:
-        loss.set(entry["loss"])
-        for name, value in entry["dev"].items():
-            dev.set(value, {"measure": name})
-        get_progress().epoch(entry)
-
     with RelayedTasks() as tasks:
         receive: dict[str, Callable[[Any], None]] = {
             "log": logger.info,
             "progress": tasks.show,
-            "epoch": epoch,
+            "epoch": get_progress().epoch,
             "error": errors.append,
             "growth": room.append,
             "end": lambda _: None,
