@@ -1,7 +1,7 @@
 """The connection to a Ray cluster: address, token, versions, and Ray's own output.
 
     with connect("auto") as cluster:
-        cluster.check_room(workers=4, each=Resources(cpus=1))
+        cluster.check_room(4, Resources(cpus=1))
         ...
 
 Ray itself retries an address without a cluster or a wrong token for up to 30 seconds, and reports it in many
@@ -54,7 +54,7 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
             this machine, until the block ends. Default: the environment variable ``RAY_ADDRESS``, or
             ``auto``.
         debug: show Ray's own messages.
-        wait: seconds to wait for resources. Default: no limit.
+        wait: limit of seconds to wait for resources.
     """
     if not address and (default := os.environ.get("RAY_ADDRESS", "")):
         address = check_address(default, "RAY_ADDRESS")
@@ -75,14 +75,13 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
         if address not in ("auto", "local"):
             _check_port(address)
         with contextlib.nullcontext() if debug else _without_rays_stderr():
-            rays = _init(ray, address, debug)
-            try:
-                with contextlib.nullcontext() if debug else _without_rays_stdout(rays):
+            silent = _init(ray, address, debug)
+            with contextlib.nullcontext() if debug else _without_rays_stdout(silent):
+                try:
                     yield replace(_connected(ray, address), wait=wait)
-            finally:
-                # During shutdown, Ray prints its deduplicated messages on this thread.
-                silent = rays | {threading.current_thread()}
-                with contextlib.nullcontext() if debug else _without_rays_stdout(silent):
+                finally:
+                    # During shutdown, Ray prints its deduplicated messages on this thread.
+                    silent.add(threading.current_thread())
                     ray.shutdown()
 
 
@@ -248,17 +247,9 @@ def _descriptor(number: int, target: TextIO) -> Iterator[None]:
         os.close(saved)
 
 
-@contextlib.contextmanager
-def _without_rays_stdout(dropped: set[threading.Thread]) -> Iterator[None]:
+def _without_rays_stdout(dropped: set[threading.Thread]) -> contextlib.redirect_stdout[TextIO]:
     """Drop the output of Ray's threads on stdout, such as warnings about nodes."""
-    before = sys.stdout
-    filtered = cast(TextIO, _StreamWithout(before, dropped))
-    sys.stdout = filtered
-    try:
-        yield
-    finally:
-        if sys.stdout is filtered:
-            sys.stdout = before
+    return contextlib.redirect_stdout(cast(TextIO, _StreamWithout(sys.stdout, dropped)))
 
 
 class _StreamWithout:

@@ -6,7 +6,6 @@ when its worker or node is lost. Idle workers re-score the units of stragglers.
 
 import logging
 import os
-import pickle
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -58,10 +57,10 @@ def map_units(
     if not parts:
         return
     _quiet(debug)
-    rows = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(parts)]
+    rows = [{"number": number} for number in range(len(parts))]
     most = min(len(rows), workers if workers is not None else len(rows))
     if most > 1:
-        rows += [{"number": SPARE, "part": b""}] * min(most, MOST_SPARE)
+        rows += [{"number": SPARE}] * min(most, MOST_SPARE)
     dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
     _lift_time_limit(dataset.context)
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
@@ -106,7 +105,7 @@ def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> di
     if row["number"] == SPARE:
         wait_until_started(job, parts)
         return {**row, **Reading(b"", "", False)._asdict()}
-    return {**row, **read(job, pickle.loads(row["part"]))._asdict()}
+    return {**row, **read(job, parts[row["number"]])._asdict()}
 
 
 class ScoreUnits:
@@ -119,19 +118,16 @@ class ScoreUnits:
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Score the unit of a batch, or for a spare row the units of stragglers."""
-        records = self._records({name: column[0] for name, column in batch.items()})
-        columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
-        return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
-
-    def _records(self, row: dict[str, Any]) -> list[UnitRecord]:
+        row = {name: column[0] for name, column in batch.items()}
         number = int(row["number"])
         if number == SPARE:
-            return score_stragglers(self._worker, self._parts)
-        reading = None
-        if "task" in row:
-            reading = Reading(row["task"], str(row["error"]), bool(row["fatal"]))
-        report = partial(BoardPost(self._board, number), "progress")
-        return [self._worker.score(number, pickle.loads(row["part"]), reading, report)]
+            records = score_stragglers(self._worker, self._parts)
+        else:
+            reading = Reading(row["task"], str(row["error"]), bool(row["fatal"])) if "task" in row else None
+            report = partial(BoardPost(self._board, number), "progress")
+            records = [self._worker.score(number, self._parts[number], reading, report)]
+        columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
+        return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
 
 
 def _quiet(debug: bool) -> None:
@@ -173,19 +169,15 @@ def score_stragglers(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
     start = time.monotonic()
     while worker.is_current():
         names = file_names(parts)
-        late = [
-            (number, part)
-            for number, part in enumerate(parts)
-            if number not in tried and part.path.name not in names
-        ]
-        if not late:
+        is_late = (part.path.name not in names for part in parts)
+        number = next((i for i, late in enumerate(is_late) if late and i not in tried), None)
+        if number is None:
             break
         if time.monotonic() - start < max(PATIENCE_SECONDS, worker.seconds_per_unit):
             time.sleep(POLL_SECONDS)
             continue
-        number, part = late[0]
         tried.add(number)
-        record = worker.score_again(number, part)
+        record = worker.score_again(number, parts[number])
         if record is not None:
             records.append(record)
     return records

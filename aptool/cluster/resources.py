@@ -79,6 +79,10 @@ class Cluster:
     logs: str  # folder of Ray's own logs
     wait: float | None = None  # seconds to wait for resources; None means no limit
 
+    def describe(self, workers: str, each: Resources) -> str:
+        """A log line with the number of workers and their resources."""
+        return f"cluster {self.address}: {workers} with {each} each; Ray's logs are in {self.logs}"
+
     def nodes(self) -> list[Node]:
         """The nodes that are alive."""
         import ray
@@ -137,14 +141,13 @@ class Cluster:
             for group in groups:
                 remove_placement_group(group)
 
-    def check_room(self, workers: int | None, each: Resources, request: int | None = None) -> int:
-        """Wait until ``workers`` fit (default: one) or ``wait`` ends; return the number of workers that fit.
+    def check_room(self, workers: int, each: Resources, request: int | None = None) -> int:
+        """Wait until ``workers`` fit or ``wait`` ends; return the number of workers that fit.
 
         If the nodes are too few, resources for ``request`` workers are requested from the autoscaler.
         """
-        least = workers if workers is not None else 1
         fit = sum(self.room(each))
-        if fit >= least:
+        if fit >= workers:
             return fit
 
         def error() -> AptoolError:
@@ -152,18 +155,18 @@ class Cluster:
             return AptoolError(
                 f"--cluster {self.address}: {self.free()} free, of {self.total()}, on "
                 f"{counted(len(self.nodes()), 'node')}: room for {fit}; expected room for "
-                f"{counted(least, 'worker')} with {self._lacking(least, each)} each{within}"
+                f"{counted(workers, 'worker')} with {self._lacking(workers, each)} each{within}"
             )
 
-        wait = Wait(self.wait, silent=0.0 if self.missing(least, each) else SILENT_SECONDS)
-        while (fit := sum(self.room(each))) < least:
-            if not self.missing(least, each):
+        wait = Wait(self.wait, silent=0.0 if self.missing(workers, each) else SILENT_SECONDS)
+        while (fit := sum(self.room(each))) < workers:
+            if not self.missing(workers, each):
                 wait.sleep(
-                    f"waiting for {counted(least, 'worker')} with {each} each; {self.free()} free", error
+                    f"waiting for {counted(workers, 'worker')} with {each} each; {self.free()} free", error
                 )
                 continue
-            with self.requested(max(least, request or 1), each):
-                while line := self.missing(least, each):
+            with self.requested(max(workers, request or 1), each):
+                while line := self.missing(workers, each):
                     wait.sleep(line, error)
         return fit
 

@@ -103,23 +103,22 @@ class ClusterExecutor(Executor):
         gpus_per_worker: float | None = None,
         debug: bool = False,
     ) -> None:
-        """Set the cluster and its workers.
+        """Set the cluster, the number of workers (default: as many as fit) and their GPUs.
 
-        Args:
-            cluster: the connected cluster.
-            workers: number of worker processes. Default: as many as fit.
-            gpus_per_worker: GPUs per worker, may be fractional. Default: one if the cluster has GPUs. Workers
-                with a GPU only score; other processes read and tokenize for them.
-            debug: show Ray's own progress bars and messages.
+        By default a worker has one GPU if the cluster has GPUs; fractions are possible. Workers with a GPU
+        only score; other processes read and tokenize for them.
         """
         self.cluster = cluster
         self._workers = workers
         self._gpus_per_worker = gpus_per_worker
         self._debug = debug
         self._claim: Claim | None = None
+        self._units = 0  # number of units of the run
+        self._answers: Input | None = None
 
     @override
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
+        self._units, self._answers = len(units), answers
         if isinstance(system, RemoteSystem):
             return system
         inner = system.loader if isinstance(system, PassageLoader) else system
@@ -162,7 +161,7 @@ class ClusterExecutor(Executor):
         model = load_any(folder, kind=system.kind, tokens=system.tokens)
         weights = sum(tensor.nbytes for tensor in model.ranker.state_dict().values())
         each = each._replace(memory=WORKER_BYTES + MODEL_COPIES * weights)
-        cluster.check_room(None, each, self._workers)  # including a core for reading
+        cluster.check_room(1, each, self._workers)  # including a core for reading
         if each.gpus:
             # Cores are left to the reading tasks: workers on all cores would wait for them forever.
             each = each._replace(cpus=0)
@@ -205,20 +204,13 @@ class ClusterExecutor(Executor):
             yield claim
 
     @override
-    def run(
-        self,
-        parts: Sequence[Part],
-        missing: Sequence[Part],
-        system: System,
-        answers: Input | None,
-        meter: PairMeter,
-    ) -> Generator[UnitRecord]:
+    def run(self, missing: Sequence[Part], system: System, meter: PairMeter) -> Generator[UnitRecord]:
         assert isinstance(system, RemoteSystem)
         assert self._claim is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
-        room = cluster.check_room(None, each, workers)
+        room = cluster.check_room(1, each, workers)
         logger.info(describe_workers(cluster, workers, room, each))
-        job = scoring_job(missing, system, answers, self._claim)
+        job = scoring_job(missing, system, self._answers, self._claim)
         remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         faults: dict[int, str] = {}
         scored: set[int] = set()
@@ -248,9 +240,9 @@ class ClusterExecutor(Executor):
         if faults:
             first, *rest = faults.values()
             more = f" (and {len(rest)} more like it)" if rest else ""
-            done = len(parts) - len(missing) + len(scored)
+            done = self._units - len(missing) + len(scored)
             raise AptoolError(
-                f"{first}{more}; {done} of {len(parts)} row groups are scored and kept: "
+                f"{first}{more}; {done} of {self._units} row groups are scored and kept: "
                 "run the same command again after fixing it"
             )
         _wait_for_parts(missing)
@@ -292,7 +284,7 @@ def describe_workers(cluster: Cluster, workers: int | None, room: int, each: Res
     described = f"room for {counted(room, 'worker')}"
     if workers is not None:
         described = counted(workers, "worker") + (f", {described} now," if room < workers else "")
-    return f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
+    return cluster.describe(described, each)
 
 
 def absolute_path(path: str | Path) -> str:

@@ -72,16 +72,9 @@ def fit_on_cluster(
 ) -> Fit:
     """Train on a cluster, as ``fit`` does in one process; all nodes see the collection and the output.
 
-    Args:
-        collection: the collection.
-        recipe: hyperparameters of the model and the training.
-        output: the model folder.
-        cluster: the cluster.
-        seed: random seed.
-        workers: number of training processes, or (minimum, maximum): fewer if a lost node is not replaced,
-            more if a node joins. Default: one per GPU, or one per node without GPUs, and fewer after a loss.
-        each: minimum resources of a worker; the remaining cores are divided among the workers.
-        checkpoint_minutes: minutes between checkpoints within an epoch.
+    ``workers`` is the number of training processes, or (minimum, maximum): fewer if a lost node is not
+    replaced, more if a node joins. Default: one per GPU, or per node without GPUs, and fewer after a loss.
+    ``each`` are the minimum resources of a worker; the remaining cores are divided among the workers.
     """
     _check_known_to_ray(output)
     each = each if each is not None else Resources()
@@ -148,9 +141,7 @@ def _train(
         number, each = allocate_workers(cluster, workers, least, release_seconds, minibatch)
         release_seconds = RELEASE_SECONDS
         workers_text = counted(number, "worker")
-        logger.info(
-            f"cluster {cluster.address}: {workers_text} with {each} each; Ray's logs are in {cluster.logs}"
-        )
+        logger.info(cluster.describe(workers_text, each))
         try:
             start_seconds = START_SECONDS
             if workers is not None and number == minimum:
@@ -266,7 +257,14 @@ def allocate_workers(
         number = maximum = workers
     else:
         minimum, maximum = workers or (1, None)
-        count_fitting = partial(_fitting_workers, maximum, each, minibatch)
+
+        def count_fitting(room: list[int]) -> int:
+            if maximum is not None:
+                return min(maximum, sum(room))
+            # One worker per GPU, or one per node without GPUs, and at most one per question of a minibatch.
+            number = sum(room) if each.gpus else sum(fit > 0 for fit in room)
+            return min(number, minibatch) if minibatch is not None else number
+
         goal = count_fitting([capacity(node.total, each) for node in cluster.nodes()])
         deadline = time.monotonic() + timeout
         while (fit := count_fitting(cluster.room(each))) < goal and time.monotonic() < deadline:
@@ -282,17 +280,6 @@ def allocate_workers(
         else:
             high = middle - 1
     return number, each._replace(cpus=max(low, each.cpus))
-
-
-def _fitting_workers(maximum: int | None, each: Resources, minibatch: int | None, room: list[int]) -> int:
-    """Number of workers, given the number that fits on each node.
-
-    Without a maximum: one per GPU, or one per node without GPUs, and at most one per question of a minibatch.
-    """
-    if maximum is not None:
-        return min(maximum, sum(room))
-    number = sum(room) if each.gpus else sum(fit > 0 for fit in room)
-    return min(number, minibatch) if minibatch is not None else number
 
 
 def _cause(error: BaseException) -> str:

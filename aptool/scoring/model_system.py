@@ -209,18 +209,17 @@ def pick_precision(
     else fp32. A CPU always uses fp32: encoding takes little of the time there, and results should not depend
     on the instruction set of the processor.
     """
-    is_supported = device.type != "cuda" or requested == "fp32" or has_tensor_cores(device)
-    if requested != "auto":
-        if not is_supported:
-            name = torch.cuda.get_device_name(device)
-            raise UsageError(
-                f"--precision {requested}: {name} cannot compute in it; "
-                "expected fp32, or a GPU of compute capability 8.0 or later"
-            )
-        return requested
-    if device.type != "cuda" or not is_supported:
-        return "fp32"
-    return "bf16" if all(same_rankings(model, device, pools) for pools in sample()) else "fp32"
+    if requested == "auto":
+        has_bf16 = device.type == "cuda" and has_tensor_cores(device)
+        is_exact = has_bf16 and all(same_rankings(model, device, pools) for pools in sample())
+        return "bf16" if is_exact else "fp32"
+    if device.type == "cuda" and requested != "fp32" and not has_tensor_cores(device):
+        name = torch.cuda.get_device_name(device)
+        raise UsageError(
+            f"--precision {requested}: {name} cannot compute in it; "
+            "expected fp32, or a GPU of compute capability 8.0 or later"
+        )
+    return requested
 
 
 def sample_units(units: Sequence[Unit]) -> list[Unit]:

@@ -84,21 +84,16 @@ def read_task(unit: Unit, system: System, answers: Answers | None) -> Task:
 def score_task(
     task: Task, system: System, scored: Callable[[int], None] = lambda pairs: None
 ) -> pl.DataFrame:
-    """Score all pairs of a unit: question_id, answer_id and score (f32), in the order of the pools.
-
-    ``scored`` is called with the number of pairs of each scored block.
-    """
-    return _frame(task, system.score_reporting(task.prepared, scored))
+    """Score all pairs of a unit; ``scored`` is called with the number of pairs of each scored block."""
+    return next(score_tasks([task], system, scored))
 
 
 def score_tasks(
     tasks: Sequence[Task], system: System, scored: Callable[[int], None]
 ) -> Generator[pl.DataFrame]:
-    """Score units together; yield the result of ``score_task`` for each of them."""
-    if len(tasks) == 1:
-        yield score_task(tasks[0], system, scored)
-        return
-    scores = system.score_reporting(system.join([task.prepared for task in tasks]), scored)
+    """Score units together; yield the question_id, answer_id and score (f32) of each, in order."""
+    prepared = [task.prepared for task in tasks]
+    scores = system.score_reporting(system.join(prepared) if len(tasks) > 1 else prepared[0], scored)
     ends = np.cumsum([len(task.answer_ids) for task in tasks])
     for task, of_task in zip(tasks, np.split(scores, ends[:-1]), strict=True):
         yield _frame(task, of_task)

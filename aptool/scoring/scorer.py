@@ -243,9 +243,7 @@ class Scorer:
         """Encode questions, in batches of similar length, on all cores."""
         by_length = np.argsort(questions.lengths, kind="stable")
         lengths = questions.lengths[by_length]
-        tokens = self._batch
-        if self._device.type == "cpu":
-            tokens = min(tokens, max(int(lengths.sum()) // WINDOWS, TOKENS_OF_QUESTIONS))
+        tokens = self._window(lengths, 1, TOKENS_OF_QUESTIONS)
 
         def encode(block: np.ndarray) -> Ragged:
             some = questions.take(by_length[block])

@@ -15,6 +15,9 @@ from aptool.progress import get_progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
 from aptool.text.words import word_splitter
 
+# Names of the untrained systems.
+BASELINES = ("bm25", "random")
+
 
 class System:
     """Scores all pairs of pools in two steps, which may run on different machines.
@@ -91,12 +94,7 @@ class Bm25System(System):
     tag = "bm25"
 
     def __init__(self, corpus: Iterable[str], words: str = "unicode") -> None:
-        """Count the documents of each word, among the distinct texts of a corpus.
-
-        Args:
-            corpus: the texts.
-            words: the words of a text, as for `word_splitter`.
-        """
+        """Count the documents of each word, among the distinct texts of a corpus; see `word_splitter`."""
         self._words, split = words, word_splitter(words)
         self._documents = self._length = 0
         self._frequencies: Counter[str] = Counter()
@@ -165,17 +163,12 @@ class Bm25System(System):
 class BaselineLoader:
     """The name of an untrained system, to be created when the pools are known."""
 
-    name: str  # a key of ``BASELINES``
+    name: str  # one of ``BASELINES``
     seed: int = 0  # of random scores
     words: str = "unicode"  # of BM25, as for ``word_splitter``
 
     def load(self, units: Sequence[Unit], answers: Answers | None) -> System:
         """Create the system for these row groups and shared answers."""
-        return BASELINES[self.name](self, units, answers)
-
-
-# Constructors of the untrained systems, given their loader, the row groups to score and the shared answers.
-BASELINES: dict[str, Callable[[BaselineLoader, Sequence[Unit], Answers | None], System]] = {
-    "bm25": lambda loader, units, answers: Bm25System.of(units, answers, loader.words),
-    "random": lambda loader, units, answers: RandomSystem(loader.seed),
-}
+        if self.name == "bm25":
+            return Bm25System.of(units, answers, self.words)
+        return RandomSystem(self.seed)

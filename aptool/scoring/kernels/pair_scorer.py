@@ -137,7 +137,6 @@ class PairwisePairScorer(PairScorer):
 
     @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """Return the states, or the token ids."""
         return _in_fp32(states)
 
     @override
@@ -196,7 +195,6 @@ class MatchPairScorer(PairwisePairScorer):
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """Return the representation that the pooling defines."""
         rows = self.pooling.stored_rows(states.with_values(states.values.float()))
         return rows.with_values(rows.values.to(states.values.dtype))
 
@@ -206,7 +204,6 @@ class MatchPairScorer(PairwisePairScorer):
 
     @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """Return the representation that the pooling defines."""
         return self.pooling.stored_rows(states.with_values(states.values.float()))
 
     @override
@@ -223,16 +220,10 @@ class MatchPairScorer(PairwisePairScorer):
             for answer, tokens_of_pairs in enumerate(rows.split(tokens.tolist()))
         )
         if self.pooling.one_way:
-            return self.pooling.score(
-                Ragged.of_sizes(torch.cat([self.pooling.match(S) for S in products]), sizes)
-            )
-        sizes_of = np.split(sizes, ends[:-1])
-        return torch.cat(
-            [
-                self.pooling.reduce_one(Ragged.of_sizes(S, pair_sizes))
-                for S, pair_sizes in zip(products, sizes_of, strict=True)
-            ]
-        )
+            matched = torch.cat([self.pooling.match(S) for S in products])
+            return self.pooling.score(Ragged.of_sizes(matched, sizes))
+        of_answers = zip(products, np.split(sizes, ends[:-1]), strict=True)
+        return torch.cat([self.pooling.reduce_one(Ragged.of_sizes(S, each)) for S, each in of_answers])
 
     @override
     def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
