@@ -11,7 +11,7 @@ class OneNode(Cluster):
         object.__setattr__(self, "_all", Resources(4, gpus, 64 << 30))
 
     def nodes(self):
-        return [Node("node", "host", self._all)]
+        return [Node("node", self._all)]
 
     def free(self):
         return self._all

@@ -1,7 +1,7 @@
 """The connection to a Ray cluster: address, token, versions, and Ray's own output.
 
     with connect("auto") as cluster:
-        cluster.check_room(workers=4, each=Resources(cpus=1))
+        cluster.check_room(4, Resources(cpus=1))
         ...
 
 Ray itself retries an address without a cluster or a wrong token for up to 30 seconds, and reports it in many
@@ -54,11 +54,7 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
             this machine, until the block ends. Default: the environment variable ``RAY_ADDRESS``, or
             ``auto``.
         debug: show Ray's own messages.
-        wait: seconds to wait for resources. Default: no limit.
-
-    Raises:
-        UsageError: the address has no valid form.
-        AptoolError: Ray is not installed, no cluster responds, or the token or a version differs.
+        wait: limit of seconds to wait for resources.
     """
     if not address and (default := os.environ.get("RAY_ADDRESS", "")):
         address = check_address(default, "RAY_ADDRESS")
@@ -79,14 +75,13 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
         if address not in ("auto", "local"):
             _check_port(address)
         with contextlib.nullcontext() if debug else _without_rays_stderr():
-            rays = _init(ray, address, debug)
-            try:
-                with contextlib.nullcontext() if debug else _without_rays_stdout(rays):
+            silent = _init(ray, address, debug)
+            with contextlib.nullcontext() if debug else _without_rays_stdout(silent):
+                try:
                     yield replace(_connected(ray, address), wait=wait)
-            finally:
-                # During shutdown, Ray prints its deduplicated messages on this thread.
-                silent = rays | {threading.current_thread()}
-                with contextlib.nullcontext() if debug else _without_rays_stdout(silent):
+                finally:
+                    # During shutdown, Ray prints its deduplicated messages on this thread.
+                    silent.add(threading.current_thread())
                     ray.shutdown()
 
 
@@ -134,10 +129,7 @@ def _init(ray: Any, address: str, debug: bool) -> set[threading.Thread]:
 def connection_error(
     address: str, error: Exception, messages: str = "", token_missing: bool = False
 ) -> AptoolError:
-    """Convert an error of ``ray.init`` to one line.
-
-    ``messages`` is Ray's stderr, which may contain the reason. ``token_missing`` is whether Ray has no token.
-    """
+    """Convert an error of ``ray.init`` to one line; Ray's stderr (``messages``) may contain the reason."""
     text = str(error)
     # "The cluster was started with: Ray: A Python: B This process ... was started with: Ray: C Python: D"
     versions = re.findall(r"^\s*(Ray|Python): (\S+)", text, re.MULTILINE)
@@ -226,10 +218,7 @@ def _same_sigterm() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_rays_stderr() -> Iterator[None]:
-    """Drop the messages of Ray's C++ code on file descriptor 2; Ray's log files have them too.
-
-    ``sys.stderr`` still writes to the terminal.
-    """
+    """Drop messages of Ray's C++ code on descriptor 2; ``sys.stderr`` still writes to the terminal."""
     sys.stderr.flush()
     before = sys.stderr
     with (
@@ -258,17 +247,9 @@ def _descriptor(number: int, target: TextIO) -> Iterator[None]:
         os.close(saved)
 
 
-@contextlib.contextmanager
-def _without_rays_stdout(dropped: set[threading.Thread]) -> Iterator[None]:
+def _without_rays_stdout(dropped: set[threading.Thread]) -> contextlib.redirect_stdout[TextIO]:
     """Drop the output of Ray's threads on stdout, such as warnings about nodes."""
-    before = sys.stdout
-    filtered = cast(TextIO, _StreamWithout(before, dropped))
-    sys.stdout = filtered
-    try:
-        yield
-    finally:
-        if sys.stdout is filtered:
-            sys.stdout = before
+    return contextlib.redirect_stdout(cast(TextIO, _StreamWithout(sys.stdout, dropped)))
 
 
 class _StreamWithout:

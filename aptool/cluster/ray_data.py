@@ -6,18 +6,16 @@ when its worker or node is lost. Idle workers re-score the units of stragglers.
 
 import logging
 import os
-import pickle
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, cast
 
 import ray
 import ray.data
-from ray.util import metrics
 
-from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, ray_failures
+from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, listening, ray_failures, start_board
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read
 from aptool.scoring.parts import Part, file_names
@@ -48,31 +46,21 @@ def map_units(
     room: int,
     each: Resources,
     cluster: Cluster,
-    board: Any = None,
-    debug: bool = False,
+    receive: Callable[[str, Any], None],
+    debug: bool,
 ) -> Generator[UnitRecord]:
     """Score units; yield a record per completed unit, and two for the unit of some stragglers.
 
-    Args:
-        parts: the units and the files of their scores.
-        job: the settings of the workers.
-        workers: maximum number of scoring processes; None means no limit.
-        room: number of workers that fit now.
-        each: resources of a worker.
-        cluster: the cluster.
-        board: a ``MessageBoard`` for the progress within units, or None.
-        debug: show Ray's own progress bars and messages.
-
-    Raises:
-        AptoolError: a worker was lost too often, or Ray itself failed.
+    ``workers`` is the maximum of scoring processes (None: no limit), ``room`` the number that fits now, and
+    ``each`` the resources of a worker. ``receive`` gets the messages of workers: their progress within units.
     """
     if not parts:
         return
     _quiet(debug)
-    rows = [{"number": number, "part": pickle.dumps(part)} for number, part in enumerate(parts)]
+    rows = [{"number": number} for number in range(len(parts))]
     most = min(len(rows), workers if workers is not None else len(rows))
     if most > 1:
-        rows += [{"number": SPARE, "part": b""}] * min(most, MOST_SPARE)
+        rows += [{"number": SPARE}] * min(most, MOST_SPARE)
     dataset: ray.data.Dataset = ray.data.from_items(rows, override_num_blocks=len(rows))
     _lift_time_limit(dataset.context)
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
@@ -86,6 +74,7 @@ def map_units(
         pool = ray.data.ActorPoolStrategy(
             min_size=1, max_size=most, initial_size=begin, max_tasks_in_flight_per_actor=2
         )
+    board = start_board()
     dataset = dataset.map_batches(
         ScoreUnits,
         batch_size=1,
@@ -96,7 +85,7 @@ def map_units(
         memory=each.memory or None,
     )
     try:
-        with ray_failures(cluster.address):
+        with ray_failures(cluster.address), listening(board, receive):
             for batch in dataset.iter_batches(prefetch_batches=0, batch_size=1, batch_format="numpy"):
                 yield UnitRecord(**{name: column.tolist()[0] for name, column in batch.items()})
     finally:
@@ -104,10 +93,7 @@ def map_units(
 
 
 def _join_threads() -> None:
-    """Wait for Ray Data's threads in this process.
-
-    A thread that calls Ray after ``ray.shutdown`` aborts the process.
-    """
+    """Wait for Ray Data's threads: one that calls Ray after ``ray.shutdown`` aborts the process."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     for thread in threading.enumerate():
         if thread.name.startswith(THREADS):
@@ -118,47 +104,30 @@ def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> di
     """Read and tokenize the unit of a row; delay a spare row until the other rows are started."""
     if row["number"] == SPARE:
         wait_until_started(job, parts)
-        return {**row, **Reading(SPARE, b"", "", False)._asdict()}
-    return {**row, **read(job, row["number"], pickle.loads(row["part"]))._asdict()}
+        return {**row, **Reading(b"", "", False)._asdict()}
+    return {**row, **read(job, parts[row["number"]])._asdict()}
 
 
 class ScoreUnits:
     """A ``Worker`` as a class of Ray Data's ``map_batches``, with batches of one row."""
 
-    def __init__(self, job: ScoringJob, parts: Sequence[Part], board: Any = None) -> None:
+    def __init__(self, job: ScoringJob, parts: Sequence[Part], board: Any) -> None:
         self._worker = Worker(job)
         self._board = board
         self._parts = parts
-        # Ray adds the tags of node, worker and session.
-        self._pairs = metrics.Counter("aptool_pairs", "Pairs scored.")
-        self._units = metrics.Counter("aptool_units", "Row groups scored.")
-        self._retries = metrics.Counter("aptool_retries", "Row groups begun again, as a worker was lost.")
-        self._rate = metrics.Gauge("aptool_pairs_per_second", "Pairs per second of the last row group.")
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Score the unit of a batch, or for a spare row the units of stragglers."""
         row = {name: column[0] for name, column in batch.items()}
-        records = self._records(row)
-        for record in records:
-            if not record.error:
-                self._pairs.inc(record.pairs)
-                self._units.inc()
-                self._rate.set(record.pairs / max(record.seconds, 1e-3))
-            if record.attempts > 1:
-                self._retries.inc()
-        columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
-        return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
-
-    def _records(self, row: dict[str, Any]) -> list[UnitRecord]:
         number = int(row["number"])
         if number == SPARE:
-            return score_stragglers(self._worker, self._parts)
-        reading = None
-        if "task" in row:
-            reading = Reading(number, row["task"], str(row["error"]), bool(row["fatal"]))
-        post = BoardPost(self._board, number) if self._board is not None else None
-        report = partial(post, "progress") if post is not None else lambda progress: None
-        return [self._worker.score(number, pickle.loads(row["part"]), reading, report)]
+            records = score_stragglers(self._worker, self._parts)
+        else:
+            reading = Reading(row["task"], str(row["error"]), bool(row["fatal"])) if "task" in row else None
+            report = partial(BoardPost(self._board, number), "progress")
+            records = [self._worker.score(number, self._parts[number], reading, report)]
+        columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
+        return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
 
 
 def _quiet(debug: bool) -> None:
@@ -194,28 +163,21 @@ def wait_until_started(job: ScoringJob, parts: Sequence[Part]) -> None:
 
 
 def score_stragglers(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
-    """Re-score the units of stragglers, until each part exists or another worker re-scores it.
-
-    Errors are reported by the workers that the units were assigned to.
-    """
+    """Re-score the units of stragglers (their workers report errors), until each part exists or is taken."""
     records: list[UnitRecord] = []
     tried: set[int] = set()
     start = time.monotonic()
     while worker.is_current():
         names = file_names(parts)
-        late = [
-            (number, part)
-            for number, part in enumerate(parts)
-            if number not in tried and part.path.name not in names
-        ]
-        if not late:
+        is_late = (part.path.name not in names for part in parts)
+        number = next((i for i, late in enumerate(is_late) if late and i not in tried), None)
+        if number is None:
             break
         if time.monotonic() - start < max(PATIENCE_SECONDS, worker.seconds_per_unit):
             time.sleep(POLL_SECONDS)
             continue
-        number, part = late[0]
         tried.add(number)
-        record = worker.score_again(number, part)
+        record = worker.score_again(number, parts[number])
         if record is not None:
             records.append(record)
     return records

@@ -57,14 +57,10 @@ class Resources(NamedTuple):
         return f"{counted(self.cpus, 'CPU')} and {counted(self.gpus, 'GPU')}"
 
 
-NOTHING = Resources(0, 0)
-
-
 class Node(NamedTuple):
     """A machine of the cluster."""
 
     node_id: str
-    host: str
     total: Resources
 
 
@@ -83,20 +79,20 @@ class Cluster:
     logs: str  # folder of Ray's own logs
     wait: float | None = None  # seconds to wait for resources; None means no limit
 
+    def describe(self, workers: str, each: Resources) -> str:
+        """A log line with the number of workers and their resources."""
+        return f"cluster {self.address}: {workers} with {each} each; Ray's logs are in {self.logs}"
+
     def nodes(self) -> list[Node]:
         """The nodes that are alive."""
         import ray
 
-        return [
-            Node(node["NodeID"], node["NodeManagerAddress"], _resources(node["Resources"]))
-            for node in ray.nodes()
-            if node["Alive"]
-        ]
+        return [Node(node["NodeID"], _resources(node["Resources"])) for node in ray.nodes() if node["Alive"]]
 
     def total(self) -> Resources:
         """The sum of the resources of all nodes."""
-        totals = [node.total for node in self.nodes()]
-        return Resources(*(sum(amounts) for amounts in zip(*totals, strict=True))) if totals else NOTHING
+        totals = [Resources(0), *(node.total for node in self.nodes())]
+        return Resources(*(sum(amounts) for amounts in zip(*totals, strict=True)))
 
     def free(self) -> Resources:
         """The sum of the free resources of all nodes."""
@@ -126,10 +122,7 @@ class Cluster:
         return capacity(self.free(), each) > 0 and sum(self.room(each)) > 0
 
     def reserve(self, node_ids: list[str], each: Resources) -> list[str]:
-        """Reserve resources on nodes for a moment; return the ids of the nodes with room.
-
-        A node id may be repeated, to reserve resources of several workers.
-        """
+        """Reserve resources for a moment on nodes, once per worker; return the ids of the nodes with room."""
         from ray.util import placement_group, placement_group_table, remove_placement_group
 
         groups = [
@@ -148,17 +141,13 @@ class Cluster:
             for group in groups:
                 remove_placement_group(group)
 
-    def check_room(self, workers: int | None, each: Resources, request: int | None = None) -> int:
-        """Wait until ``workers`` fit (default: one); return the number of workers that fit.
+    def check_room(self, workers: int, each: Resources, request: int | None = None) -> int:
+        """Wait until ``workers`` fit or ``wait`` ends; return the number of workers that fit.
 
         If the nodes are too few, resources for ``request`` workers are requested from the autoscaler.
-
-        Raises:
-            AptoolError: the workers do not fit within ``wait`` seconds.
         """
-        least = workers if workers is not None else 1
         fit = sum(self.room(each))
-        if fit >= least:
+        if fit >= workers:
             return fit
 
         def error() -> AptoolError:
@@ -166,18 +155,18 @@ class Cluster:
             return AptoolError(
                 f"--cluster {self.address}: {self.free()} free, of {self.total()}, on "
                 f"{counted(len(self.nodes()), 'node')}: room for {fit}; expected room for "
-                f"{counted(least, 'worker')} with {self._lacking(least, each)} each{within}"
+                f"{counted(workers, 'worker')} with {self._lacking(workers, each)} each{within}"
             )
 
-        wait = Wait(self.wait, silent=0.0 if self.missing(least, each) else SILENT_SECONDS)
-        while (fit := sum(self.room(each))) < least:
-            if not self.missing(least, each):
+        wait = Wait(self.wait, silent=0.0 if self.missing(workers, each) else SILENT_SECONDS)
+        while (fit := sum(self.room(each))) < workers:
+            if not self.missing(workers, each):
                 wait.sleep(
-                    f"waiting for {counted(least, 'worker')} with {each} each; {self.free()} free", error
+                    f"waiting for {counted(workers, 'worker')} with {each} each; {self.free()} free", error
                 )
                 continue
-            with self.requested(max(least, request or 1), each):
-                while line := self.missing(least, each):
+            with self.requested(max(workers, request or 1), each):
+                while line := self.missing(workers, each):
                     wait.sleep(line, error)
         return fit
 
@@ -221,16 +210,7 @@ class Cluster:
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:
-    """The resources of a worker: one core, and a GPU if the cluster has GPUs.
-
-    Args:
-        cluster: the cluster.
-        device: ``cpu`` for no GPU, ``cuda`` for a GPU, ``auto`` for a GPU if the cluster has GPUs now.
-        gpus: GPUs per worker. Default: one for a worker with a GPU.
-
-    Raises:
-        UsageError: the device is unknown, or contradicts the number of GPUs.
-    """
+    """The resources of a worker: one core, and ``gpus``, by default one if ``device`` means a GPU."""
     if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {device!r}: expected auto, cpu or cuda with --cluster")
     if device == "cpu" and gpus:

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import ray
 from typing_extensions import override
 
-from aptool.cluster.messages import listening, ray_failures, start_board
+from aptool.cluster.messages import ray_failures
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, log_missing, worker_resources
-from aptool.cluster.worker import ScoringJob, remove_stale_files, versions
+from aptool.cluster.worker import ScoringJob, versions
 from aptool.errors import AptoolError, UsageError, counted
+from aptool.formats.atomic import remove_leftovers, remove_matching
 from aptool.formats.claim import Claim
 from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.location import Location, is_remote, location
@@ -37,7 +37,7 @@ from aptool.scoring.model_system import (
     sample_units,
     sampled_pools,
 )
-from aptool.scoring.parts import Part, digest_of, file_names
+from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_folder
 from aptool.scoring.passages import PassageLoader, PassageSystem
 from aptool.scoring.pipeline import PairMeter, UnitRecord
 from aptool.scoring.score import AnySystem, Executor, ScoredRun, input_files
@@ -78,10 +78,6 @@ class RemoteSystem(System):
     def describe(self) -> dict[str, Any]:
         return {"name": self.tag, **self.description}
 
-    @override
-    def score(self, prepared: Any) -> np.ndarray:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class RemoteLoader:
@@ -107,23 +103,22 @@ class ClusterExecutor(Executor):
         gpus_per_worker: float | None = None,
         debug: bool = False,
     ) -> None:
-        """Set the cluster and its workers.
+        """Set the cluster, the number of workers (default: as many as fit) and their GPUs.
 
-        Args:
-            cluster: the connected cluster.
-            workers: number of worker processes. Default: as many as fit.
-            gpus_per_worker: GPUs per worker, may be fractional. Default: one if the cluster has GPUs. Workers
-                with a GPU only score; other processes read and tokenize for them.
-            debug: show Ray's own progress bars and messages.
+        By default a worker has one GPU if the cluster has GPUs; fractions are possible. Workers with a GPU
+        only score; other processes read and tokenize for them.
         """
         self.cluster = cluster
         self._workers = workers
         self._gpus_per_worker = gpus_per_worker
         self._debug = debug
         self._claim: Claim | None = None
+        self._units = 0  # number of units of the run
+        self._answers: Input | None = None
 
     @override
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
+        self._units, self._answers = len(units), answers
         if isinstance(system, RemoteSystem):
             return system
         inner = system.loader if isinstance(system, PassageLoader) else system
@@ -166,7 +161,7 @@ class ClusterExecutor(Executor):
         model = load_any(folder, kind=system.kind, tokens=system.tokens)
         weights = sum(tensor.nbytes for tensor in model.ranker.state_dict().values())
         each = each._replace(memory=WORKER_BYTES + MODEL_COPIES * weights)
-        cluster.check_room(None, each, self._workers)  # including a core for reading
+        cluster.check_room(1, each, self._workers)  # including a core for reading
         if each.gpus:
             # Cores are left to the reading tasks: workers on all cores would wait for them forever.
             each = each._replace(cpus=0)
@@ -203,48 +198,37 @@ class ClusterExecutor(Executor):
     def claim(self, output: Location) -> Iterator[Claim]:
         with super().claim(output.absolute()) as claim:
             self._claim = claim
-            remove_stale_files(output)  # workers of a killed driver add none after the claim
+            # Files of a killed driver, whose workers add none after the claim.
+            remove_leftovers(output)
+            remove_matching(parts_folder(output), ATTEMPTS)
             yield claim
 
     @override
-    def run(
-        self,
-        parts: Sequence[Part],
-        missing: Sequence[Part],
-        system: System,
-        answers: Input | None,
-        meter: PairMeter,
-    ) -> Generator[UnitRecord]:
+    def run(self, missing: Sequence[Part], system: System, meter: PairMeter) -> Generator[UnitRecord]:
         assert isinstance(system, RemoteSystem)
         assert self._claim is not None
         cluster, each, workers = self.cluster, system.resources, self._workers
-        room = cluster.check_room(None, each, workers)
+        room = cluster.check_room(1, each, workers)
         logger.info(describe_workers(cluster, workers, room, each))
-        job = scoring_job(missing, system, answers, self._claim)
+        job = scoring_job(missing, system, self._answers, self._claim)
         remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         faults: dict[int, str] = {}
         scored: set[int] = set()
-        board = start_board() if missing else None
 
-        def receive(kind: str, progress: tuple[int, int]) -> None:
-            number, pairs = progress
-            meter.reach(number, pairs)
+        def receive(_: str, progress: tuple[int, int]) -> None:
+            meter.reach(*progress)
 
-        with (
-            listening(board, receive) if board is not None else contextlib.nullcontext(),
-            log_missing(lambda: cluster.missing(1, each)),
-            contextlib.closing(
-                map_units(remaining, job, workers, room, each, cluster, board, self._debug)
-            ) as records,
-        ):
+        scored_units = map_units(remaining, job, workers, room, each, cluster, receive, self._debug)
+        with log_missing(lambda: cluster.missing(1, each)), contextlib.closing(scored_units) as records:
             for record in records:
                 if record.fatal:
                     raise AptoolError(f"--cluster {cluster.address}: {record.error}")
                 number = record.number
+                if number in scored:
+                    continue
                 if record.error:
-                    if number not in scored:
-                        faults[number] = record.error
-                elif number not in scored:
+                    faults[number] = record.error
+                else:
                     scored.add(number)
                     faults.pop(number, None)
                     meter.reach(number)
@@ -256,9 +240,9 @@ class ClusterExecutor(Executor):
         if faults:
             first, *rest = faults.values()
             more = f" (and {len(rest)} more like it)" if rest else ""
-            done = len(parts) - len(missing) + len(scored)
+            done = self._units - len(missing) + len(scored)
             raise AptoolError(
-                f"{first}{more}; {done} of {len(parts)} row groups are scored and kept: "
+                f"{first}{more}; {done} of {self._units} row groups are scored and kept: "
                 "run the same command again after fixing it"
             )
         _wait_for_parts(missing)
@@ -277,11 +261,7 @@ class ClusterExecutor(Executor):
 def scoring_job(
     missing: Sequence[Part], system: RemoteSystem, answers: Input | None, claim: Claim
 ) -> ScoringJob:
-    """Return the settings of the workers that write the missing parts.
-
-    Raises:
-        ReplacedError: an input file is not the listed version.
-    """
+    """Return the settings of the workers that write the missing parts; raise if an input was replaced."""
     inputs = input_files([part.unit for part in missing], answers)
     paths = [absolute_path(file.path) for file in inputs if not is_remote(file.path)]
     job = ScoringJob(
@@ -304,7 +284,7 @@ def describe_workers(cluster: Cluster, workers: int | None, room: int, each: Res
     described = f"room for {counted(room, 'worker')}"
     if workers is not None:
         described = counted(workers, "worker") + (f", {described} now," if room < workers else "")
-    return f"cluster {cluster.address}: {described} with {each} each; Ray's logs are in {cluster.logs}"
+    return cluster.describe(described, each)
 
 
 def absolute_path(path: str | Path) -> str:

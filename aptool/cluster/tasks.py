@@ -52,7 +52,7 @@ class ClusterEncoding:
     def __call__(self, job: EncodeJob, chunks: Sequence[Chunk]) -> Iterator[Encoded]:
         """Yield the result of each chunk. After an error, the store keeps the completed chunks."""
         cluster, each = self._cluster, self._each
-        room = cluster.check_room(None, each, self._workers)
+        room = cluster.check_room(1, each, self._workers)
         logger.info(describe_workers(cluster, self._workers, room, each))
         model = absolute_path(pinned_name(job.model))
         job = job._replace(model=model, store=absolute_path(job.store))
@@ -106,11 +106,8 @@ class ClusterProcesses(Processes):
 
     def __init__(self, cluster: Cluster, each: Resources, number: int | None = None) -> None:
         """Set the resources of a task, and the maximum number of parallel tasks (default: as many as fit)."""
-        room = cluster.check_room(None, each)
-        logger.info(
-            f"cluster {cluster.address}: room for {counted(room, 'trial')} with {each} each; "
-            f"Ray's logs are in {cluster.logs}"
-        )
+        room = cluster.check_room(1, each)
+        logger.info(cluster.describe(f"room for {counted(room, 'trial')}", each))
         self._cluster = cluster
         self._each = each
         self._number = number

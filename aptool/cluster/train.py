@@ -23,7 +23,6 @@ import ray.train
 from pyarrow import ArrowException
 from pyarrow.fs import FileSystem
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util import metrics
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
 from aptool.cluster.resources import Cluster, Resources, Workers, capacity, log_missing
@@ -71,18 +70,11 @@ def fit_on_cluster(
     each: Resources | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Fit:
-    """Train on a cluster, as ``fit`` does in one process.
+    """Train on a cluster, as ``fit`` does in one process; all nodes see the collection and the output.
 
-    Args:
-        collection: collection in a folder that all nodes see.
-        recipe: hyperparameters of the model and the training.
-        output: the model folder, on storage that all nodes share.
-        cluster: the cluster.
-        seed: random seed.
-        workers: number of training processes, or (minimum, maximum): fewer if a lost node is not replaced,
-            more if a node joins. Default: one per GPU, or one per node without GPUs, and fewer after a loss.
-        each: minimum resources of a worker; the remaining cores are divided among the workers.
-        checkpoint_minutes: minutes between checkpoints within an epoch, as for ``fit``.
+    ``workers`` is the number of training processes, or (minimum, maximum): fewer if a lost node is not
+    replaced, more if a node joins. Default: one per GPU, or per node without GPUs, and fewer after a loss.
+    ``each`` are the minimum resources of a worker; the remaining cores are divided among the workers.
     """
     _check_known_to_ray(output)
     each = each if each is not None else Resources()
@@ -145,12 +137,11 @@ def _train(
         expected = f"no more than the {counted(minibatch, 'question')} of a minibatch"
         raise UsageError(f"--workers {maximum}: expected {expected} (training.minibatch)")
     while True:
+        job = replace(job, owner=claim.token)  # workers with an older token write nothing
         number, each = allocate_workers(cluster, workers, least, release_seconds, minibatch)
         release_seconds = RELEASE_SECONDS
         workers_text = counted(number, "worker")
-        logger.info(
-            f"cluster {cluster.address}: {workers_text} with {each} each; Ray's logs are in {cluster.logs}"
-        )
+        logger.info(cluster.describe(workers_text, each))
         try:
             start_seconds = START_SECONDS
             if workers is not None and number == minimum:
@@ -161,12 +152,12 @@ def _train(
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and number > minimum:
                 logger.info(f"no longer room for {number} workers")
-                job = _with_new_claim(job, claim)
+                claim.reissue()
                 continue
             previous, checkpoint = checkpoint, _checkpoint_version(folder)
             if checkpoint != previous:
                 logger.info(f"training stopped: {_cause(error)}; going on from the last checkpoint")
-                job = _with_new_claim(job, claim)
+                claim.reissue()
                 continue
             raise AptoolError(
                 f"--cluster {cluster.address}: training stopped: {_cause(error)}; its last checkpoint "
@@ -177,23 +168,13 @@ def _train(
         if not has_grown:
             return
         logger.info(f"room for more than {workers_text}: going on from the last checkpoint")
-        job = _with_new_claim(job, claim)
-
-
-def _with_new_claim(job: TrainingJob, claim: Claim) -> TrainingJob:
-    """The job with a new token of the claim: workers with the old token write nothing."""
-    claim.reissue()
-    return replace(job, owner=claim.token)
+        claim.reissue()
 
 
 def _attempt(
     job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int, growth: Growth | None
 ) -> bool:
-    """Train with a fixed number of workers; return whether the training ended early, to continue with more.
-
-    Raises:
-        AptoolError: the first error of a worker.
-    """
+    """Train with a fixed number of workers; return whether training ended early, to continue with more."""
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
@@ -220,20 +201,11 @@ def _attempt(
     )
     errors: list[WorkerError] = []
     room: list[None] = []
-    loss = metrics.Gauge("aptool_training_loss", "Mean loss of the last epoch.")
-    dev = metrics.Gauge("aptool_training_dev", "Dev figure of the last epoch.", tag_keys=("measure",))
-
-    def epoch(entry: dict[str, Any]) -> None:
-        loss.set(entry["loss"])
-        for name, value in entry["dev"].items():
-            dev.set(value, {"measure": name})
-        get_progress().epoch(entry)
-
     with RelayedTasks() as tasks:
         receive: dict[str, Callable[[Any], None]] = {
             "log": logger.info,
             "progress": tasks.show,
-            "epoch": epoch,
+            "epoch": get_progress().epoch,
             "error": errors.append,
             "growth": room.append,
             "end": lambda _: None,
@@ -276,21 +248,23 @@ def _checkpoint_version(folder: Location) -> str | None:
 def allocate_workers(
     cluster: Cluster, workers: Workers, each: Resources, timeout: float = 0, minibatch: int | None = None
 ) -> tuple[int, Resources]:
-    """Decide the number of workers, and divide the free cores among them.
+    """Decide the number of workers, as for ``fit_on_cluster``, and divide the free cores among them.
 
-    Args:
-        cluster: the cluster.
-        workers: number of workers, as for ``fit_on_cluster``.
-        each: minimum resources of a worker.
-        timeout: seconds to wait for used resources, unless the number of workers is fixed.
-        minibatch: maximum number of workers, unless ``workers`` has a maximum.
+    ``timeout`` is the wait for used resources, and ``minibatch`` the maximum of workers, where none is given.
     """
     maximum: int | None
     if isinstance(workers, int):
         number = maximum = workers
     else:
         minimum, maximum = workers or (1, None)
-        count_fitting = partial(_fitting_workers, maximum, each, minibatch)
+
+        def count_fitting(room: list[int]) -> int:
+            if maximum is not None:
+                return min(maximum, sum(room))
+            # One worker per GPU, or one per node without GPUs, and at most one per question of a minibatch.
+            number = sum(room) if each.gpus else sum(fit > 0 for fit in room)
+            return min(number, minibatch) if minibatch is not None else number
+
         goal = count_fitting([capacity(node.total, each) for node in cluster.nodes()])
         deadline = time.monotonic() + timeout
         while (fit := count_fitting(cluster.room(each))) < goal and time.monotonic() < deadline:
@@ -306,18 +280,6 @@ def allocate_workers(
         else:
             high = middle - 1
     return number, each._replace(cpus=max(low, each.cpus))
-
-
-def _fitting_workers(maximum: int | None, each: Resources, minibatch: int | None, room: list[int]) -> int:
-    """Number of workers, given the number that fits on each node.
-
-    Without a maximum: one worker per GPU, or one per node without GPUs, and at most one per question of a
-    minibatch.
-    """
-    if maximum is not None:
-        return min(maximum, sum(room))
-    number = sum(room) if each.gpus else sum(fit > 0 for fit in room)
-    return min(number, minibatch) if minibatch is not None else number
 
 
 def _cause(error: BaseException) -> str:

@@ -19,14 +19,14 @@ from typing import NamedTuple
 import torch
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import check_writable, remove_leftovers, remove_matching
+from aptool.formats.atomic import check_writable
 from aptool.formats.claim import DRIVER, SupersededError, check_held, holds
 from aptool.formats.inputs import Input
 from aptool.formats.location import Location, location, store_of
 from aptool.formats.pools import ANSWERS, Answers, Unit, read_answers
 from aptool.formats.store import ReplacedError
 from aptool.models.device import is_out_of_memory
-from aptool.scoring.parts import ATTEMPTS, Part, digest_of, parts_folder, write_part
+from aptool.scoring.parts import Part, digest_of, write_part
 from aptool.scoring.pipeline import Task, UnitRecord, read_task, score_task
 from aptool.scoring.systems import System
 from aptool.version import __version__
@@ -60,16 +60,9 @@ class ScoringJob(NamedTuple):
 class Reading(NamedTuple):
     """A unit that was read for a worker with a GPU, or an error."""
 
-    number: int
     task: bytes
     error: str
     fatal: bool
-
-
-def remove_stale_files(output: Location) -> None:
-    """Remove records of attempts and temporary files of a killed driver."""
-    remove_leftovers(output)
-    remove_matching(parts_folder(output), ATTEMPTS)
 
 
 @lru_cache(maxsize=1)
@@ -104,19 +97,19 @@ def read_unit(job: ScoringJob, unit: Unit, system: System, answers: Answers | No
     return task
 
 
-def read(job: ScoringJob, number: int, part: Part) -> Reading:
+def read(job: ScoringJob, part: Part) -> Reading:
     """Read and tokenize a unit for a worker with a GPU."""
     try:
         system, answers = open_system(job, to_read=True)
     except AptoolError as error:
-        return Reading(number, b"", f"node {host()}: {error}", True)
+        return Reading(b"", f"node {host()}: {error}", True)
     try:
         start_attempt(part, "read")
         task = pickle.dumps(read_unit(job, part.unit, system, answers), protocol=5)
         end_attempts(part, "read")
     except AptoolError as error:
-        return Reading(number, b"", str(error), False)
-    return Reading(number, task, "", False)
+        return Reading(b"", str(error), False)
+    return Reading(task, "", False)
 
 
 class Worker:
@@ -244,11 +237,7 @@ def is_started(part: Part, names: Container[str]) -> bool:
 
 
 def start_attempt(part: Part, step: str) -> int:
-    """Record an attempt in a file, until ``end_attempts``; return the number of the attempt, from 1.
-
-    Raises:
-        AptoolError: the worker was lost in each of ``MAX_ATTEMPTS`` attempts.
-    """
+    """Record an attempt in a file; return its number, from 1. Raise if ``MAX_ATTEMPTS`` workers were lost."""
     token = secrets.token_bytes(8)
     for number, record in enumerate(_records(part, step), start=1):
         store, key = store_of(record)

@@ -92,11 +92,7 @@ class AnswerIndex:
         return entries
 
     def read(self, entries: np.ndarray, multiple: int = 1) -> Stored:
-        """Read the rows of (n,) entries; repeat the last row of each answer up to a multiple of rows.
-
-        Raises:
-            DamagedPartError: a part is truncated, changed or missing.
-        """
+        """Read the rows of (n,) entries; repeat the last row of each answer up to a multiple of rows."""
         if not len(entries):
             return Stored(np.empty((0, 0), np.uint8), np.empty(0, np.int64))
         width = self.parts[0].width
@@ -163,7 +159,7 @@ class AnswerStore:
 
         def read(name: str) -> AnswerPart | None:
             try:
-                return self._read(name)
+                return read_part(self.folder / name, self._owner)
             except DamagedPartError as error:
                 if not repair:
                     raise
@@ -180,7 +176,7 @@ class AnswerStore:
         """Add answers as a part: keys (n, 2) uint64, counts (n,) int64 and concatenated rows (R, w) uint8."""
         name = write_part(self.folder, keys, counts, rows, self._owner)
         if name not in {part.path.name for part in self.index.parts}:
-            self.index = AnswerIndex([*self.index.parts, self._read(name)])
+            self.index = AnswerIndex([*self.index.parts, read_part(self.folder / name, self._owner)])
 
     def write_manifest(self, name: str) -> None:
         """Write the manifest of a new store, with the name of its model."""
@@ -195,16 +191,9 @@ class AnswerStore:
         store, key = store_of(path)
         store.create(key, (json.dumps(manifest, indent=2) + "\n").encode())
 
-    def _read(self, name: str) -> AnswerPart:
-        return read_part(self.folder / name, self._owner)
-
 
 def open_store(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> AnswerStore:
-    """Open a store to read or add answers of a model.
-
-    Raises:
-        InputError: the store does not exist, belongs to another model, or has a damaged part.
-    """
+    """Open a store to read or add answers of a model."""
     precision = stored_precision(folder, model, model_folder)
     store = AnswerStore(location(folder).absolute(), precision, model.fingerprint)
     store.refresh()
@@ -212,11 +201,7 @@ def open_store(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> A
 
 
 def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object) -> StoredPrecision:
-    """Return the precision of the numbers in a store.
-
-    Raises:
-        InputError: the store does not exist, or belongs to another model.
-    """
+    """Return the precision of the numbers in a store; raise unless it is a store of this model."""
     expected = f"a store that `aptool encode ANSWERS --model {model_folder} --output STORE` makes"
     path = location(folder) / MANIFEST
     if not path.is_file():
@@ -237,12 +222,7 @@ def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object
 def precision_for(
     folder: PathOrUrl, model: LoadedModel, model_folder: object, requested: StoredPrecision | None
 ) -> StoredPrecision:
-    """Return the requested precision; None is that of the store, or fp32 for a new store.
-
-    Raises:
-        InputError: the folder has other files, or belongs to another model.
-        UsageError: the store has another precision.
-    """
+    """Return the requested precision; None is that of the store, or fp32 for a new store."""
     store, key = store_of(location(folder))
     names = store.names(key)
     check_writable(location(folder) / MANIFEST)
@@ -271,11 +251,8 @@ def writing_to(folder: PathOrUrl) -> Iterator[None]:
 def _requests(part: np.ndarray, begin: np.ndarray, end: np.ndarray, gap: int) -> list[tuple[int, int]]:
     """Return the first and last (excluded) of the consecutive answers of each request.
 
-    Args:
-        part: (n,) the part of each answer, ascending.
-        begin: (n,) its first byte, ascending within a part; a repeated answer starts a new request.
-        end: (n,) the byte after its last byte.
-        gap: largest gap in bytes between two answers of a request.
+    Answers are sorted by part and first byte; a repeated answer starts a new request. ``gap`` is the largest
+    gap in bytes between two answers of a request.
     """
     gaps = begin[1:] - end[:-1]
     is_split = (part[1:] != part[:-1]) | (gaps < 0) | (gaps > gap)

@@ -98,18 +98,7 @@ class AnswerEncoder:
         done = Encoded(texts=len(texts))
         texts = self._cut(texts)
         for begin in range(0, len(texts), CHUNK):
-            tokens = self._model.tokenizer.encode(
-                texts.slice(begin, CHUNK), self._model.recipe.text.max_answer_tokens
-            )
-            rows, keys = self._stored.new(tokens)
-            if not len(rows):
-                continue
-            missing = tokens.take(rows)
-            multiple = self._scorer.row_multiple
-            for batch, encoded in self._scorer.encode(missing):
-                _, written = self._stored.put(keys[batch], missing.take(batch), encoded, multiple)
-                done = done._replace(size=done.size + written.nbytes)
-            done = done._replace(encoded=done.encoded + len(rows), tokens=done.tokens + len(missing.ids))
+            done = done.plus(self._put(texts.slice(begin, CHUNK), self._stored))
             self.flush(force=False)
         return done
 
@@ -119,18 +108,18 @@ class AnswerEncoder:
 
     def bytes_needed(self, texts: pa.Array) -> float:
         """Estimate the bytes per text in the store, from a sample of texts."""
-        limit = self._model.recipe.text.max_answer_tokens
-        tokens = self._model.tokenizer.encode(self._cut(texts), limit)
-        rows, keys = self._stored.new(tokens)
-        if not len(rows):
-            return 0.0
-        probe = StoredAnswers(self._store, fill=True)
-        missing = tokens.take(rows)
-        sizes = [
-            probe.put(keys[batch], missing.take(batch), encoded, self._scorer.row_multiple)[1].nbytes
-            for batch, encoded in self._scorer.encode(missing)
-        ]
-        return (sum(sizes) + _INDEX_BYTES * len(rows)) / len(texts)
+        probe = self._put(self._cut(texts), StoredAnswers(self._store, fill=True))
+        return (probe.size + _INDEX_BYTES * probe.encoded) / len(texts)
+
+    def _put(self, texts: pa.Array, stored: StoredAnswers) -> Encoded:
+        """Encode the missing texts, and add them to the buffer of ``stored``."""
+        tokens = self._model.tokenizer.encode(texts, self._model.recipe.text.max_answer_tokens)
+        rows, keys = stored.new(tokens)
+        missing, size = tokens.take(rows), 0
+        for batch, encoded in self._scorer.encode(missing):
+            _, new = stored.put(keys[batch], missing.take(batch), encoded, self._scorer.row_multiple)
+            size += new.nbytes
+        return Encoded(encoded=len(rows), tokens=len(missing.ids), size=size)
 
     def _cut(self, texts: pa.Array) -> pa.Array:
         """Return the texts to encode: the passages of the answers, or the answers."""
@@ -152,19 +141,9 @@ def encode(
     passages: Passages | None = None,
     run: EncodeBackend | None = None,
 ) -> Encoded:
-    """Encode the answers that are missing in a store.
+    """Encode the answers that are missing in a store; the arguments are those of `aptool.encode`.
 
-    Args:
-        files: answers files and pools files.
-        output: folder of the store.
-        model: model folder.
-        kind: checkpoint type; ``auto`` detects it.
-        answers: file of shared answers; None is ``answers.parquet`` next to each pools file.
-        precision: precision of the stored numbers; None is that of the store, or fp32 for a new store.
-        device: ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
-        tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
-        passages: encode the passages of the answers; None encodes whole answers.
-        run: encodes the chunks; None is this process, on ``device``.
+    ``run`` encodes the chunks; None is this process, on ``device``.
     """
     started = time.monotonic()
     # With a backend, this process only encodes a sample.

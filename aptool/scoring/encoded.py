@@ -261,11 +261,9 @@ class AnswerCache:
         self._in_use.clear()
 
     def get(self, keys: Sequence[Hashable]) -> tuple[list[Tensor], np.ndarray, np.ndarray, np.ndarray]:
-        """Look up answers by key.
+        """Look up n keys: batches, and ``batch``, ``starts`` and ``counts`` as in ``EncodedAnswers``.
 
-        Returns:
-            ``batches``, ``batch``, ``starts`` and ``counts`` as in ``EncodedAnswers``; ``batch`` is -1 for an
-            answer that is not cached.
+        ``batch`` is -1 for an answer that is not cached.
         """
         with self._lock:
             entries = [self._index.get(key, _ABSENT) for key in keys]
@@ -280,12 +278,9 @@ class AnswerCache:
         return batches, batch - absent, positions[1].copy(), positions[2].copy()
 
     def put(self, keys: Sequence[Hashable], rows: Tensor, counts: np.ndarray) -> None:
-        """Add a batch of encoded answers if it fits, or if enough batches can be evicted.
+        """Add a batch of n encoded answers if it fits, or if enough batches can be evicted.
 
-        Args:
-            keys: the keys of n answers.
-            rows: (R, ...) the rows of the answers, end to end.
-            counts: (n,) int64 rows per answer.
+        ``rows`` are the (R, ...) rows of the answers, end to end; ``counts`` are the rows per answer.
         """
         size = rows.nbytes
         if size > self.capacity or all(key is None for key in keys):

@@ -48,10 +48,10 @@ class ModelSystem(System):
         store: "AnswerStore | None" = None,
         fill: bool = False,
     ) -> None:
-        """Wrap a model.
+        """Wrap a model on a device.
 
         Args:
-            model: the model, on the device.
+            model: the model, on ``device``.
             device: the device to score on.
             precision: the precision of encoding.
             tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
@@ -96,10 +96,6 @@ class ModelSystem(System):
         if self._stored is not None:
             self._stored.check(tokenized.answers)
         return tokenized
-
-    @override
-    def score(self, prepared: TokenizedPools) -> np.ndarray:
-        return self.score_reporting(prepared, lambda pairs: None)
 
     @override
     def score_reporting(self, prepared: TokenizedPools, scored: Callable[[int], None]) -> np.ndarray:
@@ -168,12 +164,9 @@ class ModelLoader:
     fill: bool = False
 
     def load(self, units: Sequence[Unit], answers: Answers | None, device: str | None = None) -> ModelSystem:
-        """Load the model to score row groups with shared answers.
+        """Load the model to score row groups, which decide the precision ``auto``.
 
-        Args:
-            units: the row groups; they decide the precision ``auto``.
-            answers: the shared answers.
-            device: a device that exists; None checks and uses that of the settings.
+        ``device`` exists; None checks and uses that of the settings.
         """
         target = pick_device(self.device) if device is None else torch.device(device)
         model = load_any(self.folder, target, self.kind, self.tokens)
@@ -215,22 +208,18 @@ def pick_precision(
     ``auto`` is bf16 on a GPU with native bf16 support if bf16 and fp32 rank every pool of the sample alike,
     else fp32. A CPU always uses fp32: encoding takes little of the time there, and results should not depend
     on the instruction set of the processor.
-
-    Raises:
-        UsageError: the GPU cannot compute in the requested precision.
     """
-    is_supported = device.type != "cuda" or requested == "fp32" or has_tensor_cores(device)
-    if requested != "auto":
-        if not is_supported:
-            name = torch.cuda.get_device_name(device)
-            raise UsageError(
-                f"--precision {requested}: {name} cannot compute in it; "
-                "expected fp32, or a GPU of compute capability 8.0 or later"
-            )
-        return requested
-    if device.type != "cuda" or not is_supported:
-        return "fp32"
-    return "bf16" if all(same_rankings(model, device, pools) for pools in sample()) else "fp32"
+    if requested == "auto":
+        has_bf16 = device.type == "cuda" and has_tensor_cores(device)
+        is_exact = has_bf16 and all(same_rankings(model, device, pools) for pools in sample())
+        return "bf16" if is_exact else "fp32"
+    if device.type == "cuda" and requested != "fp32" and not has_tensor_cores(device):
+        name = torch.cuda.get_device_name(device)
+        raise UsageError(
+            f"--precision {requested}: {name} cannot compute in it; "
+            "expected fp32, or a GPU of compute capability 8.0 or later"
+        )
+    return requested
 
 
 def sample_units(units: Sequence[Unit]) -> list[Unit]:

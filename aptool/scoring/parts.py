@@ -8,6 +8,7 @@ same lines, whichever worker scores it.
     lines | index: Arrow IPC stream | truncated (8 bytes) | size of the index (8) | CRC-32 of all before (4)
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -58,31 +59,13 @@ class Part(NamedTuple):
     tag: str  # the tag of the run
 
 
-class Index(NamedTuple):
-    """The index at the end of a part."""
-
-    questions: pl.DataFrame  # question_id (str), pairs (i64), end (i64): the byte offset after its last line
-    truncated: int  # answers truncated at the model's limit
-
-    @property
-    def pairs(self) -> int:
-        """Number of lines of the part."""
-        return int(self.questions["pairs"].sum())
-
-
 def parts_folder(output: PathOrUrl) -> Location:
     """Return the folder of the parts of a run file, until the run file is complete."""
     return location(f"{output}.parts")
 
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
-    """Write a part, unless it already exists undamaged.
-
-    Args:
-        part: the part.
-        frame: question_id, answer_id and score of every pair of the unit.
-        truncated: number of truncated answers.
-    """
+    """Write a part, unless it exists undamaged; ``frame`` is the result of ``score_task``."""
     lines, ends = run_lines(str(part.path), frame, part.tag)
     packed = io.BytesIO()
     ends.write_ipc_stream(packed)
@@ -111,20 +94,19 @@ def file_names(parts: Sequence[Part]) -> set[str]:
 def missing_parts(parts: Sequence[Part]) -> list[Part]:
     """Return the parts to write: those that do not exist, and damaged ones, which are removed."""
     names = file_names(parts)
-    existing = [part for part in parts if part.path.name in names]
 
-    def is_damaged(part: Part) -> bool:
-        try:
-            return not _is_complete(part, part.path.read_bytes())
-        except FileNotFoundError:
+    def is_missing(part: Part) -> bool:
+        if part.path.name not in names:
             return True
+        with contextlib.suppress(FileNotFoundError):
+            if _is_complete(part, part.path.read_bytes()):
+                return False
+        part.path.unlink(missing_ok=True)
+        return True
 
     with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
-        checked = zip(existing, pool.map(is_damaged, existing), strict=True)
-        damaged = {part.path for part, part_is_damaged in checked if part_is_damaged}
-    for path in damaged:
-        path.unlink(missing_ok=True)
-    return [part for part in parts if part.path.name not in names or part.path in damaged]
+        are_missing = pool.map(is_missing, parts)
+        return [part for part, missing in zip(parts, are_missing, strict=True) if missing]
 
 
 def _is_complete(part: Part, data: bytes) -> bool:
@@ -140,41 +122,38 @@ def _is_undamaged(data: bytes) -> bool:
     return len(data) >= _END and zlib.crc32(memoryview(data)[:-4]) == _CHECKSUM.unpack(data[-4:])[0]
 
 
-def read_indices(parts: Sequence[Part]) -> list[Index]:
-    """Read the indices of undamaged parts."""
+def read_indices(parts: Sequence[Part]) -> tuple[list[pl.DataFrame], int]:
+    """Read the indices of undamaged parts, and their number of truncated answers.
 
-    def read(part: Part) -> Index:
+    An index has question_id (str), pairs (i64) and end (i64), the byte offset after the last line.
+    """
+
+    def read(part: Part) -> tuple[pl.DataFrame, int]:
         store, key = store_of(part.path)
         size = store.stat(key).size
         data = store.read(key, max(0, size - _TAIL_BYTES), size)
         truncated, length = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
         if length + _END > len(data):
             data = store.read(key, size - _END - length, size)
-        return Index(pl.read_ipc_stream(data[-_END - length : -_END]), truncated)
+        return pl.read_ipc_stream(data[-_END - length : -_END]), truncated
 
     with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
-        return list(pool.map(read, parts))
+        indices, truncated = zip(*pool.map(read, parts), strict=True)
+    return list(indices), sum(truncated)
 
 
 def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[[], None]) -> int:
-    """Merge all parts into the run file, and remove them.
+    """Merge all parts into the run file, and remove them; return the number of truncated answers.
 
-    Args:
-        parts: all parts of the run.
-        output: the run file.
-        before_publishing: called before the file gets its final name; may raise.
-
-    Returns:
-        The number of truncated answers.
+    ``before_publishing`` is called before the file gets its final name; it may raise.
     """
-    indices = read_indices(parts)
+    indices, truncated = read_indices(parts)
     for part, index in zip(parts, indices, strict=True):
-        if index.pairs != part.pairs:
-            raise AptoolError(
-                f"{part.path}: {index.pairs} scores: expected {part.pairs}; remove it and run again"
-            )
+        pairs = index["pairs"].sum()
+        if pairs != part.pairs:
+            raise AptoolError(f"{part.path}: {pairs} scores: expected {part.pairs}; remove it and run again")
     ranges = pl.concat(
-        index.questions.select(
+        index.select(
             "question_id",
             part=pl.lit(number),
             begin=pl.col("end").shift(1, fill_value=0),
@@ -186,7 +165,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
     block = min(max(_MEMORY_BYTES // (2 * len(parts)), _LEAST_BLOCK), _MOST_BLOCK)
     with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
         lines = [
-            PartLines(part.path, index.questions.item(-1, "end"), block, pool)
+            PartLines(part.path, index.item(-1, "end"), block, pool)
             for part, index in zip(parts, indices, strict=True)
         ]
         with open_text(output, Kind.RUN) as file:
@@ -194,7 +173,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
                 lines[number].copy(begin, end, file)
             before_publishing()
     _remove_parts(parts, parts_folder(output))
-    return sum(index.truncated for index in indices)
+    return truncated
 
 
 def _remove_parts(parts: Sequence[Part], folder: Location) -> None:
@@ -274,15 +253,12 @@ def check_questions(units: Sequence[Unit], questions: pl.DataFrame) -> None:
 def plan(
     units: Sequence[Unit], system: System, output: PathOrUrl, tag: str, answers: Input | None = None
 ) -> list[Part]:
-    """Return the part of each unit; its name is a hash of everything that decides its lines.
-
-    ``answers`` is the file of shared answers; None is ``answers.parquet`` next to each pools file.
-    """
+    """Return the part of each unit; its name is a hash of everything that decides its lines."""
     folder = parts_folder(output)
     files: dict[str, tuple[str, str | None, list[int]]] = {}
     for path, version in dict.fromkeys((unit.path, unit.version) for unit in units):
         identity, pairs = _identity_and_pairs(path, version)
-        shared_file = answers if answers is not None else shared_input(path)
+        shared_file = answers if answers is not None else current_input(answers_beside(path))
         shared = _identity(*shared_file)[0] if shared_file is not None else None
         files[path] = identity, shared, pairs
     parts = []
@@ -294,9 +270,8 @@ def plan(
     return parts
 
 
-def shared_input(pools: str) -> Input | None:
-    """Return the answers file next to a pools file, if any."""
-    path = answers_beside(pools)
+def current_input(path: PathOrUrl | None) -> Input | None:
+    """Return a file with its version, or None for None."""
     return Input(str(path), stat(path).version) if path is not None else None
 
 

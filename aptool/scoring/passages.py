@@ -31,11 +31,7 @@ class PassageSystem(System):
     scored_texts = "passages"
 
     def __init__(self, system: System, passages: Passages) -> None:
-        """Wrap a system.
-
-        Raises:
-            UsageError: the passages are longer than the token limit of the system.
-        """
+        """Wrap a system; raise if the passages are longer than its token limit."""
         passages.check_limit(system.max_answer_tokens)
         self._system, self._passages = system, passages
         self.fingerprint = passages.fingerprint(system.fingerprint)
@@ -46,10 +42,6 @@ class PassageSystem(System):
     def prepare(self, pools: PoolBatch) -> PreparedPassages:
         cut, counts = cut_pools(pools, self._passages)
         return PreparedPassages(self._system.prepare(cut), counts)
-
-    @override
-    def score(self, prepared: PreparedPassages) -> np.ndarray:
-        return self.score_reporting(prepared, lambda pairs: None)
 
     @override
     def score_reporting(self, prepared: PreparedPassages, scored: Callable[[int], None]) -> np.ndarray:
@@ -99,11 +91,7 @@ def with_passages(system: Any, passages: Passages) -> PassageSystem | PassageLoa
 
 
 def cut_pools(pools: PoolBatch, passages: Passages) -> tuple[PoolBatch, np.ndarray]:
-    """Cut the candidates of pools into passages.
-
-    Returns:
-        Pools with a pair per passage, in the order of the candidates; (pairs,) int64 passages per candidate.
-    """
+    """Cut the candidates of pools into passages, a pair each; also return the passages per candidate."""
     whole = pools.answers.to_pylist()
     texts, per_answer = cut_texts(whole, passages)
     starts = np.cumsum(per_answer) - per_answer

@@ -67,7 +67,6 @@ class UnitScores(NamedTuple):
     """The scores of a unit."""
 
     number: int  # index into the units to score
-    unit: Unit
     frame: pl.DataFrame  # question_id, answer_id, score (f32), in the order of the pools
     truncated: int  # answers truncated at the model's limit
 
@@ -85,33 +84,23 @@ def read_task(unit: Unit, system: System, answers: Answers | None) -> Task:
 def score_task(
     task: Task, system: System, scored: Callable[[int], None] = lambda pairs: None
 ) -> pl.DataFrame:
-    """Score all pairs of a unit; ``scored`` is called with the number of pairs of each scored block.
-
-    Returns:
-        question_id, answer_id, score (f32), in the order of the pools.
-    """
-    return _frame(task, system.score_reporting(task.prepared, scored))
+    """Score all pairs of a unit; ``scored`` is called with the number of pairs of each scored block."""
+    return next(score_tasks([task], system, scored))
 
 
 def score_tasks(
     tasks: Sequence[Task], system: System, scored: Callable[[int], None]
 ) -> Generator[pl.DataFrame]:
-    """Score units together; yield the result of ``score_task`` for each of them."""
-    if len(tasks) == 1:
-        yield score_task(tasks[0], system, scored)
-        return
-    scores = system.score_reporting(system.join([task.prepared for task in tasks]), scored)
+    """Score units together; yield the question_id, answer_id and score (f32) of each, in order."""
+    prepared = [task.prepared for task in tasks]
+    scores = system.score_reporting(system.join(prepared) if len(tasks) > 1 else prepared[0], scored)
     ends = np.cumsum([len(task.answer_ids) for task in tasks])
     for task, of_task in zip(tasks, np.split(scores, ends[:-1]), strict=True):
         yield _frame(task, of_task)
 
 
 def _frame(task: Task, scores: np.ndarray) -> pl.DataFrame:
-    """Return the scores of a unit with ids.
-
-    Raises:
-        AptoolError: a score is not finite.
-    """
+    """Return the scores of a unit with ids; raise if a score is not finite."""
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         question = task.question_ids[int(task.pair_question[bad[0]])].as_py()
@@ -132,10 +121,8 @@ def _frame(task: Task, scores: np.ndarray) -> pl.DataFrame:
 class PairMeter:
     """Reports the scored pairs of a run; thread-safe.
 
-    Args:
-        update: the progress of the task.
-        pairs: number of pairs of each unit to score; a unit never counts more.
-        done: number of pairs that earlier calls scored.
+    ``pairs`` is the number of pairs of each unit to score: a unit never counts more. ``done`` is the number
+    of pairs that earlier calls scored.
     """
 
     def __init__(self, update: Update, pairs: Sequence[int], done: int = 0) -> None:
@@ -213,7 +200,7 @@ def _pipeline(
                 if storing is not None:
                     storing[1].result()
                     yield storing[0]
-                scores = UnitScores(number, task.unit, frame, system.truncated(task.prepared))
+                scores = UnitScores(number, frame, system.truncated(task.prepared))
                 storing = scores, writer.submit(sink, scores)
         if storing is not None:
             storing[1].result()

@@ -62,18 +62,12 @@ class RerankClient:
     def __init__(
         self, url: str, parts: SplitResult, model: str | None, timeout: float, fields: Mapping[str, Any]
     ) -> None:
-        """Read the key; connections are opened by `scores`.
-
-        Args:
-            url: the URL, for messages.
-            parts: the parts of the URL.
-            model: name of the model in the requests.
-            timeout: seconds for the answer to a request.
-            fields: further fields of the requests.
-        """
+        """Read the key; connections are opened by `scores`. ``parts`` are those of ``url``."""
         self._url, self._parts, self._timeout = url, parts, timeout
         self._fields = ({} if model is None else {"model": model}, dict(fields))
-        self._key = _read_key()
+        self._key = os.environ.get(KEY, "").strip()
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise UsageError(f"{KEY}: expected printable ASCII characters")
         self._tls = ssl.create_default_context() if self._parts.scheme == "https" else None
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection] = set()
@@ -272,13 +266,6 @@ class RerankClient:
             self._logged.add(problem)
         if is_new:
             logger.info(f"{self._url}: {one_line(problem)}; retrying after {wait:g} s")
-
-
-def _read_key() -> str:
-    key = os.environ.get(KEY, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"{KEY}: expected printable ASCII characters")
-    return key
 
 
 def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:

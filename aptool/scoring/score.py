@@ -23,19 +23,19 @@ from aptool.errors import AptoolError
 from aptool.formats.atomic import check_apart
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, CollectionFiles
-from aptool.formats.inputs import Input, check_unchanged, stat
+from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
-from aptool.formats.pools import Answers, Unit, read_answers
+from aptool.formats.pools import Answers, Unit, answers_beside, read_answers
 from aptool.formats.trec import check_run_output
 from aptool.progress import get_progress
 from aptool.scoring.parts import (
     Part,
+    current_input,
     merge,
     missing_parts,
     parts_folder,
     plan,
-    shared_input,
     unit_pairs,
     write_part,
 )
@@ -73,7 +73,10 @@ class Executor(ABC):
 
     @abstractmethod
     def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
-        """Open a system to score these units, or a proxy with its fingerprint, tag and token limit."""
+        """Open a system to score these units, or a proxy with its fingerprint, tag and token limit.
+
+        ``answers`` is the file with the texts of shared answers.
+        """
 
     @contextlib.contextmanager
     def claim(self, output: Location) -> Iterator[Claim]:
@@ -82,24 +85,10 @@ class Executor(ABC):
             yield claim
 
     @abstractmethod
-    def run(
-        self,
-        parts: Sequence[Part],
-        missing: Sequence[Part],
-        system: System,
-        answers: Input | None,
-        meter: PairMeter,
-    ) -> Generator[UnitRecord]:
-        """Write the missing parts; yield a record per written part.
+    def run(self, missing: Sequence[Part], system: System, meter: PairMeter) -> Generator[UnitRecord]:
+        """Write the missing parts with the system that ``open`` returned; yield a record per written part.
 
         When the generator ends, this process can read all parts. After an error, written parts remain.
-
-        Args:
-            parts: all parts of the run.
-            missing: the parts to write.
-            system: the system that ``open`` returned.
-            answers: the file with the texts of shared answers.
-            meter: the progress of the missing parts.
         """
 
     def log_summary(self, scored: ScoredRun) -> None:  # noqa: B027 - optional
@@ -118,15 +107,7 @@ class LocalExecutor(Executor):
         return opened
 
     @override
-    def run(
-        self,
-        parts: Sequence[Part],
-        missing: Sequence[Part],
-        system: System,
-        answers: Input | None,
-        meter: PairMeter,
-    ) -> Generator[UnitRecord]:
-
+    def run(self, missing: Sequence[Part], system: System, meter: PairMeter) -> Generator[UnitRecord]:
         def write(scores: UnitScores) -> None:
             write_part(missing[scores.number], scores.frame, scores.truncated)
 
@@ -153,7 +134,7 @@ def score(
 
     Args:
         units: the row groups to score.
-        system: the system, or a ``ModelLoader``, ``BaselineLoader`` or ``RerankServer`` that opens it.
+        system: the system, or the loader that opens it.
         output: the run file; gzip if its name ends in ``.gz``.
         executor: scores the units; None is this process.
         tag: the tag of the run, one word; None is the tag of the system.
@@ -163,7 +144,7 @@ def score(
     check_metadata(location(output))
     executor = executor if executor is not None else LocalExecutor()
     started = time.monotonic()
-    shared = _input(answers)
+    shared = current_input(answers)
     with get_progress().task("loading model"):
         opened = executor.open(system, units, shared)
     tag = tag if tag is not None else opened.tag
@@ -174,7 +155,7 @@ def score(
         missing = missing_parts(parts)
         pairs = [part.pairs for part in missing]
         meter = PairMeter(update, pairs, sum(part.pairs for part in parts) - sum(pairs))
-        with contextlib.closing(executor.run(parts, missing, opened, shared, meter)) as scored:
+        with contextlib.closing(executor.run(missing, opened, meter)) as scored:
             records = list(scored)
         check_unchanged(inputs)
         truncated = merge(parts, output, claim.check)
@@ -204,7 +185,7 @@ def score_in_memory(
     Returns:
         question_id, answer_id, score (f64), as in the run file that ``score`` writes; the tag of the system.
     """
-    shared = _input(answers)
+    shared = current_input(answers)
     with get_progress().task("loading model"):
         opened, texts = _open(system, units, shared)
     inputs, sink = input_files(units, shared), MemorySink(units)
@@ -224,26 +205,16 @@ def _log_truncated(truncated: int, system: System) -> None:
         logger.info(f"{truncated} {system.scored_texts} were truncated to {limit} tokens")
 
 
-def _input(answers: PathOrUrl | None) -> Input | None:
-    return Input(str(answers), stat(answers).version) if answers is not None else None
-
-
 def input_files(units: Sequence[Unit], answers: Input | None) -> list[Input]:
     """Return the pools files of units and the files of their shared answers, each once."""
     files = dict.fromkeys(Input(unit.path, unit.version) for unit in units)
     paths = dict.fromkeys(file.path for file in files)
-    beside = [answers] if answers is not None else map(shared_input, paths)
-    return [*files, *dict.fromkeys(file for file in beside if file is not None)]
+    shared = [answers] if answers is not None else (current_input(answers_beside(path)) for path in paths)
+    return [*files, *dict.fromkeys(file for file in shared if file is not None)]
 
 
 def run_metadata(tag: str, system: System, units: Sequence[Unit], scored: ScoredRun) -> dict[str, Any]:
-    """Return the metadata of a run, as JSON values.
-
-    Returns:
-        ``tag``, ``finished`` (UTC), ``command`` (None from Python), ``system`` (``System.describe``),
-        ``pools`` (path, collection and split of each file), ``work`` (``ScoredRun``), and ``hardware``,
-        ``operating_system`` and ``versions`` of the process that merged the run.
-    """
+    """Return the metadata of a run, as JSON values; hardware and versions are those of this process."""
     return {
         "tag": tag,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -70,7 +70,7 @@ class Scorer:
         """Create a scorer.
 
         Args:
-            ranker: the ranker, in evaluation mode and on the device.
+            ranker: the ranker, in evaluation mode and on ``device``.
             device: the device of the ranker.
             precision: the precision of encoding; alignments, softmaxes and cosines are always in fp32.
                 ``tf32`` is fp32 with TF32 products on a GPU, also of alignments, after ``set_products``.
@@ -216,11 +216,7 @@ class Scorer:
             return list(chain.from_iterable(for_each(partial(self._in_halves, encoded), batches)))
 
     def _in_halves(self, work: Callable[[np.ndarray], T], answers: np.ndarray) -> list[T]:
-        """Return the results of ``work`` for parts of the answers: one, or more if memory runs out.
-
-        Raises:
-            AptoolError: memory runs out with a single answer.
-        """
+        """Return the results of ``work`` for parts of the answers: one, or more if memory runs out."""
         try:
             return [work(answers)]
         except RuntimeError as error:
@@ -247,9 +243,7 @@ class Scorer:
         """Encode questions, in batches of similar length, on all cores."""
         by_length = np.argsort(questions.lengths, kind="stable")
         lengths = questions.lengths[by_length]
-        tokens = self._batch
-        if self._device.type == "cpu":
-            tokens = min(tokens, max(int(lengths.sum()) // WINDOWS, TOKENS_OF_QUESTIONS))
+        tokens = self._window(lengths, 1, TOKENS_OF_QUESTIONS)
 
         def encode(block: np.ndarray) -> Ragged:
             some = questions.take(by_length[block])
@@ -264,10 +258,7 @@ class Scorer:
     def _encoded_answers(
         self, answers: Tokens, pooled: np.ndarray, cache_keys: np.ndarray | None, rows: np.ndarray
     ) -> EncodedAnswers:
-        """Return the encoded answers at ``rows``; missing answers are encoded in batches of similar length.
-
-        ``pooled`` is (answers,), the number of pooled tokens per answer.
-        """
+        """Return the encoded answers at ``rows``; encode missing ones in batches of similar length."""
         keys = np.full(len(rows), None) if cache_keys is None else cache_keys[rows]
         lengths = answers.lengths[rows]
         batches, batch, starts, counts = self._cache.get(keys.tolist())
@@ -300,14 +291,10 @@ class Scorer:
 def group_by_answer(
     lengths: np.ndarray, pair_answer: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Group pairs by answer.
+    """Group (P,) pairs by answer, with (answers,) lengths.
 
     Shared answers are sorted by length, so that batches have answers of similar length. Other answers stay in
     the order of the pairs, so that the pairs of a question stay together.
-
-    Args:
-        lengths: (answers,) tokens per answer.
-        pair_answer: (P,) the answer of each pair.
 
     Returns:
         The answers with pairs; the indices of the pairs, grouped by answer; the first pair of each answer.

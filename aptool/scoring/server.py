@@ -7,9 +7,8 @@ and documents; the answer has the index and the score of each document. The key 
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -133,10 +132,6 @@ class RerankSystem(System):
         return self._client
 
     @override
-    def score(self, prepared: PoolBatch) -> np.ndarray:
-        return self.score_reporting(prepared, lambda pairs: None)
-
-    @override
     def score_reporting(self, prepared: PoolBatch, scored: Callable[[int], None]) -> np.ndarray:
         client, size = self._connected(), self._server.batch
         questions, answers = prepared.questions.to_pylist(), prepared.answers.to_pylist()
@@ -156,11 +151,12 @@ class RerankSystem(System):
         ]
         threads = ThreadPoolExecutor(self._server.requests)
         try:
-            finished: SimpleQueue[Future[int]] = SimpleQueue()
-            for batch in batches:
-                threads.submit(score_batch, *batch).add_done_callback(finished.put)
-            for _ in batches:
-                scored(_next(finished).result())
+            running = {threads.submit(score_batch, *batch) for batch in batches}
+            while running:
+                # With a time limit, an interrupt ends the wait, whichever thread gets the signal.
+                finished, running = wait(running, _POLL_SECONDS, FIRST_EXCEPTION)
+                for request in finished:
+                    scored(request.result())
         except BaseException:
             client.stop()
             self._client = None
@@ -169,15 +165,6 @@ class RerankSystem(System):
             threads.shutdown(cancel_futures=True)
             client.close()
         return scores
-
-
-def _next(finished: "SimpleQueue[Future[int]]") -> "Future[int]":
-    """Return the next finished request; an interrupt ends the wait, whichever thread gets the signal."""
-    while True:
-        try:
-            return finished.get(timeout=_POLL_SECONDS)
-        except Empty:
-            continue
 
 
 def _split(url: str) -> SplitResult:

@@ -27,12 +27,7 @@ PART_SECONDS = 60.0
 
 
 class StoredAnswers:
-    """The answers of a store, for a scorer; thread-safe.
-
-    Args:
-        store: the store.
-        fill: encode and add missing answers; otherwise they are an error.
-    """
+    """The answers of a store, for a scorer; thread-safe. ``fill`` encodes and adds missing answers."""
 
     def __init__(self, store: AnswerStore, *, fill: bool = False) -> None:
         self._store = store
@@ -64,14 +59,7 @@ class StoredAnswers:
     ) -> Ragged:
         """Return the stored representation of a batch of answers; missing answers are encoded and buffered.
 
-        Args:
-            answers: token ids.
-            encode: encodes the missing answers.
-            multiple: ``PairScorer.row_multiple``.
-            device: device of the result.
-
-        Raises:
-            InputError: an answer is missing and not to be encoded, or a part is damaged.
+        ``multiple`` is ``PairScorer.row_multiple``; the result is on ``device``.
         """
         keys, index = text_keys(answers), self._store.index
         entries = index.find(keys)
@@ -91,16 +79,9 @@ class StoredAnswers:
     def put(
         self, keys: np.ndarray, answers: Tokens, encoded: Ragged, multiple: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Buffer newly encoded answers until ``flush``.
+        """Buffer n encoded answers until ``flush``; return their (n,) numbers of stored rows, and the rows.
 
-        Args:
-            keys: (n, 2) uint64.
-            answers: token ids of n answers.
-            encoded: the rows of the answers.
-            multiple: ``PairScorer.row_multiple``; rows repeated up to a multiple are not stored.
-
-        Returns:
-            (n,) int64 the number of stored rows per answer; (R, w) uint8 the rows.
+        Rows that were repeated up to a ``multiple`` (``PairScorer.row_multiple``) are not stored.
         """
         lengths = pooled_rows(answers.ids, answers.offsets)[1]
         counts = encoded.sizes if multiple == 1 else np.minimum(encoded.sizes, lengths)

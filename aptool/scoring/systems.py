@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,15 @@ from aptool.progress import get_progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
 from aptool.text.words import word_splitter
 
+# Names of the untrained systems.
+BASELINES = ("bm25", "random")
 
-class System(ABC):
-    """Scores all pairs of pools in two steps, which may run on different machines."""
+
+class System:
+    """Scores all pairs of pools in two steps, which may run on different machines.
+
+    A system implements ``score`` or ``score_reporting``.
+    """
 
     fingerprint: str  # systems whose scores may differ have different fingerprints
     tag: str  # default tag of its runs, one word
@@ -29,9 +34,9 @@ class System(ABC):
         """Return the input of ``score``; uses little memory and no accelerator."""
         return pools
 
-    @abstractmethod
     def score(self, prepared: Any) -> np.ndarray:
         """Return the (pairs,) finite float32 scores of all pairs, in the order of the pools."""
+        return self.score_reporting(prepared, lambda pairs: None)
 
     def score_reporting(self, prepared: Any, scored: Callable[[int], None]) -> np.ndarray:
         """Return the scores of ``score``; call ``scored`` with the number of pairs of each block, if any."""
@@ -89,12 +94,7 @@ class Bm25System(System):
     tag = "bm25"
 
     def __init__(self, corpus: Iterable[str], words: str = "unicode") -> None:
-        """Count the documents of each word, among the distinct texts of a corpus.
-
-        Args:
-            corpus: the texts.
-            words: the words of a text, as for `word_splitter`.
-        """
+        """Count the documents of each word, among the distinct texts of a corpus; see `word_splitter`."""
         self._words, split = words, word_splitter(words)
         self._documents = self._length = 0
         self._frequencies: Counter[str] = Counter()
@@ -163,17 +163,12 @@ class Bm25System(System):
 class BaselineLoader:
     """The name of an untrained system, to be created when the pools are known."""
 
-    name: str  # a key of ``BASELINES``
+    name: str  # one of ``BASELINES``
     seed: int = 0  # of random scores
     words: str = "unicode"  # of BM25, as for ``word_splitter``
 
     def load(self, units: Sequence[Unit], answers: Answers | None) -> System:
         """Create the system for these row groups and shared answers."""
-        return BASELINES[self.name](self, units, answers)
-
-
-# Constructors of the untrained systems, given their loader, the row groups to score and the shared answers.
-BASELINES: dict[str, Callable[[BaselineLoader, Sequence[Unit], Answers | None], System]] = {
-    "bm25": lambda loader, units, answers: Bm25System.of(units, answers, loader.words),
-    "random": lambda loader, units, answers: RandomSystem(loader.seed),
-}
+        if self.name == "bm25":
+            return Bm25System.of(units, answers, self.words)
+        return RandomSystem(self.seed)

@@ -29,7 +29,7 @@ def test_other_processes_read_for_workers_with_a_gpu(nodes, cluster, scene):
     node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)
     try:
         wait_for(lambda: cluster.total().gpus == 1)
-        assert cluster.check_room(None, Resources(1, 0.5)) == 2
+        assert cluster.check_room(1, Resources(1, 0.5)) == 2
         result = scene.score(cluster, seconds=0.2, workers=2, each=Resources(cpus=0, gpus=0.5))
     finally:
         nodes.remove_node(node)
@@ -114,7 +114,7 @@ def test_units_of_a_removed_node_are_scored_again(nodes, cluster, scene, preempt
     """The third node is lost while its worker scores."""
     before = {node.node_id for node in cluster.nodes()}
     node = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
-    wait_for(lambda: cluster.check_room(None, Resources(cpus=1)) == 3)
+    wait_for(lambda: cluster.check_room(1, Resources(cpus=1)) == 3)
     raylet = node.all_processes["raylet"][0].process.pid
 
     def remove():

@@ -38,7 +38,7 @@ NUMBERS = itertools.count()
 
 
 def node(cpus, gpus=0.0):
-    return Node(f"node-{next(NUMBERS)}", "host", Resources(cpus, gpus, 8e9))
+    return Node(f"node-{next(NUMBERS)}", Resources(cpus, gpus, 8e9))
 
 
 def test_capacity_of_a_node():

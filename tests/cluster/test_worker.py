@@ -13,7 +13,7 @@ from scene import write_row_groups
 from slow import run_out_of_memory
 from tiny import row, write_pools
 
-from aptool.cluster.worker import ScoringJob, Worker, check_node, host, start_attempt, versions
+from aptool.cluster.worker import ScoringJob, Worker, check_node, host, versions
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.location import store_of
@@ -96,33 +96,6 @@ def test_out_of_memory_is_one_line_and_the_unit_can_be_scored_again(shared_folde
     assert not part.path.exists()
     assert Worker(job).score(0, part).error == ""
     assert part.path.exists()
-
-
-def test_metrics_of_a_worker(shared_folder, job, monkeypatch):
-    from aptool.cluster import ray_data
-
-    values_by_name = {}
-
-    class Recorded:
-        def __init__(self, name, description):
-            self.values = values_by_name.setdefault(name.removeprefix("aptool_"), [])
-
-        def inc(self, value=1.0):
-            self.values.append(value)
-
-        set = inc
-
-    monkeypatch.setattr(ray_data.metrics, "Counter", Recorded)
-    monkeypatch.setattr(ray_data.metrics, "Gauge", Recorded)
-    part = first_part(shared_folder)
-    batch = {"number": [0], "part": [pickle.dumps(part)]}
-
-    start_attempt(part, "score")  # by a lost worker
-    ray_data.ScoreUnits(job, [part])(batch)
-
-    (rate,) = values_by_name.pop("pairs_per_second")
-    assert values_by_name == {"pairs": [part.pairs], "units": [1.0], "retries": [1.0]}
-    assert rate > 0
 
 
 def test_output_that_cannot_be_written_is_reported_with_the_node(shared_folder, job, as_nobody):

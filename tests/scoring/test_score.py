@@ -189,7 +189,7 @@ class OtherExecutor(scoring.Executor):
     def open(self, system, units, answers):
         return system
 
-    def run(self, parts, missing, system, answers, meter):
+    def run(self, missing, system, meter):
         for number, part in enumerate(reversed(missing)):
             task = read_task(part.unit, system, None)
             write_part(part, score_task(task, system), system.truncated(task.prepared))

@@ -37,7 +37,7 @@ class FreeCluster(Cluster):
         object.__setattr__(self, "totals", totals)
 
     def nodes(self):
-        return [Node(str(i), f"host{i}", Resources(*total)) for i, total in enumerate(self.totals)]
+        return [Node(str(i), Resources(*total)) for i, total in enumerate(self.totals)]
 
     def free(self):
         return self.total()

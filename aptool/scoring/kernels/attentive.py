@@ -62,7 +62,6 @@ class AttentivePairScorer(PairScorer):
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """Return the states of each answer, a multiple of ``ALIGNED``."""
         return states
 
     @override

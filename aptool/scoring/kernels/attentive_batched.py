@@ -33,17 +33,9 @@ def score_batched(
     pairs: Pairs,
     sharpness: float = 1.0,
 ) -> Tensor:
-    """Score of pairs.
+    """(P,) fp32 scores of pairs, from the states (N, c) of questions and the rows (N, c) of Qᵀ U.
 
-    Args:
-        questions: states of the questions, values (N, c).
-        projected: (N, c) the rows of Qᵀ U.
-        answers: states of n answers.
-        pairs: the pairs, sorted by answer.
-        sharpness: factor of g before the softmax.
-
-    Returns:
-        (P,) fp32.
+    ``sharpness`` is the factor of g before the softmax.
     """
     answers = answers.joined()
     (values,) = answers.batches

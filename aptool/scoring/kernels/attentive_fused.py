@@ -76,10 +76,7 @@ def score_fused(
     pairs: Pairs,
     sharpness: float = 1.0,
 ) -> Tensor:
-    """(P,) fp32 scores of pairs; see ``score_batched`` for the arguments.
-
-    Answers in bf16 are multiplied in bf16 and summed in fp32.
-    """
+    """(P,) fp32 scores, as of ``score_batched``; answers in bf16 are multiplied in bf16, summed in fp32."""
     answers = answers.joined()
     (values,) = answers.batches
     device, count = values.device, len(pairs.questions)
@@ -136,11 +133,8 @@ def _powers(numbers: np.ndarray, least: int) -> np.ndarray:
 def _blocks(answers: EncodedAnswers, pair_answers: np.ndarray, first: int, most: int) -> np.ndarray:
     """(4, B) the pairs of each program: ``blocks`` of ``attentive_triton.join``.
 
-    Args:
-        answers: the answers, in one batch.
-        pair_answers: (P,) the answer of consecutive pairs, ascending.
-        first: index of the first of these pairs.
-        most: maximum pairs per program.
+    ``pair_answers`` are the answers of consecutive pairs, ascending, from pair ``first``. A program has
+    at most ``most`` pairs.
     """
     starts = np.flatnonzero(np.diff(pair_answers, prepend=-1))
     counts = np.diff(starts, append=len(pair_answers))

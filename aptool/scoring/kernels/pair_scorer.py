@@ -39,14 +39,7 @@ class PairScorer(ABC):
         return True
 
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
-        """Select the states of answers for ``cache_answers``; by default all states.
-
-        Args:
-            tokens: token ids of n answers.
-
-        Returns:
-            (R,) int64 row numbers of tokens, text by text; (n,) int64 number of rows per text.
-        """
+        """Select states of n answers, by default all: (R,) row numbers of tokens, and (n,) rows per text."""
         return tokens.row_numbers(), tokens.sizes
 
     @abstractmethod
@@ -68,23 +61,15 @@ class PairScorer(ABC):
         """Whether ``score_pairs`` groups pairs by answer on a CPU; the scores then depend on no other pair.
 
         If it does for several sets of pairs, it does for their union.
-
-        Args:
-            pair_answer: (P,) the answer of each pair.
         """
         return False
 
     @abstractmethod
     def score_pairs(self, questions: Any, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """Score of pairs.
+        """(P,) fp32 scores of pairs, sorted by answer, equal to those of the pooling up to rounding.
 
-        Args:
-            questions: the result of ``prepare_questions``.
-            answers: n answers, with the rows of ``cache_answers``.
-            pairs: the pairs, sorted by answer; each answer has at least one.
-
-        Returns:
-            (P,) fp32, equal to the scores of the pooling up to rounding.
+        ``questions`` is the result of ``prepare_questions``. ``answers`` has the rows of ``cache_answers``;
+        each answer has at least one pair.
         """
 
 
@@ -152,7 +137,6 @@ class PairwisePairScorer(PairScorer):
 
     @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """Return the states, or the token ids."""
         return _in_fp32(states)
 
     @override
@@ -211,7 +195,6 @@ class MatchPairScorer(PairwisePairScorer):
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """Return the representation that the pooling defines."""
         rows = self.pooling.stored_rows(states.with_values(states.values.float()))
         return rows.with_values(rows.values.to(states.values.dtype))
 
@@ -221,7 +204,6 @@ class MatchPairScorer(PairwisePairScorer):
 
     @override
     def prepare_questions(self, states: Ragged) -> Ragged:
-        """Return the representation that the pooling defines."""
         return self.pooling.stored_rows(states.with_values(states.values.float()))
 
     @override
@@ -238,16 +220,10 @@ class MatchPairScorer(PairwisePairScorer):
             for answer, tokens_of_pairs in enumerate(rows.split(tokens.tolist()))
         )
         if self.pooling.one_way:
-            return self.pooling.score(
-                Ragged.of_sizes(torch.cat([self.pooling.match(S) for S in products]), sizes)
-            )
-        sizes_of = np.split(sizes, ends[:-1])
-        return torch.cat(
-            [
-                self.pooling.reduce_one(Ragged.of_sizes(S, pair_sizes))
-                for S, pair_sizes in zip(products, sizes_of, strict=True)
-            ]
-        )
+            matched = torch.cat([self.pooling.match(S) for S in products])
+            return self.pooling.score(Ragged.of_sizes(matched, sizes))
+        of_answers = zip(products, np.split(sizes, ends[:-1]), strict=True)
+        return torch.cat([self.pooling.reduce_one(Ragged.of_sizes(S, each)) for S, each in of_answers])
 
     @override
     def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
