@@ -28,8 +28,8 @@ from aptool.models.build import encoder_type
 from aptool.models.model import CONFIG
 from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
-from aptool.training.data import sources, teacher_fingerprint
 from aptool.training.state import EpochState, TrainingState
+from aptool.training.texts import sources, teacher_fingerprint
 from aptool.version import __version__
 
 STATE = "state.safetensors"

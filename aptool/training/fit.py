@@ -40,12 +40,13 @@ from aptool.training.checkpoint import (
     training_folder,
     training_key,
 )
-from aptool.training.data import TRAIN, all_texts, read_teacher, read_texts, sources, tokenize
+from aptool.training.data import tokenize
 from aptool.training.dev import DevSet
 from aptool.training.frozen_states import keep_states
 from aptool.training.loop import train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 from aptool.training.state import TrainingState
+from aptool.training.texts import TRAIN, all_texts, read_teacher, read_texts, sources
 
 logger = logging.getLogger(__name__)
 

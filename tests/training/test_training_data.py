@@ -7,7 +7,8 @@ from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.text.tokenizer import WordTokenizer
-from aptool.training.data import read_texts, tokenize
+from aptool.training.data import tokenize
+from aptool.training.texts import read_texts
 
 
 def write(path, pools, answers=None):
