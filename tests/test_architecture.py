@@ -200,3 +200,26 @@ def test_imports_have_no_side_effects():
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("command", "most"), [("score", 90), ("train", 110)])
+def test_a_command_loads_few_modules(command, most, collection_folder, model_folder, tmp_path):
+    arguments = {
+        "score": [collection_folder / "dev.pools.parquet", "--model", model_folder, "--output", "new.run"],
+        "train": [collection_folder, "--set", "training.epochs=1", "--output", "model"],
+    }
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*(m for m in sys.modules if m.split('.')[0] == 'aptool')))\n"
+        "from aptool.__main__ import main\n"
+        f"sys.argv = ['aptool', *{[command, *map(str, arguments[command])]!r}]\n"
+        "main()\n"
+    )
+
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, cwd=tmp_path
+    )
+
+    loaded = finished.stdout.splitlines()[-1].split()
+    assert "aptool.scoring.scorer" in loaded
+    assert len(loaded) <= most, loaded

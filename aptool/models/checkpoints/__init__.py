@@ -13,25 +13,21 @@ import torch
 
 from aptool.errors import InputError, UsageError
 from aptool.formats.location import PathOrUrl
-from aptool.models.checkpoints.causal_lm import read_causal_lm
-from aptool.models.checkpoints.colbert import read_colbert
-from aptool.models.checkpoints.cross_encoder import read_cross_encoder
-from aptool.models.checkpoints.files import Kind, ScoreTokens, checkpoint_name, kind_of, read_layout
-from aptool.models.checkpoints.sentence import read_sentence, read_static
+from aptool.models.checkpoints.files import (
+    Checkpoint,
+    Kind,
+    Layout,
+    ScoreTokens,
+    checkpoint_name,
+    kind_of,
+    read_layout,
+)
 from aptool.models.device import to_device
 from aptool.models.hub import find_folder
 from aptool.models.model import LoadedModel, load_model
 from aptool.version import __version__
 
 __all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any"]
-
-# By kind of checkpoint; language models have a reader with further arguments.
-_READERS = {
-    "sentence-transformers": read_sentence,
-    "cross-encoder": read_cross_encoder,
-    "colbert": read_colbert,
-    "static": read_static,
-}
 
 # Suffixes of files that determine the scores of a checkpoint.
 _HASHED = (".json", ".jinja", ".txt", ".safetensors", ".metadata", ".model")
@@ -56,8 +52,7 @@ def load_any(
     model_type = kind_of(layout, kind)
     if model_type == "aptool":
         return load_model(folder, device)
-    is_causal = model_type == "causal-lm"
-    checkpoint = read_causal_lm(layout, tokens) if is_causal else _READERS[model_type](layout)
+    checkpoint = _read(layout, model_type, tokens)
     for name, weight in checkpoint.ranker.state_dict().items():
         if not torch.isfinite(weight).all():
             position, expected = f"weight {name!r}", "finite weights"
@@ -76,6 +71,25 @@ def load_any(
         config,
         checkpoint_fingerprint(folder, model_type, tokens),
     )
+
+
+def _read(layout: Layout, kind: Kind, tokens: ScoreTokens | None) -> Checkpoint:
+    # Imported here, because models of aptool do not need these modules.
+    if kind == "causal-lm":
+        from aptool.models.checkpoints.causal_lm import read_causal_lm
+
+        return read_causal_lm(layout, tokens)
+    from aptool.models.checkpoints.colbert import read_colbert
+    from aptool.models.checkpoints.cross_encoder import read_cross_encoder
+    from aptool.models.checkpoints.sentence import read_sentence, read_static
+
+    readers = {
+        "sentence-transformers": read_sentence,
+        "cross-encoder": read_cross_encoder,
+        "colbert": read_colbert,
+        "static": read_static,
+    }
+    return readers[kind](layout)
 
 
 def checkpoint_fingerprint(folder: Path, kind: str = "auto", tokens: ScoreTokens | None = None) -> str:
