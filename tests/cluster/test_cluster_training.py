@@ -204,7 +204,8 @@ def test_training_continues_without_a_lost_node(
     started = [line.split(": ")[1] for line in records.messages if line.startswith("cluster ")]
     assert [line.split(" with")[0] for line in started] == ["3 workers", "2 workers"]
     assert "no longer room for 3 workers" in records.messages
-    assert any("resuming after epoch" in line for line in records.messages)
+    # After an announcement, a worker may have saved a checkpoint within epoch 3.
+    assert any("resuming after epoch" in line or "resuming in epoch" in line for line in records.messages)
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert_close(tmp_path / "model", alone)
 
