@@ -169,13 +169,13 @@ def score_stragglers(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
     start = time.monotonic()
     while worker.is_current():
         names = file_names(parts)
-        is_late = (part.path.name not in names for part in parts)
-        number = next((i for i, late in enumerate(is_late) if late and i not in tried), None)
-        if number is None:
+        late = [i for i, part in enumerate(parts) if i not in tried and part.path.name not in names]
+        if not late:
             break
         if time.monotonic() - start < max(PATIENCE_SECONDS, worker.seconds_per_unit):
             time.sleep(POLL_SECONDS)
             continue
+        number = late[0]
         tried.add(number)
         record = worker.score_again(number, parts[number])
         if record is not None:

@@ -155,7 +155,7 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     """Read and validate a row group; errors name row group, row (from 0), column and value.
 
-    ``answers`` has the texts of candidates whose text is null; None for ``answers.parquet`` beside the file.
+    ``answers`` has the texts of candidates whose text is null; None for ``answers.parquet`` next to the file.
     """
     path = unit.path
     row = f"row group {unit.row_group}: row"

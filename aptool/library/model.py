@@ -470,8 +470,19 @@ class Model:
             self._check_encoded(answers)
         if not len(answers):
             return np.empty(0, dtype=np.float32)
+        tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
         with _COMPUTING:
-            scores, counts = self._computed(questions, pair_question, answers, passages)
+            question_tokens = tokenizer.encode(questions, options.max_question_tokens, "question")
+            set_products("fp32")
+            prepared: Any
+            if isinstance(answers, EncodedTexts):
+                prepared, rows, counts = answers.prepared, answers.rows, answers.counts
+            else:
+                parts, counts = (answers, None) if passages is None else cut_texts(answers, passages)
+                distinct, rows = distinct_texts(parts)
+                prepared = tokenizer.encode(distinct, options.max_answer_tokens)
+            of_parts = pair_question if counts is None else np.repeat(pair_question, counts)
+            scores = self._scorer.score(question_tokens, prepared, of_parts, rows)
         if passages is not None and counts is not None:
             scores = passages.aggregated(scores, counts)
         if not np.isfinite(scores).all():
@@ -482,27 +493,6 @@ class Model:
                 self.folder, position=position, value=float(scores[pair]), expected="a finite score"
             )
         return scores
-
-    def _computed(
-        self,
-        questions: list[str],
-        pair_question: np.ndarray,
-        answers: list[str] | EncodedTexts,
-        passages: Passages | None,
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """The scores of pairs of passages, and the number of passages per answer; None for whole answers."""
-        tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
-        question_tokens = tokenizer.encode(questions, options.max_question_tokens, "question")
-        set_products("fp32")
-        prepared: Any
-        if isinstance(answers, EncodedTexts):
-            prepared, rows, counts = answers.prepared, answers.rows, answers.counts
-        else:
-            parts, counts = (answers, None) if passages is None else cut_texts(answers, passages)
-            distinct, rows = distinct_texts(parts)
-            prepared = tokenizer.encode(distinct, options.max_answer_tokens)
-        of_parts = pair_question if counts is None else np.repeat(pair_question, counts)
-        return self._scorer.score(question_tokens, prepared, of_parts, rows), counts
 
     def _check_encoded(self, answers: EncodedTexts) -> None:
         """Raise unless this model encoded the answers, on its device."""

@@ -106,13 +106,13 @@ def fit(
         seed: random seed of initialization, shuffling, sampling and dropout.
         vectors_cache: folder in which systems share learned vectors.
         device: ``auto`` is a GPU if there is one.
-        checkpoint_minutes: see ``train``.
+        checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
         group: the processes that train together; process 0 writes.
         check_claim: called before writing; raises if the caller no longer holds the claim of the output. None
             claims the output here.
         after_checkpoint: called in process 0 after each checkpoint except that of the last epoch. If it
             raises an ``AptoolError``, training ends in all processes.
-        is_preempted: see ``train``.
+        is_preempted: whether a machine of the group is about to be taken away.
     """
     with group.together():
         device = pick_device(str(device))

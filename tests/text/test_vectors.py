@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from recorded import recorded
 
+from aptool.config import load_recipe
 from aptool.errors import InputError
+from aptool.models.initialization import TrainingTexts, make_vocabulary
 from aptool.text.vectors import WordVectors, read_vectors, write_vectors
 
 DATA = os.environ.get("APTOOL_DATA")
@@ -293,3 +295,19 @@ def test_the_published_google_news_vectors():
     some = read_vectors(path, ["nasa", "in", "zzzz", "paris"])
     assert some.words == ["nasa", "in", "paris"]
     assert (some.matrix == exact.matrix).all()
+
+
+@pytest.mark.parametrize(
+    ("train", "shares"),
+    [("a b b", "50.0% of the distinct words|66.7%"), ("", "0.0% of the distinct words|0.0%")],
+)
+def test_shares_of_words_with_a_vector(tmp_path, train, shares):
+    write_vectors(tmp_path / "words.vec", WordVectors(["b"], np.ones((1, 2), np.float32), "here"))
+    recipe = load_recipe("ap-cnn", [f"vectors.source={tmp_path / 'words.vec'}"])
+
+    with recorded() as log:
+        make_vocabulary(recipe, TrainingTexts([train], lambda: iter(["b"]), seed=0))
+
+    distinct, occurrences = shares.split("|")
+    message = f"vectors for {distinct} of the training texts ({occurrences} of their occurrences)"
+    assert message in log.messages
