@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.next_steps import default_model
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
     aggregate_option,
+    default_model,
     device_option,
     json_option,
     model_option,

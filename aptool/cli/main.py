@@ -13,7 +13,6 @@ import click
 from click.shell_completion import get_completion_class
 from typing_extensions import override
 
-from aptool.cli.next_steps import next_steps
 from aptool.cli.tables import messages_on_stderr
 from aptool.environment import limit_spinning
 from aptool.errors import AptoolError, Terminated
@@ -70,7 +69,6 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
-    invoke_without_command=True,
 )
 @click.version_option(__version__, prog_name="aptool")
 @click.option("--debug", is_flag=True, help="Print the traceback of an error.")
@@ -80,17 +78,10 @@ class LazyGroup(click.Group):
     multiple=True,
     help="Module or .py file that registers encoders, poolings or measures; repeatable.",
 )
-@click.pass_context
-def cli(ctx: click.Context, debug: bool, plugin: tuple[str, ...]) -> None:
-    """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks).
-
-    Without a command, aptool shows the next step in this folder.
-    """
+def cli(debug: bool, plugin: tuple[str, ...]) -> None:
+    """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks)."""
     for name in plugin:
         use_plugin(name)
-    if ctx.invoked_subcommand is None:
-        for line in next_steps(Path.cwd()):
-            click.echo(line)
 
 
 def main() -> NoReturn:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from aptool.formats.location import Location
 
 Command: TypeAlias = Callable[..., None]
+
+logger = logging.getLogger(__name__)
+
+_MODEL = Path("models/ap-cnn")
 
 # Sections of the help of long commands; an option that is in none of them is an advanced one.
 _ADVANCED = "Advanced"
@@ -144,8 +150,16 @@ model_option = click.option(
     "folder",
     metavar="MODEL",
     type=LOCATION,
-    help="Model folder or Hugging Face name (hf://ORG/NAME).  [default: models/ap-cnn]",
+    help=f"Model folder or Hugging Face name (hf://ORG/NAME).  [default: {_MODEL}]",
 )
+
+
+def default_model() -> Path:
+    """Return the model folder that ``aptool train COLLECTION`` writes."""
+    logger.info(f"--model not given: {_MODEL}")
+    return _MODEL
+
+
 kind_option = click.option(
     "--kind",
     metavar="TYPE",

@@ -1,13 +1,14 @@
 """``aptool score`` and ``aptool encode``: score pools, and encode answers for repeated scoring."""
 
 import json
+import logging
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from typing_extensions import override
 
-from aptool.cli.next_steps import default_model, default_run
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
@@ -18,6 +19,7 @@ from aptool.cli.parameters import (
     SectionedCommand,
     aggregate_option,
     cluster_options,
+    default_model,
     device_option,
     false_token_option,
     kind_option,
@@ -28,13 +30,15 @@ from aptool.cli.parameters import (
     true_token_option,
     with_options,
 )
-from aptool.errors import UsageError
+from aptool.errors import InputError, UsageError
 from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
     from aptool.formats.location import Location
     from aptool.library.where import Where
     from aptool.scoring.server import RerankServer
+
+logger = logging.getLogger(__name__)
 
 
 class SystemType(LocationType):
@@ -183,7 +187,7 @@ def score(
     if tag is not None:
         check_one_word("--tag", tag)
     model = model if model is not None else default_model()
-    output = output if output is not None else str(default_run(pools))
+    output = output if output is not None else _default_run(pools)
 
     from aptool.library.scoring import score as score_pools
 
@@ -198,6 +202,20 @@ def score(
             **options,
         )
     click.echo(f"{output}: {scored.pairs} pairs")
+
+
+def _default_run(pools: tuple[str, ...]) -> str:
+    """Return the run file in the folder of a single local pools file."""
+    from aptool.formats.location import is_glob, is_remote
+
+    path = pools[0]
+    if len(pools) == 1 and not (is_remote(path) or is_glob(path) or Path(path).exists()):
+        raise InputError(path, problem="file not found", expected="a pools file")
+    if len(pools) != 1 or is_remote(path) or not Path(path).is_file():
+        raise UsageError("--output RUN is required unless POOLS is one local file")
+    run = f"{path.removesuffix('.parquet').removesuffix('.pools')}.run"
+    logger.info(f"--output not given: {run}")
+    return run
 
 
 @click.command("encode", cls=SectionedCommand)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from typing_extensions import override
 
-from aptool.cli.next_steps import default_collection
 from aptool.cli.parameters import (
     LOCATION,
     Bounded,
@@ -21,7 +21,7 @@ from aptool.cli.parameters import (
     seed_option,
 )
 from aptool.config import CHECKPOINT_MINUTES
-from aptool.errors import counted
+from aptool.errors import UsageError, counted
 from aptool.progress import measures_line
 
 if TYPE_CHECKING:
@@ -34,8 +34,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@click.command("train", cls=SectionedCommand)
-@click.argument("collections", metavar="[COLLECTION]...", nargs=-1)
+class TrainCommand(SectionedCommand):
+    """The command of training, which names ``--set`` if an option of a recipe is passed as an option."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from aptool.config import TextOptions, TrainingOptions, VectorOptions
+
+            name = error.option_name.lstrip("-").replace("-", "_")
+            sections = {"training": TrainingOptions, "text": TextOptions, "vectors": VectorOptions}
+            for section, options in sections.items():
+                if name in options.__dataclass_fields__:
+                    ctx.fail(f"No such option: {error.option_name}; expected --set {section}.{name}=VALUE")
+            raise
+
+
+@click.command("train", cls=TrainCommand)
+@click.argument("collections", metavar="COLLECTION...", nargs=-1)
 @click.option(
     "--preset",
     metavar="NAME",
@@ -97,12 +115,13 @@ def train(
     as_json: bool,
     where: "Where",
 ) -> None:
-    """Train a model on COLLECTION (default: data/functions) into a model folder.
+    """Train a model on COLLECTION into a model folder.
 
-    Several collections are mixed; the dev split is that of the first collection.
+    `aptool data functions --output data/functions` builds a collection to try. Several collections are mixed; the dev split is that of the first collection.
 
     Run the same command again after an interruption to resume from the last checkpoint, with the same result.
     """
+    _check_collections(collections)
     from aptool.formats.collection import CollectionFiles
     from aptool.library.training import build_recipe, train_models
     from aptool.training.fit import adopt_models, to_dict
@@ -116,7 +135,7 @@ def train(
     if overwrite:
         adopt_models(output)
     result = train_models(
-        lambda: CollectionFiles(collections[0] if collections else default_collection()),
+        lambda: CollectionFiles(collections[0]),
         recipe,
         output,
         where,
@@ -139,6 +158,18 @@ def train(
         return
     spread = ", ".join(f"{name} {mean:.4f} ± {sd:.4f}" for name, (mean, sd) in result.measures.items())
     click.echo(f"{output}: mean ± sd of {seeds} seeds, dev {spread}; best seed {result.best}")
+
+
+def _check_collections(collections: tuple[str, ...]) -> None:
+    """Raise if there is no collection, or if one is the name of a preset."""
+    if not collections:
+        hint = "`aptool data functions --output data/functions` builds one to try"
+        raise UsageError(f"missing argument COLLECTION ({hint})")
+    from aptool.config import preset_names
+
+    for name in collections:
+        if name in preset_names() and not Path(name).exists():
+            raise UsageError(f"COLLECTION {name}: the name of a preset; expected --preset {name}")
 
 
 def _details(fit: "Fit", recipe: "Recipe") -> str:

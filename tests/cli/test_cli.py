@@ -24,7 +24,7 @@ def test_help_lists_every_command(aptool):
     for flag in ("--help", "-h"):
         finished = aptool(flag)
         assert (finished.code, finished.err) == (0, [])
-        assert finished.out[0] == "Usage: aptool [OPTIONS] [COMMAND] [ARGS]..."
+        assert finished.out[0] == "Usage: aptool [OPTIONS] COMMAND [ARGS]..."
         listed = [line.split()[0] for line in finished.out[finished.out.index("Commands:") + 1 :]]
         assert [name for name in listed if name in COMMANDS] == COMMANDS
 

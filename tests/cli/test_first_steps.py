@@ -17,65 +17,27 @@ from aptool.version import install_command
 ROOT = Path(__file__).parents[2]
 
 
-def next_command(aptool):
-    finished = aptool()
-    assert (finished.code, finished.err, len(finished.out)) == (0, [], 3)
-    return finished.out[1].removeprefix("Next:  aptool ").split()
+def test_aptool_alone_prints_the_help(aptool):
+    alone, help_text = aptool(), aptool("--help")
+
+    assert (alone.code, alone.out) == (2, [])
+    assert alone.err == help_text.out
+    assert any(line.split()[:1] == ["train"] for line in help_text.out)
 
 
-def test_next_command_fits_the_folder_and_runs(
-    aptool, collection_folder, model_folder, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-
-    assert next_command(aptool)[:3] == ["data", "import", "csv"]
-    shutil.copytree(collection_folder, "data/mine")
-    assert next_command(aptool)[:2] == ["train", "data/mine"]
-    shutil.copytree(model_folder, "models/mine")
-    score = next_command(aptool)
-    assert aptool(*score).code == 0
-    evaluate = next_command(aptool)
-    assert evaluate == ["eval", "dev.run", "--qrels", "data/mine/dev.qrels"]
-    assert aptool(*evaluate).code == 0
-
-
-def test_next_command_for_a_collection_without_dev_builds_folds(aptool, tmp_path, monkeypatch):
+def test_a_collection_without_dev_names_folds(aptool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = ["what is rain,water that falls,1", "what is rain,a kind of stone,0"]
     rows += ["who wrote it,the clerk did,1", "who wrote it,on a Monday,0"]
     Path("faq.csv").write_text("\n".join(["question,answer,label", *rows]) + "\n", encoding="utf-8")
     assert aptool("data", "import", "tsv", "train=faq.csv", "--output", "data/faq").code == 0
-    refused = aptool("train", "data/faq", "--output", "models/x")
 
-    first = next_command(aptool)
-    assert aptool(*first).code == 0
-    second = next_command(aptool)
+    refused = aptool("train", "data/faq", "--output", "models/x")
 
     assert (refused.code, len(refused.err)) == (1, 1)
     assert "data/faq: split 'dev'; expected one of train (`aptool data folds`" in refused.err[0]
-    assert first == ["data", "folds", "data/faq", "--folds", "2", "--output", "data/faq-folds"]
-    assert second[:2] == ["train", "data/faq-folds/fold1"]
-    assert aptool(*second, "--set", "training.epochs=1").code == 0
-
-
-def test_run_is_evaluated_with_the_qrels_of_its_pools(
-    aptool, collection_folder, model_folder, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    for name in ("data/first", "data/second"):
-        shutil.copytree(collection_folder, name)
-    shutil.copytree(model_folder, "models/mine")
-    pools = "data/second/test.pools.parquet"
-    assert aptool("score", pools, "--model", "models/mine", "--output", "mine.run").code == 0
-
-    assert next_command(aptool) == ["eval", "mine.run", "--qrels", "data/second/test.qrels"]
-
-
-def test_a_folder_with_a_space_in_its_name_is_quoted(aptool, collection_folder, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(collection_folder, "my data")
-
-    assert "aptool train 'my data' --preset" in aptool().out[1]
+    assert aptool("data", "folds", "data/faq", "--folds", "2", "--output", "data/folds").code == 0
+    assert aptool("train", "data/folds/fold1", "--output", "models/x", "--set", "training.epochs=1").code == 0
 
 
 def test_doctor_describes_this_machine(aptool):

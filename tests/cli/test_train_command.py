@@ -62,35 +62,48 @@ def test_train_score_and_eval(aptool, folder, collection_folder):
     assert float(mrr) > RANDOM_MRR + 0.15
 
 
-def test_default_collection_preset_and_output(aptool, folder, collection_folder):
-    # A small collection replaces the built-in collection; the preset has its full size.
-    shutil.copytree(collection_folder, "data/functions")
+def test_default_preset_model_and_output(aptool, folder, collection_folder):
+    # The preset has its full size.
+    shutil.copytree(collection_folder, "data/small")
 
-    trained = aptool("train")
-    scored = aptool("score", "data/functions/test.pools.parquet")
+    trained = aptool("train", "data/small")
+    scored = aptool("score", "data/small/test.pools.parquet")
 
     assert (trained.code, scored.code) == (0, 0)
-    assert trained.err[:2] == ["--output not given: models/ap-cnn", "COLLECTION not given: data/functions"]
+    assert trained.err[0] == "--output not given: models/ap-cnn"
     assert trained.out[0].startswith("models/ap-cnn: best epoch ")
     assert load_model("models/ap-cnn").ranker.encoder.size == 400
-    assert scored.out == ["data/functions/test.run: 120 pairs"]
-    assert aptool("eval", "data/functions/test.run").code == 0
+    assert scored.out == ["data/small/test.run: 120 pairs"]
+    assert aptool("eval", "data/small/test.run").code == 0
 
 
-def test_missing_default_collection_is_built(aptool, folder, collection_folder, monkeypatch):
-    def build(path, limit):
-        assert (str(path), limit) == ("data/functions", None)
-        shutil.copytree(collection_folder, path)
+@pytest.mark.parametrize("has_demo", [False, True])
+def test_a_forgotten_collection_trains_nothing(aptool, folder, collection_folder, has_demo):
+    if has_demo:
+        shutil.copytree(collection_folder, "data/functions")
+    before = sorted(folder.rglob("*"))
 
-    monkeypatch.setattr("aptool.datasets.functions.import_functions", build)
+    for arguments in ([], ["--cluster"], ["--preset", "ap-cnn", "--output", "m"], ["--seeds", "2"]):
+        finished = aptool("train", *arguments)
 
-    trained = aptool("train", "--preset", "qa-cnn", *tiny("qa-cnn", "training.epochs=1"))
+        assert_one_line(finished, 2, "missing argument COLLECTION", "`aptool data functions --output ")
+    assert sorted(folder.rglob("*")) == before
 
-    assert trained.code == 0
-    assert trained.err[:2] == [
-        "--output not given: models/qa-cnn",
-        "COLLECTION not given: data/functions, which is built first",
-    ]
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["ap-cnn"], "expected --preset ap-cnn"),
+        (["data", "qa-cnn"], "expected --preset qa-cnn"),
+        (["data", "--epochs", "3"], "expected --set training.epochs=VALUE"),
+        (["data", "--learning-rate=1"], "expected --set training.learning_rate=VALUE"),
+        (["data", "--max-answer-tokens", "9"], "expected --set text.max_answer_tokens=VALUE"),
+        (["data", "--sets", "x"], "--set"),
+    ],
+)
+def test_an_argument_in_the_wrong_form_names_the_option(aptool, folder, arguments, expected):
+    assert_one_line(aptool("train", *arguments), 2, expected)
+    assert list(folder.iterdir()) == []
 
 
 def test_the_same_command_makes_the_same_model(aptool, folder, collection_folder):

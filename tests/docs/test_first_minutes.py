@@ -73,4 +73,3 @@ def test_the_start_page(tmp_path):
     assert len(re.findall(r"^-?\d\.\d{3}  \w", shown, re.MULTILINE)) == 4
     assert re.search(r"^bm25\.run +78 +0\.3088 \[", shown, re.MULTILINE)
     assert "p-values" in shown
-    assert shown.splitlines()[-3].startswith("In this folder: a collection, ")
