@@ -42,12 +42,14 @@ class TrainCommand(SectionedCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            from dataclasses import fields
+
             from aptool.config import TextOptions, TrainingOptions, VectorOptions
 
             name = error.option_name.lstrip("-").replace("-", "_")
-            sections = {"training": TrainingOptions, "text": TextOptions, "vectors": VectorOptions}
+            sections = {"training": TrainingOptions(), "text": TextOptions(), "vectors": VectorOptions()}
             for section, options in sections.items():
-                if name in options.__dataclass_fields__:
+                if name in {option.name for option in fields(options)}:
                     ctx.fail(f"No such option: {error.option_name}; expected --set {section}.{name}=VALUE")
             raise
 
@@ -117,7 +119,8 @@ def train(
 ) -> None:
     """Train a model on COLLECTION into a model folder.
 
-    `aptool data functions --output data/functions` builds a collection to try. Several collections are mixed; the dev split is that of the first collection.
+    `aptool data functions --output data/functions` builds a collection to try. Several collections are mixed;
+    the dev split is that of the first collection.
 
     Run the same command again after an interruption to resume from the last checkpoint, with the same result.
     """
