@@ -47,10 +47,10 @@ class TrainCommand(SectionedCommand):
             from aptool.config import TextOptions, TrainingOptions, VectorOptions
 
             name = error.option_name.lstrip("-").replace("-", "_")
-            sections = {"training": TrainingOptions(), "text": TextOptions(), "vectors": VectorOptions()}
-            for section, options in sections.items():
-                if name in {option.name for option in fields(options)}:
-                    ctx.fail(f"No such option: {error.option_name}; expected --set {section}.{name}=VALUE")
+            for section in (TrainingOptions, TextOptions, VectorOptions):
+                if name in {option.name for option in fields(section)}:
+                    title = section.__name__.removesuffix("Options").lower()
+                    ctx.fail(f"No such option: {error.option_name}; expected --set {title}.{name}=VALUE")
             raise
 
 
