@@ -116,16 +116,50 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             self.good(request)
 
-    def drip(self, request):
-        """Send an endless answer, a byte at a time."""
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Connection", "close")
-        self.end_headers()
+    def drip(self, request, before=b"HTTP/1.1 200 OK\r\n\r\n", piece=b" "):
+        """Send an endless answer in small pieces."""
+        self.close_connection = True
         with contextlib.suppress(OSError):
-            for _ in range(50):
-                self.wfile.write(b" ")
+            self.wfile.write(before)
+            for _ in range(100):
+                self.wfile.write(piece)
                 time.sleep(0.02)
+
+    def drip_header(self, request):
+        self.drip(request, b"HTTP/1.1 200 OK\r\nX: ", b"a")
+
+    def drip_chunk_size(self, request):
+        self.drip(request, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0")
+
+    def drip_trailer(self, request):
+        self.drip(request, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n")
+
+    def drip_continue(self, request):
+        self.drip(request, b"", b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def repeat_documents(self, request):
+        answer = self.answer(request)
+        answer["documents"] = request["documents"]
+        self.send(200, answer)
+
+    def long(self, request):
+        self.send(200, "[" + "{}," * (1 << 20) + "{}]")
+
+    def superscript_length(self, request):
+        self.drip(request, b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\n")
+
+    def two_lengths(self, request):
+        self.drip(request, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n")
+
+    def length_of_many_digits(self, request):
+        self.drip(request, b"HTTP/1.1 200 OK\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n")
+
+    def busy_superscript(self, request):
+        self.send(429, {"message": "Model is overloaded"}, headers=[("Retry-After", "\xb2")])
+
+    def busy_until_no_date(self, request):
+        date = f"Thu, 26 Nov {'9' * 30} 10:00:00 GMT"
+        self.send(429, {"message": "Model is overloaded"}, headers=[("Retry-After", date)])
 
     def cut_before(self, request):
         self.close_connection = True

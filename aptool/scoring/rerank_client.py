@@ -5,12 +5,13 @@ import http.client
 import json
 import logging
 import os
+import re
 import socket
 import ssl
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from threading import Event, Lock
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event, Lock, Timer
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult
 
@@ -33,9 +34,24 @@ LONGEST_RETRY_AFTER = 600.0
 # Retries after a time-out, since each attempt takes long.
 TIMEOUT_RETRIES = 2
 
-_TOO_MANY_REQUESTS = 429
+# Bytes of the longest answer: a fixed part, one per document, one per byte of the request, since servers may
+# repeat the documents with escapes, and never more than the last.
+_ANSWER_BYTES = 1 << 20
+_DOCUMENT_BYTES = 1 << 10
+_BYTES_PER_BYTE = 3
 _LONGEST_ANSWER = 64 << 20
+
+_TOO_MANY_REQUESTS = 429
 _BLOCK = 1 << 16
+_DIGITS = re.compile("[0-9]+")
+_LENGTH = re.compile("[0-9]{1,18}")
+
+
+class _Request(NamedTuple):
+    """The body of a request, and the maximum length of its answer."""
+
+    body: bytes
+    longest_answer: int
 
 
 class _Answer(NamedTuple):
@@ -70,7 +86,7 @@ class RerankClient:
             raise UsageError(f"{KEY}: expected printable ASCII characters")
         self._tls = ssl.create_default_context() if self._parts.scheme == "https" else None
         self._idle: list[http.client.HTTPConnection] = []
-        self._busy: set[http.client.HTTPConnection] = set()
+        self._busy: set[socket.socket] = set()
         self._lock = Lock()
         self._stopped = Event()
         self._takes_texts = False  # text-embeddings-inference has another name for the documents
@@ -84,10 +100,8 @@ class RerankClient:
         """
         self._stopped.set()
         with self._lock:
-            for connection in [*self._busy, *self._idle]:
-                if connection.sock is not None:
-                    with suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+            for sock in self._busy:
+                _shut_down(sock)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -109,22 +123,24 @@ class RerankClient:
             raise self._error(question_id, self._problem(answer), expected)
         return self._parse(question_id, answer, len(documents))
 
-    def _request(self, query: str, documents: Sequence[str], texts: bool) -> bytes:
+    def _request(self, query: str, documents: Sequence[str], texts: bool) -> _Request:
         model, more = self._fields
         fields: dict[str, Any] = {**model, "query": query}
         if texts:
             fields |= {"texts": documents, "truncate": True, "raw_scores": True}
         else:
             fields |= {"documents": documents, "top_n": len(documents)}
-        return json.dumps({**fields, **more}, ensure_ascii=False).encode()
+        body = json.dumps({**fields, **more}, ensure_ascii=False).encode()
+        longest = _ANSWER_BYTES + _DOCUMENT_BYTES * len(documents) + _BYTES_PER_BYTE * len(body)
+        return _Request(body, min(longest, _LONGEST_ANSWER))
 
-    def _post(self, question_id: str, body: bytes) -> _Answer:
+    def _post(self, question_id: str, request: _Request) -> _Answer:
         """Send a request, again after 429, 5xx, a time-out or a lost connection."""
         attempt = 0
         while True:
             attempt += 1
             try:
-                return self._attempt(body)
+                return self._attempt(request)
             except _FailedError as error:
                 wait = (
                     min(FIRST_WAIT * 2 ** (attempt - 1), LONGEST_WAIT) if error.wait is None else error.wait
@@ -140,70 +156,80 @@ class RerankClient:
                 self._log(error.problem, wait)
                 self._stopped.wait(wait)
 
-    def _attempt(self, body: bytes) -> _Answer:
+    def _attempt(self, request: _Request) -> _Answer:
         """Send a request once; raise ``_FailedError`` if it may be retried."""
         try:
-            answer = self._send(body)
+            answer = self._send(request)
         except TimeoutError as error:
             problem = f"no answer within {self._timeout:g} s"
             raise _FailedError(problem, retries=TIMEOUT_RETRIES) from error
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.IncompleteRead) as error:
             raise _FailedError(f"connection lost: {_reason(error)}") from error
+        except http.client.HTTPException as error:
+            raise _FailedError(f"malformed answer: {_reason(error)}", retries=0) from error
         self._has_answered = True
         if answer.status == _TOO_MANY_REQUESTS or answer.status >= 500:
             raise _FailedError(self._problem(answer), _seconds(answer.retry_after))
         return answer
 
-    def _send(self, body: bytes) -> _Answer:
+    def _send(self, request: _Request) -> _Answer:
         deadline = time.monotonic() + self._timeout
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         if connection is not None:
             # A server closes idle connections: repeat the request on a new connection.
             with suppress(ConnectionError, http.client.HTTPException):
-                return self._exchange(connection, body, deadline)
+                return self._exchange(connection, request, deadline)
         self._check_running()
-        return self._exchange(self._connect(), body, deadline)
+        return self._exchange(self._connect(deadline), request, deadline)
 
     def _check_running(self) -> None:
         if self._stopped.is_set():
             raise ConnectionAbortedError("stopped")
 
-    def _connect(self) -> http.client.HTTPConnection:
-        host, port, timeout = self._parts.hostname or "", self._parts.port, self._timeout
-        connection: http.client.HTTPConnection
-        if self._tls is not None:
-            connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    def _connect(self, deadline: float) -> http.client.HTTPConnection:
+        host, connection = self._parts.hostname or "", self._connection()
         try:
-            connection.connect()
+            sock = _open_socket(host, connection.port, deadline)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_hostname=host)  # the time-out is of all its steps
         except OSError as error:
             if self._has_answered and not isinstance(error, ssl.SSLError):
                 raise
             expected = "a running server: check the URL"
             problem = f"no connection: {_reason(error)}"
             raise InputError(self._url, problem=problem, expected=expected) from error
+        sock.settimeout(None)  # see _time_limit
+        connection.sock = sock
         return connection
 
-    def _exchange(self, connection: http.client.HTTPConnection, body: bytes, deadline: float) -> _Answer:
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._tls is None:
+            return http.client.HTTPConnection(host, port)
+        return http.client.HTTPSConnection(host, port, context=self._tls)
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, request: _Request, deadline: float
+    ) -> _Answer:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         headers["User-Agent"] = f"aptool/{__version__}"
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
+        sock: socket.socket = connection.sock  # the connection drops it before the end of its last answer
         with self._lock:
-            self._busy.add(connection)
+            self._busy.add(sock)
         is_open = False
         try:
             self._check_running()
-            connection.request("POST", self._parts.path, body, headers)
-            response = connection.getresponse()
-            content = _read(response, deadline)
-            response.close()  # so that the connection takes another request
+            with _time_limit(sock, deadline):
+                connection.request("POST", self._parts.path, request.body, headers)
+                with connection.getresponse() as response:  # the connection takes another request after it
+                    content = _read(response, request.longest_answer)
             is_open = not response.will_close
         finally:
             with self._lock:
-                self._busy.remove(connection)
+                self._busy.remove(sock)
                 if is_open:
                     self._idle.append(connection)
             if not is_open:
@@ -268,19 +294,65 @@ class RerankClient:
             logger.info(f"{self._url}: {one_line(problem)}; retrying after {wait:g} s")
 
 
-def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """Read an answer before a deadline; raise if it is cut off."""
+@contextmanager
+def _time_limit(sock: socket.socket, deadline: float) -> Iterator[None]:
+    """Shut down a socket at a deadline and raise TimeoutError.
+
+    The time-outs of sockets, and of urllib3 and httpx, begin anew with each byte; so a slow answer never ends.
+    """
+    timer = Timer(max(0.0, deadline - time.monotonic()), _shut_down, [sock])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException) as error:
+        if time.monotonic() < deadline:
+            raise
+        raise TimeoutError from error
+    finally:
+        timer.cancel()
+    if time.monotonic() >= deadline:  # the end of the stream may look like the end of the answer
+        raise TimeoutError
+
+
+def _shut_down(sock: socket.socket) -> None:
+    """End all reads and writes of a socket in other threads."""
+    with suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # that of TLS sockets drops the state that reads need
+
+
+def _open_socket(host: str, port: int, deadline: float) -> socket.socket:
+    """Connect to the first address of a host that accepts, before a deadline."""
+    failure: OSError = TimeoutError("timed out")
+    for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        seconds = deadline - time.monotonic()
+        if seconds <= 0:
+            break
+        try:
+            sock = socket.create_connection((str(address[0]), port), seconds)
+        except OSError as error:
+            failure = error
+            continue
+        sock.settimeout(max(deadline - time.monotonic(), 0.001))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+    raise failure
+
+
+def _read(response: http.client.HTTPResponse, longest: int) -> bytes:
+    """Read an answer; raise if it is cut off or longer than ``longest``."""
+    lengths = {value.strip() for value in response.headers.get_all("Content-Length", [])}
+    if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
+        raise http.client.HTTPException(f"Content-Length: {shortened(', '.join(sorted(lengths)))}")
     blocks, size = [], 0
     while block := response.read1(_BLOCK):
         blocks.append(block)
         size += len(block)
-        if size > _LONGEST_ANSWER:
-            raise http.client.HTTPException(f"an answer of more than {_LONGEST_ANSWER >> 20} MiB")
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    length = response.headers.get("Content-Length", "")
-    if length.isdigit() and size < int(length):
-        raise http.client.HTTPException(f"an answer of {size:,} of {int(length):,} bytes")
+        if size > longest:
+            raise http.client.HTTPException(f"more than {longest:,} bytes")
+    for length in lengths:
+        if size < int(length):
+            raise ConnectionError(f"an answer of {size:,} of {int(length):,} bytes")
     return b"".join(blocks)
 
 
@@ -292,13 +364,13 @@ def _seconds(retry_after: str | None) -> float | None:
     """The value of a Retry-After header, a number of seconds or a date; None if there is none."""
     if retry_after is None:
         return None
-    if retry_after.strip().isdigit():
+    if _DIGITS.fullmatch(retry_after.strip()):
         return float(retry_after)
     try:
         date = email.utils.parsedate_to_datetime(retry_after)
-    except ValueError:
+        return max(0.0, date.timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError, IndexError):  # the parser checks little
         return None
-    return max(0.0, date.timestamp() - time.time())
 
 
 def _finite(score: object) -> float | None:

@@ -1,6 +1,5 @@
 """`aptool score --model URL`: a model behind a server with the rerank API."""
 
-import http.client
 import os
 import pickle
 import shutil
@@ -135,7 +134,9 @@ def test_library_takes_a_url_and_a_server(folder, server):
     assert (in_memory.tag, library.Run.load("two.run").tag) == ("rerank", "m")
 
 
-RETRIED = ["error_500", "error_503", "busy", "cut_before", "cut_within"]
+RETRIED = [
+    *("error_500", "error_503", "busy", "busy_superscript", "busy_until_no_date", "cut_before", "cut_within"),
+]
 
 
 @pytest.mark.parametrize("fault", RETRIED)
@@ -151,7 +152,10 @@ def test_failures_that_may_pass_are_retried(score_command, folder, server, fault
     assert "; retrying after " in line
 
 
-@pytest.mark.parametrize("fault", ["slow", "drip"])
+DRIPS = ["drip", "drip_header", "drip_chunk_size", "drip_trailer", "drip_continue"]
+
+
+@pytest.mark.parametrize("fault", ["slow", *DRIPS])
 def test_slow_answers_are_retried(score_command, folder, server, fault):
     server.faults = [fault]
 
@@ -197,6 +201,10 @@ REFUSED = {
     "redirect": "HTTP 307: redirected to https://example.org/rerank; expected",
     "unprocessable": 'HTTP 422: {"detail": [{"loc": ["body", "model"], "msg": "Field required"}]}; expected',
     "not_found": "HTTP 404: Not Found; expected an answer with scores",
+    "long": "malformed answer: more than 1,05",  # 1 MiB and a little for each document
+    "superscript_length": "malformed answer: Content-Length: '²'; expected",
+    "two_lengths": "malformed answer: Content-Length: '2, 3'; expected",
+    "length_of_many_digits": "malformed answer: Content-Length: '1111",
     "busy_for_an_hour": "HTTP 429: Too many requests; the server asks to wait 3,600 s; expected at most",
 }
 
@@ -339,6 +347,32 @@ def test_wrong_urls_end_in_one_line_without_their_secrets(aptool, folder, url, m
     assert list(folder.glob("dev.run*")) == []
 
 
+def test_answer_may_repeat_the_documents_with_escapes(folder, server):
+    """vLLM repeats the documents; JSON may escape each character of two bytes by six."""
+    document = "é" * 500_000
+    client = rerank_client.RerankClient(server.url, urlsplit(server.url), None, 30.0, {})
+    server.faults = ["repeat_documents"]
+
+    assert client.scores("q1", "who?", [document]) == [score("who?", document)]
+    client.close()
+
+
+def test_slow_handshake_ends_in_one_line(aptool, folder):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}/rerank"
+
+        finished = aptool(
+            *("score", "dev.pools.parquet", "--model", url, "--output", "dev.run", "--server-timeout", 0.3)
+        )
+
+    (line,) = finished.err
+    assert finished.code == 1
+    assert line.startswith(f"aptool: {url}: no connection: ")
+    assert "timed out" in line
+
+
 def test_absent_server_ends_in_one_line_at_once(aptool, folder):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -353,13 +387,13 @@ def test_absent_server_ends_in_one_line_at_once(aptool, folder):
 def test_no_request_is_sent_after_a_stop(server, monkeypatch):
     """The client is stopped while it opens a connection."""
     client = rerank_client.RerankClient(server.url, urlsplit(server.url), None, 30.0, {})
-    connect = http.client.HTTPConnection.connect
+    connect = socket.create_connection
 
-    def connect_and_stop(connection):
-        connect(connection)
+    def connect_and_stop(*arguments):
         client.stop()
+        return connect(*arguments)
 
-    monkeypatch.setattr(http.client.HTTPConnection, "connect", connect_and_stop)
+    monkeypatch.setattr(socket, "create_connection", connect_and_stop)
     with pytest.raises(InputError, match="connection lost: stopped"):
         client.scores("q1", "who?", ["a"])
     assert server.requests == []
