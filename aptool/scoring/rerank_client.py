@@ -298,7 +298,7 @@ class RerankClient:
 def _time_limit(sock: socket.socket, deadline: float) -> Iterator[None]:
     """Shut down a socket at a deadline and raise TimeoutError.
 
-    The time-outs of sockets, and of urllib3 and httpx, begin anew with each byte; so a slow answer never ends.
+    A socket's own time-out, like that of urllib3 and httpx, starts again with each received byte.
     """
     timer = Timer(max(0.0, deadline - time.monotonic()), _shut_down, [sock])
     timer.daemon = True
