@@ -35,6 +35,7 @@ from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.model_system import ModelLoader
 from aptool.scoring.score import AnySystem, Executor, score
+from aptool.scoring.scorer import Scorer
 from aptool.scoring.systems import BaselineLoader
 from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
@@ -268,4 +269,6 @@ def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
         return None
     lengths = pooled_rows(answers.ids, answers.offsets)[1]
     rows = pair_scorer_for(ranker.pooling).row_counts(lengths)
-    return float(np.mean(rows)) * ranker.state_size * _BYTES_PER_NUMBER
+    device = next(ranker.parameters()).device
+    [(_, encoded)] = Scorer(ranker, device=device).encode(answers.take(np.zeros(1, dtype=np.int64)))
+    return float(np.mean(rows)) * encoded.values[0].numel() * _BYTES_PER_NUMBER

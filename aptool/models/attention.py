@@ -12,10 +12,14 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from aptool.models.definition import redefines
 from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged, similar_lengths
 from aptool.options import bounded
+
+# The methods that define the score, which kernels and ``score_matrix`` re-implement.
+EQUATIONS = ("score_pairs", "forward", "attention_weights", "scale_logits")
 
 
 class AttentivePooling(VectorPooling):
@@ -73,6 +77,8 @@ class AttentivePooling(VectorPooling):
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n, k) scores of all pairs of n questions and k answers: equations 11 and 13 to 18."""
+        if redefines(self, AttentivePooling, *EQUATIONS):
+            return super().score_matrix(questions, answers)
         G = (questions.values @ self.U) @ answers.values.T  # eq. 13 before its tanh, of all pairs: (N, N')
         g_q = self.scale_logits(segment_max(G.T.contiguous(), answers).tanh())  # eq. 14: (k, N)
         g_a = self.scale_logits(segment_max(G, questions).tanh())  # eq. 15: (n, N')
@@ -87,7 +93,7 @@ class AttentivePooling(VectorPooling):
         sums = []
         for weight_group, state_group in zip(weights.grouped(groups), states.grouped(groups), strict=True):
             sigma = weight_group.padded()[0]  # (n', T, k)
-            if not self.similarity.scale_free:
+            if not self.similarity.is_cosine:
                 sigma = sigma / sigma.sum(1, keepdim=True)
             sums.append(sigma.transpose(1, 2) @ state_group.padded()[0])
         if len(groups) == 1:
@@ -102,8 +108,11 @@ class AttentivePooling(VectorPooling):
         return sigma_q, sigma_a
 
     @override
-    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor:
+    def alignment(self, questions: Tensor, answers: Tensor) -> Tensor | None:
         """Eq. 13 for one pair: G (M, L) of the states (M, c) of a question and (L, c) of an answer."""
+        is_inherited = type(self).alignment is AttentivePooling.alignment
+        if is_inherited and redefines(self, AttentivePooling, "forward"):
+            return None
         return ((questions @ self.U) @ answers.T).tanh()
 
     def scale_logits(self, g: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.config import Recipe
+from aptool.models.definition import redefines
 from aptool.models.initialization import (
     EncoderSpec,
     Initialization,
@@ -185,6 +186,9 @@ class CnnEncoder(WordEncoder):
     @property
     @override
     def reads_table(self) -> bool:
+        is_redefined = redefines(self, CnnEncoder, "forward", "in_precision")
+        if is_redefined or redefines(self.convolution, nn.Linear, "forward"):
+            return False
         words = len(self.embedding.weight)
         return words * self.window * self.size * self.embedding.weight.element_size() <= MAX_TABLE_BYTES
 
@@ -256,6 +260,8 @@ class BiLstmEncoder(WordEncoder):
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
+        if redefines(self, BiLstmEncoder, "forward", "in_precision"):
+            return super().inference_encoder(tokens)
         return self._states
 
     def _states(self, tokens: Ragged, rows: Tensor) -> Tensor:
@@ -287,7 +293,7 @@ class WordVectorEncoder(WordEncoder):
     @property
     @override
     def reads_table(self) -> bool:
-        return True
+        return not redefines(self, WordVectorEncoder, "forward")
 
     @override
     def forward(self, tokens: Ragged) -> Ragged:

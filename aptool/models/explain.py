@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
+from aptool.models.definition import redefines
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
@@ -238,14 +239,14 @@ def explain_pair(
 
 def window_of(encoder: Encoder) -> Window:
     """Return the receptive field of an encoder's states."""
-    if isinstance(encoder, CnnEncoder):
+    if isinstance(encoder, CnnEncoder) and not redefines(encoder, CnnEncoder, "forward", "windows"):
         return Window((encoder.window - 1) // 2, encoder.window // 2)
     return Window(None, None)
 
 
 def gives_weights(model: LoadedModel) -> bool:
     """Whether a model has weights of words. In checkpoints of other libraries, some tokens are not words."""
-    return _is_aptool(model) and type(_state_pooling(model)).attention is not Pooling.attention
+    return _is_aptool(model) and _state_pooling(model).has_weights
 
 
 def _is_aptool(model: LoadedModel) -> bool:

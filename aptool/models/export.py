@@ -86,7 +86,7 @@ def _check(model: LoadedModel, source: object) -> None:
         expected = "a model that aptool trained; copy the folder instead"
         raise InputError(source, problem="a model of another library", expected=expected)
     problem = None
-    if not isinstance(ranker.encoder, TransformerEncoder):
+    if type(ranker.encoder) is not TransformerEncoder:
         kind = model.recipe.encoder["type"]
         problem, expected = f"a model over a {kind} encoder", "an encoder over a pretrained network"
     elif type(pooling) not in exported:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from aptool.models.definition import redefines
 from aptool.models.pooling import Pooling, StateOptions, segment_max, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
@@ -24,12 +25,13 @@ from aptool.options import bounded
 # Number of kernels, and their standard deviation σ.
 _KERNELS, _WIDTH = 11, 0.1
 
+# The methods that define the score, which ``score_matrix`` and a kernel re-implement.
+DEFINITION = ("score_pairs", "score_stored", "reduce", "reduce_one")
+
 
 class MatchPooling(Pooling):
     """A pooling of the similarities between the tokens of both texts."""
 
-    # Whether only the tokens of the question are matched, so that the score depends on ``match`` alone.
-    one_way: ClassVar[bool] = True
     # Number of stored rows per text in addition to one per token.
     extra_rows: ClassVar[int] = 0
     Options = StateOptions
@@ -46,8 +48,15 @@ class MatchPooling(Pooling):
         Q, A = questions.padded()[0], answers.padded()[0]  # (n, M, c), (n, L, c)
         return self.reduce(Q @ A.transpose(1, 2), questions, answers)
 
+    @property
+    def has_reduce_one(self) -> bool:
+        """Whether ``reduce_one`` computes ``score_pairs``: no subclass redefines only one of both."""
+        return not redefines(self, MatchPooling, *DEFINITION)
+
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
+        if not self.has_reduce_one:
+            return super().score_matrix(questions, answers)
         Q, A = self.stored_rows(questions), self.stored_rows(answers)
         parts = A.values.split(A.sizes.tolist())
         return torch.stack([self.reduce_one(Q.with_values(Q.values @ A.T)) for A in parts], 1)
@@ -132,7 +141,10 @@ class MaxSimPooling(MatchPooling):
 class SymmetricMaxSimPooling(MatchPooling):
     """s = (mean over m of max over l of S_ml + mean over l of max over m of S_ml) / 2."""
 
-    one_way = False
+    @property
+    @override
+    def has_reduce_one(self) -> bool:
+        return not redefines(self, SymmetricMaxSimPooling, *DEFINITION, "match", "score")
 
     @override
     def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from aptool.models.definition import redefines
 from aptool.models.encoders import Encoder
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, Similarity
@@ -59,8 +60,13 @@ class Pooling(nn.Module, ABC):
         first, second = np.repeat(np.arange(n), k), np.tile(np.arange(k), n)
         return self.score_pairs(questions.select(first), answers.select(second)).unflatten(0, (n, k))
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether ``attention`` returns the weights of states."""
+        return type(self).attention is not Pooling.attention
+
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:
-        """(n, M) and (n, L) weights of the states of n pairs, for explanations; some poolings have none.
+        """(n, M) and (n, L) weights of the states of n pairs, for explanations; see ``has_weights``.
 
         The weights of a text sum to one and are 0 on padding.
         """
@@ -129,6 +135,8 @@ class IndependentPooling(VectorPooling):
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
+        if redefines(self, IndependentPooling, "score_pairs", "forward") or not self.similarity.has_matrix:
+            return super().score_matrix(questions, answers)
         return self.similarity.every_pair(self.represent(questions), self.represent(answers))
 
 
@@ -138,6 +146,12 @@ class MaxPooling(IndependentPooling):
     @override
     def represent(self, states: Ragged) -> Tensor:
         return segment_max(states.values, states).tanh()
+
+    @property
+    @override
+    def has_weights(self) -> bool:
+        is_redefined = redefines(self, MaxPooling, "score_pairs", "forward", "represent")
+        return type(self).attention is not MaxPooling.attention or not is_redefined
 
     @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:

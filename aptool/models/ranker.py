@@ -5,6 +5,7 @@
 """
 
 import copy
+from typing import final
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import UNK, Tokens
 
 
+@final
 class Ranker(nn.Module):
     """Scores s(q, a), usually the similarity of r_q and r_a (eq. 11)."""
 
@@ -46,11 +48,6 @@ class Ranker(nn.Module):
     def forward(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
         """(n,) scores of pairs, question i with answer i, from their token ids and features (n, F)."""
         return self.score_pairs(self.encode(questions), self.encode(answers), features)
-
-    @property
-    def state_size(self) -> int:
-        """c, features per pooled state."""
-        return int(getattr(self.projection, "outputs", self.encoder.size))
 
     def encode(self, tokens: Ragged) -> Ragged:
         """Compute the states of texts, values (N, c), with dropout of words and features in training.

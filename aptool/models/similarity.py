@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
+from aptool.models.definition import redefines
 from aptool.options import NoOptions, bounded
 
 # Minimum norm that a vector is divided by.
@@ -25,9 +26,6 @@ _MIN_SQUARE = 1e-12
 class Similarity(nn.Module, ABC):
     """The interface of similarities."""
 
-    # Whether scaling a vector by a positive number leaves the similarity unchanged.
-    scale_free: ClassVar[bool] = False
-
     Options: ClassVar[type] = NoOptions
 
     def __init__(self, size: int, options: Any) -> None:
@@ -36,6 +34,18 @@ class Similarity(nn.Module, ABC):
     def forward(self, r_q: Tensor, r_a: Tensor) -> Tensor:
         """(...,) similarities of r_q (..., c) and r_a (..., c)."""
         return self.pairs(self.prepare_questions(r_q), self.prepare_answers(r_a))
+
+    @property
+    def is_cosine(self) -> bool:
+        """Whether the similarity is the cosine, which no positive factor of a vector changes."""
+        return False
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether ``matrix`` computes ``forward``: no subclass redefines only one of its steps."""
+        base = next(kind for kind in type(self).__mro__ if {"matrix", "pairs"} & vars(kind).keys())
+        is_complete = {"matrix", "pairs"} <= vars(base).keys()
+        return is_complete and not redefines(self, Similarity, "forward", "every_pair")
 
     def every_pair(self, r_q: Tensor, r_a: Tensor) -> Tensor:
         """(n, k) similarities of all pairs of r_q (n, c) and r_a (k, c)."""
@@ -73,7 +83,10 @@ class Dot(Similarity):
 class Cosine(Dot):
     """x · y / (‖x‖ ‖y‖), within [-1, 1], and 0 if a vector is zero (paper, eq. 11)."""
 
-    scale_free = True
+    @property
+    @override
+    def is_cosine(self) -> bool:
+        return not redefines(self, Cosine, "forward", "prepare_questions", "prepare_answers", "pairs")
 
     @override
     def prepare_questions(self, r_q: Tensor) -> Tensor:

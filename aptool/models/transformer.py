@@ -19,6 +19,7 @@ from typing_extensions import override
 from aptool.config import Recipe, TextOptions, VectorOptions
 from aptool.errors import InputError
 from aptool.models.backbone import Backbone, BackboneOptions, Classifier, lower_precision
+from aptool.models.definition import redefines
 from aptool.models.device import send
 from aptool.models.encoders import Encode, Encoder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
@@ -128,6 +129,9 @@ class TransformerEncoder(PretrainedEncoder):
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
+        if redefines(self, TransformerEncoder, "forward", "all_states"):
+            return super().inference_encoder(tokens)
+
         def encode(tokens: Ragged, rows: Tensor) -> Tensor:
             if self.state_cache is not None:
                 return self.state_cache(tokens).index_select(0, rows)

@@ -50,6 +50,7 @@ def example():
     [
         ("gru_encoder", "gru.toml", {"encoder.hidden": 16}),
         ("mean_max_pooling", "mean-max.toml", {"encoder.features": 16}),
+        ("soft_attention", "soft-attention.toml", {"encoder.features": 16}),
         ("code_poolings", "polyencoder.toml", {"encoder.features": 16}),
         ("code_poolings", "polyencoder.toml", {"encoder.features": 16, "pooling.type": "multi-vector"}),
     ],
@@ -70,6 +71,34 @@ def test_system_with_a_new_component_trains_saves_and_scores(
     pairs = [(question, answer) for answer in answers]
     alone = [float(model.score([pair])[0]) for pair in pairs]
     np.testing.assert_allclose(model.score(pairs), alone, atol=1e-6)  # scores do not depend on the batch
+
+
+def test_every_step_of_a_variant_of_attention_has_its_scores(example, collection_folder, tmp_path):
+    example("soft_attention")
+    data = library.Collection(collection_folder)
+    recipe = str(EXAMPLES / "soft-attention.toml")
+    folder, run_file, pools = tmp_path / "model", tmp_path / "dev.run", data.pools("dev")
+    library.train(data, preset=recipe, set={**SMALL, "encoder.features": 16}, seed=1).save(folder)
+
+    model = library.load(folder, device="cpu")
+    library.score(collection_folder / "dev.pools.parquet", folder, run_file)
+
+    # Pair by pair, in inference without a kernel.
+    ranker = model._loaded.ranker
+    scores = library.Run.load(run_file).to_dict()
+    for question_id, (question, answers) in pools.to_dict().items():
+        of_run = np.array([scores[question_id][answer_id] for answer_id in answers])
+        texts = list(answers.values())
+        with torch.inference_mode():
+            q = Ragged.of(model._loaded.tokenizer.encode([question]))
+            pairs = [(q, Ragged.of(model._loaded.tokenizer.encode([text]))) for text in texts]
+            defined = np.array([ranker(*pair).item() for pair in pairs])
+        np.testing.assert_allclose(of_run, defined, atol=1e-5)
+        ranked = dict(model.rank(question, texts))
+        np.testing.assert_allclose([ranked[row] for row in range(len(texts))], defined, atol=1e-5)
+        explained = [model.explain(question, text).score for text in texts]
+        np.testing.assert_allclose(explained, defined, atol=1e-5)
+    assert library.evaluate(data.qrels("dev"), run_file).means == pytest.approx(model.dev)
 
 
 def test_codes_by_hand(example):

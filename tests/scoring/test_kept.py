@@ -9,6 +9,7 @@ from aptool.config import load_recipe
 from aptool.experiments.trial import bytes_per_answer
 from aptool.models.build import build_ranker
 from aptool.models.model import LoadedModel
+from aptool.models.pooling import MeanPooling
 from aptool.scoring.answer_store import AnswerStore
 from aptool.scoring.encode import AnswerEncoder
 from aptool.text.tokenizer import WordTokenizer
@@ -60,3 +61,20 @@ def test_a_cross_encoder_stores_nothing():
     model.ranker.encoder.output_kind = "ids"
 
     assert bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200)) is None
+
+
+def test_a_pooling_with_wider_vectors_takes_their_bytes(tmp_path):
+    class WidePooling(MeanPooling):
+        """r = the mean of the states, twice."""
+
+        def represent(self, states):
+            return super().represent(states).repeat(1, 2)
+
+    model = loaded("pooling.type=mean")
+    model.ranker.pooling = WidePooling(6, WidePooling.Options())
+    store = AnswerStore(tmp_path, "fp32", model.fingerprint)
+
+    stored = AnswerEncoder(model, store, "cpu", None).encode(pa.array(TEXTS))
+    size = bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200))
+
+    assert size == stored.size / len(TEXTS) == 2 * NUMBERS

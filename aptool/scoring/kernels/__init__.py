@@ -18,7 +18,7 @@ from aptool.scoring.kernels.pair_scorer import (
     PairwisePairScorer,
 )
 
-# The kernel of a pooling and of its subclasses.
+# The kernel of a pooling, and of its subclasses that redefine nothing of what the kernel re-implements.
 PAIR_SCORERS: dict[Any, type[PairScorer]] = {
     AttentivePooling: AttentivePairScorer,
     MatchPooling: MatchPairScorer,
@@ -32,5 +32,4 @@ PAIR_SCORERS: dict[Any, type[PairScorer]] = {
 def pair_scorer_for(pooling: Pooling) -> PairScorer:
     """Return the kernel of a pooling; ``PairwisePairScorer`` supports any pooling."""
     kernels = (PAIR_SCORERS[kind] for kind in type(pooling).__mro__ if kind in PAIR_SCORERS)
-    kernel = next(kernels, PairwisePairScorer)
-    return (kernel if kernel.suits(pooling) else PairwisePairScorer)(pooling)
+    return next((kernel for kernel in kernels if kernel.suits(pooling)), PairwisePairScorer)(pooling)

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.models.attention import AttentivePooling
+from aptool.models.attention import EQUATIONS, AttentivePooling
+from aptool.models.definition import redefines
 from aptool.models.pooling import segment_max
 from aptool.models.ragged import Ragged, product
-from aptool.models.similarity import Cosine
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
 
@@ -48,8 +48,8 @@ class AttentivePairScorer(PairScorer):
     @override
     @classmethod
     def suits(cls, pooling: Any) -> bool:
-        """Require cosines, as the divisor of a softmax changes no cosine."""
-        return isinstance(pooling.similarity, Cosine)
+        """Require the paper's equations with a cosine, which the divisor of a softmax does not change."""
+        return pooling.similarity.is_cosine and not redefines(pooling, AttentivePooling, *EQUATIONS)
 
     @override
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:

@@ -14,9 +14,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from aptool.models.causal import CausalPooling
+from aptool.models.definition import redefines
 from aptool.models.device import send
 from aptool.models.matching import MatchPooling
-from aptool.models.pooling import IndependentPooling, Pooling
+from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import EPSILON
 from aptool.scoring.encoded import EncodedAnswers, Pairs
@@ -35,7 +36,7 @@ class PairScorer(ABC):
 
     @classmethod
     def suits(cls, pooling: Any) -> bool:
-        """Whether this kernel supports the options of a pooling."""
+        """Whether this kernel computes the scores of a pooling, whose class may redefine methods."""
         return True
 
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
@@ -89,6 +90,12 @@ class IndependentPairScorer(PairScorer):
     stores_states = False
 
     @override
+    @classmethod
+    def suits(cls, pooling: Any) -> bool:
+        is_redefined = redefines(pooling, IndependentPooling, "score_pairs", "forward")
+        return pooling.similarity.has_matrix and not is_redefined
+
+    @override
     def cache_answers(self, states: Ragged) -> Ragged:
         """Return one row per answer."""
         vectors = self.pooling.represent(states).float()
@@ -117,6 +124,11 @@ class IndependentPairScorer(PairScorer):
 
 class FirstPairScorer(IndependentPairScorer):
     """Similarities of vectors that depend only on the first state of each text."""
+
+    @override
+    @classmethod
+    def suits(cls, pooling: Any) -> bool:
+        return super().suits(pooling) and not redefines(pooling, FirstPooling, "represent")
 
     @override
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
@@ -171,6 +183,11 @@ class CausalPairScorer(PairwisePairScorer):
     tokens_per_batch = 1 << 18
 
     @override
+    @classmethod
+    def suits(cls, pooling: Any) -> bool:
+        return not redefines(pooling, CausalPooling, "score_pairs")
+
+    @override
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         joined, pair_answers = answers.ragged(), pairs.answers
         order = np.argsort(pairs.questions, kind="stable")
@@ -192,6 +209,11 @@ class MatchPairScorer(PairwisePairScorer):
     """Similarities of tokens; states are scaled to unit length once."""
 
     pooling: MatchPooling
+
+    @override
+    @classmethod
+    def suits(cls, pooling: MatchPooling) -> bool:
+        return pooling.has_reduce_one
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
@@ -219,7 +241,7 @@ class MatchPairScorer(PairwisePairScorer):
             questions.values.index_select(0, tokens_of_pairs) @ answers.rows(answer).float().T  # (s, L)
             for answer, tokens_of_pairs in enumerate(rows.split(tokens.tolist()))
         )
-        if self.pooling.one_way:
+        if not redefines(self.pooling, MatchPooling, "reduce_one"):  # one call of ``match`` per answer only
             matched = torch.cat([self.pooling.match(S) for S in products])
             return self.pooling.score(Ragged.of_sizes(matched, sizes))
         of_answers = zip(products, np.split(sizes, ends[:-1]), strict=True)
