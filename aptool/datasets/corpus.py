@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.datasets.pairs import CONFLICTS_HINT, Conflicts, check_text, parse_label
+from aptool.datasets.pairs import CONFLICTS_HINT, Conflicts, check_text, id_text, parse_label
 from aptool.datasets.text_files import read_lines, read_objects, read_rows
 from aptool.errors import InputError
 from aptool.formats.ids import check_answer_id, check_question_id
@@ -129,14 +129,12 @@ def _entry(path: str, position: str, fields: dict[str, Any]) -> Entry:
     name = _first_of(path, position, fields, ID_NAMES)
     title = fields.get("title")
     text = _first_of(path, position, fields, TEXT_NAMES)
-    if isinstance(name, bool) or not isinstance(name, str | int):
-        raise InputError(
-            path, position=position, column="id", value=name, expected="a text or a whole number"
-        )
     for column, value in (("title", title or ""), ("text", text)):
         if not isinstance(value, str):
             raise InputError(path, position=position, column=column, value=value, expected="a text")
-    return Entry(path, position, str(name), f"{title} {text}".strip() if title else text)
+    return Entry(
+        path, position, id_text(path, position, "id", name), f"{title} {text}".strip() if title else text
+    )
 
 
 def _first_of(path: str, position: str, fields: dict[str, Any], names: tuple[str, ...]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import fsspec
 from fsspec.utils import glob_translate
 
-from aptool.datasets.import_options import ColumnNames, ImportPolicies, RawPair, SplitPolicies
+from aptool.datasets.import_options import ClassNames, ColumnNames, ImportPolicies, RawPair, SplitPolicies
 from aptool.datasets.rows import NO_POLICIES, Row, RowReader, write_rows
 from aptool.datasets.tabular import read_table
 from aptool.datasets.text_files import read_objects
@@ -38,6 +38,7 @@ class DataFiles(NamedTuple):
 
     config: str | None
     splits: dict[str, list[str]]
+    features: Any = None  # the card's description of the columns
 
 
 def import_huggingface(
@@ -64,7 +65,8 @@ def import_huggingface(
             raise InputError(folder, problem=f"no split {source_split!r}", expected=expected)
         files = data.splits[source_split]
         path = files[0] if len(files) == 1 else files[0].rpartition("/")[0]
-        sources[split] = path, partial(_pairs, files, names)
+        classes = ClassNames(folder, names.label, data.features)
+        sources[split] = path, partial(_pairs, files, names, classes)
     source, details = f"Hugging Face data set {folder}", {"config": data.config, "splits": dict(splits)}
     return write_rows(out, sources, names, policies, name=name, source=source, details=details)
 
@@ -73,14 +75,17 @@ def data_files(folder: str, config: str | None = None) -> DataFiles:
     """Find the data files of a data set; the arguments are those of `import_huggingface`."""
     root = folder.rstrip("/")
     files = _files_below(root)
+    metadata = _card_metadata(f"{root}/{CARD}") if CARD in files else {}
     if CARD in files:
-        configs = _configs(f"{root}/{CARD}")
+        configs = _configs(metadata)
         if config is not None and config not in configs:
             expected = f"one of {', '.join(configs) or 'none'}"
             raise InputError(folder, problem=f"no config {config!r}", expected=expected)
         if configs:
             config = config or ("default" if "default" in configs else next(iter(configs)))
-            return DataFiles(config, _declared_files(root, files, configs[config]))
+            declared = _declared_files(root, files, configs[config])
+            return DataFiles(config, declared, _features(metadata, config))
+    features = _features(metadata, config)
     data = [file for file in files if file.endswith(SUFFIXES)]
     of_config = [file for file in data if config is None or config in file.split("/")]
     splits: dict[str, list[str]] = {}
@@ -89,9 +94,9 @@ def data_files(folder: str, config: str | None = None) -> DataFiles:
         if split is not None:
             splits.setdefault(split, []).append(f"{root}/{file}")
     if splits:
-        return DataFiles(config, {split: splits[split] for split in _WORDS if split in splits})
+        return DataFiles(config, {split: splits[split] for split in _WORDS if split in splits}, features)
     if of_config:  # one split, as on the hub
-        return DataFiles(config, {"train": [f"{root}/{file}" for file in of_config]})
+        return DataFiles(config, {"train": [f"{root}/{file}" for file in of_config]}, features)
     if data:
         raise InputError(folder, problem=f"no config {config!r}", expected="another configuration, or none")
     problem = f"no data file: {first_few(files) or 'nothing'}"
@@ -108,14 +113,28 @@ def _files_below(root: str) -> list[str]:
         return sorted(str(file).removeprefix(f"{name}/") for file in system.find(name))
 
 
-def _configs(card: str) -> dict[str, Any]:
-    """``data_files`` by the name of the configuration, as the card declares them."""
+def _card_metadata(card: str) -> dict[str, Any]:
+    """The YAML at the top of a card."""
     with open_unpacked(card) as file, readable(card):
         header = _HEADER.match(file.read().decode("utf-8", "replace"))
     if header is None:
         return {}
     metadata = parse_yaml(header[1], card, expected="YAML at the top of the card")
-    configs = metadata.get("configs") if isinstance(metadata, dict) else None
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _features(metadata: dict[str, Any], config: str | None) -> Any:
+    """The columns of a configuration, as ``dataset_info`` of a card describes them."""
+    described = metadata.get("dataset_info")
+    described = described if isinstance(described, list) else [described]
+    entries = [entry for entry in described if isinstance(entry, dict)]
+    named = [entry for entry in entries if entry.get("config_name", "default") == (config or "default")]
+    return next((entry.get("features") for entry in named or (entries if len(entries) == 1 else [])), None)
+
+
+def _configs(metadata: dict[str, Any]) -> dict[str, Any]:
+    """``data_files`` by the name of the configuration, as the card declares them."""
+    configs = metadata.get("configs")
     return {
         str(config.get("config_name", "default")): config["data_files"]
         for config in (configs if isinstance(configs, list) else [])
@@ -158,9 +177,11 @@ def _split_of(file: str) -> str | None:
     return None
 
 
-def _pairs(files: list[str], names: ColumnNames, policies: SplitPolicies) -> Iterator[RawPair]:
+def _pairs(
+    files: list[str], names: ColumnNames, classes: ClassNames, policies: SplitPolicies
+) -> Iterator[RawPair]:
     """Read the pairs of all files; rows are numbered from 1 over all of them."""
-    readers = (RowReader(file, names, policies) for file in files)
+    readers = (RowReader(file, names, policies, classes) for file in files)
     rows = ((reader, row) for reader in readers for row in _rows(reader, names.field))
     for number, (reader, row) in enumerate(rows, 1):
         yield from reader.pairs(f"row {number}", row)

@@ -4,7 +4,7 @@ Error messages name command-line options by the constants of this module.
 """
 
 import difflib
-import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, TypeAlias, get_args
 
-from aptool.datasets.pairs import GRADE, INTEGER, Columns, Conflicts, Empty, Pair, Resolution
+from aptool.datasets.pairs import GRADE, INTEGER, Columns, Conflicts, Empty, Pair, Resolution, label_text
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.location import PathOrUrl
+
+logger = logging.getLogger(__name__)
 
 RELEVANT_OPTION = "--relevant"
 UNLABELLED_OPTION = "--unlabelled"
@@ -32,8 +34,11 @@ MOST_LABELS = 100
 _MOST_ROWS = 100_000  # read after an unknown label, to list the labels of the file
 _DELIMITER = re.compile(r'[^"\r\n]')
 _NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|(?i:nan)")
-_BOOLEANS = {"true": 1, "false": 0}
 _MISSING = ("", "null")
+# A class whose name begins so, followed by no letter, is not relevant.
+_NOT_RELEVANT = re.compile(
+    r"(?:no|not|non|neg|negative|false|wrong|bad|incorrect|irrelevant)(?![A-Za-z])", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -109,15 +114,23 @@ class SplitPolicies:
         self.split = split
         self.labelled = split not in policies.unlabelled
         self.empty = policies.empty
+        self.relevant = policies.relevant
         self.conflicts = Conflicts(policies.conflicts)
         self.counts: Counter[str] = Counter()  # policy -> rows
+        self._logged: set[str] = set()
+
+    def log_once(self, message: str) -> None:
+        """Log a message that several files of the split may cause."""
+        if message not in self._logged:
+            logger.info(f"{self.split}: {message}")
+            self._logged.add(message)
 
 
 class Labels:
     """Maps labels to relevance: numbers, true and false, or with ``relevant`` these to 1, others to 0."""
 
     def __init__(self, relevant: Sequence[str] | None = None) -> None:
-        self._relevant = frozenset(label.strip() for label in relevant) if relevant is not None else None
+        self._relevant = frozenset(map(label_text, relevant)) if relevant is not None else None
         self._relevance: dict[str, int] = {}
 
     def apply(
@@ -153,7 +166,7 @@ class Labels:
     def _parse(self, text: str) -> int | None:
         if self._relevant is not None:
             return int(text in self._relevant)
-        return int(text) if INTEGER.fullmatch(text) else _BOOLEANS.get(text.casefold())
+        return int(text) if INTEGER.fullmatch(text) else None
 
     def _hint(self, text: str, rows: Iterator[RawPair], split: str) -> str:
         """Name the option that reads the labels of the file, if one does."""
@@ -171,13 +184,51 @@ class Labels:
         return f"; of the labels {quoted_names(words)}, name the relevant ones: {RELEVANT_OPTION} LABEL,LABEL"
 
 
-def label_text(value: Any) -> str:
-    """A label as text: ``1`` for true and for 1.0, ``null`` for none."""
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
-        value = int(value)
-    return json.dumps(value, default=repr)
+class ClassNames:
+    """The names of the classes of a column of labels, as data sets of the hub declare them."""
+
+    def __init__(self, source: str, column: str, features: Any) -> None:
+        """Find the names in ``features``, a description of columns by the library datasets."""
+        self._source, self._column = source, column
+        self.names = [str(name) for name in _find_names(features, column)]
+
+    def grades(self, policies: SplitPolicies) -> dict[str, str]:
+        """The label of each class, by its number; raise if the names do not show which is relevant."""
+        numbered = {str(number): label_text(name) for number, name in enumerate(self.names)}
+        relevant = set(map(label_text, policies.relevant or ()))
+        if not self.names or not policies.labelled or (relevant and relevant <= numbered.keys()):
+            return {}
+        grades = numbered | {"-1": "null"}  # as in splits without labels
+        if relevant or all(map(INTEGER.fullmatch, numbered.values())):
+            return grades
+        negative = [number for number, name in enumerate(self.names) if _NOT_RELEVANT.match(name)]
+        if len(self.names) != 2 or len(negative) != 1:
+            expected = f"{RELEVANT_OPTION} LABEL,LABEL, with the relevant ones"
+            problem = f"labels are classes, {quoted_names(self.names)}"
+            raise InputError(self._source, column=self._column, problem=problem, expected=expected)
+        name = self.names[1 - negative[0]]
+        policies.log_once(f"of the classes {quoted_names(self.names)}, {name!r} is relevant")
+        return grades | {str(number): str(int(number not in negative)) for number in range(2)}
+
+
+def _find_names(features: Any, column: str) -> list[Any]:
+    """The names of the classes of a column, at any depth of a description of columns; empty if none."""
+    if isinstance(features, list):  # of a card: {"name": column, "dtype": {"class_label": {"names": {...}}}}
+        entries = [entry for entry in features if isinstance(entry, dict)]
+        features = {str(entry.get("name")): entry for entry in entries}
+    if not isinstance(features, dict):
+        return []
+    feature = features.get(column)
+    if isinstance(feature, dict):
+        declared = feature.get("dtype")
+        if isinstance(declared, dict):
+            feature = declared.get("class_label", feature)
+        names = feature.get("names")
+        if isinstance(names, dict):
+            names = [names[key] for key in sorted(names, key=lambda key: (len(str(key)), str(key)))]
+        if isinstance(names, list) and names:
+            return names
+    return next((names for inner in features.values() if (names := _find_names(inner, column))), [])
 
 
 def quoted_names(names: Sequence[str]) -> str:

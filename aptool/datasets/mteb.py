@@ -20,9 +20,8 @@ from aptool.datasets.corpus import (
     read_judgements,
     read_queries,
 )
-from aptool.datasets.import_options import label_text
 from aptool.datasets.importing import SplitPools, collection_name, write_collection
-from aptool.datasets.pairs import Columns, Conflicts, Pair, Resolution, parse_label, pools_of
+from aptool.datasets.pairs import Columns, Conflicts, Pair, Resolution, id_text, parse_label, pools_of
 from aptool.datasets.retrieval import RUN_SCHEMA, PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
@@ -83,11 +82,12 @@ def _top_ranked(files: list[str]) -> pl.DataFrame:
         for position, fields in read_fields(file):
             query = fields.get("query-id", fields.get("query_id"))
             ids = fields.get("corpus-ids", fields.get("corpus_ids"))
-            is_list = isinstance(ids, list) and all(isinstance(name, str | int) for name in ids)
-            if query is None or not is_list or not ids:
+            if query is None or not isinstance(ids, list) or not ids:
                 expected = "query-id and a list of corpus-ids"
                 raise InputError(file, position=position, value=fields, expected=expected)
-            rows += [(str(query), str(name), -float(rank)) for rank, name in enumerate(dict.fromkeys(ids))]
+            query_id = id_text(file, position, "query-id", query)
+            answer_ids = dict.fromkeys(id_text(file, position, "corpus-ids", name) for name in ids)
+            rows += [(query_id, answer_id, -float(rank)) for rank, answer_id in enumerate(answer_ids)]
     if not rows:
         raise InputError(files[0], problem="no row", expected="query-id and corpus-ids")
     return pl.DataFrame(rows, schema=RUN_SCHEMA, orient="row")
@@ -106,8 +106,12 @@ def _judgements(file: str) -> Iterator[Judgement]:
         query, document = fields.get("query-id"), fields.get("corpus-id")
         if query is None or document is None or "score" not in fields:
             raise InputError(file, position=position, value=fields, expected="query-id, corpus-id and score")
-        label = parse_label(file, position, "score", label_text(fields["score"]), graded=True)
-        yield Judgement(position, str(query), str(document), label)
+        label = parse_label(file, position, "score", fields["score"], graded=True)
+        query, document = (
+            id_text(file, position, column, name)
+            for column, name in (("query-id", query), ("corpus-id", document))
+        )
+        yield Judgement(position, query, document, label)
 
 
 def _text_pairs(root: Location, split: str) -> Iterator[Pair]:

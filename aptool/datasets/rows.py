@@ -4,25 +4,25 @@ A row is a pair of a question and a candidate, or a question with a list of cand
 question is identified by its text, and a candidate by its text within the question.
 """
 
-import numbers
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from aptool.datasets.import_options import (
+    ClassNames,
     ColumnNames,
     ImportPolicies,
     Labels,
     RawPair,
     SplitPolicies,
-    label_text,
     missing_column,
     option_hint,
     quoted_names,
 )
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.pairs import EMPTY_HINT, Pair, pools_of
+from aptool.datasets.pairs import EMPTY_HINT, Pair, id_text, label_text, pools_of
 from aptool.datasets.tabular import read_columns, refuse_xml
 from aptool.datasets.text_files import FIELD_OPTION, list_fields, read_lines, read_objects
 from aptool.errors import InputError
@@ -160,16 +160,19 @@ def _read_table(path: str, names: ColumnNames, policies: SplitPolicies) -> Itera
     rows = read_columns(path, names, policies)
     for number, (question_id, question, answer_id, answer, label) in rows:
         pair = Pair(f"line {number}", question_id, question, answer_id, answer, 0)
-        yield pair, label.strip() if policies.labelled else ""
+        yield pair, label_text(label) if policies.labelled else ""
 
 
 class RowReader:
     """Reads the pairs of rows that have the columns ``names``; messages name ``path``."""
 
-    def __init__(self, path: str, names: ColumnNames, policies: SplitPolicies) -> None:
+    def __init__(
+        self, path: str, names: ColumnNames, policies: SplitPolicies, classes: ClassNames | None = None
+    ) -> None:
         self.path = path
         self._names = names
         self._policies = policies
+        self._grades = classes.grades(policies) if classes is not None else {}  # label of each class
 
     def read_rows(self, rows: Rows) -> Iterator[RawPair]:
         """Read the pairs of rows, which messages number from 0."""
@@ -181,6 +184,9 @@ class RowReader:
         columns = {*self._names.columns, self._names.candidates, self._names.positions}
         with open_parquet(self.path) as reader:
             self._check_columns(None, reader.schema.names)
+            if not self._grades:
+                features = _huggingface_features(reader.schema.metadata)
+                self._grades = ClassNames(self.path, self._names.label, features).grades(self._policies)
             yield from reader.rows([name for name in reader.schema.names if name in columns])
 
     def read_json(self) -> Iterator[RawPair]:
@@ -209,13 +215,13 @@ class RowReader:
             return
         answer = self._answer_text(position, names.pair_answer, row[names.pair_answer])
         answer_id = self._id(position, names.answer_id, row)
-        label = label_text(row[names.label]) if self._policies.labelled else ""
+        label = self._label(row[names.label]) if self._policies.labelled else ""
         yield pair._replace(answer_id=answer_id, answer=answer), label
 
     def _candidates(self, pair: Pair, row: Row) -> Iterator[RawPair]:
         """Read the list of candidates of the question of ``pair``."""
         column = self._names.candidates
-        candidates = row[column]
+        candidates = _transposed(row[column])
         if not isinstance(candidates, list):
             raise self._error(pair.position, column, candidates, "a list of candidates")
         if not candidates:
@@ -246,7 +252,7 @@ class RowReader:
         label = ""
         if self._policies.labelled:
             hint = option_hint("label", self._policies.split)
-            label = label_text(self._value(position, names.label, candidate, hint))
+            label = self._label(self._value(position, names.label, candidate, hint))
         return pair._replace(answer_id=answer_id, answer=answer), label
 
     def _labels_of_texts(self, position: str, row: Row, count: int) -> list[str]:
@@ -266,7 +272,11 @@ class RowReader:
         if not isinstance(labels, list) or len(labels) != count:
             expected = f"a list of {count} labels, one per candidate"
             raise self._error(position, names.label, labels, expected)
-        return [label_text(label) for label in labels]
+        return [self._label(label) for label in labels]
+
+    def _label(self, value: Any) -> str:
+        text = label_text(value)
+        return self._grades.get(text, text)
 
     def _labels_of_positions(self, position: str, row: Row, count: int) -> list[str]:
         """Labels 0 and 1 from the positions of the relevant candidates."""
@@ -329,10 +339,25 @@ class RowReader:
         """The id under ``key``, which may be a number; '' if there is no key."""
         if key is None:
             return ""
-        value = self._value(position, key, row)
-        if isinstance(value, bool) or not isinstance(value, str | numbers.Integral):
-            raise self._error(position, key, value, "a text or a whole number")
-        return str(value)
+        return id_text(self.path, position, key, self._value(position, key, row))
 
     def _error(self, position: str, column: str | None, value: object, expected: str) -> InputError:
         return InputError(self.path, position=position, column=column, value=value, expected=expected)
+
+
+def _transposed(candidates: Any) -> Any:
+    """A dict of lists of equal length, in which the hub stores a list of dicts, as the list of dicts."""
+    if not isinstance(candidates, dict):
+        return candidates
+    lists = {key: values for key, values in candidates.items() if isinstance(values, list)}
+    if len(set(map(len, lists.values()))) != 1:
+        return candidates
+    return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+
+
+def _huggingface_features(metadata: Mapping[bytes, bytes] | None) -> Any:
+    """The description of columns that the library datasets writes to the schema of a Parquet file."""
+    try:
+        return json.loads((metadata or {}).get(b"huggingface", b"{}"))
+    except ValueError:
+        return {}

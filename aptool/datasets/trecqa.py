@@ -84,7 +84,7 @@ def _folder_pairs(folder: str) -> Iterator[Pair]:
             raise InputError(f"{folder}/{name}", problem=f"{len(rows)} lines", expected=expected)
     for (number, question_id), (_, question), (_, answer), (_, label) in zip(*columns.values(), strict=True):
         position = f"line {number}"
-        relevance = parse_label(f"{folder}/{_LABEL}", position, "label", label.strip())
+        relevance = parse_label(f"{folder}/{_LABEL}", position, "label", label)
         yield Pair(position, question_id.strip(), question, None, answer, relevance)
 
 

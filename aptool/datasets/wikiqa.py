@@ -68,5 +68,5 @@ def _parquet_pairs(path: str) -> Iterator[Pair]:
                         path, position=position, column=column, value=row[column], expected="a text"
                     )
             question_id, question, answer, label = (row[column] for column in columns)
-            relevance = parse_label(path, position, "label", str(label))
+            relevance = parse_label(path, position, "label", label)
             yield Pair(position, question_id, question, None, answer, relevance)

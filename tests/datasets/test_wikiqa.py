@@ -123,7 +123,7 @@ def test_errors_name_the_line(tmp_path, header, rows, message):
     [
         ({"answer": None}, "column 'answer': not found among 'question_id', 'question', 'label'"),
         ({"answer": ["yes", None]}, "row 1: column 'answer': None: expected a text"),
-        ({"label": [0, 3]}, "row 1: column 'label': '3': expected 0 or 1"),
+        ({"label": [0, 3]}, "row 1: column 'label': 3: expected 0 or 1"),
         ({"answer": ["yes", "a\0b"]}, "row 1: column 'answer': 'a\\x00b': expected a text without NUL"),
     ],
 )
