@@ -162,8 +162,7 @@ def _report(compared: ComparedRuns, runs: tuple[str, ...], on_common: bool) -> N
     if on_common:
         common = evaluations[runs[0]].per_question.height
         logger.info(f"--on-common: {common} of {compared.questions} questions")
-    for run, evaluation in evaluations.items():
-        report_gaps(run, evaluation)
+    report_gaps(evaluations)
     for run in runs[1:]:
         questions = compared.differing(run)
         if questions:

@@ -107,6 +107,8 @@ def evaluate(
 
     Measures are means over the questions; Num* measures are sums, GMAP and gm_bpref geometric means.
     """
+    import polars as pl
+
     from aptool.datasets.importing import warn_of_runs
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.atomic import check_apart, check_output, files_of
@@ -150,9 +152,10 @@ def evaluate(
         reviewed = review_evaluated(
             evaluated, columns, names=short_names(runs), pools=texts, confidence=confidence or CONFIDENCE
         )
-    for run, evaluation in evaluated.evaluations.items():
-        report_gaps(run, evaluation)
-    warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame)
+    report_gaps(evaluated.evaluations)
+    is_relevant = (pl.col("relevance") >= level).cast(pl.Int64)
+    binary = evaluated.qrels.frame.with_columns(relevance=is_relevant)
+    warn_of_runs({run: content.frame for run, content in read.items()}, binary)
     if by is not None:
         _report_groups(by, next(iter(evaluated.evaluations.values())))
     if per_question is not None:

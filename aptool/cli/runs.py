@@ -16,7 +16,7 @@ from aptool.cli.tables import print_table
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aptool.evaluation.evaluation import Evaluation
     from aptool.formats.location import Location
@@ -109,22 +109,33 @@ def qrels_beside(runs: Sequence[str]) -> str:
     return qrels.pop()
 
 
-def report_gaps(run: str, evaluation: Evaluation) -> None:
-    """Log the questions and candidates that are only in the run or only in the qrels."""
+def report_gaps(evaluations: Mapping[str, Evaluation]) -> None:
+    """Log what is only in a run or only in the qrels, one line for all runs with the same gap."""
+    runs_of: dict[str, list[str]] = {}
+    for run, evaluation in evaluations.items():
+        for gap in _gaps(evaluation):
+            runs_of.setdefault(gap, []).append(run)
+    for gap, runs in runs_of.items():
+        logger.info(f"{first_few(runs)}: {gap}")
+
+
+def _gaps(evaluation: Evaluation) -> list[str]:
+    """Return a message for the missing questions, the extra questions and the unjudged candidates."""
     missing, extra = evaluation.missing, evaluation.extra
     unjudged = evaluation.unjudged.height
     sample = evaluation.unjudged.head(MOST_EXAMPLES if unjudged <= _MOST_UNJUDGED else 0)
     pairs = [" ".join(pair) for pair in sample.iter_rows()]
-    total = f" of {evaluation.per_question.height}"
+    of_questions = f" of {evaluation.per_question.height}"
     gaps = (
-        ("questions missing from the run, counted as 0", len(missing), total, missing),
+        ("questions missing from the run, counted as 0", len(missing), of_questions, missing),
         ("questions not in the qrels, left out", len(extra), "", extra),
         ("candidates not judged, counted as not relevant", unjudged, "", pairs),
     )
-    for gap, count, total, names in gaps:
-        if count:
-            examples = f" ({first_few(names, count)})" if names else ""
-            logger.info(f"{run}: {gap}: {count}{total}{examples}")
+    return [
+        f"{gap}: {count}{total}" + (f" ({first_few(names, count)})" if names else "")
+        for gap, count, total, names in gaps
+        if count
+    ]
 
 
 def short_names(runs: Sequence[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
 blanks and tabs; blank lines and lines that begin with ``#`` are skipped. The rank and the second field are
-ignored, as in trec_eval. A file named ``.gz`` is compressed.
+ignored, as in trec_eval; ranks that contradict the scores are logged. A file named ``.gz`` is compressed.
 
 trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. aptool raises an
 InputError with the line, also for an illegal id (``formats.ids``). Polars parses valid files in one call;
@@ -11,6 +11,7 @@ other files are parsed line by line to locate the error.
 
 import gzip
 import io
+import logging
 import math
 import re
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from aptool.formats.ir_metadata import drop_metadata
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
 
+logger = logging.getLogger(__name__)
+
 _BLANKS = b"\t\v\f\r"
 _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -37,6 +40,10 @@ _BLOCK = 1 << 20  # bytes per check, and per write to gzip
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # Leading zeros are separate: Python refuses to convert thousands of digits.
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
+
+
+# Of the candidates of a question.
+_IS_TIED = (pl.len() > 1) & (pl.col("score").min() == pl.col("score").max())
 
 
 class RunTable(NamedTuple):
@@ -58,7 +65,7 @@ class _LineFormat(NamedTuple):
 
 _RUN = _LineFormat(
     columns=("question_id", "Q0", "answer_id", "rank", "score", "tag"),
-    output=("question_id", "answer_id", "score", "tag"),
+    output=("question_id", "answer_id", "rank", "score", "tag"),
     number="score",
     kind=pl.Float64,
     most=11,  # 12 fields are two lines without a line break
@@ -80,7 +87,27 @@ def read_qrels(path: PathOrUrl) -> pl.DataFrame:
 def read_run(path: PathOrUrl) -> RunTable:
     """Read a run from a file."""
     frame = _read(path, _RUN)
-    return RunTable(frame.drop("tag"), str(frame.item(-1, "tag")))
+    contradicting = _contradicting_questions(frame)
+    if contradicting:
+        questions = frame["question_id"].n_unique()
+        logger.warning(
+            f"{path}: warning: ranks contradict scores in {contradicting:,} of {questions:,} questions; "
+            "candidates are ordered by score, the highest first, as in trec_eval"
+        )
+    return RunTable(frame.drop("rank", "tag"), str(frame.item(-1, "tag")))
+
+
+def _contradicting_questions(frame: pl.DataFrame) -> int:
+    """The number of questions in which the better rank of two adjacent lines has the lower score."""
+    steps = frame.select(
+        "question_id",
+        rank=pl.col("rank").cast(pl.Int64, strict=False).diff(),
+        score=pl.col("score").diff(),
+        same=pl.col("question_id") == pl.col("question_id").shift(1),
+    )
+    is_worse = (pl.col("rank") > 0) & (pl.col("score") > 0)
+    is_better = (pl.col("rank") < 0) & (pl.col("score") < 0)
+    return steps.filter(pl.col("same") & (is_worse | is_better))["question_id"].n_unique()
 
 
 def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
@@ -90,6 +117,21 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
     """
     ordered = frame.sort("question_id", "score", "answer_id", descending=[False, True, True])
     return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("question_id"))
+
+
+def questions_with_ties(frame: pl.DataFrame) -> pl.DataFrame:
+    """question_id, is_tied (bool): whether all candidates of the question, two or more, have one score."""
+    return frame.group_by("question_id").agg(is_tied=_IS_TIED)
+
+
+def log_ties(name: str, questions: pl.DataFrame) -> None:
+    """Warn of the questions whose candidates a run does not rank; ``questions`` has the column is_tied."""
+    tied = int(questions["is_tied"].sum())
+    if tied:
+        logger.warning(
+            f"{name}: warning: {tied:,} of {questions.height:,} questions have one score for all candidates, "
+            "so their order is that of the answer ids"
+        )
 
 
 def nested(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
@@ -143,7 +185,8 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
     The frame has legal ids, each pair once, and finite scores.
 
     Returns:
-        The lines; question_id (str), pairs (i64), end (i64): the byte offset after a question's last line.
+        The lines; question_id (str), pairs (i64), end (i64): the byte offset after a question's last line,
+        is_tied (bool): whether all its candidates, two or more, have the same score.
     """
     if not ids.is_answer_id(tag):
         raise InputError(path, column="tag", value=tag, expected="one word without white space")
@@ -151,13 +194,16 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
     ranked = rank_candidates(frame.with_columns(_printable(frame["score"])))
     lines = ranked.select(
         question_id="question_id",
+        score="score",
         line=pl.concat_str(
             "question_id", pl.lit(" Q0 "), "answer_id", pl.lit(" "), "rank", pl.lit(" "), "score",
             pl.lit(f" {tag}\n"),
         ),
     )  # fmt: skip
     ends = lines.group_by("question_id", maintain_order=True).agg(
-        pairs=pl.len().cast(pl.Int64), end=pl.col("line").str.len_bytes().cast(pl.Int64).sum()
+        pairs=pl.len().cast(pl.Int64),
+        end=pl.col("line").str.len_bytes().cast(pl.Int64).sum(),
+        is_tied=_IS_TIED,
     )
     text = lines["line"].str.join("").item().encode()
     return text, ends.with_columns(pl.col("end").cum_sum())

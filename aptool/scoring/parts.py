@@ -30,7 +30,7 @@ from aptool.formats.location import Location, PathOrUrl, is_remote, location, st
 from aptool.formats.outputs import Kind
 from aptool.formats.parquet import candidate_counts, read_footer, row_groups
 from aptool.formats.pools import Unit, answers_beside
-from aptool.formats.trec import open_text, run_lines
+from aptool.formats.trec import log_ties, open_text, run_lines
 from aptool.scoring.systems import System
 
 _COUNTS = struct.Struct("<QQ")
@@ -125,7 +125,7 @@ def _is_undamaged(data: bytes) -> bool:
 def read_indices(parts: Sequence[Part]) -> tuple[list[pl.DataFrame], int]:
     """Read the indices of undamaged parts, and their number of truncated answers.
 
-    An index has question_id (str), pairs (i64) and end (i64), the byte offset after the last line.
+    An index is that of `run_lines`.
     """
 
     def read(part: Part) -> tuple[pl.DataFrame, int]:
@@ -158,6 +158,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
             part=pl.lit(number),
             begin=pl.col("end").shift(1, fill_value=0),
             end="end",
+            is_tied="is_tied",
         )
         for number, index in enumerate(indices)
     )
@@ -173,6 +174,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
                 lines[number].copy(begin, end, file)
             before_publishing()
     _remove_parts(parts, parts_folder(output))
+    log_ties(str(output), ranges)
     return truncated
 
 

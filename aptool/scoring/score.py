@@ -27,7 +27,7 @@ from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.formats.pools import Answers, Unit, answers_beside, read_answers
-from aptool.formats.trec import check_run_output
+from aptool.formats.trec import check_run_output, log_ties, questions_with_ties
 from aptool.progress import get_progress
 from aptool.scoring.parts import (
     Part,
@@ -195,6 +195,7 @@ def score_in_memory(
             pass
         check_unchanged(inputs)
         frame = sink.frame()
+    log_ties(opened.tag, questions_with_ties(frame))
     _log_truncated(sink.truncated, opened)
     return frame, opened.tag
 

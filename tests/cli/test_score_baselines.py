@@ -14,7 +14,7 @@ from aptool.scoring.systems import BASELINES
 QUESTIONS = {
     "q1": ("Where is the river?", {"a1": "The river is north.", "a2": "A bridge.", "a3": "river river"}),
     "q2": ("the old bridge", {"a2": "A bridge.", "a4": "An old, old bridge over the river.", "a5": "?!"}),
-    "q3": ("nothing known", {"a1": "The river is north.", "a6": ""}),
+    "q3": ("nothing is known", {"a1": "The river is north.", "a6": ""}),
 }
 
 

@@ -79,3 +79,31 @@ def test_the_warning_of_several_runs_is_logged_once(aptool, tmp_path):
     finished = aptool("eval", tmp_path / "a.run", tmp_path / "b.run", "--qrels", tmp_path / "a.qrels")
 
     assert len([line for line in finished.err if "single candidate" in line]) == 1
+
+
+def test_warnings_of_an_evaluation_use_its_level(aptool, tmp_path):
+    """Grades 1, 2, 3 and 3 for two questions: all are relevant from 1 on, half of them from 3 on."""
+    (tmp_path / "a.qrels").write_text("".join(f"q{n // 4} 0 a{n} {min(n % 4, 2) + 1}\n" for n in range(8)))
+    (tmp_path / "a.run").write_text("".join(f"q{n // 4} Q0 a{n} {n % 4 + 1} {9 - n} x\n" for n in range(8)))
+    command = ("eval", tmp_path / "a.run", "--qrels", tmp_path / "a.qrels", "--level")
+
+    assert warnings(aptool(*command, 1))[0] == "all 8 candidates are relevant, so no order can be wrong"
+    assert warnings(aptool(*command, 3)) == [
+        "mean pool size 4.0 candidates: a random order already scores high"
+    ]
+
+
+def test_gaps_of_several_runs_are_logged_once(aptool, tmp_path):
+    (tmp_path / "a.qrels").write_text("q 0 a 1\np 0 a 1\n")
+    runs = [tmp_path / f"{name}.run" for name in "abc"]
+    for run in runs:
+        run.write_text("q Q0 a 1 2 x\n" + "q Q0 b 2 1 x\n" * (run.name != "c.run"))
+
+    for command in ("eval", "compare"):
+        finished = aptool(command, *runs, "--qrels", tmp_path / "a.qrels")
+
+        gaps = [line for line in finished.err if "missing" in line or "not judged" in line]
+        assert gaps == [
+            f"{', '.join(map(str, runs))}: questions missing from the run, counted as 0: 1 of 2 (p)",
+            f"{', '.join(map(str, runs[:2]))}: candidates not judged, counted as not relevant: 1 (q b)",
+        ]

@@ -229,8 +229,8 @@ def test_any_blanks_separate_fields(tmp_path_factory, lines):
         with pytest.raises(InputError):
             read_run(path)
     else:
-        rows = [(f[0], f[2], float(f[4]), f[5]) for f in read_lines]
-        assert read_run(path).frame.rows() == [row[:3] for row in rows]
+        rows = [(f[0], f[2], f[3], float(f[4]), f[5]) for f in read_lines]
+        assert read_run(path).frame.rows() == [(row[0], row[1], row[3]) for row in rows]
         # The line-by-line parser accepts the same files as the fast parser.
         assert trec._parse_line_by_line(path, path.read_bytes(), trec._RUN).rows() == rows
 
@@ -356,3 +356,43 @@ def test_ranks_start_at_one_per_question():
     ranked = rank_candidates(frame([("b", "x", 1), ("a", "x", 1), ("a", "y", 2)]))
 
     assert ranked.rows() == [("a", "y", 2, 1), ("a", "x", 1, 2), ("b", "x", 1, 1)]
+
+
+# Ranks and scores of a question, and whether the scores order it otherwise than the ranks.
+CONTRADICTIONS = [
+    ([1, 2, 3], [0.9, 0.5, 0.1], False),
+    ([3, 1, 2], [0.1, 0.9, 0.5], False),  # any order of the lines
+    ([1, 2, 3], [0.1, 0.5, 0.9], True),  # distances
+    ([2, 1, 3], [0.5, 0.1, 0.9], True),
+    ([1, 2, 3], [0.5, 0.5, 0.5], False),  # ties have no order
+    ([0, 0, 0], [0.1, 0.5, 0.9], False),  # equal ranks have none
+    (["x", "-", "9" * 30], [0.1, 0.5, 0.9], False),  # not ranks
+]
+
+
+@pytest.mark.parametrize(("ranks", "scores", "contradicts"), CONTRADICTIONS)
+def test_ranks_that_contradict_scores_are_counted(run_file, caplog, ranks, scores, contradicts):
+    lines = [
+        f"q{q} Q0 a{n} {r} {s} t" for q in "12" for n, (r, s) in enumerate(zip(ranks, scores, strict=True))
+    ]
+    other = ["q0 Q0 a 1 9 t", "q0 Q0 b 2 8 t"]
+    caplog.set_level("WARNING")
+    path = run_file("\n".join([*other, *lines]))
+
+    read = read_run(path).frame
+
+    assert read["score"].to_list() == [9, 8, *scores, *scores]
+    message = f"{path}: warning: ranks contradict scores in 2 of 3 questions; "
+    assert [line.startswith(message) for line in caplog.messages] == [True] * contradicts
+
+
+def test_questions_with_one_score_for_all_candidates_are_counted(caplog):
+    rows = [("q1", "a", 0.5), ("q2", "a", 0.1), ("q1", "b", 0.5), ("q2", "b", 0.2), ("q3", "a", 1.0)]
+
+    trec.log_ties("dev.run", trec.questions_with_ties(frame(rows)))
+    trec.log_ties("dev.run", trec.questions_with_ties(frame(rows[1:2])))
+
+    assert caplog.messages == [
+        "dev.run: warning: 1 of 3 questions have one score for all candidates, "
+        "so their order is that of the answer ids"
+    ]

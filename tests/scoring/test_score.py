@@ -355,6 +355,19 @@ def test_negative_zero_in_memory_is_zero_as_in_a_run_file(folder):
     assert all(pool.to_list() == sorted(pool, reverse=True) for pool in ids)
 
 
+def test_questions_without_a_ranking_are_counted_once(folder):
+    units = list_units(["test.pools.parquet"])
+
+    with recorded() as log:
+        scoring.score(units, Zeros(), "out.run")
+        scoring.score_in_memory(units, Zeros())
+
+    message = "warning: 12 of 12 questions have one score for all candidates, "
+    assert [line.split(": ", 1) for line in log.messages] == [
+        [name, message + "so their order is that of the answer ids"] for name in ("out.run", "random")
+    ]
+
+
 def test_a_question_in_two_row_groups_in_memory_is_named(folder):
     write_pools("b.parquet", [row("q2")], [row("q1")], [row("q1")])
 
