@@ -206,9 +206,9 @@ def score(
 
 def _default_run(pools: tuple[str, ...]) -> str:
     """Return the run file in the folder of a single local pools file."""
-    from aptool.formats.location import is_glob, is_remote
+    from aptool.formats.location import is_glob, is_remote, with_home
 
-    path = pools[0]
+    path = with_home(pools[0])
     if len(pools) == 1 and not (is_remote(path) or is_glob(path) or Path(path).exists()):
         raise InputError(path, problem="file not found", expected="a pools file")
     if len(pools) != 1 or is_remote(path) or not Path(path).is_file():

@@ -13,7 +13,7 @@ import polars as pl
 from aptool.datasets.pairs import EMPTY_DROPPED, Conflicts
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool, keeps_question
-from aptool.formats.location import PathOrUrl
+from aptool.formats.location import PathOrUrl, with_home
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as train=questions.tsv")
         if split in splits:
             raise UsageError(f"{argument!r}: split {split!r} is given twice")
-        splits[split] = path
+        splits[split] = with_home(path)
     return splits
 
 

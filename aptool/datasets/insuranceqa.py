@@ -6,7 +6,6 @@ pool and get their relevant answers only, as training samples negatives from all
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from aptool.datasets.importing import SplitPools, write_collection
@@ -15,7 +14,7 @@ from aptool.errors import InputError, UsageError
 from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.ids import check_answer_id
 from aptool.formats.inputs import open_unpacked
-from aptool.formats.location import PathOrUrl, is_remote
+from aptool.formats.location import PathOrUrl, is_remote, location
 
 HOME = "github.com/shuzi/insuranceQA"
 VOCABULARY = "vocabulary"
@@ -198,7 +197,7 @@ def _find(folder: str, name: str) -> str | None:
 
 def _exists(path: str) -> bool:
     if not is_remote(path):
-        return Path(path).is_file()
+        return location(path).is_file()
     try:
         with open_unpacked(path):
             return True

@@ -27,6 +27,7 @@ from aptool.formats.location import (
     is_remote,
     store_of,
     whole_url,
+    with_home,
 )
 from aptool.formats.store import ReplacedError, Stat
 
@@ -76,7 +77,7 @@ def open_binary(path: PathOrUrl) -> IO[bytes]:
             return ObjectPath(str(path)).open()
         if is_remote(path):
             return _open_other(str(path))
-        file = Path(str(path))
+        file = Path(with_home(str(path)))
         if file.is_char_device() or file.is_block_device():  # may never end, such as /dev/zero
             raise InputError(path, problem="a device", expected="a file")
         return file.open("rb")
@@ -111,10 +112,11 @@ def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
             raise ReplacedError(str(path))
         if is_remote(path):
             return pa.PythonFile(_open_other(str(path)), mode="r")
-        if Path(str(path)).is_fifo():  # opening a pipe waits for a writer
+        file_path = Path(with_home(str(path)))
+        if file_path.is_fifo():  # opening a pipe waits for a writer
             raise InputError(path, problem="a pipe", expected="a seekable file")
-        Path(str(path)).open("rb").close()  # Python's errors are clearer than Arrow's
-        return pa.OSFile(os.fsencode(str(path)))
+        file_path.open("rb").close()  # Python's errors are clearer than Arrow's
+        return pa.OSFile(os.fsencode(file_path))
 
 
 def expand(paths: tuple[str, ...] | list[str], suffix: str) -> list[str]:
@@ -169,6 +171,7 @@ def _matches(path: str, suffix: str) -> list[str]:
         return _object_matches(whole_url(path), suffix)
     if is_remote(path):
         return _other_matches(path, suffix)
+    path = with_home(path)
     if Path(path).is_dir():
         return sorted(str(file) for file in Path(path).glob(f"*{suffix}"))
     if is_glob(path) and not Path(path).exists():

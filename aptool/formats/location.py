@@ -1,6 +1,7 @@
 """Local paths and URLs of object stores, with the same methods, and the stores that hold the files."""
 
 import io
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ def is_object_url(path: object) -> bool:
     return match is not None and match[1].lower() in OBJECT_SCHEMES
 
 
+def with_home(path: str) -> str:
+    """Replace a leading ``~`` or ``~USER`` by the home folder, as a shell does."""
+    return os.path.expanduser(path)
+
+
 def is_glob(path: str) -> bool:
     """Whether ``path`` contains a wildcard."""
     return any(wildcard in path for wildcard in "*?[")
@@ -58,7 +64,7 @@ def store_of(path: object) -> tuple[Store, str]:
     """The store of a path or URL, and the key of the file; raise if the URL is read-only."""
     url = whole_url(str(path))
     if not is_remote(url):
-        return LocalStore(), str(Path(url).absolute())
+        return LocalStore(), str(Path(with_home(url)).absolute())
     if not is_object_url(url):
         raise InputError(
             url, expected="a path, or a URL of S3, Google Cloud Storage or Azure; other URLs are read-only"
@@ -258,4 +264,8 @@ def location(path: PathOrUrl) -> Location:
 
     A read-only URL of another protocol becomes a ``Path``; ``formats.inputs`` reads it.
     """
-    return ObjectPath(str(path)) if is_object_url(path) else Path(str(path))
+    if is_object_url(path):
+        return ObjectPath(str(path))
+    local = Path(with_home(str(path)))
+    # A folder ./~ stays one where its path is expanded again.
+    return local if with_home(str(local)) == str(local) else local.absolute()

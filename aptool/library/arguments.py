@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar, get_args
 
 from aptool.errors import InputError
-from aptool.formats.location import ObjectPath
+from aptool.formats.location import ObjectPath, with_home
 
 if TYPE_CHECKING:
     from aptool.models.checkpoints import ScoreTokens
@@ -34,7 +34,7 @@ def check_path(name: str, value: object, expected: str = "a path (str or os.Path
         return str(path)
     if not isinstance(path, str) or not path or "\0" in path:
         raise InputError(name, value=value, expected=expected)
-    return path
+    return with_home(path)
 
 
 def check_paths(name: str, value: object) -> list[str]:

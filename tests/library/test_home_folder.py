@@ -1,0 +1,93 @@
+"""A leading ~ is the home folder in every path that a user gives."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import aptool as library
+from aptool.formats.location import location
+
+RUN = {"q1": {"a": 0.2, "b": 0.7}}
+QRELS = {"q1": {"a": 0, "b": 1}}
+POOLS = {"q1": ("who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."})}
+CSV = "question,answer,label\nwho wrote it,she did,1\nwho wrote it,on a Monday,0\n"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The home folder; the current folder is another one, and must stay empty."""
+    home, current = tmp_path / "home", tmp_path / "current"
+    for folder in (home, current):
+        folder.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(current)
+    yield home
+    assert list(current.iterdir()) == []
+
+
+def test_the_library_saves_and_loads_below_the_home_folder(home, model_folder):
+    library.Run.from_dict(RUN).save("~/mine.run")
+    library.Qrels.from_dict(QRELS).save(Path("~/mine.qrels"))
+    library.Pools.from_dict(POOLS).save("~/new/mine.pools.parquet")
+    library.save_ranx(library.Run.from_dict(RUN), "~/mine.json")
+    library.load(model_folder).save("~/model")
+    library.score("~/new/*.parquet", "~/model", "~/scored.run")
+
+    names = {"mine.run", "mine.qrels", "new", "mine.json", "model", "scored.run"}
+    assert names <= {path.name for path in home.iterdir()}
+    assert library.Run.load("~/mine.run").to_dict() == RUN
+    assert library.evaluate("~/mine.qrels", "~/mine.run").means["MAP"] == 1.0
+    assert library.Pools.load("~/new").to_dict() == POOLS
+    assert library.load_ranx("~/mine.json").to_dict() == RUN
+    assert library.Run.load("~/scored.run").to_dict().keys() == POOLS.keys()
+
+
+def test_the_library_imports_and_trains_below_the_home_folder(home, collection_folder):
+    (home / "rows.csv").write_text(CSV, encoding="utf-8")
+
+    rows = library.Collection.from_rows({"dev": "~/rows.csv"}, "~/data")
+    model = library.train(
+        collection_folder,
+        "qa-cnn",
+        output="~/trained",
+        set={"training.epochs": 0, "vectors.source": "random"},
+    )
+
+    assert rows.path == home / "data"
+    assert model.folder == home / "trained"
+
+
+def test_commands_read_and_write_below_the_home_folder(aptool, home, model_folder):
+    (home / "rows.csv").write_text(CSV, encoding="utf-8")
+    pools = "~/data/dev.pools.parquet"
+    commands = [
+        ["data", "import", "csv", "dev=~/rows.csv", "--output=~/data"],
+        ["data", "stats", "~/data"],
+        ["data", "check", "~/data"],
+        ["score", pools, "--model", "bm25"],
+        ["score", pools, f"--model={model_folder}", "--output=~/model.run"],
+        ["eval", "~/model.run", "--qrels=~/data/dev.qrels", "--per-question=~/questions.csv"],
+        ["compare", "~/data/dev.run", "~/model.run", "--qrels", "~/data/dev.qrels"],
+        ["fuse", "~/data/dev.run", "~/model.run", "--output", "~/fused.run"],
+        ["plot", "scores", "~/fused.run", "--qrels=~/data/dev.qrels", "--output=~/scores.svg"],
+    ]
+
+    for command in commands:
+        finished = aptool(*command)
+        assert finished.code == 0, (command, finished.err)
+
+    assert json.loads((home / "data" / "collection.json").read_text())["name"] == "data"
+    assert (home / "data" / "dev.run").is_file()
+    for name in ("model.run", "questions.csv", "fused.run", "scores.svg", "scores.csv"):
+        assert (home / name).is_file(), name
+
+
+def test_a_folder_named_tilde_is_written_as_dot_slash_tilde(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    library.Run.from_dict(RUN).save("./~/mine.run")
+
+    assert (tmp_path / "~" / "mine.run").is_file()
+    assert location(location("./~/mine.run")) == tmp_path / "~" / "mine.run"
+    assert location("~backup.run") == Path("~backup.run")
