@@ -5,7 +5,6 @@ bits, so that its values can be printed, hashed and stored.
 """
 
 import json
-import os
 import re
 import tomllib
 from pathlib import Path
@@ -137,7 +136,7 @@ def yaml_text(value: dict[str, Any]) -> str:
 
 def _text(path: str | DocumentPath, largest: int, expected: str) -> str:
     try:
-        source = Path(os.path.expanduser(path)) if isinstance(path, str) else path
+        source = Path(path) if isinstance(path, str) else path
         if not source.is_file():  # opening a pipe would block
             raise InputError(path, problem="file not found", expected=expected)
         with source.open("rb") as file:

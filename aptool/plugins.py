@@ -26,7 +26,7 @@ _loaded: set[str] = set()
 def use_plugin(name: str) -> None:
     """Import a plugin, a module or a ``.py`` file, in this process and in child processes."""
     if name.endswith(".py"):
-        name = str(Path(os.path.expanduser(name)).absolute())
+        name = str(Path(os.path.expanduser(name)).absolute())  # noqa: PTH111 - as `location`
     _import(name)
     names = os.environ.get(VARIABLE, "").split(os.pathsep)
     os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*filter(None, names), name]))

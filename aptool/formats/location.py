@@ -43,7 +43,7 @@ def is_object_url(path: object) -> bool:
 
 def with_home(path: str) -> str:
     """Replace a leading ``~`` or ``~USER`` by the home folder, as a shell does."""
-    return os.path.expanduser(path)
+    return os.path.expanduser(path)  # noqa: PTH111 - pathlib raises for an unknown user
 
 
 def is_glob(path: str) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location, location
+from aptool.formats.location import Location, location, with_home
 from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import (
     LONGEST_SECONDS,
@@ -159,7 +159,7 @@ def build_recipe(
 ) -> Recipe:
     """Build and validate the recipe of a training from the arguments of ``train``."""
     recipe = training_recipe(
-        None if preset is None else check_text("preset", preset),
+        None if preset is None else with_home(check_text("preset", preset)),
         _overrides(set),
         None if start is None else check_path("start", start, "a model folder (str or os.PathLike)"),
     )

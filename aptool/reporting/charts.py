@@ -72,7 +72,7 @@ PAGE_THEME = Theme(
 
 def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]:
     """The template values of accuracy by answer length and of training curves; ``prefix`` is that of ids."""
-    note = "Over the questions whose relevant answer has at most this many words."
+    note = "Over the questions whose relevant answer has at most this many words; last point: all questions."
     x_label = "maximum words"
     charts = [(_by_length(results), "P@1 by length of the relevant answer", note, x_label)]
     histories = _histories(results)

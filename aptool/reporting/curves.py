@@ -29,15 +29,19 @@ def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFra
     """Accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper).
 
     ``accuracy`` has question_id and `ACCURACY` of each system, and ``lengths`` is a table of
-    `texts.relevant_lengths`; questions without a length are left out. Returns system, length (the maximum),
-    questions (their number) and accuracy, for the `length_thresholds` with a question.
+    `texts.relevant_lengths`. Questions without a relevant candidate have no length: they count 0 in the last
+    point, which is the mean over all questions. Returns system, length (the maximum), questions (their
+    number) and accuracy, for the `length_thresholds` with a question.
     """
-    thresholds = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
-    limits = np.asarray(thresholds, dtype=np.int64)
     empty = {"system": pl.String, "length": pl.Int64, "questions": pl.Int64, "accuracy": pl.Float64}
     parts = [pl.DataFrame(schema=empty)]
+    if lengths.is_empty():
+        return parts[0]
+    limits = np.asarray(length_thresholds(lengths["tokens"].to_numpy()), dtype=np.int64)
     for system, frame in accuracy.items():
-        both = frame.join(lengths, on="question_id", how="inner").sort("tokens", "question_id")
+        tokens = pl.col("tokens").fill_null(int(limits[-1]))
+        both = frame.join(lengths, on="question_id", how="left").with_columns(tokens)
+        both = both.sort("tokens", "question_id")
         counts = np.searchsorted(both["tokens"].to_numpy(), limits, side="right")
         sums = np.concatenate([[0.0], np.cumsum(both[ACCURACY].to_numpy())])
         nonempty = counts > 0

@@ -90,7 +90,7 @@ def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
     enough = data.filter(pl.col("questions") >= LEAST_QUESTIONS)
     with draw_panels(FILE_THEME, _FILE_SIZE) as (figure, (axes,)):
         lines = draw_lines(axes, enough if len(enough) else data, "length", "accuracy", _styles(data))
-        axes.set_xlabel("maximum length of the relevant answer, words")
+        axes.set_xlabel("maximum length of the relevant answer, words; last point: all questions")
         axes.set_ylabel("accuracy (P@1)")
         _legend(axes, lines)
     return figure

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -66,13 +67,14 @@ def test_length_of_the_shortest_relevant_answer(tmp_path):
 def test_accuracy_by_hand():
     points = accuracy_by_length({"s": P_1}, LENGTHS)
 
-    # Right answers: q1 of one question up to 10 words, two of three up to 20, three of four up to 40.
+    # Right answers: q1 of one question up to 10 words, two of three up to 20. q9 has no relevant candidate
+    # and counts 0 in the last point: three of five.
     assert points.columns == ["system", "length", "questions", "accuracy"]
     assert points["length"].to_list() == [*range(3, 40), 40]
     assert at_lengths(points, 10, 20, 40).rows() == [
         ("s", 10, 1, 1.0),
         ("s", 20, 3, pytest.approx(2 / 3)),
-        ("s", 40, 4, 0.75),
+        ("s", 40, 5, 0.6),
     ]
 
 
@@ -86,6 +88,25 @@ def test_curve_ends_at_the_accuracy_over_all_questions():
 
     assert result["questions"].is_sorted()
     assert result.row(-1) == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P@1"].mean()))
+
+
+def test_the_last_point_of_the_command_is_the_accuracy_of_eval(aptool, tmp_path, monkeypatch, plots):
+    # The first stage missed the relevant answer of q2, has no candidates for q3, and the run lacks q4.
+    monkeypatch.chdir(tmp_path)
+    write_pools(
+        Path("x.pools.parquet"),
+        [row("q1", "?", [("a", "one two"), ("b", "no")]), row("q2", "?", [("b", "no")])],
+        [row("q4", "?", [("a", "one two three four"), ("b", "no")])],
+    )
+    Path("x.qrels").write_text("q1 0 a 1\nq2 0 a 1\nq3 0 a 1\nq4 0 a 1\nq5 0 b 0\n")
+    Path("x.run").write_text("q1 Q0 a 1 2 s\nq1 Q0 b 2 1 s\nq2 Q0 b 1 1 s\n")
+
+    assert aptool("plot", "lengths", "x.run", "--output", "l.svg").code == 0
+    evaluated = aptool("eval", "x.run", "--measures", "P@1", "--json")
+
+    last = pl.read_csv("l.csv").row(-1, named=True)
+    assert json.loads("\n".join(evaluated.out))["runs"][0]["measures"]["P@1"] == last["accuracy"]
+    assert (last["questions"], last["accuracy"]) == (5, 0.2)
 
 
 def test_no_lengths_give_no_points():
