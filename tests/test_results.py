@@ -65,7 +65,7 @@ def test_the_numeric_version_of_this_code_is_the_committed_one():
     older = {name for name, result in RESULTS.items() if generator.older_presets(result, computed)}
     assert (changed, COMMITTED.keys() - computed.keys()) == ([], set()), (
         f"the numerics of these presets have changed; of an older version are now {sorted(older)}: "
-        "`make results` says so on their pages"
+        "`make results` writes the new fingerprints and says so on their pages"
     )
 
 

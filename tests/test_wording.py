@@ -17,7 +17,7 @@ def check(tmp_path):
         finished = subprocess.run([sys.executable, CHECK, path], capture_output=True, text=True, timeout=60)
         assert finished.stderr == ""
         lines = finished.stdout.splitlines()
-        assert finished.returncode == (1 if lines else 0)
+        assert finished.returncode == (1 if any("warning" not in line for line in lines) else 0)
         return [line.split(":", 1)[1] for line in lines]
 
     return run
@@ -40,11 +40,17 @@ def test_comments_strings_and_names_are_checked(check):
     )
 
     assert [line.split("'")[1] for line in check("code.py", source)] == [
-        "found",
-        "wanted",
         "anew",
         "likewise",
+        "found",
+        "wanted",
     ]
+
+
+def test_a_name_is_a_warning_and_no_error(check):
+    (line,) = check("code.py", "found = 1\n")
+
+    assert line.startswith("1: warning: 'found': write a noun")
 
 
 def test_code_is_not_checked(check):

@@ -1,7 +1,8 @@
-"""Refuse unclear phrases and names: ``python tools/check_wording.py [PATH...]``, part of ``make lint``.
+"""Refuse unclear phrases and warn about names: ``python tools/check_wording.py [PATH...]``.
 
 Read Markdown outside code blocks, and in Python files comments, strings and assigned names. The rules are in
-``tools/wording.toml``. Print ``file:line: 'phrase': write ...`` per match and exit with 1 if there is one.
+``tools/wording.toml``. Print ``file:line: 'phrase': write ...`` per match. A phrase ends in exit code 1, a
+name in a warning.
 """
 
 import ast
@@ -63,26 +64,31 @@ def names_of_python(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
 
 
-def check_file(path: Path, rules: Rules) -> list[str]:
-    """Messages about a Markdown or Python file."""
+def check_file(path: Path, rules: Rules) -> tuple[list[str], list[str]]:
+    """Errors about phrases and warnings about names in a Markdown or Python file."""
     text = path.read_text(encoding="utf-8")
     is_python = path.suffix == ".py"
-    matches = [
+    phrases = [
         (number, match[0], use)
         for number, line in (prose_of_python(text) if is_python else prose_of_markdown(text))
         for pattern, use in rules.phrases.items()
         for match in pattern.finditer(line)
     ]
-    if is_python:
-        matches += [
-            (number, name, rules.names[name]) for number, name in names_of_python(text) if name in rules.names
-        ]
-    file = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
-    return [
-        f"{file}:{number}: {phrase!r}: write {use}"
-        for number, phrase, use in sorted(matches)
-        if (file, phrase.lower()) not in rules.allowed
+    names = [
+        (number, name, rules.names[name])
+        for number, name in (names_of_python(text) if is_python else ())
+        if name in rules.names
     ]
+    file = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+    def messages(matches: list[tuple[int, str, str]], prefix: str) -> list[str]:
+        return [
+            f"{file}:{number}: {prefix}{phrase!r}: write {use}"
+            for number, phrase, use in sorted(matches)
+            if (file, phrase.lower()) not in rules.allowed
+        ]
+
+    return messages(phrases, ""), messages(names, "warning: ")
 
 
 def main(arguments: list[str]) -> int:
@@ -91,9 +97,11 @@ def main(arguments: list[str]) -> int:
     files = []
     for path in map(Path, arguments or [str(ROOT / name) for name in PATHS]):
         files += [path] if path.is_file() else sorted([*path.rglob("*.py"), *path.rglob("*.md")])
-    messages = [message for file in files for message in check_file(file, rules)]
-    print("\n".join(messages), end="\n" if messages else "")
-    return int(bool(messages))
+    checked = [check_file(file, rules) for file in files]
+    for errors, warnings in checked:
+        for message in (*errors, *warnings):
+            print(message)
+    return int(any(errors for errors, _ in checked))
 
 
 if __name__ == "__main__":
