@@ -107,8 +107,6 @@ def evaluate(
 
     Measures are means over the questions; Num* measures are sums, GMAP and gm_bpref geometric means.
     """
-    import polars as pl
-
     from aptool.datasets.importing import warn_of_runs
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.atomic import check_apart, check_output, files_of
@@ -153,9 +151,7 @@ def evaluate(
             evaluated, columns, names=short_names(runs), pools=texts, confidence=confidence or CONFIDENCE
         )
     report_gaps(evaluated.evaluations)
-    is_relevant = (pl.col("relevance") >= level).cast(pl.Int64)
-    binary = evaluated.qrels.frame.with_columns(relevance=is_relevant)
-    warn_of_runs({run: content.frame for run, content in read.items()}, binary)
+    warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame, level)
     if by is not None:
         _report_groups(by, next(iter(evaluated.evaluations.values())))
     if per_question is not None:

@@ -23,6 +23,7 @@ from aptool.formats.ids import check_one_word
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aptool.datasets.retrieval import PoolOptions
     from aptool.formats.location import Location
 
 
@@ -39,6 +40,11 @@ _name = click.option(
     help="Name of the collection.  [default: name of its source]",
 )
 _by_split = partial(click.option, multiple=True, callback=by_split)
+_exclude_same_id = click.option(
+    "--exclude-same-id",
+    is_flag=True,
+    help="Leave out a candidate with the id of its query, as BEIR does.  [default: for beir/ only]",
+)
 _runs = _by_split(
     "--run",
     "runs",
@@ -53,11 +59,17 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         @wraps(command)
         def with_options_of_pools(
-            *, depth: int, negatives: int | None, add_relevant: bool, seed: int, **arguments: Any
+            *,
+            depth: int,
+            negatives: int | None,
+            add_relevant: bool,
+            seed: int,
+            exclude_same_id: bool = False,
+            **arguments: Any,
         ) -> None:
             from aptool.datasets.retrieval import PoolOptions
 
-            options = PoolOptions(depth=depth, negatives=negatives, add_relevant=add_relevant, seed=seed)
+            options = PoolOptions(depth, negatives, add_relevant, seed, exclude_same_id)
             command(options=options, **arguments)
 
         return with_options(
@@ -94,7 +106,10 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
 @questions_option
 @_pool_options(100)
 def beir(folder: Location, output: str, **options: Any) -> None:
-    """Import a BEIR data set: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv."""
+    """Import a BEIR data set: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.
+
+    As in BEIR, a query that is a document of the corpus is no candidate of its own.
+    """
     from aptool.datasets.retrieval_sources import import_beir
 
     report_collection(import_beir(output, folder, **options))
@@ -126,6 +141,7 @@ def mteb(folder: Location, output: str, **options: Any) -> None:
 @output_option
 @conflicts_option
 @questions_option
+@_exclude_same_id
 @_pool_options(1000)
 def msmarco(
     collection: str,
@@ -152,14 +168,19 @@ def msmarco(
 @_name
 @conflicts_option
 @questions_option
+@_exclude_same_id
 @_pool_options(100)
-def ir_datasets(datasets: dict[str, str], output: str, name: str | None, **options: Any) -> None:
+def ir_datasets(
+    datasets: dict[str, str], output: str, name: str | None, options: PoolOptions, **arguments: Any
+) -> None:
     """Import data sets of the ir_datasets catalogue, such as test=beir/scifact/test."""
     from aptool.datasets.retrieval_sources import import_ir_datasets, load_ir_dataset
 
     loaded = {split: load_ir_dataset(identifier) for split, identifier in datasets.items()}
     name = name or re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(datasets.values())))
-    report_collection(import_ir_datasets(output, loaded, name=name, **options))
+    if any(identifier.startswith("beir/") for identifier in datasets.values()):
+        options = options._replace(exclude_same_id=True)
+    report_collection(import_ir_datasets(output, loaded, name=name, options=options, **arguments))
 
 
 @click.command(cls=SectionedCommand)
@@ -173,6 +194,7 @@ def ir_datasets(datasets: dict[str, str], output: str, name: str | None, **optio
 @output_option
 @_name
 @questions_option
+@_exclude_same_id
 @_pool_options(100)
 def pyserini(
     run: str,

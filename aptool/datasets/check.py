@@ -1,7 +1,7 @@
 """Validation of files: pools, answers, qrels, runs and whole collections."""
 
 import logging
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -58,10 +58,10 @@ def _check_parquet(path: str) -> str:
 
 
 def _check_pools(
-    path: PathOrUrl, answers: Answers | None, relevant: Mapping[str, Container[str]] | None = None
+    path: PathOrUrl, answers: Answers | None, judgements: Mapping[str, Mapping[str, int]] | None = None
 ) -> tuple[set[str], PoolCounts]:
-    """Check a pools file; return its question ids and counts. ``relevant`` is by question id."""
-    pool_counts = PoolCounts(labelled=relevant is not None)
+    """Check a pools file; return its question ids and counts."""
+    pool_counts = PoolCounts(labelled=judgements is not None)
     seen: set[str] = set()
     with open_parquet(path) as reader:
         counts = reader.candidate_counts()
@@ -80,9 +80,10 @@ def _check_pools(
                 )
             seen.add(question_id)
             start, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
-            pool = pools.answer_ids[start:end].to_pylist() if relevant else []
-            judged = relevant.get(question_id, ()) if relevant else ()
-            pool_counts.add(end - start, sum(answer_id in judged for answer_id in pool))
+            judged = judgements.get(question_id, {}) if judgements else {}
+            pool = pools.answer_ids[start:end].to_pylist() if judged else []
+            relevant = sum(judged.get(answer_id, 0) > 0 for answer_id in pool)
+            pool_counts.add(end - start, relevant, judged=bool(judged))
         pool_counts.without_words += sum(not has_words(text) for text in pools.questions.to_pylist())
     return seen, pool_counts
 
@@ -109,8 +110,7 @@ def _check_split(collection: CollectionFiles, split: str, answers: Answers | Non
         return counts
     qrels_path = collection.qrels(split)
     qrels = read_qrels(qrels_path)
-    relevant = nested(_relevant(qrels), "relevance")
-    question_ids, counts = _check_pools(collection.pools(split), answers, relevant)
+    question_ids, counts = _check_pools(collection.pools(split), answers, nested(qrels, "relevance"))
     _check_counts(collection, split, counts, _relevant(qrels).height)
     for question_id in qrels["question_id"].unique(maintain_order=True):
         if question_id not in question_ids:

@@ -12,7 +12,13 @@ import polars as pl
 
 from aptool.datasets.pairs import EMPTY_DROPPED, Conflicts
 from aptool.errors import AptoolError, InputError, UsageError, counted
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool, keeps_question
+from aptool.formats.collection import (
+    CollectionFiles,
+    CollectionWriter,
+    LabelledPool,
+    check_splits_kept,
+    keeps_question,
+)
 from aptool.formats.location import PathOrUrl, with_home
 
 logger = logging.getLogger(__name__)
@@ -20,7 +26,10 @@ logger = logging.getLogger(__name__)
 # A random order of five candidates, of which one is relevant, has an expected MRR of 0.46.
 SMALL_POOL = 5
 
-_IMPORT_POLICIES = ("empty_answers_kept", "questions_without_candidates_dropped", EMPTY_DROPPED)
+SAME_ID_EXCLUDED = "candidates_with_the_id_of_their_question_excluded"
+_IMPORT_POLICIES = (
+    *("empty_answers_kept", "questions_without_candidates_dropped", EMPTY_DROPPED, SAME_ID_EXCLUDED),
+)
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -76,6 +85,7 @@ def write_collection(
     ``check`` is called once all splits are read; nothing is written if it raises. The manifest's ``details``
     get the entry ``read``, with the counts before any policy.
     """
+    check_splits_kept(out, splits)
     rows_read: dict[str, dict[str, int]] = {}
     pool_counts: dict[str, PoolCounts] = {}
     # The manifest is written last, with the final `rows_read`.
@@ -125,7 +135,7 @@ def _counted(
         if not content.labelled or keeps_question(questions, pool.answer_ids, pool.relevance):
             candidates = set(pool.answer_ids)
             relevant = sum(pool.relevance.get(answer_id, 0) > 0 for answer_id in candidates)
-            written.add(len(candidates), relevant)
+            written.add(len(candidates), relevant, judged=bool(pool.relevance))
         yield pool
     if content.counts is not None:
         counts.update(content.counts)
@@ -141,16 +151,18 @@ class PoolCounts:
     candidates: int = 0  # question-candidate pairs
     relevant: int = 0  # relevant candidates
     single: int = 0  # pools with a single candidate
-    without_relevant: int = 0  # pools without a relevant candidate
+    without_relevant: int = 0  # judged pools without a relevant candidate
+    unjudged: int = 0  # pools of questions without a judgement, which no evaluation counts
     without_words: int = 0  # questions in which no two words are separated, as in Chinese; see `has_words`
 
-    def add(self, candidates: int, relevant: int) -> None:
+    def add(self, candidates: int, relevant: int, *, judged: bool = True) -> None:
         """Count one pool."""
         self.questions += 1
         self.candidates += candidates
         self.relevant += relevant
         self.single += candidates == 1
-        self.without_relevant += relevant == 0
+        self.without_relevant += judged and relevant == 0
+        self.unjudged += not judged
 
     @property
     def warnings(self) -> list[str]:
@@ -167,8 +179,12 @@ class PoolCounts:
         elif self.labelled and self.relevant == self.candidates:
             lines.append(f"all {candidates} are relevant, so no order can be wrong")
         elif self.labelled and self.without_relevant:
-            without = f"{self.without_relevant:,} {of_questions}"
+            noun = "judged question" if self.unjudged else "question"
+            without = f"{self.without_relevant:,} of {counted(self.questions - self.unjudged, noun)}"
             lines.append(f"{without} have no relevant candidate: any model scores 0 there")
+        if self.labelled and self.unjudged:
+            verb = "is" if self.unjudged == 1 else "are"
+            lines.append(f"{counted(self.unjudged, 'question')} {verb} not judged, and not evaluated")
         mean = self.candidates / self.questions
         if mean < SMALL_POOL:
             lines.append(f"mean pool size {mean:.1f} candidates: a random order already scores high")
@@ -186,20 +202,23 @@ def log_warnings(name: str, counts: PoolCounts) -> None:
         logger.warning(f"{name}: warning: {line}")
 
 
-def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame) -> None:
-    """Log the warnings on the pools that runs rank, once for all runs with the same warnings."""
+def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, level: int = 1) -> None:
+    """Log the warnings on the pools that runs rank, once for all runs with the same warnings.
+
+    ``level`` is the least relevance of a relevant candidate.
+    """
     logged: list[list[str]] = []
     for name, frame in runs.items():
-        counts = _count_pools(frame, qrels)
+        counts = _count_pools(frame, qrels, level)
         if counts.warnings not in logged:
             logged.append(counts.warnings)
             log_warnings(name, counts)
 
 
-def _count_pools(pairs: pl.DataFrame, qrels: pl.DataFrame) -> PoolCounts:
+def _count_pools(pairs: pl.DataFrame, qrels: pl.DataFrame, level: int) -> PoolCounts:
     """Count the pools of the judged questions of a run."""
     keys = ["question_id", "answer_id"]
-    is_relevant = qrels.filter(pl.col("relevance") > 0).select(*keys, relevant=pl.lit(True))
+    is_relevant = qrels.filter(pl.col("relevance") >= level).select(*keys, relevant=pl.lit(True))
     judged = pairs.join(qrels.select("question_id").unique(), on="question_id", how="semi")
     marked = judged.join(is_relevant, on=keys, how="left")
     sizes = marked.group_by("question_id").agg(size=pl.len(), relevant=pl.col("relevant").sum())

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 
 from aptool.datasets.corpus import Corpus
-from aptool.datasets.importing import SplitPools, write_collection
+from aptool.datasets.importing import SAME_ID_EXCLUDED, SplitPools, write_collection
 from aptool.datasets.pairs import Conflicts
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_output_folder
-from aptool.formats.collection import CollectionFiles, LabelledPool
+from aptool.formats.collection import CollectionFiles, LabelledPool, check_splits_kept
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
 from aptool.formats.trec import rank_candidates
@@ -37,12 +37,13 @@ class Topics(NamedTuple):
 
 
 class PoolOptions(NamedTuple):
-    """How pools are cut from a run; the last three options are for training."""
+    """How pools are cut from a run; ``negatives`` and ``add_relevant`` are for training."""
 
     depth: int = 100  # candidates per question, from the top of the run
     negatives: int | None = None  # of these, non-relevant candidates to keep, drawn at random; None keeps all
     add_relevant: bool = False  # add the relevant documents that the first stage missed
     seed: int = 0  # random seed of the draws
+    exclude_same_id: bool = False  # leave out a candidate with the id of its question, as BEIR does
 
 
 DEFAULT_OPTIONS = PoolOptions()
@@ -63,13 +64,19 @@ def write_retrieval_collection(
     The manifest's ``details.first_stage`` counts per split the relevant documents that are in no pool.
     """
     check_output_folder(out, Kind.COLLECTION)
+    check_splits_kept(out, splits)
     for topics in splits.values():
         _check_queries(topics)
-    retrieved = _retrieve(corpus, splits, options.depth)
+    retrieved = _retrieve(corpus, splits, options.depth + options.exclude_same_id)
     candidates: dict[str, pl.DataFrame] = {}
     first_stage: dict[str, dict[str, Any]] = {}
+    excluded: dict[str, dict[str, int]] = {}
     for split, topics in splits.items():
         run = topics.run if topics.run is not None else retrieved[split]
+        if options.exclude_same_id:
+            others = run.filter(pl.col("question_id") != pl.col("answer_id"))
+            excluded[split] = {SAME_ID_EXCLUDED: run.height - others.height}
+            run = others
         candidates[split], counts = cut_pools(run, topics.qrels, options)
         first_stage[split] = {"system": "BM25" if topics.run is None else "run", **counts}
     answer_ids = pl.concat([frame.select("answer_id") for frame in candidates.values()]).unique()
@@ -78,7 +85,9 @@ def write_retrieval_collection(
         name=name,
         source=source,
         splits={
-            split: SplitPools(topics.path, _pools(topics, candidates[split]), topics.conflicts)
+            split: SplitPools(
+                topics.path, _pools(topics, candidates[split]), topics.conflicts, excluded.get(split)
+            )
             for split, topics in splits.items()
         },
         questions=questions,
@@ -109,8 +118,10 @@ def cut_pools(
         sampled = negatives.with_columns(draw=draws).filter(order <= options.negatives).select(top.columns)
         top = pl.concat([positives, sampled])
     if options.add_relevant:
-        counts["relevant_added"] = missed.height
+        if options.exclude_same_id:
+            missed = missed.filter(pl.col("question_id") != pl.col("answer_id"))
         last = missed.with_columns(rank=pl.lit(options.depth + 1, dtype=top.schema["rank"]))
+        counts["relevant_added"] = missed.height
         top = pl.concat([top, last])
     return top.sort("question_id", "rank", "answer_id").select(keys), counts
 

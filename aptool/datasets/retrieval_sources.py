@@ -63,6 +63,7 @@ def import_beir(
 
     The folder has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, with lines of
     ``query-id<TAB>corpus-id<TAB>score`` below a header. BM25 retrieves for a split that ``runs`` lacks.
+    As in BEIR's evaluation, a query that is a document of the corpus is no candidate of its own.
     """
     root = location(folder)
     corpus, queries = _beir_file(root, "corpus.jsonl"), read_queries(str(_beir_file(root, "queries.jsonl")))
@@ -88,7 +89,7 @@ def import_beir(
         source="BEIR, github.com/beir-cellar/beir",
         corpus=file_corpus(str(corpus)),
         splits=splits,
-        options=options,
+        options=options._replace(exclude_same_id=True),
         questions=questions,
     )
 

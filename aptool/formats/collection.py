@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from aptool.formats import ids
 from aptool.formats.atomic import check_output_folder, output_folder
 from aptool.formats.claim import claimed_beside
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.outputs import Kind, sha256_of
+from aptool.formats.outputs import EXPECTED, Kind, is_adopted, sha256_of
 from aptool.formats.pools import (
     ANSWERS,
     PoolBatch,
@@ -200,6 +200,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         if kind is not None:
             return self._entered.__exit__(kind, error, trace)
         with self._entered:
+            check_splits_kept(self._path, self._splits)
             answers = self._into / ANSWERS
             if not answers.exists():  # else ``add_answers`` wrote it
                 self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)
@@ -295,6 +296,18 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         check_document("collection", manifest, self._path / MANIFEST)
         ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
         (self._into / MANIFEST).write_text(json_text(ordered), encoding="utf-8")
+
+
+def check_splits_kept(path: PathOrUrl, splits: Collection[str]) -> None:
+    """Raise if a new collection would remove splits of the present one; after `adopt`, it may."""
+    manifest = location(path) / MANIFEST
+    if not manifest.is_file() or is_adopted(path):
+        return
+    removed = [split for split in CollectionFiles(path).splits if split not in splits]
+    if removed:
+        noun = "split" if len(removed) == 1 else "splits"
+        problem = f"{noun} {', '.join(removed)} of the collection there would be removed"
+        raise InputError(path, problem=problem, expected=f"all of its splits, {EXPECTED}")
 
 
 def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping[str, int]) -> bool:

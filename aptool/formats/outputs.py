@@ -93,6 +93,11 @@ def adopt(path: PathOrUrl, kind: Kind) -> None:
         record_all(final, {_FOLDER: Written(kind, ()), **adopted})
 
 
+def is_adopted(folder: PathOrUrl) -> bool:
+    """Whether `adopt` was called for a folder that no output has replaced since."""
+    return _FOLDER in read_written(_final(folder))
+
+
 def check_replaceable(path: PathOrUrl, kind: Kind) -> None:
     """Raise if a file is not empty, and aptool did not write it as this kind or it has changed since."""
     final = _final(path)
@@ -152,6 +157,8 @@ def record_all(folder: Location, outputs: Mapping[str, Written]) -> None:
                 return
             continue
         written = _parsed(manifest, data)
+        if _FOLDER in written and any(entry.kind == written[_FOLDER].kind for entry in outputs.values()):
+            del written[_FOLDER]  # the adopted folder is now replaced
         for name, entry in outputs.items():
             before = written[name].hashes if name in written else ()
             hashes = tuple(dict.fromkeys((*entry.hashes, *before)))

@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 from recorded import recorded
 
+from aptool import Collection
 from aptool.cli.data import data
+from aptool.datasets.retrieval_sources import import_beir
 from aptool.errors import AptoolError, InputError, UsageError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
@@ -137,3 +139,50 @@ def test_help_shows_the_output_option(aptool):
     shown = "\n".join(aptool("data", "functions", "--help").out)
     assert "Usage: aptool data functions [OPTIONS]\n" in shown
     assert "--output FOLDER" in shown
+
+
+TABLE = "question,answer,label\nWho?,Me,1\nWho?,You,0\n"
+
+
+def test_an_import_does_not_remove_a_split_unless_told_to(aptool, tmp_path):
+    table, out = tmp_path / "x.csv", tmp_path / "out"
+    table.write_text(TABLE)
+    both = ("data", "import", "csv", f"dev={table}", f"test={table}", "--output", out)
+    assert aptool(*both).code == 0
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    one = ("data", "import", "csv", f"dev={table}", "--output", out)
+    for _ in range(2):
+        refused = aptool(*one)
+        assert refused.code == 1
+        expected = "all of its splits, another path, or --overwrite (in Python, overwrite=True)"
+        problem = "split test of the collection there would be removed"
+        assert refused.err == [f"aptool: {out}: {problem}; expected {expected}"]
+        assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    assert aptool(*one, "--overwrite").code == 0
+    assert Collection(out).splits == ["dev"]
+    assert aptool(*both).code == 0  # more splits need no option
+    assert aptool(*one).code == 1  # --overwrite held for one command
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_from_rows_does_not_remove_a_split_unless_told_to(tmp_path, overwrite):
+    rows = [{"question": "Who?", "answer": "Me", "label": 1}]
+    Collection.from_rows({"dev": rows, "test": rows}, tmp_path / "out")
+    if overwrite:
+        Collection.from_rows({"dev": rows}, tmp_path / "out", overwrite=True)
+        assert Collection(tmp_path / "out").splits == ["dev"]
+    else:
+        with pytest.raises(InputError, match="split test of the collection there would be removed"):
+            Collection.from_rows({"dev": rows}, tmp_path / "out")
+
+
+def test_retrieval_does_not_remove_a_split(tmp_path):
+    (tmp_path / "in" / "qrels").mkdir(parents=True)
+    (tmp_path / "in" / "corpus.jsonl").write_text('{"_id": "d1", "text": "a river"}\n')
+    (tmp_path / "in" / "queries.jsonl").write_text('{"_id": "q1", "text": "which river"}\n')
+    for split in ("dev", "test"):
+        (tmp_path / "in" / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n")
+    import_beir(tmp_path / "out", tmp_path / "in")
+    (tmp_path / "in" / "qrels" / "test.tsv").unlink()
+    with pytest.raises(InputError, match="split test of the collection there would be removed"):
+        import_beir(tmp_path / "out", tmp_path / "in")

@@ -18,6 +18,7 @@ from aptool.datasets.retrieval_sources import (
     load_ir_dataset,
 )
 from aptool.errors import AptoolError, InputError, UsageError
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.trec import read_qrels
 from aptool.version import install_command
 
@@ -352,3 +353,79 @@ def test_contradictory_judgements_of_a_catalogue(tmp_path):
     collection = import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x", conflicts="max")
 
     assert collection.manifest["policies"]["contradictory_labels_max_kept"] == {"test": 1}
+
+
+def arguana(root):
+    """Queries that are documents of the corpus, as in ArguAna and Quora."""
+    documents = {"q1": "wind power is cheap", "d1": "wind power is not cheap at all", "d2": "fish swim"}
+    lines(root / "corpus.jsonl", [{"_id": d, "text": text} for d, text in documents.items()])
+    lines(root / "queries.jsonl", [{"_id": "q1", "text": documents["q1"]}])
+    tsv(root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), ("q1", "d1", 1)])
+    run = root / "first.run"
+    run.write_text("q1 Q0 q1 1 9 x\nq1 Q0 d1 2 8 x\nq1 Q0 d2 3 7 x\n")
+    return root, run
+
+
+@pytest.mark.parametrize(("with_run", "pool"), [(False, ["d1"]), (True, ["d1", "d2"])])
+def test_a_query_of_beir_is_no_candidate_of_its_own(aptool, tmp_path, with_run, pool):
+    """BEIR's evaluation drops results whose id is the query's, so the best order has nDCG@10 of 1."""
+    root, run = arguana(tmp_path / "arguana")
+    options = ("--run", f"test={run}") if with_run else ()
+    finished = aptool("data", "import", "beir", root, *options, "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert "test: candidates with the id of their question excluded: 1" in finished.err
+    collection = CollectionFiles(tmp_path / "out")
+    assert ids_of(collection) == {"q1": pool}
+    policies = collection.manifest["policies"]
+    assert policies["candidates_with_the_id_of_their_question_excluded"] == {"test": 1}
+
+
+@pytest.mark.parametrize("with_run", [False, True])
+def test_the_depth_counts_without_the_query(tmp_path, with_run):
+    root, run = arguana(tmp_path / "arguana")
+    runs = {"test": str(run)} if with_run else None
+    assert ids_of(import_beir(tmp_path / "out", root, runs=runs, options=PoolOptions(depth=1))) == {
+        "q1": ["d1"]
+    }
+
+
+def test_the_query_is_not_added_as_a_relevant_document(tmp_path):
+    root, _ = arguana(tmp_path / "arguana")
+    tsv(root / "qrels" / "test.tsv", [("q1", "d2", 1), ("q1", "q1", 1)])
+    collection = import_beir(tmp_path / "out", root, options=PoolOptions(add_relevant=True))
+    assert ids_of(collection) == {"q1": ["d1", "d2"]}
+    stage = collection.manifest["details"]["first_stage"]["test"]
+    assert (stage["relevant_missed"], stage["relevant_added"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "pool"), [((), ["q1", "d1", "d2"]), (("--exclude-same-id",), ["d1", "d2"])]
+)
+def test_other_sources_exclude_the_query_on_request(aptool, tmp_path, options, pool):
+    root, run = arguana(tmp_path / "arguana")
+    qrels = tmp_path / "x.qrels"
+    qrels.write_text("q1 0 d1 1\n")
+    files = ("--corpus", root / "corpus.jsonl", "--queries", root / "queries.jsonl", "--qrels", qrels)
+    finished = aptool("data", "import", "pyserini", run, *files, *options, "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert ids_of(CollectionFiles(tmp_path / "out")) == {"q1": pool}
+
+
+def test_unjudged_questions_are_told_from_those_without_a_relevant_candidate(aptool, tmp_path):
+    """By hand: q1 has a relevant candidate, q2 has none, q3 and q4 are not judged."""
+    lines(tmp_path / "corpus.jsonl", [{"_id": d, "text": d} for d in ("d1", "d2")])
+    lines(tmp_path / "queries.jsonl", [{"_id": f"q{number}", "text": "why"} for number in (1, 2, 3, 4)])
+    run, qrels = tmp_path / "first.run", tmp_path / "x.qrels"
+    run.write_text("".join(f"q{number} Q0 {d} 1 1 x\n" for number in (1, 2, 3, 4) for d in ("d1", "d2")))
+    qrels.write_text("q1 0 d1 1\nq2 0 d2 0\n")
+    files = ("--corpus", tmp_path / "corpus.jsonl", "--queries", tmp_path / "queries.jsonl")
+    out = tmp_path / "out"
+    finished = aptool("data", "import", "pyserini", run, *files, "--qrels", qrels, "--output", out)
+    checked = aptool("data", "check", out)
+    expected = [
+        "test: warning: 1 of 2 judged questions have no relevant candidate: any model scores 0 there",
+        "test: warning: 2 questions are not judged, and not evaluated",
+    ]
+    for command in (finished, checked):
+        assert command.code == 0, command.err
+        assert [line for line in command.err if "warning" in line and "judged" in line] == expected

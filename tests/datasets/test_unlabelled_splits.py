@@ -47,7 +47,7 @@ def test_training_on_it_is_an_error(aptool, folder, tmp_path, command):
     # A dev split without labels.
     source = tmp_path / "test.csv"
     splits = (f"train={tmp_path / 'train.csv'}", f"dev={source}")
-    aptool("data", "import", "csv", *splits, "--output", folder, "--unlabelled", "dev")
+    aptool("data", "import", "csv", *splits, "--output", folder, "--unlabelled", "dev", "--overwrite")
     finished = aptool(*command, folder, "--output", tmp_path / "new")
     assert finished.code == 1
     assert finished.err[-1].startswith(f"aptool: {folder}: split 'dev' has no labels")
