@@ -108,7 +108,7 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
 def beir(folder: Location, output: str, **options: Any) -> None:
     """Import a BEIR data set: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.
 
-    As in BEIR, a query that is a document of the corpus is no candidate of its own.
+    As in BEIR, a query that is a document of the corpus is not its own candidate.
     """
     from aptool.datasets.retrieval_sources import import_beir
 

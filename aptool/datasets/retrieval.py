@@ -74,9 +74,9 @@ def write_retrieval_collection(
     for split, topics in splits.items():
         run = topics.run if topics.run is not None else retrieved[split]
         if options.exclude_same_id:
-            others = run.filter(pl.col("question_id") != pl.col("answer_id"))
-            excluded[split] = {SAME_ID_EXCLUDED: run.height - others.height}
-            run = others
+            kept = run.filter(pl.col("question_id") != pl.col("answer_id"))
+            excluded[split] = {SAME_ID_EXCLUDED: run.height - kept.height}
+            run = kept
         candidates[split], counts = cut_pools(run, topics.qrels, options)
         first_stage[split] = {"system": "BM25" if topics.run is None else "run", **counts}
     answer_ids = pl.concat([frame.select("answer_id") for frame in candidates.values()]).unique()

@@ -63,7 +63,7 @@ def import_beir(
 
     The folder has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, with lines of
     ``query-id<TAB>corpus-id<TAB>score`` below a header. BM25 retrieves for a split that ``runs`` lacks.
-    As in BEIR's evaluation, a query that is a document of the corpus is no candidate of its own.
+    As in BEIR's evaluation, a query that is a document of the corpus is not its own candidate.
     """
     root = location(folder)
     corpus, queries = _beir_file(root, "corpus.jsonl"), read_queries(str(_beir_file(root, "queries.jsonl")))
