@@ -8,14 +8,12 @@ the pairs, as all would take hours.
 
 "Of products" is the share of the scorer's fp32 time that its matrix products would take at the rate of one
 large product. Products of recurrent layers are not counted, so the share is given only for attentive pooling.
-On a GPU, attentive pooling is also scored with batched products instead of the fused kernel.
 """
 
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -23,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
-from aptool.scoring.kernels import attentive, attentive_fused, pair_scorer_for
+from aptool.scoring.kernels import attentive, pair_scorer_for
 from aptool.scoring.scorer import Precision, Scorer
 from aptool.text.tokenizer import Tokens
 from bench.common import benchmark_parser, write_results
@@ -53,9 +51,8 @@ def measure(
     flops = products(ranker) if is_attentive else 0.0
     ranker = ranker.to(device)
     scorers = {kind: Scorer(ranker, device=device, precision=kind) for kind in precisions}
-    batched = precisions if is_attentive and device.type == "cuda" else ()
     chosen = np.random.default_rng(0).choice(len(workload.pair_question), SAMPLE, replace=False)
-    kinds = ("pairwise", "products", *precisions, *(f"{kind} batched" for kind in batched))
+    kinds = ("pairwise", "products", *precisions)
     rates: dict[str, list[float]] = {kind: [] for kind in kinds}
     differences = dict.fromkeys(precisions, 0.0)
     for _ in range(repeats):
@@ -70,11 +67,6 @@ def measure(
         rates["pairwise"].append(SAMPLE / (time.perf_counter() - begun))
         if flops:
             rates["products"].append(product_rate(device) / flops)
-        for kind in batched:
-            with patch.object(attentive_fused, "is_available", lambda device: False):  # as without Triton
-                begun = time.perf_counter()
-                scores = scorers[kind].score(*workload)
-                rates[f"{kind} batched"].append(len(scores) / (time.perf_counter() - begun))
         for kind in precisions:
             begun = time.perf_counter()
             scores = scorers[kind].score(*workload)

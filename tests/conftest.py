@@ -14,7 +14,6 @@ settings.load_profile("repeatable")
 
 # Tests run in one process per core, so each process uses one thread by default.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["TRITON_INTERPRET"] = "1"  # read at the first import of Triton
 
 
 class Finished(NamedTuple):

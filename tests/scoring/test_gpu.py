@@ -8,7 +8,7 @@ from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 
 from aptool.models import ragged
 from aptool.models.ragged import Ragged
-from aptool.scoring.kernels import attentive, attentive_batched, attentive_fused
+from aptool.scoring.kernels import attentive, attentive_batched
 from aptool.scoring.scorer import Scorer
 
 
@@ -22,52 +22,14 @@ def workload(questions, answers, pool, seed=0, longest=40):
     return *texts, np.repeat(np.arange(questions), pool), np.concatenate(candidates)
 
 
-def fused(gpu):
-    """Return a replacement for the fused program: one launch, with the scores of the definition."""
-
-    def launch(programs, inputs, options):
-        projected, states, offsets, answers, blocks, questions, places, scores, sharpness = inputs
-        if not all(gpu.holds(tensor) for tensor in inputs if isinstance(tensor, torch.Tensor)):
-            raise DeviceMismatchError("a tensor of the host in a launch")
-        gpu.launches += 1
-        with gpu.untracked():
-            blocks = blocks.view(4, -1).tolist()
-            for begin, length, first, count in zip(*blocks, strict=True):
-                assert count <= options["PAIRS"]
-                assert length <= options["L"]
-                A = answers[begin : begin + length].float()
-                for number in range(first, first + count):
-                    row = int(questions[number])
-                    question_rows = slice(int(offsets[row]), int(offsets[row + 1]))
-                    assert question_rows.stop - question_rows.start <= options["SLOTS"]
-                    G = projected[question_rows].float() @ A.T
-                    r_q = (G.amax(1).tanh() * sharpness).softmax(0) @ states[question_rows]
-                    r_a = (G.amax(0).tanh() * sharpness).softmax(0) @ A
-                    scores[places[number]] = torch.cosine_similarity(r_q, r_a, dim=0)
-
-    return launch
-
-
-@pytest.fixture(params=["fused", "batched"])
-def kernel(request, monkeypatch):
-    """Install one of the two GPU kernels in a simulation."""
-
-    def install(gpu):
-        monkeypatch.setattr(attentive_fused, "is_available", lambda device: request.param == "fused")
-        monkeypatch.setattr(attentive_fused, "_launch", fused(gpu))
-        return gpu
-
-    return install
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_scores_are_those_of_a_cpu_and_the_host_waits_once(name, precision, kernel):
+def test_scores_are_those_of_a_cpu_and_the_host_waits_once(name, precision):
     system = ranker(name, words=300, dim=12, size=16)
     work = workload(20, 60, 30)
     expected = Scorer(system, precision=precision).score(*work)
 
-    with kernel(SimulatedGpu()) as gpu:
+    with SimulatedGpu() as gpu:
         scorer = Scorer(system.to("cuda"), device="cuda", precision=precision, cache_bytes=1 << 20)
         gpu.reset()
         keys = np.arange(60)
@@ -79,42 +41,41 @@ def test_scores_are_those_of_a_cpu_and_the_host_waits_once(name, precision, kern
 
 
 @pytest.mark.parametrize("pooling", OVER_STATES)
-def test_every_pooling_has_the_scores_of_a_cpu(pooling, kernel):
+def test_every_pooling_has_the_scores_of_a_cpu(pooling):
     system = pooled(pooling, words=300, dim=12, size=16)
     work = workload(20, 60, 30)
     expected = Scorer(system).score(*work)
 
-    with kernel(SimulatedGpu()):
+    with SimulatedGpu():
         actual = Scorer(system.to("cuda"), device="cuda").score(*work)
 
     np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=0)
 
 
-def test_launches_do_not_grow_with_pairs_answers_or_precision(kernel, request):
+def test_launches_do_not_grow_with_pairs_answers_or_precision():
     counts = {}
     for precision in ("fp32", "bf16"):
         for times in (1, 4):
             system = ranker("ap-cnn", words=300, dim=12, size=16)
             work = workload(10 * times, 50 * times, 20)
-            with kernel(SimulatedGpu()) as gpu:
+            with SimulatedGpu() as gpu:
                 scorer = Scorer(system.to("cuda"), device="cuda", precision=precision)
                 gpu.reset()
                 scorer.score(*work)
             counts[precision, times] = gpu.launches
 
-    budget = 100 if "fused" in request.node.name else 190
-    assert max(counts.values()) <= budget, counts
+    assert max(counts.values()) <= 190, counts
     assert max(counts.values()) <= min(counts.values()) + 6, counts
 
 
-def test_memory_does_not_grow_with_the_number_of_pools(kernel, monkeypatch):
+def test_memory_does_not_grow_with_the_number_of_pools(monkeypatch):
     # Answers as short as questions: not G, but states of questions and vectors of answers are largest.
     monkeypatch.setattr(attentive_batched, "ELEMENTS", 1 << 14)
     peaks = []
     for questions in (30, 120):
         system = ranker("ap-cnn", words=300, dim=12, size=32)
         work = workload(questions, 60, 30, longest=5)
-        with kernel(SimulatedGpu()) as gpu:
+        with SimulatedGpu() as gpu:
             scorer = Scorer(system.to("cuda"), device="cuda", tokens_per_batch=300)
             gpu.reset()
             scorer.score(*work)
@@ -127,7 +88,6 @@ def test_memory_does_not_grow_with_the_number_of_pools(kernel, monkeypatch):
 
 FAULTS = {
     "sizes": (ragged, "send", lambda array, device: torch.from_numpy(array)),
-    "table": (attentive_fused, "send", lambda array, device: torch.from_numpy(array)),
     "lengths": (attentive_batched, "send", lambda array, device: torch.from_numpy(array)),
     "rows": (Ragged, "row_numbers", lambda self: torch.arange(len(self.values))),
 }
@@ -139,8 +99,6 @@ def test_the_simulation_detects_a_planted_fault(fault, monkeypatch):
     monkeypatch.setattr(target, name, value)
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     with SimulatedGpu() as gpu:
-        monkeypatch.setattr(attentive_fused, "is_available", lambda device: fault == "table")
-        monkeypatch.setattr(attentive_fused, "_launch", fused(gpu))
         scorer = Scorer(system.to("cuda"), device="cuda")
         gpu.reset()
         try:
@@ -150,7 +108,7 @@ def test_the_simulation_detects_a_planted_fault(fault, monkeypatch):
     assert gpu.total_waits > 1, gpu.report()
 
 
-def test_the_simulation_counts_a_planted_wait(monkeypatch, kernel):
+def test_the_simulation_counts_a_planted_wait(monkeypatch):
     prepare = attentive.AttentivePairScorer.prepare_questions
 
     def waits(self, states):
@@ -159,7 +117,7 @@ def test_the_simulation_counts_a_planted_wait(monkeypatch, kernel):
 
     monkeypatch.setattr(attentive.AttentivePairScorer, "prepare_questions", waits)
     system = ranker("ap-cnn", words=300, dim=12, size=16)
-    with kernel(SimulatedGpu()) as gpu:
+    with SimulatedGpu() as gpu:
         scorer = Scorer(system.to("cuda"), device="cuda")
         gpu.reset()
         scorer.score(*workload(20, 60, 30))

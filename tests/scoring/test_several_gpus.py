@@ -14,7 +14,6 @@ from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
 from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
 from aptool.scoring import model_system
-from aptool.scoring.kernels import attentive_fused
 from aptool.scoring.model_system import ModelLoader, ModelSystem, pick_precision, sample_units, sampled_pools
 from aptool.scoring.score import score
 from aptool.scoring.systems import RandomSystem
@@ -123,7 +122,6 @@ def test_an_error_on_one_device_ends_the_run_and_keeps_scored_parts(units, tmp_p
 
 def test_a_model_on_two_gpus_gives_the_run_of_one(units, tmp_path, model_folder, machine, monkeypatch):
     machine("H100", "H100")
-    monkeypatch.setattr(attentive_fused, "is_available", lambda device: False)
     real = ModelSystem.score_reporting
     monkeypatch.setattr(
         ModelSystem, "score_reporting", one_at_a_time(real, devices_used := [], gpu := SimulatedGpu())

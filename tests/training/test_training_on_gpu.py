@@ -12,7 +12,6 @@ from tiny import OVER_STATES, SYSTEMS, pooled, ranker, training_set
 from torch import nn
 
 from aptool.errors import AptoolError
-from aptool.scoring.kernels import attentive_fused
 from aptool.training import loop
 from aptool.training.loop import train
 from aptool.training.optimization import LazyAdam
@@ -23,11 +22,6 @@ RECIPES = {
     "in batch": replace(ADAM, in_batch=True),
     "no mining": replace(ADAM, sampled_negatives=1, clip=5.0, minibatch=1),
 }
-
-
-@pytest.fixture(autouse=True)
-def without_the_fused_kernel(monkeypatch):
-    monkeypatch.setattr(attentive_fused, "is_available", lambda device: False)
 
 
 def assert_same_weights(actual, expected):

@@ -74,11 +74,9 @@ class AttentivePairScorer(PairScorer):
     def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         states, projected, sharpness = questions
         if projected.is_cuda:
-            from aptool.scoring.kernels import attentive_batched, attentive_fused
+            from aptool.scoring.kernels.attentive_batched import score_batched
 
-            fused = attentive_fused.is_available(projected.device)
-            kernel = attentive_fused.score_fused if fused else attentive_batched.score_batched
-            return kernel(states, projected, answers, pairs, sharpness=sharpness)
+            return score_batched(states, projected, answers, pairs, sharpness=sharpness)
         return (_by_answer if pairs.by_answer else _by_question)(questions, answers, pairs)
 
     @override
