@@ -14,6 +14,7 @@ import aptool
 
 PACKAGE = f"{Path(aptool.__file__).parent}/"
 CPU = torch.device("cpu")
+MEMORY = 1 << 30  # bytes of each GPU
 
 
 class Patches:
@@ -46,6 +47,14 @@ class Patches:
             self._replace(T, name, self._creates(getattr(T, name)))
         self.real = {name: getattr(T, name) for name in ("to", "numpy", "__array__", "tolist", "new_tensor")}
         self._replace(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+        self.real_get_rng_state, self.real_set_rng_state = torch.get_rng_state, torch.set_rng_state
+        self._replace(torch, "set_rng_state", lambda state: self.real_set_rng_state(self._on_host(state)))
+        self._replace(torch.cuda, "manual_seed_all", gpu.seed)
+        self._replace(
+            torch.cuda, "get_rng_state", lambda device="cuda": gpu.generator_state(_number(device)).clone()
+        )
+        self._replace(torch.cuda, "set_rng_state", self._set_rng_state)
+        self._replace(torch.cuda, "mem_get_info", lambda device=None: (MEMORY, MEMORY))
         self._replace(T, "device", property(lambda tensor: _device(gpu.gpu_of(tensor))))
         self._replace(T, "is_cuda", property(gpu.holds))
         self._replace(T, "is_cpu", property(lambda tensor: not gpu.holds(tensor)))
@@ -117,6 +126,14 @@ class Patches:
         with gpu.untracked():
             moved = self.real["to"](tensor, dtype=dtype, copy=True)
         return moved if target is None else gpu.take(moved, target)
+
+    def _on_host(self, state):
+        if self.gpu.holds(state):
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        return state
+
+    def _set_rng_state(self, state, device="cuda"):
+        self.gpu.set_generator_state(self._on_host(state).clone(), _number(device))
 
     def _pin(self, tensor):
         if self.gpu.holds(tensor):

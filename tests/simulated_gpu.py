@@ -9,11 +9,12 @@ The CPU computes everything. A storage that was created on a GPU, or copied to i
 operation on tensors of host and GPU, or of two GPUs, raises ``DeviceMismatchError`` where CUDA would raise.
 Operations that make the host wait for the device are counted per line of aptool, according to ATen's sources:
 ``item`` and its callers, copies to the host, copies from memory that is not pinned, and results whose size
-depends on values. Launches are approximate: one for most operations, none for views.
+depends on values. Launches are approximate: one for most operations, none for views. Each GPU has a random
+generator of its own; seeds and states of generators are set as in CUDA.
 """
 
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from gpu_patches import Patches, line_of_aptool, storage_of
@@ -81,6 +82,7 @@ class SimulatedGpu(TorchDispatchMode):
         self._is_untracked = False
         self._creating = None  # number of the GPU that tensors are created on
         self._patches = Patches(self)
+        self._seed, self._generators = 0, {}  # number of the GPU -> state of its generator
         self.reset()
 
     def reset(self):
@@ -145,6 +147,27 @@ class SimulatedGpu(TorchDispatchMode):
         finally:
             self._creating = before
 
+    def seed(self, seed):
+        self._seed, self._generators = seed, {}
+
+    def generator_state(self, number):
+        state = self._generators.get(number)
+        return torch.Generator().manual_seed(self._seed).get_state() if state is None else state
+
+    def set_generator_state(self, state, number):
+        self._generators[number] = state
+
+    @contextmanager
+    def _own_generator(self, number):
+        """Draw random numbers from the generator of a GPU inside the block."""
+        before = self._patches.real_get_rng_state()
+        self._patches.real_set_rng_state(self.generator_state(number))
+        try:
+            yield
+        finally:
+            self.set_generator_state(self._patches.real_get_rng_state(), number)
+            self._patches.real_set_rng_state(before)
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -168,7 +191,8 @@ class SimulatedGpu(TorchDispatchMode):
             raise RuntimeError(f"{name} does not have a deterministic implementation, at {line_of_aptool()}")
         self._count(func, name, args, kwargs)
         number = min(numbers, default=self._creating)
-        with self.untracked():
+        is_random = torch.Tag.nondeterministic_seeded in func.tags
+        with self.untracked(), self._own_generator(number) if is_random else nullcontext():
             result = func(*args, **kwargs)
         if func is not aten.copy_.default:
             for tensor in tree_leaves(result):

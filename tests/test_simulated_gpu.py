@@ -33,6 +33,22 @@ def test_tensors_report_their_device():
 MIXED = {
     "sum": lambda x, y: x + y,
     "cat": lambda x, y: torch.cat([x, y]),
+    "stack": lambda x, y: torch.stack([x, y]),
+    "equal": lambda x, y: torch.equal(x, y),
+    "comparison": lambda x, y: x == y,
+    "larger": lambda x, y: x > y,
+    "where": lambda x, y: torch.where(x > 0, x, y),
+    "where of a condition on the host": lambda x, y: torch.where(y > 0, x, x),
+    "masked fill": lambda x, y: x.masked_fill(y > 0, 0.0),
+    "average": lambda x, y: x.lerp_(y, 0.5),
+    "average on the host": lambda x, y: y.lerp_(x, 0.5),
+    "sum in place": lambda x, y: x.add_(y),
+    "scaled sum": lambda x, y: x.addcmul_(y, y),
+    "gather": lambda x, y: x.gather(0, ONE),
+    "scatter": lambda x, y: x.index_copy(0, ONE, x[:1]),
+    "rows of the host": lambda x, y: x.index_add(0, ONE.to("cuda"), y[:1]),
+    "allclose": lambda x, y: torch.allclose(x, y),
+    "optimizer": lambda x, y: torch._foreach_add_([x], [y]),
     "product": lambda x, y: torch.mm(x[None], y[:, None]),
     "embedding": lambda x, y: F.embedding(ONE - 1, x[None]),
     "segments": lambda x, y: torch.segment_reduce(x, "max", lengths=3 * ONE),
@@ -79,6 +95,22 @@ def test_two_gpus_are_two_devices():
         assert first.to("cuda:1").device == second.new_zeros(2).device == second.device
         with pytest.raises(DeviceMismatchError, match=r"GPUs \[0, 1\]"):
             first + second
+
+
+def test_a_gpu_has_a_random_generator_of_its_own():
+    with SimulatedGpu():
+        torch.manual_seed(7)
+        state = torch.cuda.get_rng_state("cuda")
+        first = F.dropout(torch.ones(100, device="cuda"))
+        torch.rand(3)  # the host draws from another generator
+        second = F.dropout(torch.ones(100, device="cuda"))
+        torch.cuda.set_rng_state(state, "cuda")
+        again = F.dropout(torch.ones(100, device="cuda"))
+        with pytest.raises(TypeError, match="ByteTensor"):
+            torch.cuda.set_rng_state(state.to("cuda"), "cuda")
+
+        assert torch.equal(first, again)
+        assert not torch.equal(first, second)
 
 
 WAITS = {

@@ -116,9 +116,12 @@ def examine(folder: Path) -> Findings:
 
 
 def missing_by_extra() -> dict[str, list[str]]:
-    """Missing packages of each extra that the installed aptool declares."""
+    """Missing packages of each extra that the installed aptool declares; empty in a source tree."""
     missing: dict[str, list[str]] = {}
-    for requirement in metadata.requires("aptool") or []:
+    requirements: list[str] = []
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        requirements = metadata.requires("aptool") or []
+    for requirement in requirements:
         name = re.match(r"[\w.-]+", requirement)
         extra = re.search(r"""extra\s*==\s*['"]([\w-]+)['"]""", requirement)
         if name and extra:
@@ -179,6 +182,9 @@ def _print(findings: Findings) -> None:
     ]
     for title, text in lines:
         click.echo(f"{title:10}{text}")
+    if not findings.extras:
+        click.echo("extras    unknown: aptool is not installed as a package")
+        return
     click.echo(f"extras, installed with {install_command('NAME')}:")
     names = [name for name in EXTRAS if name in findings.extras]
     for name in sorted(names, key=lambda name: bool(findings.extras[name])):  # installed extras first

@@ -114,15 +114,23 @@ def main() -> NoReturn:
         if debug:
             raise
         _fail(str(error), error.exit_code)
-    except MemoryError:
-        if debug:
+    except (MemoryError, RuntimeError) as error:
+        if debug or not _is_out_of_memory(error):
             raise
-        _fail("not enough memory", 1)
+        _fail("out of memory; expected smaller inputs, a device with more free memory, or --device cpu", 1)
     except OSError as error:
         # Permission denied, file name too long, disk full.
         if debug or error.strerror is None:
             raise
         _fail(f"{error.filename or 'output'}: {error.strerror}", 1)
+
+
+def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from aptool.models.device import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 def _plugins_first(arguments: list[str]) -> list[str]:

@@ -36,6 +36,9 @@ _HAS_FP32_PRECISION = hasattr(torch.backends.cudnn, "conv")
 # Functions that create a tensor of a given size.
 _FACTORIES = (torch.empty, torch.eye, torch.full, torch.ones, torch.randn, torch.zeros)
 
+# Parts of messages of PyTorch's out-of-memory errors without a type: CPU, CUDA, cuBLAS and cuDNN.
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
+
 # Architectures that PyTorch is compiled for: sm_75, sm_90a, sm_120.
 _CAPABILITY = re.compile(r"sm_(\d+)(\d)")
 
@@ -131,13 +134,6 @@ def set_products(precision: str) -> None:
     torch.backends.cudnn.rnn.fp32_precision = kind  # type: ignore[attr-defined]
 
 
-def products_are_tf32() -> bool:
-    """Whether fp32 products on GPUs are computed in TF32 in this process."""
-    if _HAS_FP32_PRECISION:
-        return torch.backends.cuda.matmul.fp32_precision == "tf32"
-    return torch.backends.cuda.matmul.allow_tf32
-
-
 @contextmanager
 def repeatable_sums(device: torch.device, enabled: bool) -> Iterator[None]:
     """Use deterministic algorithms on a GPU inside the block; CPU algorithms are always deterministic."""
@@ -187,7 +183,7 @@ def memory_for(work: str, expected: str) -> Iterator[None]:
     """Convert an out-of-memory error inside the block into an ``AptoolError``."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         raise AptoolError(f"out of memory in {work}; expected {expected}") from error
@@ -195,7 +191,9 @@ def memory_for(work: str, expected: str) -> Iterator[None]:
 
 def is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
     """Whether an error means that a GPU or this machine is out of memory."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(message in str(error) for message in _OUT_OF_MEMORY)
 
 
 class TooManyWeightsError(Exception):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.device import is_out_of_memory, send
+from aptool.models.device import is_out_of_memory, memory_for, send
 from aptool.models.features import NoHead, WordBags
 from aptool.models.ragged import Ragged, rows_of
 from aptool.models.ranker import Ranker
@@ -37,6 +37,8 @@ TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
 # If pools do not share answers, a window of pairs has this many batches: answers of similar length are
 # encoded together, and the pairs of a question stay together.
 BATCHES_PER_WINDOW = 4
+
+MEMORY_HINT = "a device with more free memory, or --device cpu"
 
 # Minimum number of windows on a CPU, and minimum tokens per window; encoded answers take less work per token.
 WINDOWS, TOKENS_PER_WINDOW, ENCODED_PER_WINDOW = 8, 2048, 8192
@@ -83,7 +85,7 @@ class Scorer:
         self._device = torch.device(device)
         self._stored = stored
         self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
-        with torch.inference_mode():
+        with torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)
             self._pair_scorer = pair_scorer_for(cast.pooling)
@@ -104,6 +106,7 @@ class Scorer:
         """Whether pairs have the same scores, to the bit, in any union with other joinable pairs on a CPU."""
         return isinstance(self._ranker.head, NoHead) and self._pair_scorer.groups_by_answer(pair_answer)
 
+    @memory_for("scoring", MEMORY_HINT)
     @torch.inference_mode()
     def score(
         self,
@@ -134,7 +137,7 @@ class Scorer:
             in halves, which may change the last bits.
 
         Raises:
-            AptoolError: memory runs out with a single answer and its questions.
+            AptoolError: memory runs out with a single text, or before the first text.
         """
         scores = np.empty(len(pair_question), dtype=np.float32)
         if not len(scores):
@@ -181,6 +184,7 @@ class Scorer:
             scores[order] = torch.cat(list(chain.from_iterable(done))).cpu().numpy()
         return scores
 
+    @memory_for("encoding", MEMORY_HINT)
     @torch.inference_mode()
     def encode_answers(self, answers: Tokens) -> PreparedAnswers:
         """Encode answers once, to score them with later questions."""
@@ -215,22 +219,22 @@ class Scorer:
         with one_core_per_thread(self._device, len(batches)) as for_each:
             return list(chain.from_iterable(for_each(partial(self._in_halves, encoded), batches)))
 
-    def _in_halves(self, work: Callable[[np.ndarray], T], answers: np.ndarray) -> list[T]:
-        """Return the results of ``work`` for parts of the answers: one, or more if memory runs out."""
+    def _in_halves(self, work: Callable[[np.ndarray], T], texts: np.ndarray) -> list[T]:
+        """Return the results of ``work`` for parts of the texts: one, or more if memory runs out."""
         try:
-            return [work(answers)]
-        except RuntimeError as error:
+            return [work(texts)]
+        except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            if len(answers) == 1:
-                problem = "out of memory with a single answer; expected a device with more free memory"
+            if len(texts) == 1:
+                problem = f"out of memory with a single text; expected {MEMORY_HINT}"
                 raise AptoolError(f"{self._device}: {problem}") from error
         # Outside the handler, as the error keeps the tensors of the attempt alive.
         self.clear_cache()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-        half = len(answers) // 2
-        return [*self._in_halves(work, answers[:half]), *self._in_halves(work, answers[half:])]
+        half = len(texts) // 2
+        return [*self._in_halves(work, texts[:half]), *self._in_halves(work, texts[half:])]
 
     def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
         """Return the tokens per window: at most ``batches`` batches; on a CPU, few enough for all cores."""
@@ -251,9 +255,10 @@ class Scorer:
             states = self._encode(Ragged.of(some, self._device), send(rows, self._device))
             return Ragged.of_sizes(states, counts)
 
-        encoded = Ragged.concatenate(list(for_each(encode, blocks_of(lengths, tokens))))
+        encoded = for_each(partial(self._in_halves, encode), blocks_of(lengths, tokens))
+        joined = Ragged.concatenate(list(chain.from_iterable(encoded)))
         order = np.argsort(by_length, kind="stable")
-        return self._pair_scorer.prepare_questions(encoded.select(order))
+        return self._pair_scorer.prepare_questions(joined.select(order))
 
     def _encoded_answers(
         self, answers: Tokens, pooled: np.ndarray, cache_keys: np.ndarray | None, rows: np.ndarray

@@ -23,7 +23,7 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location, store_of
 from aptool.formats.outputs import Kind, adopt
 from aptool.models.build import build_ranker, check_recipe
-from aptool.models.device import check_training_precision, pick_device, to_device
+from aptool.models.device import check_training_precision, memory_for, pick_device, to_device
 from aptool.models.initialization import TrainingTexts
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
@@ -43,7 +43,7 @@ from aptool.training.checkpoint import (
 from aptool.training.data import tokenize
 from aptool.training.dev import DevSet
 from aptool.training.frozen_states import keep_states
-from aptool.training.loop import train
+from aptool.training.loop import MEMORY_HINT, train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 from aptool.training.state import TrainingState
 from aptool.training.texts import TRAIN, all_texts, read_teacher, read_texts, sources
@@ -151,7 +151,11 @@ def fit(
         with_vectors = initial.load_weights(ranker)
         ranker.load_state_dict(group.broadcast(ranker.state_dict()))
         to_device(ranker, device)
-        with group.together(), get_progress().task("encoding texts"):
+        with (
+            group.together(),
+            get_progress().task("encoding texts"),
+            memory_for("encoding the training texts", MEMORY_HINT),
+        ):
             keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
 
         def evaluate(ranker: Ranker) -> dict[str, float]:

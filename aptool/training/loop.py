@@ -82,6 +82,7 @@ class Trained(NamedTuple):
     dev: dict[str, float]  # measures of the resulting weights
 
 
+@memory_for("training", MEMORY_HINT)
 def train(
     ranker: Ranker,
     examples: TrainingSet,
@@ -127,8 +128,8 @@ def train(
     if resume_from is not None:
         within = resume_from.within
         history, best_epoch = list(resume_from.history), resume_from.best_epoch
-        best_weights = resume_from.best_weights
         ranker.load_state_dict(resume_from.weights)
+        best_weights = {name: weight.to(context.device) for name, weight in resume_from.best_weights.items()}
         for optimizer, state in zip(optimizers, resume_from.optimizers, strict=True):
             optimizer.load_state_dict(state)
 
@@ -224,8 +225,7 @@ def _train_epoch(
         batch, block = block[:size], block[size:]
         progress = (epoch - 1 + done / len(pairs)) / options.epochs
         rate = learning_rate(options, epoch, progress)
-        with memory_for("training", MEMORY_HINT):
-            totals.add_(_step(context, batch, rate))
+        totals.add_(_step(context, batch, rate))
         done += len(batch)
         updates += 1
         if updates % updates_per_read and done < len(pairs):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from aptool import __version__
 from aptool.cli.main import LazyGroup
@@ -148,3 +149,21 @@ def test_closed_pipe_prints_no_error(tmp_path):
     os.close(writer)
 
     assert finished.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUDA error: out of memory")],
+)
+def test_lack_of_memory_in_any_command_is_one_line(aptool, model_folder, error, monkeypatch):
+    def full(*given, **named):
+        raise error
+
+    monkeypatch.setattr("aptool.models.model.read_tensors", full)
+    texts = ("--question", "where is the river", "--answer", "near the bridge")
+
+    finished = aptool("explain", "--model", model_folder, *texts)
+
+    assert (finished.code, finished.out) == (1, [])
+    expected = "smaller inputs, a device with more free memory, or --device cpu"
+    assert finished.err == [f"aptool: out of memory; expected {expected}"]

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,19 @@ def test_doctor_prints_problems_then_the_machine_then_extras(aptool, monkeypatch
     assert finished.out[0] == "problems  none"
     assert f"extras, installed with {install_command('NAME')}:" in finished.out
     assert [line.split()[:2] for line in finished.out[-2:]] == [["report", "installed"], ["hub", "missing"]]
+
+
+def test_doctor_runs_from_a_source_tree_without_package_metadata(aptool, monkeypatch):
+    def requires(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(doctor.metadata, "requires", requires)
+    monkeypatch.setattr(doctor, "_problems", lambda *_: [])
+
+    finished = aptool("doctor")
+
+    assert (finished.code, finished.err) == (0, [])
+    assert finished.out[-1] == "extras    unknown: aptool is not installed as a package"
 
 
 def test_doctor_describes_every_extra_of_the_package():

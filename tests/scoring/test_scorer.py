@@ -367,8 +367,41 @@ def test_where_memory_runs_out_half_of_the_work_is_tried(error, monkeypatch):
     np.testing.assert_allclose(scores, expected, atol=1e-6, rtol=0)
 
     largest = 0
-    with pytest.raises(AptoolError, match=r"^cpu: out of memory with a single answer"):
+    with pytest.raises(AptoolError, match=r"^cpu: out of memory with a single text"):
         Scorer(system).score(questions, answers, *all_pairs(4, 40))
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["CUDA out of memory. Tried", "CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED"],
+)
+def test_a_full_device_is_one_line_from_the_first_allocation(message, monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    questions, answers = corpus(4, 10)
+    pairs = all_pairs(4, 10)
+    expected = Scorer(system).score(questions, answers, *pairs)
+    error = torch.OutOfMemoryError if message.startswith("CUDA out") else RuntimeError
+
+    def full(*given, **named):
+        raise error(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(system), "inference_encoder", full)
+        with pytest.raises(AptoolError, match="^out of memory in preparing the model; exp"):
+            Scorer(system)
+    scorer = Scorer(system)
+    with monkeypatch.context() as patch:
+        patch.setattr(AttentivePairScorer, "prepare_questions", full)
+        with pytest.raises(AptoolError, match="^out of memory in scoring; expected a dev"):
+            scorer.score(questions, answers, *pairs)
+
+    encode, largest = scorer._encode, 2
+    monkeypatch.setattr(
+        scorer,
+        "_encode",
+        lambda tokens, rows: encode(tokens, rows) if len(tokens.sizes) <= largest else full(),
+    )
+    np.testing.assert_allclose(scorer.score(questions, answers, *pairs), expected, atol=1e-6, rtol=0)
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
