@@ -387,12 +387,12 @@ def test_a_full_device_is_one_line_from_the_first_allocation(message, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(type(system), "inference_encoder", full)
-        with pytest.raises(AptoolError, match="^out of memory in preparing the model; exp"):
+        with pytest.raises(AptoolError, match=r"^out of memory in preparing the model; exp"):
             Scorer(system)
     scorer = Scorer(system)
     with monkeypatch.context() as patch:
         patch.setattr(AttentivePairScorer, "prepare_questions", full)
-        with pytest.raises(AptoolError, match="^out of memory in scoring; expected a dev"):
+        with pytest.raises(AptoolError, match=r"^out of memory in scoring; expected a dev"):
             scorer.score(questions, answers, *pairs)
 
     encode, largest = scorer._encode, 2
