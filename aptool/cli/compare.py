@@ -174,6 +174,8 @@ def _print_comparisons(
     baseline: str, comparisons: list[Comparison], confidence: float, names: Mapping[str, str]
 ) -> None:
     """Print the means and differences, the p-values, and a sentence per comparison."""
+    from aptool.evaluation.compare import shown_p
+
     means = [["", "mean", "difference", f"{100 * confidence:g}% interval", "wins", "ties", "losses", "d"]]
     tests = [["p-values", "permutation", "Holm", "t-test", "Holm"]]
     measure = ""
@@ -196,7 +198,7 @@ def _print_comparisons(
         )
         of_t = (paired.t_test.p, comparison.t_holm) if math.isfinite(paired.t_test.t) else ()
         p_values = (paired.permutation.p, comparison.permutation_holm, *of_t)
-        tests.append([f"  {names[comparison.system]}", *map(_p, p_values), *[""] * (2 - len(of_t))])
+        tests.append([f"  {names[comparison.system]}", *map(shown_p, p_values), *[""] * (2 - len(of_t))])
     print_table(means)
     click.echo()
     print_table(tests)
@@ -211,6 +213,7 @@ def _print_comparisons(
 
 def _print_power(comparisons: list[Comparison], confidence: float) -> None:
     """Print the minimum detectable difference of each measure, the largest one of the systems."""
+    from aptool.evaluation.compare import shown_detectable
     from aptool.evaluation.significance import POWER
 
     largest: dict[str, float] = {}
@@ -224,21 +227,22 @@ def _print_power(comparisons: list[Comparison], confidence: float) -> None:
     questions = counted(comparisons[0].paired.questions, "question")
     power = f"power {POWER:g}, alpha {1 - confidence:.3g}"
     click.echo(f"minimum detectable difference with {questions} ({power}):")
-    click.echo(", ".join(f"{difference:.4f} ({measure})" for measure, difference in largest.items()))
+    shown = [f"{shown_detectable(value, name)} ({name})" for name, value in largest.items()]
+    click.echo(", ".join(shown))
+    if any(text.startswith("above") for text in shown):
+        click.echo("no true difference can be that large: the tests need more questions")
 
 
 def _verdict(baseline: str, system: str, comparison: Comparison, confidence: float) -> str:
-    shown = _p(comparison.permutation_holm)
+    from aptool.evaluation.compare import shown_p
+
+    shown = shown_p(comparison.permutation_holm)
     p = f"p {shown}" if shown.startswith("<") else f"p = {shown}"
     if not comparison.significant(confidence):
         return f"{comparison.measure}: {system} and {baseline} do not differ significantly ({p})"
     way = "better" if comparison.paired.difference > 0 else "worse"
     difference = abs(comparison.paired.difference)
     return f"{comparison.measure}: {system} is significantly {way} than {baseline}, by {difference:.4f} ({p})"
-
-
-def _p(value: float) -> str:
-    return f"{value:.4f}" if value >= 0.0001 else "<0.0001"
 
 
 def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None, names: Mapping[str, str]) -> None:

@@ -129,7 +129,7 @@ def _gaps(evaluation: Evaluation) -> list[str]:
     gaps = (
         ("questions missing from the run, counted as 0", len(missing), of_questions, missing),
         ("questions not in the qrels, left out", len(extra), "", extra),
-        ("candidates not judged, counted as not relevant", unjudged, "", pairs),
+        ("candidates not judged or judged below 0, counted as not relevant", unjudged, "", pairs),
     )
     return [
         f"{gap}: {count}{total}" + (f" ({first_few(names, count)})" if names else "")

@@ -8,7 +8,7 @@ import polars as pl
 
 from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.evaluation import html_table
-from aptool.evaluation.names import is_mean
+from aptool.evaluation.names import highest_value, is_mean
 from aptool.evaluation.significance import (
     CONFIDENCE,
     HIGHEST_CONFIDENCE,
@@ -56,8 +56,9 @@ class Comparison(NamedTuple):
     def detectable(self, confidence: float = CONFIDENCE) -> float | None:
         """The smallest true mean difference that a paired t-test detects with power 0.8.
 
-        None for one question, or if all questions differ by the same amount. ``confidence`` is 1 minus the
-        level of the test, 0.5 to 0.999.
+        None for one question, or if all questions differ by the same amount. For few questions, it may be
+        above the largest difference that the measure allows. ``confidence`` is 1 minus the level of the test,
+        0.5 to 0.999.
         """
         if not LOWEST_CONFIDENCE <= confidence <= HIGHEST_CONFIDENCE:
             expected = f"a number from {LOWEST_CONFIDENCE} to {HIGHEST_CONFIDENCE}"
@@ -79,6 +80,21 @@ class Comparison(NamedTuple):
         return Comparisons([self])._repr_html_()
 
 
+def shown_detectable(difference: float | None, measure: str) -> str:
+    """The text of `Comparison.detectable`: ``above 1`` if no two systems can differ by so much."""
+    if difference is None:
+        return "none"
+    highest = highest_value(measure)
+    if difference > highest:
+        return f"above {highest:g}"
+    return f"{difference:.4f}"
+
+
+def shown_p(p: float) -> str:
+    """The text of a p-value, which is never 0."""
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
 class Comparisons(list[Comparison]):
     """Comparisons with one baseline; a table in notebooks."""
 
@@ -96,7 +112,7 @@ def _row(comparison: Comparison) -> list[str]:
     paired = comparison.paired
     low, high = paired.interval
     means = [f"{paired.baseline:.4f}", f"{paired.system:.4f}", f"{paired.difference:+.4f}"]
-    p_values = [f"{comparison.p:.4f}", f"{comparison.permutation_holm:.4f}"]
+    p_values = map(shown_p, (comparison.p, comparison.permutation_holm))
     return [comparison.system, comparison.measure, *means, f"[{low:+.4f}, {high:+.4f}]", *p_values]
 
 
@@ -251,7 +267,7 @@ def describe_deltas(
             question,
             old,
             new,
-            *_best(ranks.get((question,)), "after" if change > 0 else "before"),
+            *_best_relevant(ranks.get((question,)), "after" if change > 0 else "before"),
             firsts[0].get(question),
             firsts[1].get(question),
         )
@@ -259,7 +275,7 @@ def describe_deltas(
     ]
 
 
-def _best(ranks: pl.DataFrame | None, better: str) -> tuple[str | None, int | None, int | None]:
+def _best_relevant(ranks: pl.DataFrame | None, better: str) -> tuple[str | None, int | None, int | None]:
     """The relevant answer with the best rank in column ``better``, and its ranks before and after."""
     ranked = pl.DataFrame() if ranks is None else ranks.filter(pl.col(better).is_not_null())
     if ranked.is_empty():

@@ -39,7 +39,7 @@ def candidate_limits(
     The arguments are those of `measures.evaluate`; the scores of the run do not matter.
     """
     names = measure_names(measures)
-    relevance = pl.col("relevance").fill_null(-1).clip(lower_bound=-1).cast(pl.Float64)
+    relevance = pl.col("relevance").clip(lower_bound=-1).fill_null(-2).cast(pl.Float64)
     best = run.select(_KEYS).join(qrels.select(*_KEYS, "relevance"), on=_KEYS, how="left")
     counts = ["set_recall", "num_rel", "num_rel_ret"]
     evaluation = evaluate(qrels, best.select(*_KEYS, score=relevance), [*names, *counts], level=level)

@@ -6,13 +6,14 @@ results have the common name.
 """
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
 from aptool.errors import UsageError, shortened
-from aptool.evaluation.trec_eval import known_measures, printed_names
+from aptool.evaluation.trec_eval import AVERAGES, UNBOUNDED, Average, known_measures, printed_names
 from aptool.plugins import load_plugins
 
 DEFAULT_MEASURES = ("MAP", "MRR", "P@1")
@@ -28,6 +29,8 @@ class Measure(NamedTuple):
     cutoff: int | None = None  # last rank, of a measure computed from the ranking
     level: int | None = None  # lowest relevance that counts as relevant; None is the evaluation's
     persistence: float = PERSISTENCE
+    average: Average = "arithmetic"  # over the questions
+    highest: float = 1.0  # the highest possible value of a question
 
 
 class Family(NamedTuple):
@@ -37,6 +40,8 @@ class Family(NamedTuple):
     at: str | None = None  # trec_eval's name with a cutoff (a rank or a recall level)
     ranking: str | None = None  # key of `rankings.RANKING_MEASURES`, for measures that trec_eval lacks
     parameters: tuple[str, ...] = ("rel",)  # allowed in parentheses
+    average: Average = "arithmetic"  # of measures that trec_eval lacks, over the questions
+    highest: float = 1.0  # of measures that trec_eval lacks: the highest possible value of a question
 
 
 # The first name of several names for the same measures is the common name.
@@ -79,10 +84,10 @@ _LONGEST_NAME = 200
 _NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([0-9.]+))?", re.ASCII)
 _INTEGER = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _DECIMAL = re.compile(r"0*\.\d+", re.ASCII)
-# Name in another toolkit, in lower case -> the name to suggest.
+# Name in another toolkit, in lower case -> the family to suggest.
 _ALIASES = {
-    "acc": "P",
-    "accuracy": "P",
+    "acc": "Success",
+    "accuracy": "Success",
     "hit": "Success",
     "hit_rate": "Success",
     "hits": "Success",
@@ -126,17 +131,27 @@ def common_name(name: str) -> str | None:
 
 def is_sum(measure: str) -> bool:
     """Whether a measure is a sum over the questions: ``NumRel``, ``num_rel``."""
-    return measure.startswith(("num_", "Num"))
+    return _declared(measure).average == "sum"
 
 
 def is_geometric(measure: str) -> bool:
     """Whether a measure is a geometric mean over the questions: ``GMAP``, ``gm_bpref``."""
-    return measure.startswith(("gm_", "GM"))
+    return _declared(measure).average == "geometric"
 
 
 def is_mean(measure: str) -> bool:
     """Whether a measure is an arithmetic mean over the questions."""
-    return not (is_sum(measure) or is_geometric(measure))
+    return _declared(measure).average == "arithmetic"
+
+
+def highest_value(measure: str) -> float:
+    """The highest possible value of a measure for a question; infinity without a bound."""
+    return _declared(measure).highest
+
+
+@cache
+def _declared(name: str) -> Measure:
+    return parse_measures([name])[0]
 
 
 def _parse(name: str) -> tuple[Measure, ...]:
@@ -157,7 +172,19 @@ def _parse_registered(name: str) -> tuple[Measure, ...]:
         measure = _of_family(family, *parts.groups()[1:])
         return (measure,) if measure is not None else ()
     printed = printed_names(_in_trec_eval_case(name))
-    return tuple(Measure(_common_name(measure), measure, measure) for measure in printed)
+    return tuple(map(_of_trec_eval, printed))
+
+
+def _of_trec_eval(printed: str, level: int | None = None) -> Measure:
+    """The measure with a name that trec_eval prints."""
+    return Measure(
+        _common_name(printed, level),
+        printed,
+        printed,
+        level=level,
+        average=AVERAGES.get(printed, "arithmetic"),
+        highest=math.inf if printed in UNBOUNDED else 1.0,
+    )
 
 
 def _family(word: str) -> Family | None:
@@ -193,7 +220,7 @@ def _of_family(family: Family, written_parameters: str | None, cutoff: str | Non
         printed = printed_names(trec_eval if cutoff is None else f"{trec_eval}_{cutoff}")
         if len(printed) != 1:
             return None
-        return Measure(_common_name(printed[0], level), printed[0], printed[0], level=level)
+        return _of_trec_eval(printed[0], level)
     if family.ranking is None or (cutoff is not None and not _INTEGER.fullmatch(cutoff)):
         return None
     written = parameters.get("p", str(PERSISTENCE))
@@ -202,7 +229,8 @@ def _of_family(family: Family, written_parameters: str | None, cutoff: str | Non
     name = {"RR": "MRR"}.get(family.ranking, family.ranking) + (f"({','.join(options)})" if options else "")
     name += f"@{int(cutoff)}" if cutoff is not None else ""
     rank = int(cutoff) if cutoff is not None else None
-    return Measure(name, family.ranking, None, rank, level, float(written))
+    persistence = float(written)
+    return Measure(name, family.ranking, None, rank, level, persistence, family.average, family.highest)
 
 
 def _parameters(family: Family, written: str | None) -> dict[str, str] | None:
@@ -237,6 +265,8 @@ def _near_names(name: str) -> list[str]:
     word, cutoff = re.fullmatch(pattern, name.strip().lower(), re.DOTALL).groups()  # type: ignore[union-attr]
     by_lower_case = {trec_eval.lower(): trec_eval for trec_eval in known_measures()}
     by_lower_case |= _FAMILY_OF_LOWER_CASE | _ALIASES
+    if word in ("acc", "accuracy") and not cutoff:
+        return ["P@1", "Success@1"]  # the same share of questions
     close = (
         [word] if word in by_lower_case else difflib.get_close_matches(word, by_lower_case, n=3, cutoff=0.6)
     )

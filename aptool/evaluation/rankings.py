@@ -7,34 +7,34 @@ import polars as pl
 from aptool.evaluation.names import Measure
 from aptool.formats.trec import rank_candidates
 
-# Grade that satisfies a user with the highest probability; higher grades count as this one, as in gdeval.
-HIGHEST_GRADE = 4
+# Lowest maximal grade of ERR. gdeval always has this one, and refuses qrels with higher grades.
+_MAXIMAL_GRADE = 4
 
 
 def measure_rankings(
     qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
 ) -> dict[str, dict[str, float]]:
     """Compute measures of `RANKING_MEASURES`: question id -> name -> value, for questions in both frames."""
-    values = _measure_rankings(qrels, run, measures, level)
+    values = _values_by_question(qrels, run, measures, level)
     normalized = [measure for measure in measures if measure.family == "nERR"]
     if normalized:
         best = qrels.select("question_id", "answer_id", score="relevance")
-        ideal = _measure_rankings(qrels, best, normalized, level)
+        ideal = _values_by_question(qrels, best, normalized, level)
         for question, row in values.items():
             for measure in normalized:
                 row[measure.name] /= ideal[question][measure.name] or 1.0
     return values
 
 
-def _measure_rankings(
+def _values_by_question(
     qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
 ) -> dict[str, dict[str, float]]:
     keys = ["question_id", "answer_id"]
     judged = run.select(*keys, pl.col("score").cast(pl.Float64))
     judged = judged.join(qrels.select("question_id").unique(), on="question_id", how="semi")
-    ranked = rank_candidates(judged).join(
-        qrels.select(*keys, pl.col("relevance").cast(pl.Int64)), on=keys, how="left", maintain_order="left"
-    )
+    relevance = pl.col("relevance").cast(pl.Int64)
+    labels = qrels.select(*keys, relevance, maximum=relevance.max().clip(_MAXIMAL_GRADE))
+    ranked = rank_candidates(judged).join(labels, on=keys, how="left", maintain_order="left")
     expressions = []
     for measure in measures:
         within = pl.col("rank") <= (pl.len() if measure.cutoff is None else measure.cutoff)
@@ -65,17 +65,20 @@ def _rank_biased_precision(measure: Measure, within: pl.Expr, level: int) -> pl.
 def _expected_reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
     """Sum over ranks r of 1/r times the probability that the user stops there (Chapelle et al., 2009).
 
-    Grade g satisfies the user with probability (2^g - 1) / 2^4; a satisfied user stops.
+    Grade g satisfies the user with probability (2^g - 1) / 2^m, m the maximal grade; a satisfied user stops.
     """
-    grade = pl.col("relevance").fill_null(0).clip(0, HIGHEST_GRADE).cast(pl.Float64)
-    satisfied = ((grade * 0 + 2).pow(grade) - 1) / 2**HIGHEST_GRADE
+    grade = pl.col("relevance").clip(lower_bound=0).cast(pl.Float64)
+    two = grade * 0 + 2
+    # 2^(g - m) - 2^-m has no overflow.
+    probability = two.pow(grade - pl.col("maximum")) - two.pow(-pl.col("maximum").cast(pl.Float64))
+    satisfied = probability.fill_null(0.0)
     reads_on = (1 - satisfied).cum_prod().shift(1, fill_value=1.0)
     return (satisfied * reads_on / pl.col("rank")).filter(within).sum()
 
 
 def _judged(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
-    """The share of judged candidates, among at most as many as the cutoff."""
-    return (pl.col("relevance").fill_null(-1) >= 0).filter(within).mean()
+    """The share of candidates in the qrels, with any label, among at most as many as the cutoff."""
+    return pl.col("relevance").is_not_null().filter(within).mean()
 
 
 # Family -> expression over a question's candidates (columns rank and relevance, null if unjudged), from the

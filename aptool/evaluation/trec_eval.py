@@ -10,15 +10,25 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from statistics import fmean
+from typing import Literal, TypeAlias
 
 import pytrec_eval
+
+Average: TypeAlias = Literal["arithmetic", "geometric", "sum"]
 
 # Measures with a cutoff rank, and measures with a recall level or a multiple of R, two decimals at most.
 AT_RANK = ("P", "recall", "ndcg_cut", "map_cut", "success", "relative_P")
 _AT_LEVEL = ("iprec_at_recall", "Rprec_mult")
 _INTERPOLATED = "iprec_at_recall_"
 _ELEVEN_POINTS = "11pt_avg"
-_NOT_NUMBERS = frozenset({"relstring", "runid"})
+_TEXT_MEASURES = frozenset({"relstring", "runid"})
+# How trec_eval averages a measure over the questions, unless by the arithmetic mean.
+AVERAGES: dict[str, Average] = {
+    **dict.fromkeys(("num_q", "num_rel", "num_ret", "num_rel_ret", "num_nonrel_judged_ret"), "sum"),
+    **dict.fromkeys(("gm_map", "gm_bpref"), "geometric"),
+}
+# Measures with values above 1.
+UNBOUNDED = frozenset({"utility"})
 _PARAMETERS = re.compile(r"([A-Za-z_]+)[._](\d+(?:\.\d+)?(?:,\d+(?:\.\d+)?)*)", re.ASCII)
 _RANK = re.compile(r"0*[1-9]\d{0,8}", re.ASCII)
 _LEVEL = re.compile(r"\d{1,3}(\.\d{1,2})?", re.ASCII)
@@ -30,7 +40,7 @@ _NO_CANDIDATE = " "
 
 def known_measures() -> list[str]:
     """trec_eval's names without cutoffs, sorted."""
-    return sorted(pytrec_eval.supported_measures - _NOT_NUMBERS)
+    return sorted(pytrec_eval.supported_measures - _TEXT_MEASURES)
 
 
 @cache
@@ -49,7 +59,7 @@ def printed_names(measure: str) -> tuple[str, ...]:
             return tuple(f"{family}_{float(level):.2f}" for level in parameters)
         return ()
     several = pytrec_eval.supported_nicknames.get(measure, {measure})
-    supported = set(several) & pytrec_eval.supported_measures - _NOT_NUMBERS
+    supported = set(several) & pytrec_eval.supported_measures - _TEXT_MEASURES
     if not supported:
         return ()
     # Only trec_eval knows its default cutoffs; it returns them for a single candidate.
@@ -81,7 +91,7 @@ def measure_questions(
     )
     # For a geometric mean pytrec_eval returns logarithms.
     for name in names:
-        if name.startswith("gm_"):
+        if AVERAGES.get(name) == "geometric":
             for values in measured.values():
                 values[name] = math.exp(values[name])
     interpolated = [name for name in names if name == _ELEVEN_POINTS or name.startswith(_INTERPOLATED)]

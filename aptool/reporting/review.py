@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from aptool.datasets.leaks import Leak, find_leaks
-from aptool.evaluation.compare import Comparison
+from aptool.evaluation.compare import Comparison, shown_detectable
 from aptool.evaluation.diagnostics import (
     PERSISTENCE,
     Agreement,
@@ -66,18 +66,19 @@ def power_answer(
     ]
     rows = [["", "measure", "difference", "interval", "detectable"]]
     for comparison in comparisons:
-        detectable = comparison.detectable(confidence)
         rows.append(
             [
                 (names or {}).get(comparison.system, comparison.system),
                 comparison.measure,
                 f"{comparison.difference:+.4f}",
                 _interval(comparison.interval),
-                "none" if detectable is None else f"{detectable:.4f}",
+                shown_detectable(comparison.detectable(confidence), comparison.measure),
             ]
         )
     if comparisons:
         sentences.append("Smaller true differences are often missed.")
+        if any(row[-1].startswith("above") for row in rows[1:]):
+            sentences.append("Above 1: no true difference can be that large, so more questions are needed.")
     return Answer(question, sentences, rows if comparisons else [])
 
 

@@ -8,6 +8,8 @@ Ties, missing questions and unjudged candidates are handled as for every other m
     aptool.evaluate(qrels, run, ["DCG", "DCG@10"])
 """
 
+import math
+
 import polars as pl
 
 from aptool.evaluation.names import FAMILIES, Family, Measure
@@ -21,4 +23,4 @@ def discounted_cumulative_gain(measure: Measure, within: pl.Expr, level: int) ->
 
 
 RANKING_MEASURES["DCG"] = discounted_cumulative_gain
-FAMILIES["DCG"] = Family(None, ranking="DCG", parameters=())
+FAMILIES["DCG"] = Family(None, ranking="DCG", parameters=(), highest=math.inf)

@@ -6,6 +6,8 @@ import sys
 import pytest
 from tiny import row, write_pools
 
+from aptool.evaluation.compare import shown_detectable
+
 # Four questions, each with a relevant answer `a` and a non-relevant answer `b`.
 QRELS = "".join(f"q{number} 0 a 1\nq{number} 0 b 0\n" for number in range(1, 5))
 
@@ -48,10 +50,11 @@ def test_table_by_hand(aptool):
         ["P@1"],
         ["new", "0.6250", "0.6250", "0.3910", "0.3910"],
     ]
-    # A t-test of four pairs has power 0.8 for an effect of 2.128 standard deviations.
-    assert out[9:13] == [
+    # A t-test of four pairs has power 0.8 for an effect of 2.128 standard deviations; P@1 is at most 1.
+    assert out[9:14] == [
         "minimum detectable difference with 4 questions (power 0.8, alpha 0.05):",
-        "2.1279 (P@1)",
+        "above 1 (P@1)",
+        "no true difference can be that large: the tests need more questions",
         "4 questions; p of the permutation test, corrected for 1 comparison:",
         "P@1: new and old do not differ significantly (p = 0.6250)",
     ]
@@ -392,3 +395,20 @@ def test_unused_pools_are_refused(aptool):
     )
 
     assert (code, out, err) == (2, [], ["aptool: --pools: requires --top above 0 or --review"])
+
+
+def test_a_detectable_difference_above_the_range_of_the_measure_is_said_as_such(aptool, folder):
+    """Two questions with differences 1/2 and -1/2: the power analysis gives 3.85, but MAP is at most 1."""
+    (folder / "two.qrels").write_text("q1 0 a 1\nq1 0 b 0\nq2 0 a 1\nq2 0 b 0\n")
+    for name, scores in (("x", (1, 0)), ("y", (0, 1))):
+        lines = [f"q{n} Q0 a 1 {score} {name}\nq{n} Q0 b 2 0.5 {name}\n" for n, score in enumerate(scores, 1)]
+        (folder / f"{name}.run").write_text("".join(lines))
+
+    _, out, _ = aptool("compare", "x.run", "y.run", "--qrels", "two.qrels", "--measures", "MAP", "--review")
+
+    start = out.index("minimum detectable difference with 2 questions (power 0.8, alpha 0.05):")
+    sentence = "no true difference can be that large: the tests need more questions"
+    assert out[start + 1 : start + 3] == ["above 1 (MAP)", sentence]
+    (row,) = [line.split() for line in out if line.split()[:2] == ["y", "MAP"]]
+    assert row[-2:] == ["above", "1"]
+    assert shown_detectable(3.85, "utility") == "3.8500"  # the number of relevant answers minus the others

@@ -152,7 +152,7 @@ def test_gaps_are_logged_on_stderr_with_five_examples(aptool, folder):
     assert err == [
         "dev.run: questions missing from the run, counted as 0: 7 of 9 (q3, q4, q5, q6, q7, …)",
         "dev.run: questions not in the qrels, left out: 1 (z)",
-        "dev.run: candidates not judged, counted as not relevant: 1 (q1 new)",
+        "dev.run: candidates not judged or judged below 0, counted as not relevant: 1 (q1 new)",
     ]
 
 

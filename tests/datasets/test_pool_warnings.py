@@ -103,7 +103,9 @@ def test_gaps_of_several_runs_are_logged_once(aptool, tmp_path):
         finished = aptool(command, *runs, "--qrels", tmp_path / "a.qrels")
 
         gaps = [line for line in finished.err if "missing" in line or "not judged" in line]
+        first, second = (", ".join(map(str, names)) for names in (runs, runs[:2]))
+        unjudged = "candidates not judged or judged below 0, counted as not relevant: 1 (q b)"
         assert gaps == [
-            f"{', '.join(map(str, runs))}: questions missing from the run, counted as 0: 1 of 2 (p)",
-            f"{', '.join(map(str, runs[:2]))}: candidates not judged, counted as not relevant: 1 (q b)",
+            f"{first}: questions missing from the run, counted as 0: 1 of 2 (p)",
+            f"{second}: {unjudged}",
         ]

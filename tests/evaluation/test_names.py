@@ -1,10 +1,23 @@
 """Names of measures: those of papers, trec_eval and ir_measures, and the nearest to an unknown one."""
 
+import math
+
 import pytest
 
 from aptool.errors import UsageError
 from aptool.evaluation.evaluation import MeasureValues
-from aptool.evaluation.names import Measure, common_name, measure_names, parse_measures
+from aptool.evaluation.names import (
+    FAMILIES,
+    Family,
+    Measure,
+    common_name,
+    highest_value,
+    is_geometric,
+    is_mean,
+    is_sum,
+    measure_names,
+    parse_measures,
+)
 
 
 def test_trec_eval_names_give_common_names():
@@ -187,6 +200,8 @@ UNKNOWN = {
     "R": "did you mean 'R@10'?",
     "IPrec": "did you mean 'IPrec@0.1'?",
     "MMR": "did you mean 'MRR'?",
+    "accuracy": "did you mean 'P@1' or 'Success@1'?",
+    "Accuracy@5": "did you mean 'Success@5'?",
     "nDCG10": "did you mean 'nDCG@10'?",
     "AP(rel=0)": "AP takes rel of 1 or more",
     "AP(rel=1,rel=2)": "AP takes rel of 1 or more",
@@ -212,3 +227,34 @@ def test_unknown_name_suggests_near_names(name, near):
 def test_names_out_of_range_are_refused(name):
     with pytest.raises(UsageError, match="unknown measures"):
         parse_measures([name])
+
+
+@pytest.mark.parametrize(
+    ("names", "average"),
+    [
+        (["NumRel", "num_q", "NumRelRet", "num_nonrel_judged_ret"], "sum"),
+        (["GMAP", "gm_map", "gm_bpref"], "geometric"),
+        (["MAP", "utility", "ERR@10", "RBP", "P@1"], "arithmetic"),
+    ],
+)
+def test_a_measure_declares_how_it_is_averaged(names, average):
+    assert {measure.average for measure in parse_measures(names)} == {average}
+    assert {is_sum(name) for name in names} == {average == "sum"}
+    assert {is_geometric(name) for name in names} == {average == "geometric"}
+    assert {is_mean(name) for name in names} == {average == "arithmetic"}
+
+
+def test_the_name_of_a_measure_does_not_decide_how_it_is_averaged(monkeypatch):
+    """A registered family, named like a sum, is a mean unless it says otherwise."""
+    monkeypatch.setitem(FAMILIES, "NumberNeeded", Family(None, ranking="RR", highest=math.inf))
+    monkeypatch.setitem(FAMILIES, "Total", Family(None, ranking="Judged", average="sum"))
+
+    mean, total = parse_measures(["NumberNeeded", "Total@3"])
+
+    assert (mean.average, mean.highest) == ("arithmetic", math.inf)
+    assert (total.average, total.highest) == ("sum", 1.0)
+
+
+@pytest.mark.parametrize(("name", "highest"), [("MAP", 1), ("nERR@3", 1), ("utility", math.inf)])
+def test_the_highest_value_of_a_measure(name, highest):
+    assert highest_value(name) == highest

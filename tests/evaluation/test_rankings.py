@@ -82,6 +82,41 @@ def test_nerr_of_the_best_ranking_is_1_and_0_without_a_relevant_answer():
     assert result["nERR@2"].to_list() == pytest.approx([1, 1, 0])
 
 
+def test_err_of_grades_above_4_by_hand():
+    """The maximal grade is the highest one of all qrels: grade g satisfies with (2^g - 1) / 2^10."""
+    judged, scores = {"a": 4, "b": 10}, {"a": 2, "b": 1}
+    of_4, of_10 = 15 / 1024, 1023 / 1024
+
+    result = measured(judged, scores, ["ERR@2", "nERR@2", "ERR@1"])
+    ignored = measured({**judged, "c": 10**6}, scores, ["ERR", "nERR"])
+
+    actual, best = of_4 + (1 - of_4) * of_10 / 2, of_10 + (1 - of_10) * of_4 / 2
+    assert result == pytest.approx({"ERR@2": actual, "nERR@2": actual / best, "ERR@1": of_4})
+    assert round(result["nERR@2"], 4) == 0.5073
+    # Beside a grade of a million, the others satisfy nobody.
+    assert ignored == pytest.approx({"ERR": 0, "nERR": 0})
+
+
+def test_the_maximal_grade_is_that_of_all_questions():
+    qrels, run = qrels_of({"q1": {"a": 1}, "q2": {"b": 6}}), run_of({"q1": {"a": 1}, "q2": {"b": 1}})
+
+    assert evaluate(qrels, run, ["ERR"]).per_question["ERR"].to_list() == [1 / 64, 63 / 64]
+
+
+def test_judged_agrees_with_ir_measures_on_negative_labels():
+    ir_measures = pytest.importorskip("ir_measures")
+    judged = {f"{n}": {f"a{i}": (i * i + n) % 5 - 2 for i in range(2, 9)} for n in range(6)}
+    scores = {f"{n}": {f"a{i}": (i * 7 + n * 3) % 11 + i / 16 for i in range(12)} for n in range(6)}
+    names = ["Judged@1", "Judged@4", "Judged@20"]
+    metrics = ir_measures.iter_calc([ir_measures.parse_measure(name) for name in names], judged, scores)
+    expected = {(metric.query_id, str(metric.measure)): metric.value for metric in metrics}
+
+    result = evaluate(qrels_of(judged), run_of(scores), names).per_question
+
+    values = {(row["question_id"], name): row[name] for row in result.iter_rows(named=True) for name in names}
+    assert values == pytest.approx(expected)
+
+
 def test_err_agrees_with_ir_measures():
     """ir_measures calls gdeval, whose highest grade is 4 and which prints five decimals."""
     ir_measures = pytest.importorskip("ir_measures")
@@ -136,14 +171,14 @@ def test_rbp_by_hand():
 
 
 def test_judged_is_a_share_of_the_existing_candidates():
-    # A negative judgement is none, as everywhere; c is not in the qrels.
-    judged = {"a": 1, "b": 0, "d": -1, "z": 1}
+    # A negative label is a judgement, as in ir_measures; c is not in the qrels.
+    judged = {"a": 1, "b": 0, "d": -2, "z": 1}
 
     result = measured(
         judged, {"a": 4, "b": 3, "c": 2, "d": 1}, ["Judged@2", "Judged@3", "Judged@10", "Judged"]
     )
 
-    assert result == pytest.approx({"Judged@2": 1, "Judged@3": 2 / 3, "Judged@10": 0.5, "Judged": 0.5})
+    assert result == pytest.approx({"Judged@2": 1, "Judged@3": 2 / 3, "Judged@10": 0.75, "Judged": 0.75})
 
 
 # Ranked in this order; relevance 1, 0, 2, unjudged, 3.
