@@ -134,7 +134,7 @@ hooks: $(STAMP)  ## have git run the checks of `make lint` before each commit
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release
 	$(BIN)/pre-commit install
 
-release: test-wheel  ## build, check and tag a release: VERSION=0.2.0
+release: test-wheel  ## build, check and tag a release: VERSION=0.3.0
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release
 	$(BIN)/python jobs/check_release.py '$(VERSION)'
 	$(BIN)/python -m build --sdist --outdir dist

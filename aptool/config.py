@@ -14,16 +14,13 @@ from typing import Any, Literal
 
 from aptool.documents import parse_toml, read_toml
 from aptool.errors import InputError, UsageError, printable
-from aptool.options import WIDEST, bounded, build_options, expected_without
+from aptool.options import WIDEST, bounded, build_options
 
 # Minutes between two checkpoints within an epoch. Not in the recipe, since the model does not depend on it.
 CHECKPOINT_MINUTES = 10.0
 
 # Largest number of negatives per question.
 MOST_NEGATIVES = 100_000
-
-# Presets that were removed after version LAST_WITH_REMOVED.
-REMOVED_PRESETS = ("ap-bilstm-paper", "qa-bilstm-paper", "qa-cnn-paper")
 
 # A number such as ``.5``, which TOML does not allow.
 _POINT_FIRST = re.compile(r"[+-]?\.[0-9]+(e[+-]?[0-9]+)?")
@@ -236,7 +233,7 @@ class Recipe:
     training: TrainingOptions = field(default_factory=TrainingOptions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as plain values, as in ``config.json``; earlier versions have no ``text.words``."""
+        """The recipe as plain values, as in ``config.json``, without the default of ``text.words``."""
         table = asdict(self)
         if self.text.words == TextOptions.words:
             del table["text"]["words"]
@@ -268,9 +265,6 @@ def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
         file = resources.files("aptool") / "presets" / f"{preset}.toml"
         name, table = preset, parse_toml(file.read_text(encoding="utf-8"), preset)
     else:
-        if preset in REMOVED_PRESETS:
-            expected = expected_without(f"a recipe file (jobs/paper/{preset}.toml of the sources)")
-            raise UsageError(f"preset {preset!r}: expected {expected}")
         near = difflib.get_close_matches(preset, preset_names(), n=1)
         nearest = f"; did you mean {near[0]!r}?" if near else ""
         raise UsageError(

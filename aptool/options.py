@@ -12,26 +12,6 @@ T = TypeVar("T")
 
 _TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
 
-# Removed options and their defaults, which models of earlier versions still contain.
-REMOVED = {
-    "pooling.residual": 0.0,
-    "pooling.normalize": False,
-    "pooling.kernels": 11,
-    "pooling.width": 0.1,
-    "similarity.init": "identity",
-    "encoder.layers": 0,
-    "training.label_smoothing": 0.0,
-    "training.relevant_answers": 1,
-    "training.shared_draw": False,
-    "training.layer_decay": 0.0,
-}
-REMOVED_TYPES = {
-    "pooling.type": ("soft-maxsim", "polyencoder", "multi-vector"),
-    "similarity.type": ("euclid",),
-}
-# The last version with the removed options.
-LAST_WITH_REMOVED = "0.2.0"
-
 # Default upper bounds of numbers: counts must fit in 31 bits.
 BELOW = {int: 2**31, float: 1e6}
 
@@ -67,25 +47,17 @@ def build_options(kind: type[T], table: dict[str, Any], where: str, position: st
                 if not least <= values[name] < below:
                     expected = f"{least} or more and below {below}"
                     raise InputError(where, position=position + name, value=values[name], expected=expected)
-        elif position + name not in REMOVED:
+        else:
             near = difflib.get_close_matches(name, sorted(options), n=1)
             expected = f"{near[0]!r} perhaps" if near else f"one of {', '.join(sorted(options))}"
             problem = "unknown option" if position else "unknown section"
             raise InputError(where, position=position + name, problem=problem, expected=expected)
-        elif value != REMOVED[position + name]:
-            expected = expected_without(repr(REMOVED[position + name]))
-            raise InputError(where, position=position + name, value=value, expected=expected)
     try:
         return kind(**values)
     except TypeError as error:
         raise InputError(
             where, position=position.rstrip(".") or None, problem=str(error), expected="every entry"
         ) from error
-
-
-def expected_without(alternative: str) -> str:
-    """The expected value in an error about a removed option or type."""
-    return f"{alternative}; aptool {LAST_WITH_REMOVED} was the last version with it"
 
 
 def _checked(hint: Any, value: Any, where: str, position: str) -> Any:

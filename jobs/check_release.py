@@ -14,7 +14,7 @@ def problems(version: str) -> list[str]:
     """Reasons why this commit cannot be the release ``version``."""
     reasons = []
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        reasons.append(f"VERSION={version!r}: expected three numbers, such as 0.2.0")
+        reasons.append(f"VERSION={version!r}: expected three numbers, such as 0.3.0")
     if version != __version__:
         reasons.append(f"aptool/version.py: {__version__}; expected {version}")
     if not RELEASED:

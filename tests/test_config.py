@@ -7,7 +7,6 @@ import pytest
 
 from aptool.config import Recipe, load_recipe, preset_names, recipe_from_dict
 from aptool.errors import AptoolError, InputError, UsageError, shortened
-from aptool.models.build import check_recipe
 
 # Table 2 of the paper: c (per direction for the biLSTMs), k, mini-batch, margin, λ; and whether λ is divided
 # by the number of the epoch (section 4.2: all systems but QA-CNN).
@@ -195,51 +194,3 @@ def test_long_value_is_truncated_to_one_line():
     assert shortened("a\nb") == r"'a\nb'"
     assert len(shortened("x" * 1000)) == 80
     assert shortened("x" * 1000).endswith("x…")
-
-
-@pytest.mark.parametrize(
-    ("section", "name", "default", "other"),
-    [
-        ("pooling", "residual", 0.0, 0.5),
-        ("pooling", "kernels", 11, 5),
-        ("pooling", "width", 0.1, 0.2),
-        ("encoder", "layers", 0, 3),
-        ("similarity", "init", "identity", "uniform"),
-        ("pooling", "normalize", False, True),
-        ("training", "label_smoothing", 0.0, 0.1),
-        ("training", "relevant_answers", 1, 2),
-        ("training", "shared_draw", False, True),
-        ("training", "layer_decay", 0.0, 0.9),
-    ],
-)
-def test_removed_option_is_accepted_at_its_default_only(section, name, default, other):
-    recipe = load_recipe("ap-cnn")
-    table = recipe.to_dict()
-
-    table[section][name] = default
-    assert recipe_from_dict(table, "config.json").training == recipe.training
-    check_recipe(recipe_from_dict(table, "config.json"))
-
-    table[section][name] = other
-    message = rf": {section}\.{name}: {other!r}: expected {default!r}; aptool 0\.2\.0 was the last"
-    with pytest.raises(InputError, match=message):
-        check_recipe(recipe_from_dict(table, "config.json"))
-
-
-@pytest.mark.parametrize("pooling", ["soft-maxsim", "polyencoder", "multi-vector"])
-def test_removed_pooling_is_named(pooling):
-    expected = rf"pooling\.type: '{pooling}': expected one of max, .*; aptool 0\.2\.0 was the last version"
-    with pytest.raises(InputError, match=expected):
-        check_recipe(load_recipe("ap-cnn", [f"pooling.type={pooling}"]))
-
-
-def test_removed_similarity_is_named():
-    expected = r"similarity\.type: 'euclid': expected one of cosine, .*; aptool 0\.2\.0 was the last"
-    with pytest.raises(InputError, match=expected):
-        check_recipe(load_recipe("ap-cnn", ["similarity.type=euclid"]))
-
-
-def test_removed_preset_is_named():
-    expected = "preset 'qa-cnn-paper': expected a recipe file .*; aptool 0\\.2\\.0 was the last"
-    with pytest.raises(UsageError, match=expected):
-        load_recipe("qa-cnn-paper")

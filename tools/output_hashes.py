@@ -35,10 +35,6 @@ VOLATILE = {
     *("score_seconds", "train_seconds", "pairs_per_second"),
     *("sha256", "files", "preset"),
 }
-# Options that not every version has: recipes are compared without them.
-REMOVED = {
-    *("residual", "normalize", "label_smoothing", "relevant_answers", "shared_draw", "layer_decay"),
-}
 MATRIX = """
 [collections.tiny]
 path = "{collection}"
@@ -97,7 +93,7 @@ def digest(data: bytes) -> str:
 def stable(value: Any) -> Any:
     """A JSON document without the entries that differ between versions, machines or seconds."""
     if isinstance(value, dict):
-        return {key: stable(entry) for key, entry in sorted(value.items()) if key not in VOLATILE | REMOVED}
+        return {key: stable(entry) for key, entry in sorted(value.items()) if key not in VOLATILE}
     if isinstance(value, list):
         return [stable(entry) for entry in value]
     return value.replace(str(Path.cwd()), "") if isinstance(value, str) else value

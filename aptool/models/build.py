@@ -31,7 +31,7 @@ from aptool.models.pooling import (
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine
 from aptool.models.transformer import CrossInput, CrossPooling, HeadPooling, TransformerEncoder
-from aptool.options import REMOVED_TYPES, build_options, expected_without
+from aptool.options import build_options
 from aptool.plugins import load_plugins
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 
@@ -234,8 +234,6 @@ def _component(recipe: Recipe, section: str) -> tuple[Any, Any]:
         load_plugins()
     if kind not in registry:
         expected = f"one of {', '.join(registry)}"
-        if kind in REMOVED_TYPES.get(f"{section}.type", ()):
-            expected = expected_without(expected)
         raise _invalid(recipe, f"{section}.type", kind, expected)
     options = {key: value for key, value in table.items() if key != "type"}
     return registry[kind], build_options(registry[kind].Options, options, recipe.preset, f"{section}.")

@@ -30,7 +30,6 @@ from aptool.models.model import LoadedModel, load_model, model_fingerprint, mode
 from aptool.models.pooling import Dense
 from aptool.models.similarity import Cosine, Dot, Similarity
 from aptool.models.transformer import HeadPooling, TransformerEncoder, backbone_of
-from aptool.options import REMOVED
 from aptool.text.tokenizer import UNK, WordTokenizer
 from aptool.text.vectors import WordVectors, read_vectors
 
@@ -110,7 +109,7 @@ def _check_same(
     for section in sections:
         for name in sorted(now[section].keys() | required[section].keys()):
             value, before = now[section].get(name), required[section].get(name)
-            if value != before and name not in may_differ and f"{section}.{name}" not in REMOVED:
+            if value != before and name not in may_differ:
                 expected = f"{before!r}, as in {start}"
                 raise InputError(recipe.preset, position=f"{section}.{name}", value=value, expected=expected)
 

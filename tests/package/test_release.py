@@ -58,7 +58,7 @@ def test_inconsistent_version_is_a_problem(release):
         f"aptool/version.py: {__version__}; expected 9.9.9",
         f"CHANGELOG.md: '{__version__}, 2026-01-31'; expected '9.9.9, YYYY-MM-DD' as the first heading",
     ]
-    assert release.problems("9.9")[0] == "VERSION='9.9': expected three numbers, such as 0.2.0"
+    assert release.problems("9.9")[0] == "VERSION='9.9': expected three numbers, such as 0.3.0"
 
 
 def test_installation_from_a_copy_is_a_problem(release, monkeypatch):
