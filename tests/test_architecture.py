@@ -23,6 +23,7 @@ LAYERS = [
     ["models", "evaluation", "datasets"],
     ["text"],
     ["formats"],
+    ["sources"],
     ["config", "environment", "plugins", "progress"],
     ["documents", "options", "version"],
     ["errors"],

@@ -25,6 +25,7 @@ from aptool.experiments.matrix import Trial
 from aptool.experiments.side_by_side import Event, Processes, run_trial
 from aptool.experiments.trial import TrialRunner
 from aptool.formats.location import is_remote, location
+from aptool.models.build import code_of
 from aptool.models.hub import pinned_name
 from aptool.progress import WorkerError
 from aptool.scoring.answer_store import MANIFEST
@@ -137,7 +138,9 @@ class ClusterProcesses(Processes):
         task = ray.remote(_run_trial).options(
             **self._each.options, max_retries=TRIAL_RETRIES, name=f"trial {trial}"
         )
-        reference = task.remote(trial, runner, Path.cwd(), BoardPost(self._board, number), versions())
+        recipe = runner.recipes.get(trial.system.name)
+        expected = versions(code_of(recipe) if recipe is not None else {})
+        reference = task.remote(trial, runner, Path.cwd(), BoardPost(self._board, number), expected)
         self._tasks[reference] = number, trial
 
     @override

@@ -35,6 +35,7 @@ from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
+from aptool.models.build import code_of
 from aptool.progress import RelayedTasks, WorkerError, get_progress
 from aptool.training.checkpoint import STATE, trained_key, training_folder
 from aptool.training.fit import Fit, already_trained, check_training
@@ -90,7 +91,7 @@ def fit_on_cluster(
         job = TrainingJob(
             *(Path.cwd(), collection.path, recipe, location(output), seed),
             owner=claim.token,
-            versions=versions(),
+            versions=versions(code_of(recipe)),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
         )

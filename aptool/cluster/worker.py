@@ -12,8 +12,9 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -26,9 +27,11 @@ from aptool.formats.location import Location, location, store_of
 from aptool.formats.pools import ANSWERS, Answers, Unit, read_answers
 from aptool.formats.store import ReplacedError
 from aptool.models.device import is_out_of_memory
+from aptool.plugins import load_plugins
 from aptool.scoring.parts import Part, digest_of, write_part
 from aptool.scoring.pipeline import Task, UnitRecord, read_task, score_task
 from aptool.scoring.systems import System
+from aptool.sources import hash_modules, versions_of
 from aptool.version import __version__
 
 # Attempts per unit, if its worker is lost each time.
@@ -74,7 +77,9 @@ def open_system(job: ScoringJob, to_read: bool = False) -> tuple[System, Answers
     check_node(job)
     system = job.load("cpu" if to_read else job.device)
     if system.fingerprint != job.fingerprint and not to_read:
-        raise AptoolError("the model differs from the driver's: expected the same model folder on every node")
+        raise AptoolError(
+            "the model differs from the driver's: expected the same model folder and plugins on every node"
+        )
     if job.answers is None:
         return system, None
     answers = read_answers(*job.answers)
@@ -283,16 +288,24 @@ def host() -> str:
     return socket.gethostname()
 
 
-def versions() -> Versions:
-    """The versions that must agree on all nodes; the version of torch without its build tag."""
-    return ("aptool", __version__), ("torch", torch.__version__.partition("+")[0])
+def versions(code: Mapping[str, str] = MappingProxyType({})) -> Versions:
+    """The versions that must agree on all nodes; the version of torch without its build tag.
+
+    ``code`` has the hashes of plugins, as of `code_of`.
+    """
+    libraries = {"aptool": __version__, "torch": torch.__version__}
+    return tuple((name, text.partition("+")[0]) for name, text in {**code, **libraries}.items())
 
 
 def check_versions(expected: Versions) -> None:
-    """Raise if the versions on this node differ from those of the driver."""
-    node = dict(versions())
+    """Raise if versions or plugins on this node differ from those of the driver."""
+    load_plugins()
+    names = [name for name, _ in expected]
+    node = dict(versions(versions_of(*names) | hash_modules(names)))
     differ = [
-        f"{name} {node[name]} there, {version} here" for name, version in expected if node[name] != version
+        f"{name} {node.get(name, 'none')} there, {text} here"
+        for name, text in expected
+        if node.get(name) != text
     ]
     if differ:
-        raise AptoolError(f"{'; '.join(differ)}: expected the same versions")
+        raise AptoolError(f"{'; '.join(differ)}: expected the same versions and plugins")

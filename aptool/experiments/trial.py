@@ -29,6 +29,7 @@ from aptool.formats.location import Location
 from aptool.formats.outputs import Kind, check_replaceable, sha256_of
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run, write_run
+from aptool.models.build import code_of
 from aptool.models.checkpoints import load_any
 from aptool.models.model import LoadedModel, remove_model
 from aptool.scoring.encoded import PoolTokenizer
@@ -250,7 +251,7 @@ class TrialRunner:
         inputs: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]
         if system.preset is not None:
             recipe = self.recipes[system.name]
-            inputs += [recipe.to_dict(), inputs_of(collection, recipe)]
+            inputs += [recipe.to_dict(), code_of(recipe), inputs_of(collection, recipe)]
         inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.combine:
             inputs.append(["combine", "logistic"])

@@ -1,5 +1,6 @@
 """Construction of systems from recipes: registries of components, checks of recipes, and rankers."""
 
+import inspect
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from aptool.models.similarity import SIMILARITIES, Cosine
 from aptool.models.transformer import CrossInput, CrossPooling, HeadPooling, TransformerEncoder
 from aptool.options import build_options
 from aptool.plugins import load_plugins
+from aptool.sources import sources_of, versions_of
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 
 # ``encoder.type`` of a recipe.
@@ -179,6 +181,17 @@ def _check_head(recipe: Recipe) -> None:
 def encoder_type(recipe: Recipe) -> type[Encoder]:
     """Return the class of a recipe's encoder."""
     return _component(recipe, "encoder")[0]
+
+
+def code_of(recipe: Recipe) -> dict[str, str]:
+    """Return the code that decides the scores of a recipe: versions of libraries and hashes of plugins."""
+    # Types of other libraries' models are not registered: aptool defines them.
+    kinds = [registry.get(getattr(recipe, section)["type"]) for section, registry in _REGISTRIES.items()]
+    libraries = ["torch", "tokenizers"]
+    if not (inspect.isclass(kinds[0]) and issubclass(kinds[0], WordEncoder)):
+        libraries.append("transformers")
+    columns = [COLUMNS.get(name) for name in recipe.features.columns.split()]
+    return versions_of(*libraries) | sources_of(kind for kind in (*kinds, *columns) if kind is not None)
 
 
 def initialize(recipe: Recipe, texts: TrainingTexts) -> Initialization:

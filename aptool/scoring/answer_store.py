@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from aptool import environment
+from aptool.config import Recipe
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.formats.answer_part import (
@@ -32,8 +32,10 @@ from aptool.formats.atomic import check_writable, remove_matching
 from aptool.formats.claim import claimed_folder
 from aptool.formats.location import Location, PathOrUrl, location, store_of
 from aptool.formats.schemas import check_document
+from aptool.models.build import code_of
 from aptool.models.model import LoadedModel
 from aptool.models.ragged import rows_of
+from aptool.sources import differing_code
 
 logger = logging.getLogger(__name__)
 
@@ -178,13 +180,13 @@ class AnswerStore:
         if name not in {part.path.name for part in self.index.parts}:
             self.index = AnswerIndex([*self.index.parts, read_part(self.folder / name, self._owner)])
 
-    def write_manifest(self, name: str) -> None:
-        """Write the manifest of a new store, with the name of its model."""
+    def write_manifest(self, recipe: Recipe) -> None:
+        """Write the manifest of a new store of a model with this recipe."""
         manifest = {
             "format": _FORMAT,
-            "model": {"name": name, "fingerprint": self._fingerprint},
+            "model": {"name": recipe.preset, "fingerprint": self._fingerprint},
             "precision": self.precision,
-            "versions": environment.versions(),
+            "code": code_of(recipe),
         }
         path = self.folder / MANIFEST
         check_document("encoded", manifest, path)
@@ -214,6 +216,10 @@ def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object
             f"encoded by {owner['name']} with fingerprint {owner['fingerprint']}, not by "
             f"{model.recipe.preset} with fingerprint {model.fingerprint}"
         )
+        raise InputError(folder, problem=problem, expected=expected)
+    if differ := differing_code(manifest["code"], code_of(model.recipe)):
+        problem = f"encoded with other code ({differ})"
+        expected = "the code that encoded it, or a new store"
         raise InputError(folder, problem=problem, expected=expected)
     precision: StoredPrecision = manifest["precision"]
     return precision

@@ -167,7 +167,7 @@ def encode(
         encoder = AnswerEncoder(loaded, store, local_device, tokens_per_batch, passages)
         if isinstance(store.folder, Path):
             _check_room(store.folder, encoder, chunks)
-        store.write_manifest(loaded.recipe.preset)
+        store.write_manifest(loaded.recipe)
         total, texts = Encoded(), sum(chunk.texts for chunk in chunks)
         update(0, texts, "answers")
         for result in _encode_locally(encoder, chunks) if run is None else run(job, chunks):

@@ -14,6 +14,7 @@ from typing_extensions import override
 from aptool.environment import available_memory
 from aptool.errors import UsageError
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
+from aptool.models.build import code_of
 from aptool.models.checkpoints import ScoreTokens, load_any
 from aptool.models.device import gpus_like, has_tensor_cores, pick_device, set_products, to_device
 from aptool.models.model import LoadedModel
@@ -74,7 +75,7 @@ class ModelSystem(System):
             self._stored = StoredAnswers(store, fill=fill)
             rounding = [store.precision] if store.precision != "fp32" else []
         settings = [str(self._device), precision, tokens_per_batch, *rounding]
-        self.fingerprint = json.dumps(["model", model.fingerprint, *settings])
+        self.fingerprint = json.dumps(["model", model.fingerprint, code_of(model.recipe), *settings])
         self.tag = "-".join(model.recipe.preset.split())
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
 

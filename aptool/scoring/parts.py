@@ -32,6 +32,7 @@ from aptool.formats.parquet import candidate_counts, read_footer, row_groups
 from aptool.formats.pools import Unit, answers_beside
 from aptool.formats.trec import log_ties, open_text, run_lines
 from aptool.scoring.systems import System
+from aptool.version import __version__
 
 _COUNTS = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
@@ -266,7 +267,7 @@ def plan(
     parts = []
     for unit in units:
         identity, shared, pairs = files[unit.path]
-        inputs = [identity, unit.row_group, system.fingerprint, shared, tag]
+        inputs = [identity, unit.row_group, system.fingerprint, __version__, shared, tag]
         digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:24]
         parts.append(Part(unit, folder / f"{digest}.part", pairs[unit.row_group], tag))
     return parts

@@ -13,7 +13,7 @@ from typing_extensions import override
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import get_progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
-from aptool.text.words import word_splitter
+from aptool.text.words import code_of_splitter, word_splitter
 
 # Names of the untrained systems.
 BASELINES = ("bm25", "random")
@@ -109,8 +109,16 @@ class Bm25System(System):
             self._length += len(document)
             self._frequencies.update(set(document))
         counts = [self._documents, self._length, sorted(self._frequencies.items())]
-        digest = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
-        self.fingerprint = json.dumps(["bm25", digest, *([words] if words != "unicode" else [])])
+        self._digest = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
+        self._set_fingerprint()
+
+    def _set_fingerprint(self) -> None:
+        self.fingerprint = json.dumps(["bm25", self._digest, self._words, code_of_splitter(self._words)])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle; another process may have other code of the word splitter."""
+        self.__dict__.update(state)
+        self._set_fingerprint()
 
     @classmethod
     def of(cls, units: Sequence[Unit], answers: Answers | None, words: str = "unicode") -> "Bm25System":

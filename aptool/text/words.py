@@ -7,10 +7,10 @@ Kana to other characters.
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from importlib import import_module
 
 from aptool.errors import AptoolError, InputError, UsageError, first_line, one_line, shortened
+from aptool.sources import hash_modules
 from aptool.text.bm25 import words as unicode_words
 
 EXPECTED = "unicode, bigrams, or MODULE:FUNCTION of a function that returns the words of a text"
@@ -54,7 +54,6 @@ def has_words(text: str) -> bool:
     )
 
 
-@lru_cache(maxsize=8)
 def word_splitter(name: str) -> Callable[[str], list[str]]:
     """Return the function that splits a text into words; a name that is none is a `UsageError`.
 
@@ -86,3 +85,9 @@ def word_splitter(name: str) -> Callable[[str], list[str]]:
         return result
 
     return split
+
+
+def code_of_splitter(name: str) -> dict[str, str]:
+    """Return the sources that decide the words of a splitter; empty for those of aptool."""
+    module, colon, _ = name.partition(":")
+    return hash_modules([module]) if colon else {}

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import re
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,12 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.formats.object_folder import local_copy
-from aptool.models.build import encoder_type
+from aptool.models.build import code_of, encoder_type
 from aptool.models.model import CONFIG
 from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.state import EpochState, TrainingState
 from aptool.training.texts import sources, teacher_fingerprint
-from aptool.version import __version__
 
 STATE = "state.safetensors"
 VECTORS = "vectors"  # cache of learned vectors
@@ -42,8 +40,7 @@ LEARNED_VECTORS = re.compile(
 def training_key(collection: CollectionFiles, recipe: Recipe, seed: int, device: str) -> str:
     """Hash all inputs that decide the result, except the number of threads and processes."""
     inputs = {
-        "aptool": __version__,
-        "torch": version("torch"),
+        "code": code_of(recipe),
         "recipe": recipe.to_dict(),
         "collection": collection.fingerprint,
         **inputs_of(collection, recipe),

@@ -117,7 +117,7 @@ def test_model_that_differs_from_the_drivers_is_refused(shared_folder, job):
 
     assert outcome.fatal
     assert (
-        "the model differs from the driver's: expected the same model folder on every node" in outcome.error
+        "the model differs from the driver's: expected the same model folder and plugins on every node" in outcome.error
     )
     assert not part.path.exists()
 
@@ -152,7 +152,7 @@ def test_node_with_other_versions_is_refused(shared_folder, job):
 
     assert outcome.fatal
     assert outcome.error == (
-        f"node {host()}: aptool {current['aptool']} there, 0.1.0 here: expected the same versions"
+        f"node {host()}: aptool {current['aptool']} there, 0.1.0 here: expected the same versions and plugins"
     )
     assert Worker(job._replace(versions=versions())).score(0, first_part(shared_folder)).error == ""
 

@@ -1,0 +1,272 @@
+"""Code that decides a score is part of every fingerprint: an edited plugin never continues earlier work."""
+
+import importlib
+import importlib.metadata
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tiny import OPTIONS
+
+import aptool as library
+from aptool import plugins, sources
+from aptool.models.build import POOLINGS
+
+POOLING = """
+import torch
+from aptool.errors import AptoolError
+from aptool.models.build import POOLINGS
+from aptool.models.pooling import IndependentPooling
+{helper}
+class ScaledPooling(IndependentPooling):
+    def represent(self, states):
+        stop_after_two()
+        mean = torch.segment_reduce(states.values, "mean", lengths=states.lengths, axis=0, unsafe=True)
+        return torch.cat([mean * SCALE, mean.tanh()], dim=1)
+
+POOLINGS["scaled"] = ScaledPooling
+"""
+
+# Ends a run like a failure would, when two parts of it are written.
+STOP = """
+import glob, os
+from aptool.errors import AptoolError
+def stop_after_two():
+    if len(glob.glob(os.environ.get("STOP_AT") or "none")) >= 2:
+        raise AptoolError("stopped by the test")
+"""
+ONE_FILE = {"plug.py": STOP + "SCALE = 1.0\n" + POOLING.format(helper="")}
+HELPER = {
+    "plug.py": STOP + POOLING.format(helper="from plug_settings import SCALE"),
+    "plug_settings.py": "SCALE = 1.0\n",
+}
+PACKAGE = {
+    "plug/__init__.py": "from importlib import import_module\nimport_module('.pool', __name__)\n",
+    "plug/pool.py": STOP + POOLING.format(helper="from .inner.settings import SCALE"),
+    "plug/inner/__init__.py": "",
+    "plug/inner/settings.py": "SCALE = 1.0\n",
+}
+
+
+def forget():
+    """Forget the plugins, as a new process has."""
+    POOLINGS.pop("scaled", None)
+    plugins._loaded.clear()
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in ("plug", "plug_settings", "split")
+    ]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, which is on the search path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(plugins.VARIABLE, "")
+    monkeypatch.setattr(plugins, "_loaded", set())
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two versions of one size, in one second
+    yield tmp_path
+    forget()
+
+
+def write(files):
+    for name, text in files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text, encoding="utf-8")
+    forget()
+
+
+def edit(files, before, after):
+    """Replace a text in all files that have it."""
+    assert any(before in text for text in files.values())
+    write({name: text.replace(before, after) for name, text in files.items()})
+
+
+def plugin_of(files):
+    return "plug.py" if "plug.py" in files else "plug"
+
+
+@pytest.fixture
+def pools(folder, collection_folder):
+    table = pq.read_table(collection_folder / "dev.pools.parquet")
+    shutil.copy(collection_folder / "answers.parquet", folder)
+    pq.write_table(table, "many.parquet", row_group_size=4, write_page_checksum=True)
+    return folder / "many.parquet"
+
+
+def train(aptool, files, collection, output="m"):
+    options = [*OPTIONS, "encoder.features=8", "pooling.type=scaled", "training.epochs=1"]
+    sets = [argument for option in options for argument in ("--set", option)]
+    ended = aptool(
+        *("--plugin", plugin_of(files), "train", collection, "--preset", "qa-cnn", "--output", output, *sets)
+    )
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def interrupted(aptool, monkeypatch, output, *command):
+    """Run a command that stops when two parts are written; the parts stay."""
+    monkeypatch.setenv("STOP_AT", f"{output}.parts/*.part")
+    ended = aptool(*command, "--output", output)
+    monkeypatch.setenv("STOP_AT", "")
+    assert ended.code == 1
+    assert "stopped by the test" in ended.err[-1]
+    assert len(list(Path(f"{output}.parts").glob("*.part"))) >= 2
+
+
+@pytest.mark.parametrize("files", [ONE_FILE, HELPER, PACKAGE], ids=["file", "helper", "package"])
+def test_a_run_that_an_edited_plugin_continues_has_no_line_of_the_earlier_code(
+    aptool, files, pools, collection_folder, monkeypatch
+):
+    write(files)
+    train(aptool, files, collection_folder)
+    command = ("--plugin", plugin_of(files), "score", pools, "--model", "m")
+    interrupted(aptool, monkeypatch, "r.run", *command)
+
+    edit(files, "SCALE = 1.0", "SCALE = 30.0")
+    assert aptool(*command, "--output", "r.run").code == 0
+    assert aptool(*command, "--output", "fresh.run").code == 0
+
+    resumed, fresh = (library.Run.load(name) for name in ("r.run", "fresh.run"))
+    assert resumed.to_dict() == fresh.to_dict()
+    assert "resumed: 0" in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
+
+
+def test_a_run_that_the_same_plugin_continues_keeps_its_parts(aptool, pools, collection_folder, monkeypatch):
+    write(ONE_FILE)
+    train(aptool, ONE_FILE, collection_folder)
+    command = ("--plugin", "plug.py", "score", pools, "--model", "m")
+    interrupted(aptool, monkeypatch, "r.run", *command)
+
+    forget()
+    assert aptool(*command, "--output", "r.run").code == 0
+
+    assert "resumed: 0" not in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
+
+
+def test_training_and_stores_notice_an_edited_plugin(aptool, pools, collection_folder):
+    write(ONE_FILE)
+    train(aptool, ONE_FILE, collection_folder)
+    plugin = ("--plugin", "plug.py")
+    assert aptool(*plugin, "encode", pools, "--model", "m", "--output", "store").code == 0
+    before = Path("m/model.safetensors").read_bytes()
+    forget()
+    assert "up to date" in "".join(train(aptool, ONE_FILE, collection_folder).err)
+
+    edit(ONE_FILE, "SCALE = 1.0", "SCALE = 30.0")
+    scored = aptool(*plugin, "score", pools, "--model", "m", "--encoded", "store", "--output", "r.run")
+    added = aptool(*plugin, "encode", pools, "--model", "m", "--output", "store")
+    train(aptool, ONE_FILE, collection_folder)
+    train(aptool, ONE_FILE, collection_folder, "fresh")
+
+    for refused in (scored, added):
+        assert refused.code == 1
+        assert "store: encoded with other code (plug " in refused.err[-1]
+    assert not Path("r.run").exists()
+    assert Path("m/model.safetensors").read_bytes() == Path("fresh/model.safetensors").read_bytes() != before
+
+
+WORDS = {"split.py": STOP + "def words(text):\n    stop_after_two()\n    return text.split()\n"}
+
+
+def test_an_edited_word_function_starts_again(aptool, pools, monkeypatch):
+    write(WORDS)
+    command = ("score", pools, "--model", "bm25", "--words", "split:words")
+    # Statistics of the corpus are counted before the first part.
+    interrupted(aptool, monkeypatch, "r.run", *command)
+
+    # Only questions begin with "where": the statistics of the answers stay.
+    edit(WORDS, "text.split()", "text.split()[:-1] if text.startswith('where') else text.split()")
+    assert aptool(*command, "--output", "r.run").code == 0
+    assert aptool(*command, "--output", "fresh.run").code == 0
+
+    assert library.Run.load("r.run").to_dict() == library.Run.load("fresh.run").to_dict()
+    assert "resumed: 0" in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("model", ["bm25", "m"])
+def test_parts_of_another_version_of_aptool_are_not_used(
+    aptool, pools, collection_folder, monkeypatch, model
+):
+    write(ONE_FILE | WORDS)
+    train(aptool, ONE_FILE, collection_folder)
+    options = ("--words", "split:words") if model == "bm25" else ("--plugin", "plug.py")
+    command = ("score", pools, "--model", model, *options)
+    interrupted(aptool, monkeypatch, "r.run", *command)
+
+    monkeypatch.setattr("aptool.scoring.parts.__version__", "9.9")
+    assert aptool(*command, "--output", "r.run").code == 0
+
+    assert "resumed: 0" in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
+
+
+TABLE = """
+[collections.tiny]
+path = "{collection}"
+splits = ["test"]
+[systems.scaled]
+preset = "qa-cnn"
+set = {options}
+[[rows]]
+collection = "tiny"
+systems = ["scaled"]
+seeds = [1]
+"""
+
+
+def test_a_matrix_runs_the_trials_of_an_edited_plugin_again(aptool, folder, collection_folder):
+    options = [*OPTIONS, "encoder.features=8", "pooling.type=scaled", "training.epochs=1"]
+    Path("table.toml").write_text(TABLE.format(collection=collection_folder, options=json.dumps(options)))
+    command = ("--plugin", "plug.py", "matrix", "table.toml", "--output")
+    write(ONE_FILE)
+    assert aptool(*command, "out").code == 0
+    (run,) = Path("out").rglob("*.run")
+    before = run.read_bytes()
+
+    edit(ONE_FILE, "SCALE = 1.0", "SCALE = 30.0")
+    assert aptool(*command, "out").code == 0
+    assert aptool(*command, "fresh").code == 0
+
+    (fresh,) = Path("fresh").rglob("*.run")
+    assert run.read_bytes() == fresh.read_bytes() != before
+
+
+def test_code_of_aptool_alone_has_no_source_and_of_a_plugin_has_its_files(folder):
+    write(HELPER)
+    plug = importlib.import_module("plug")
+
+    assert sources.sources_of([POOLINGS["max"]]) == {}
+    assert set(sources.sources_of([plug.ScaledPooling])) == {"plug", "plug_settings"}
+
+
+def test_a_replaced_method_of_a_class_of_aptool_has_its_file(folder, monkeypatch):
+    write({"plug.py": "def represent(self, states):\n    return states\n"})
+    monkeypatch.setattr(POOLINGS["max"], "represent", importlib.import_module("plug").represent)
+
+    assert set(sources.sources_of([POOLINGS["max"]])) == {"plug"}
+
+
+def test_an_installed_package_is_identified_by_its_version(folder):
+    write({"plug.py": "import numpy\nimport json\n"})
+
+    assert sources.hash_modules(["plug"]) | {"plug": ""} == {
+        "numpy": importlib.metadata.version("numpy"),
+        "plug": "",
+    }
+
+
+def test_the_hash_is_of_the_code_that_was_loaded(folder):
+    write({"plug.py": "X = 1\n"})
+    plug = importlib.import_module("plug")
+    before = sources.hash_modules(["plug"])
+
+    Path("plug.py").write_text("X = 20\n", encoding="utf-8")
+    assert sources.hash_modules(["plug"]) == before
+
+    importlib.reload(plug)
+    assert sources.hash_modules(["plug"]) != before
