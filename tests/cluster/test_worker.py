@@ -117,7 +117,8 @@ def test_model_that_differs_from_the_drivers_is_refused(shared_folder, job):
 
     assert outcome.fatal
     assert (
-        "the model differs from the driver's: expected the same model folder and plugins on every node" in outcome.error
+        "the model differs from the driver's: expected the same model folder and plugins on every node"
+        in outcome.error
     )
     assert not part.path.exists()
 
