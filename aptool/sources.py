@@ -27,8 +27,8 @@ _STANDARD = Path(sysconfig.get_path("stdlib"))
 # Packages whose versions are recorded by name.
 _EXCLUDED = {"aptool", "torch"}
 
-# Specification, hash and imports of each loaded module. `importlib.reload` replaces the specification; an edit
-# without it does not change the code that runs.
+# Specification, hash and imports of each loaded module. `importlib.reload` replaces the specification.
+# An edit without a reload does not change the code that runs.
 _loaded: dict[str, tuple[Any, str, tuple[str, ...]]] = {}
 
 
