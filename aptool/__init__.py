@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aptool.library.collection import Collection
     from aptool.library.encoded_texts import EncodedTexts
     from aptool.library.evaluation import compare, evaluate
-    from aptool.library.exchange import from_ir_measures, load_ranx, save_ranx, to_ir_measures
+    from aptool.library.exchange import load_ranx, save_ranx, to_ir_measures
     from aptool.library.fusion import fuse, learn_fusion
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
@@ -44,7 +44,6 @@ __all__ = [
     "compare",
     "encode",
     "evaluate",
-    "from_ir_measures",
     "fuse",
     "learn_fusion",
     "load",
@@ -70,7 +69,6 @@ _MODULES = {
     "compare": "aptool.library.evaluation",
     "encode": "aptool.library.scoring",
     "evaluate": "aptool.library.evaluation",
-    "from_ir_measures": "aptool.library.exchange",
     "fuse": "aptool.library.fusion",
     "learn_fusion": "aptool.library.fusion",
     "load": "aptool.library.model",

@@ -19,7 +19,7 @@ class AptoolError(Exception):
 
     Example:
         >>> try:
-        ...     aptool.Run.from_dict({"q1": {"a": float("nan")}})
+        ...     aptool.Run({"q1": {"a": float("nan")}})
         ... except aptool.AptoolError as error:
         ...     print(error)
         run: question 'q1', answer 'a': column 'score': nan: expected a finite number
@@ -87,6 +87,8 @@ def shortened(value: object) -> str:
     """``repr(value)``, truncated for a message."""
     if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print very long integers
         return f"an integer of {value.bit_length():,} bits"
+    if getattr(value, "shape", ()):  # a data frame or an array
+        return f"a {type(value).__module__.partition('.')[0]} {type(value).__name__}"
     text = repr(value)
     if "\n" in text:
         text = " ".join(text.split())

@@ -48,8 +48,8 @@ def main(folder: str) -> None:
         for first in range(len(answers))
     }
     texts = {page: " ".join(of_page) for page, of_page in pages.items()}
-    pools = aptool.Pools.from_dict({f"q{i}": (question, texts) for i, (question, _) in enumerate(table)})
-    qrels = aptool.Qrels.from_dict(
+    pools = aptool.Pools({f"q{i}": (question, texts) for i, (question, _) in enumerate(table)})
+    qrels = aptool.Qrels(
         {
             f"q{i}": {page: int(answer in of_page) for page, of_page in pages.items()}
             for i, (_, answer) in enumerate(table)

@@ -22,7 +22,7 @@ def main(folder: str, split: str, model: str) -> None:
     runs = {
         "bm25": aptool.bm25_run(pools),
         "model": aptool.load(model).run(pools),
-        "best order": aptool.Run.from_dict(
+        "best order": aptool.Run(
             {
                 question: {candidate: float(relevance[question].get(candidate, 0)) for candidate in texts}
                 for question, (_, texts) in pools.to_dict().items()

@@ -542,7 +542,7 @@ def test_scores_beyond_the_integers_of_a_float_are_one_line():
         {"question_id": ["q", "q"], "answer_id": ["a", "b"], "score": np.array([2**53, 2**53 + 1])}
     )
     with pytest.raises(library.AptoolError, match="9007199254740993"):
-        library.Run.from_polars(frame)
+        library.Run(frame)
 
 
 @pytest.mark.parametrize("other", ["q 0 b 0\n", "q\t0\tb\t0\n", "q 0 b 0 \n", 'q 0 "b 0\n'])

@@ -6,8 +6,6 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import polars as pl
-
 from aptool.datasets.import_options import ColumnNames, ImportPolicies, Quotes
 from aptool.datasets.importing import check_split, collection_name
 from aptool.datasets.pairs import Empty, Resolution
@@ -17,16 +15,16 @@ from aptool.formats import collection as formats
 from aptool.formats.location import Location
 from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
-from aptool.library.frames import collected, is_pandas
+from aptool.library.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
-Rows: TypeAlias = "PathLike | pl.DataFrame | pd.DataFrame | Iterable[Mapping[str, Any]]"
+Rows: TypeAlias = PathLike | Table
 
-_EXPECTED = "a path, a data frame or a list of dicts, or a dict of these by split"
+_EXPECTED = f"a path, {TABLE}, or a dict of these by split"
 
 
 class Collection:
@@ -50,7 +48,7 @@ class Collection:
 
     def __init__(self, path: PathLike) -> None:
         self.opened = formats.CollectionFiles(
-            check_path("path", path, "the folder of a collection (str or os.PathLike)")
+            check_path("path", path, "the folder of a collection; Collection.from_rows imports tables")
         )
 
     @classmethod
@@ -84,8 +82,8 @@ class Collection:
         arguments as options of the command, such as ``--relevant`` for ``relevant``.
 
         Args:
-            rows: a polars or pandas frame, an iterable of dicts, or a file (.csv, .tsv, .jsonl, .json,
-                .parquet) for the split ``train``; or a dict of these by split.
+            rows: a table as for `Run`, or a file (.csv, .tsv, .jsonl, .json, .parquet), for the split
+                ``train``; or a dict of these by split.
             output: folder of the collection. Default: a temporary folder, deleted when Python exits.
             overwrite: replace an existing collection even if aptool did not write it, or it has changed.
             name: name of the collection, one word. Default: the name of the folder, or ``rows``.
@@ -123,7 +121,7 @@ class Collection:
             >>> data.qrels("dev").to_dict()
             {'dev-Q0': {'dev-Q0-0': 1, 'dev-Q0-1': 0}}
         """
-        by_split = rows if isinstance(rows, Mapping) else {"train": rows}
+        by_split = rows if isinstance(rows, Mapping) and not is_columns(rows) else {"train": rows}
         if not by_split:
             raise InputError("rows", value=rows, expected=_EXPECTED)
         splits = {check_split(split): _content(split, content) for split, content in by_split.items()}
@@ -225,14 +223,5 @@ def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:
     name = f"rows of {split!r}"
     if is_path(content):
         return check_path(name, content)
-    content = collected(name, content)
-    if isinstance(content, pl.DataFrame):
-        return content.iter_rows(named=True)
-    if is_pandas(content):
-        records: list[Mapping[str, Any]] = content.to_dict("records")
-        return records
-    rows = check_list(name, content, _EXPECTED)
-    for number, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise InputError(name, position=f"row {number}", value=row, expected="a dict")
-    return rows
+    rows = read_rows(name, content, _EXPECTED)
+    return rows if is_table(content) else check_list(name, list(rows), _EXPECTED)

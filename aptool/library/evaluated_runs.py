@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 
@@ -32,17 +32,15 @@ from aptool.evaluation.names import parse_measures
 from aptool.evaluation.texts import KINDS, PoolTexts, find_texts, question_groups
 from aptool.formats.trec import log_ties, questions_with_ties
 from aptool.library.arguments import PathLike, check_path, is_path
-from aptool.library.frames import collected, is_pandas
+from aptool.library.frames import TABLE, Table, read_columns
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
 from aptool.library.run import Run
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from aptool.reporting.review import Review
 
-AnyGroups: TypeAlias = Union[pl.DataFrame, "pd.DataFrame", PathLike, Pools]
+AnyGroups: TypeAlias = PathLike | Pools | Table
 
 
 @dataclass(frozen=True)
@@ -250,13 +248,8 @@ def _question_groups(by: object, groups: object, qrels: Qrels, level: int, *, op
 
 
 def _groups_frame(groups: object) -> pl.DataFrame:
-    groups = collected("groups", groups)
-    if isinstance(groups, pl.DataFrame):
-        return groups
-    if is_pandas(groups):
-        return pl.DataFrame({str(name): column.tolist() for name, column in groups.items()}, strict=False)
-    expected = "a polars or pandas DataFrame, a TSV, CSV or Parquet file, or Pools, with the column of by"
-    raise InputError("groups", value=groups, expected=expected)
+    expected = f"{TABLE}, a TSV, CSV or Parquet file, or Pools, with the column of by"
+    return pl.DataFrame(dict(read_columns("groups", groups, expected)), strict=False)
 
 
 def _on_common(qrels: Qrels, runs: Mapping[str, Run]) -> tuple[Qrels, dict[str, Run]]:

@@ -1,7 +1,6 @@
 """Runs and qrels of other tools: records of ir_measures and files of ranx."""
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -10,8 +9,7 @@ from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.atomic import output_file
 from aptool.formats.outputs import Kind, adopt
-from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type
-from aptool.library.frames import check_id
+from aptool.library.arguments import PathLike, check_path, check_text, check_type
 from aptool.library.qrels import Qrels
 from aptool.library.run import Run
 
@@ -33,7 +31,7 @@ def to_ir_measures(content: Run | Qrels) -> list[Any]:
         AptoolError: ir_measures is not installed, or ``content`` has another type.
 
     Example:
-        >>> aptool.to_ir_measures(aptool.Run.from_dict({"q1": {"a": 0.2}}))
+        >>> aptool.to_ir_measures(aptool.Run({"q1": {"a": 0.2}}))
         [ScoredDoc(query_id='q1', doc_id='a', score=0.2)]
     """
     try:
@@ -46,38 +44,6 @@ def to_ir_measures(content: Run | Qrels) -> list[Any]:
     check_type("content", content, Qrels, "a Run or Qrels")
     rows = content.to_polars().select("question_id", "answer_id", "relevance").iter_rows()
     return [ir_measures.Qrel(*row) for row in rows]
-
-
-def from_ir_measures(records: Iterable[Any], tag: str = "run") -> Run:
-    """Make a run from records of ir_measures.
-
-    Args:
-        records: objects with ``query_id``, ``doc_id`` and ``score``, such as ``ir_measures.ScoredDoc``.
-        tag: the name of the system.
-
-    Returns:
-        The run, in memory.
-
-    Raises:
-        AptoolError: a record is invalid; the message names the record.
-
-    Example:
-        >>> records = aptool.to_ir_measures(aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}))
-        >>> aptool.from_ir_measures(records).to_dict()
-        {'q1': {'b': 0.7, 'a': 0.2}}
-    """
-    rows = []
-    for number, record in enumerate(check_list("records", records, "records of ir_measures")):
-        try:
-            question, answer, score = record.query_id, record.doc_id, float(record.score)
-        except (AttributeError, TypeError, ValueError) as error:
-            expected = "a record with query_id, doc_id and score"
-            raise InputError("records", position=f"item {number}", value=record, expected=expected) from error
-        check_id("records", f"item {number}", "question_id", question)
-        check_id("records", f"item {number}", "answer_id", answer)
-        rows.append((question, answer, score))
-    frame = pl.DataFrame(rows, schema=["question_id", "answer_id", "score"], orient="row")
-    return Run.from_polars(frame, check_text("tag", tag))
 
 
 def save_ranx(content: Run | Qrels, path: PathLike, *, overwrite: bool = False) -> None:
@@ -93,7 +59,7 @@ def save_ranx(content: Run | Qrels, path: PathLike, *, overwrite: bool = False) 
         AptoolError: the file name has another ending, or the file cannot be written or may not be replaced.
 
     Example:
-        >>> aptool.save_ranx(aptool.Run.from_dict({"q1": {"a": 0.2}}), "run.json")
+        >>> aptool.save_ranx(aptool.Run({"q1": {"a": 0.2}}), "run.json")
         >>> from pathlib import Path
         >>> Path("run.json").read_text()
         '{"q1": {"a": 0.2}}'
@@ -133,7 +99,7 @@ def load_ranx(path: PathLike, tag: str = "run") -> Run:
         AptoolError: the file cannot be read, or a value is invalid; the message names the candidate.
 
     Example:
-        >>> aptool.save_ranx(aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}), "run.parquet")
+        >>> aptool.save_ranx(aptool.Run({"q1": {"a": 0.2, "b": 0.7}}), "run.parquet")
         >>> aptool.load_ranx("run.parquet").to_dict()
         {'q1': {'b': 0.7, 'a': 0.2}}
     """
@@ -141,7 +107,7 @@ def load_ranx(path: PathLike, tag: str = "run") -> Run:
     try:
         if name.endswith(_PARQUET):
             frame = pl.read_parquet(name).rename({name: column for column, name in _RANX.items()})
-            return Run.from_polars(frame.select("question_id", "answer_id", "score"), check_text("tag", tag))
+            return Run(frame.select("question_id", "answer_id", "score"), check_text("tag", tag))
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise InputError(name, problem=first_line(error), expected="a run file of ranx") from error
-    return Run.from_dict(read_json(name, "a run file of ranx"), check_text("tag", tag))
+    return Run(read_json(name, "a run file of ranx"), check_text("tag", tag))

@@ -1,26 +1,33 @@
-"""Conversion of dicts and data frames to the frames of runs, qrels and pools.
+"""Conversion of tables in memory to the frames of runs, qrels and pools, by the same rules for all of them.
 
-Errors name the row and the column. Ids must be texts, as conversions of 7, 7.0 and "007" would be ambiguous.
+A table is a frame of polars or pandas, another object with the Arrow stream interface, a dict of columns, or
+rows (dicts, or records such as those of ir_measures). Errors name the row and the column.
 """
 
 import numbers
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import polars as pl
 
-from aptool.errors import AptoolError, InputError, first_line, shortened
-from aptool.formats.ids import (
-    ANSWER_ID,
-    EXPECTED_ANSWER_ID,
-    EXPECTED_QUESTION_ID,
-    QUESTION_ID,
-    is_answer_id,
-    is_question_id,
-)
+from aptool.datasets.pairs import INTEGER, id_text, label_text
+from aptool.errors import InputError, first_line, shortened
+from aptool.formats.ids import ANSWER_ID, EXPECTED_ANSWER_ID, EXPECTED_QUESTION_ID, QUESTION_ID
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class ArrowStream(Protocol):
+    """A table of any library that has the Arrow stream interface, such as polars, pandas and pyarrow."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the table."""
+
+
+Table: TypeAlias = ArrowStream | pl.LazyFrame | Mapping[str, Any] | Iterable[Any]
+TABLE = "a data frame, a dict of columns, a list of dicts"
 
 # Accepted names per column, including those of trec_eval, ir_measures and PyTerrier.
 NAMES = {
@@ -32,17 +39,7 @@ NAMES = {
     "relevance": ("relevance", "label"),
 }
 _INT64 = 1 << 63
-_EXACT = "an integer that float64 represents exactly"
-
-
-def collected(name: str, frame: object) -> object:
-    """Collect a lazy frame of polars; return another value unchanged."""
-    if not isinstance(frame, pl.LazyFrame):
-        return frame
-    try:
-        return frame.collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(name, problem=first_line(error), expected="a frame that polars reads") from error
+_EXACT = 1 << 53  # float64 has all integers up to this one
 
 
 def is_pandas(frame: object) -> "TypeGuard[pd.DataFrame]":
@@ -51,166 +48,223 @@ def is_pandas(frame: object) -> "TypeGuard[pd.DataFrame]":
     return (kind.__module__.partition(".")[0], kind.__name__) == ("pandas", "DataFrame")
 
 
-def frame_from_polars(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Rename and cast the required columns of a polars frame; drop other columns."""
-    frame = collected(name, frame)
-    if not isinstance(frame, pl.DataFrame):
-        raise InputError(name, value=type(frame).__name__, expected="a polars DataFrame")
-    result = {}
-    for column, kind in columns.items():
-        name_in_frame = next((alias for alias in NAMES[column] if alias in frame.columns), None)
-        if name_in_frame is None:
-            raise InputError(
-                name, value=frame.columns, expected=f"a column {' or '.join(map(repr, NAMES[column]))}"
-            )
-        result[column] = _typed(name, name_in_frame, frame[name_in_frame], kind)
-    return pl.DataFrame(result)
-
-
-def frame_from_pandas(name: str, frame: object, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Convert a pandas frame, as ``frame_from_polars`` converts a polars frame."""
-    if not is_pandas(frame):
-        raise InputError(name, value=type(frame).__name__, expected="a pandas DataFrame")
-    if not len(frame):
-        raise InputError(name, problem="no row", expected="at least one question with a candidate")
-    aliases = {alias for column in columns for alias in NAMES[column]}
-    series: dict[str, pl.Series] = {}
-    for column in frame.columns:
-        if column not in aliases:
-            continue
-        if list(frame.columns).count(column) > 1:
-            raise InputError(name, problem=f"two columns {column!r}", expected="one of each name")
-        values = frame[column].tolist()
-        try:
-            series[column] = pl.Series(column, values, strict=True)
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
-            if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-                first = type(values[0])
-                row = next(row for row, value in enumerate(values) if not isinstance(value, first))
-                expected = f"a value of type {first.__name__}"
-                raise InputError(
-                    name, position=f"row {row}", column=column, value=values[row], expected=expected
-                ) from None
-            plain = [
-                _plain(name, f"row {row}", column, value, pl.Float64()) for row, value in enumerate(values)
-            ]
-            series[column] = pl.Series(column, plain)
-    try:
-        return frame_from_polars(name, pl.DataFrame(series), columns)
-    except pl.exceptions.PolarsError as error:
-        raise InputError(name, problem=str(error), expected="columns of one length") from error
-
-
-def frame_from_dict(name: str, table: object, column: str, kind: pl.DataType) -> pl.DataFrame:
-    """Convert ``{question id: {answer id: number}}`` to question_id, answer_id and a column of numbers."""
-    form = f"a dict {{question id: {{answer id: {column}}}}}"
-    questions: list[str] = []
-    answers: list[str] = []
-    values: list[float] = []
-    for question, inner in _items(name, table, None, form):
-        position = f"question {shortened(question)}"
-        check_id(name, None, "question_id", question)
-        for answer, value in _items(name, inner, position, form):
-            check_id(name, position, "answer_id", answer)
-            questions.append(question)
-            answers.append(answer)
-            values.append(_plain(name, f"{position}, answer {shortened(answer)}", column, value, kind))
-    return pl.DataFrame(
-        {"question_id": questions, "answer_id": answers, column: values},
-        schema={"question_id": pl.String, "answer_id": pl.String, column: kind},
+def is_columns(table: object) -> "TypeGuard[Mapping[str, Any]]":
+    """Whether a value is a dict of columns: lists whose first values are not dicts."""
+    return (
+        isinstance(table, Mapping)
+        and len(table) > 0
+        and not any(
+            isinstance(values, str | bytes | Mapping)
+            or not isinstance(values, Iterable)
+            or any(isinstance(value, Mapping) for value, _ in zip(values, range(2), strict=False))
+            for values in table.values()
+        )
     )
 
 
-def check_id(name: str, position: str | None, column: str, value: object) -> None:
-    """Raise unless the value is a legal id; ``column`` is question_id or answer_id."""
-    legal, expected = is_answer_id, EXPECTED_ANSWER_ID
-    if column == "question_id":
-        legal, expected = is_question_id, EXPECTED_QUESTION_ID
-    if not legal(value):
-        expected = expected if isinstance(value, str) else "text (str)"
-        raise InputError(name, position=position, column=column, value=value, expected=expected)
+def is_table(value: object) -> bool:
+    """Whether a value is a frame or a dict of columns; rows are not."""
+    return isinstance(value, pl.LazyFrame) or hasattr(value, "__arrow_c_stream__") or is_columns(value)
 
 
-def check_frame(name: str, frame: pl.DataFrame) -> None:
-    """Check the rows of ``frame_from_polars``: no nulls, legal ids, finite numbers, distinct candidates."""
-    if frame.is_empty():
-        raise InputError(name, problem="no row", expected="at least one question with a candidate")
-    for column in frame:
-        _check(name, frame, column.name, column.is_null(), "a value")
-        if column.dtype.is_float():
-            _check(name, frame, column.name, ~column.is_finite(), "a finite number")
-    ids = (("question_id", QUESTION_ID, EXPECTED_QUESTION_ID), ("answer_id", ANSWER_ID, EXPECTED_ANSWER_ID))
-    for column_name, pattern, expected in ids:
-        _check(name, frame, column_name, ~frame[column_name].str.contains(pattern), expected)
-    pairs = frame.select(pl.struct("question_id", "answer_id").is_first_distinct().not_()).to_series()
-    _check(name, frame, "answer_id", pairs, "each answer of a question once")
+def read_columns(name: str, table: object, expected: str) -> Mapping[str, Any]:
+    """The columns of a table by name: series of polars, or lists."""
+    if isinstance(table, pl.LazyFrame):
+        try:
+            table = table.collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise InputError(name, problem=first_line(error), expected="a frame that polars reads") from error
+    if is_pandas(table):
+        columns = list(map(str, table.columns))
+        if len(set(columns)) < len(columns):
+            twice = next(column for column in columns if columns.count(column) > 1)
+            raise InputError(name, problem=f"two columns {twice!r}", expected="one of each name")
+        return {str(column): table[column].tolist() for column in table.columns}
+    if not isinstance(table, pl.DataFrame) and hasattr(table, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        table = pl.DataFrame(pl.from_arrow(pa.table(table)))
+    if isinstance(table, pl.DataFrame):
+        return table.to_dict()
+    if is_columns(table):
+        return table
+    rows = list(read_rows(name, table, expected))
+    return {column: [row.get(column) for row in rows] for column in (rows[0] if rows else ())}
 
 
-def to_pandas(frame: pl.DataFrame) -> Any:
-    """Convert a polars frame to a pandas frame."""
-    try:
-        return frame.to_pandas()
-    except ModuleNotFoundError as error:
-        raise AptoolError("pandas is not installed: `pip install pandas`") from error
+def read_rows(name: str, table: object, expected: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a table as dicts."""
+    if is_table(table):
+        columns = read_columns(name, table, expected)
+        if len({len(values) for values in columns.values()}) > 1:
+            raise InputError(name, problem="columns of different lengths", expected="columns of one length")
+        lists = [values.to_list() if isinstance(values, pl.Series) else values for values in columns.values()]
+        yield from (dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True))
+        return
+    if isinstance(table, str | bytes | Mapping | set | frozenset) or not isinstance(table, Iterable):
+        raise InputError(name, value=table, expected=expected)
+    for number, row in enumerate(table):
+        record = row._asdict() if hasattr(row, "_asdict") else row
+        if not isinstance(record, Mapping):
+            raise InputError(name, position=f"row {number}", value=row, expected="a dict")
+        yield record
 
 
-def _items(name: str, table: object, position: str | None, form: str) -> Iterator[tuple[Any, Any]]:
+def read_frame(
+    name: str,
+    table: object,
+    columns: Iterable[str],
+    nested: Callable[[Mapping[Any, Any]], Iterator[tuple[Any, ...]]],
+    expected: str,
+) -> pl.DataFrame:
+    """Convert a table to a frame with these columns, keys of `NAMES`; drop other columns.
+
+    ``nested`` yields the rows of a dict ``{question id: ...}``, and ``expected`` describes all valid tables.
+    """
+    columns = list(columns)
+    position: Callable[[int], str] = "row {}".format
+    if isinstance(table, Mapping) and not is_columns(table):
+        rows = list(nested(table))
+        values: dict[str, Any] = dict(zip(columns, zip(*rows, strict=True), strict=True))
+
+        def pair(row: int) -> str:
+            question, answer = (shortened(values[column][row]) for column in ("question_id", "answer_id"))
+            return f"question {question}, answer {answer}"
+
+        position = pair
+    else:
+        source = read_columns(name, table, expected)
+        if not source or not all(map(len, source.values())):
+            raise InputError(name, problem="no row", expected="at least one question with a candidate")
+        values = {}
+        for column in columns:
+            alias = next((alias for alias in NAMES[column] if alias in source), None)
+            if alias is None:
+                required = f"a column {' or '.join(map(repr, NAMES[column]))}"
+                raise InputError(name, value=list(source), expected=required)
+            values[column] = source[alias]
+        if len({len(column) for column in values.values()}) > 1:
+            raise InputError(name, problem="columns of different lengths", expected="columns of one length")
+    frame = pl.DataFrame([_converted(name, column, values[column], position) for column in columns])
+    _check(name, frame, position)
+    return frame
+
+
+def nested_items(name: str, table: object, position: str | None, expected: str) -> Iterator[tuple[Any, Any]]:
+    """The items of a level of a nested dict."""
     if not isinstance(table, Mapping):
-        raise InputError(name, position=position, value=table, expected=form)
+        raise InputError(name, position=position, value=table, expected=expected)
     if not table:
         raise InputError(name, position=position, value={}, expected="at least one entry")
     yield from table.items()
 
 
-def _plain(name: str, position: str, column: str, value: object, kind: pl.DataType) -> Any:
-    """Convert a finite number of Python or numpy to a number of Python."""
-    if kind == pl.Int64:
-        if (
-            isinstance(value, numbers.Integral)
-            and not isinstance(value, bool)
-            and -_INT64 <= int(value) < _INT64
-        ):
-            return int(value)
-        raise InputError(
-            name, position=position, column=column, value=value, expected="an integer of 64 bits"
-        )
+def nested_numbers(
+    name: str, column: str, table: Mapping[Any, Any]
+) -> Iterator[tuple[object, object, object]]:
+    """The rows of a dict ``{question id: {answer id: number}}``."""
+    form = f"a dict {{question id: {{answer id: {column}}}}}"
+    for question, answers in nested_items(name, table, None, form):
+        for answer, value in nested_items(name, answers, f"question {shortened(question)}", form):
+            yield question, answer, value
+
+
+def _converted(name: str, column: str, values: Any, position: Callable[[int], str]) -> pl.Series:
+    """Convert a column to its type; raise for the first value that has no equal one."""
+    convert, kind = _RULES[column]
+    if isinstance(values, pl.Series):
+        series = _cast(column, values, kind)
+        if series is not None:
+            return series
+        values = values.to_list()
+    converted = []
+    for row, value in enumerate(values):
+        try:
+            converted.append(convert(value))
+        except (ValueError, OverflowError, InputError) as error:
+            expected = str(error).rpartition("expected ")[2]
+            raise InputError(
+                name, position=position(row), column=column, value=value, expected=expected
+            ) from None
+    return pl.Series(column, converted, dtype=kind)
+
+
+def _cast(column: str, values: pl.Series, kind: Any) -> pl.Series | None:
+    """Cast a column in one step; None if its values need a check."""
+    dtype = values.dtype
+    is_text = dtype in (pl.String, pl.Categorical, pl.Enum)
+    is_id = column in ("question_id", "answer_id")
+    if kind == pl.String:
+        can = is_text or (is_id and dtype.is_integer())
+    elif kind == pl.Int64:
+        can = (dtype.is_integer() and dtype != pl.UInt64) or dtype == pl.Boolean
+    else:
+        can = dtype.is_float() or dtype in (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
+    return values.cast(kind).alias(column) if can and not values.has_nulls() else None
+
+
+def _id(value: object) -> str:
+    return _text(id_text("", "", "", value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("expected text (str)")
     try:
-        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else None
-    except OverflowError:
-        number = None
-    if number is None or not -float("inf") < number < float("inf"):
-        raise InputError(name, position=position, column=column, value=value, expected="a finite number")
-    if isinstance(value, numbers.Integral) and int(value) != number:
-        raise InputError(name, position=position, column=column, value=int(value), expected=_EXACT)
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("expected text that UTF-8 can encode") from None
+    return value
+
+
+def _relevance(value: object) -> int:
+    if isinstance(value, numbers.Integral) and -_INT64 <= int(value) < _INT64:
+        return int(value)
+    text = "" if value is None else label_text(value)
+    if not INTEGER.fullmatch(text):
+        raise ValueError("expected a whole number")
+    return int(text)
+
+
+def _score(value: object) -> float:
+    is_boolean = isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
+    if is_boolean or not isinstance(value, numbers.Real | Decimal):
+        raise ValueError("expected a finite number")
+    number = float(value)
+    if isinstance(value, numbers.Integral) and abs(int(value)) > _EXACT and int(value) != number:
+        raise ValueError("expected an integer that float64 represents exactly")
     return number
 
 
-def _typed(name: str, column: str, values: pl.Series, kind: pl.DataType) -> pl.Series:
-    """Cast a column, if its type can be cast without a change of values."""
-    dtype = values.dtype
-    if kind == pl.String:
-        good, expected = dtype in (pl.String, pl.Categorical, pl.Enum), "text (String)"
-    elif kind == pl.Int64:
-        good, expected = dtype.is_integer(), "integers"
-    else:
-        good, expected = dtype.is_numeric(), "numbers"
-    if not good:
-        raise InputError(name, column=column, value=str(dtype), expected=expected)
-    try:
-        result = values.cast(kind)
-    except pl.exceptions.PolarsError as error:
-        raise InputError(name, column=column, problem=str(error), expected=expected) from error
-    if kind == pl.Float64 and dtype.is_integer():
-        is_rounded = (result.cast(dtype, strict=False) != values).fill_null(values.is_not_null())
-        row = is_rounded.arg_max() if is_rounded.any() else None
+_RULES: dict[str, tuple[Callable[[object], Any], Any]] = {
+    "question_id": (_id, pl.String),
+    "answer_id": (_id, pl.String),
+    "question": (_text, pl.String),
+    "answer": (_text, pl.String),
+    "score": (_score, pl.Float64),
+    "relevance": (_relevance, pl.Int64),
+}
+
+
+def _check(name: str, frame: pl.DataFrame, position: Callable[[int], str]) -> None:
+    """Check converted rows: legal ids, finite numbers, distinct candidates, one text per question."""
+    if frame.is_empty():
+        raise InputError(name, problem="no row", expected="at least one question with a candidate")
+    question, answer = frame["question_id"], frame["answer_id"]
+    pairs = frame.select(pl.struct("question_id", "answer_id").is_first_distinct().not_()).to_series()
+    checks = [
+        ("question_id", ~question.str.contains(QUESTION_ID), EXPECTED_QUESTION_ID),
+        ("answer_id", ~answer.str.contains(ANSWER_ID), EXPECTED_ANSWER_ID),
+        ("answer_id", pairs, "each answer of a question once"),
+    ]
+    if "score" in frame.columns:
+        checks.insert(0, ("score", ~frame["score"].is_finite(), "a finite number"))
+    if "question" in frame.columns:
+        differing = pl.col("question") != pl.col("question").first().over("question_id")
+        expected = "the text of the question in earlier rows"
+        checks.append(("question", frame.select(differing).to_series(), expected))
+    for column, faults, expected in checks:
+        row = faults.arg_max() if faults.any() else None
         if row is not None:
-            raise InputError(name, position=f"row {row}", column=column, value=values[row], expected=_EXACT)
-    return result
-
-
-def _check(name: str, frame: pl.DataFrame, column: str, faults: pl.Series, expected: str) -> None:
-    """Raise for the first invalid row, given a mask of invalid rows."""
-    row = faults.arg_max() if faults.any() else None
-    if row is not None:
-        value = frame[column][row]
-        raise InputError(name, position=f"row {row}", column=column, value=value, expected=expected)
+            value = frame[column][row]
+            raise InputError(name, position=position(row), column=column, value=value, expected=expected)

@@ -47,8 +47,8 @@ def fuse(
         AptoolError: fewer than two runs are given, a run is invalid, or an argument is not of the method.
 
     Example:
-        >>> first = aptool.Run.from_dict({"q1": {"a": 0.9, "b": 0.2}})
-        >>> second = aptool.Run.from_dict({"q1": {"b": 12.0, "c": 3.0}})
+        >>> first = aptool.Run({"q1": {"a": 0.9, "b": 0.2}})
+        >>> second = aptool.Run({"q1": {"b": 12.0, "c": 3.0}})
         >>> list(aptool.fuse([first, second]).to_dict()["q1"])
         ['b', 'a', 'c']
         >>> aptool.fuse([first, second], method="combmnz").to_dict()["q1"]

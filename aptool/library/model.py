@@ -28,10 +28,9 @@ from aptool.library.arguments import (
     check_path,
     check_score_tokens,
     check_text,
-    check_type,
 )
 from aptool.library.encoded_texts import EncodedTexts, check_encoded, filling
-from aptool.library.pools import PoolFiles, Pools
+from aptool.library.pools import AnyPools, PoolFiles, as_pools
 from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, set_products, to_device
@@ -275,7 +274,7 @@ class Model:
 
     def run(
         self,
-        pools: Pools,
+        pools: AnyPools,
         tag: str | None = None,
         *,
         encoded: PathLike | None = None,
@@ -304,7 +303,7 @@ class Model:
             >>> aptool.load("models/wikiqa").run(data.pools("dev"), tag="mine")
             Run('mine': 20 questions, 120 candidates)
         """
-        check_type("pools", pools, Pools, "Pools, such as those of Collection.pools or Pools.load")
+        pools = as_pools(pools)
         if tag is not None:
             check_one_word("tag", check_text("tag", tag))
         store, cut = check_encoded(encoded, fill, self._precision), self._parsed(passages, aggregate)

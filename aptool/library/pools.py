@@ -4,24 +4,24 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
+from typing_extensions import override
 
-from aptool.errors import InputError, counted, shortened
+from aptool.errors import InputError, UsageError, counted, shortened
 from aptool.formats.atomic import check_apart, output_file
 from aptool.formats.collection import answers_of_all
 from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
-from aptool.library.arguments import PathLike, check_path, check_paths, check_text
-from aptool.library.frames import check_frame, check_id, frame_from_pandas, frame_from_polars, to_pandas
+from aptool.formats.tables import Tabular
+from aptool.library.arguments import PathLike, check_path, check_paths, is_path
+from aptool.library.frames import TABLE, Table, is_table, nested_items, read_frame
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_COLUMNS: dict[str, Any] = dict.fromkeys(("question_id", "question", "answer_id", "answer"), pl.String)
-_EXPECTED = "a dict {question id: (question, {answer id: answer})}"
+_COLUMNS = ("question_id", "question", "answer_id", "answer")
+_NESTED = "a dict {question id: (question, {answer id: answer})}"
+_TABLE = f"{TABLE}, or {_NESTED}; Pools.load reads files"
 
 
 class PoolFiles(NamedTuple):
@@ -36,28 +36,29 @@ class PoolFiles(NamedTuple):
         return list(dict.fromkeys(unit.path for unit in self.units))
 
 
-class Pools:
+class Pools(Tabular):
     """Questions, each with the candidate answers to rank.
 
     Pools of files stay on disk until ``frame`` is used, and are scored one row group at a time.
 
     Args:
-        frame: one row per candidate, as for `Pools.from_polars`.
+        candidates: ``{question id: (question, {answer id: answer})}``, or a table with one row per candidate
+            and the columns question_id, question (or query), answer_id and answer (or text), as for `Run`.
 
     Raises:
-        AptoolError: a value is invalid; the message names the column or the row.
+        AptoolError: a value is invalid; the message names the row and the column.
 
     Example:
-        >>> pools = aptool.Pools.from_dict({"q1": ("who wrote it?", {"a": "Nobody knows.", "b": "She did."})})
-        >>> pools
+        >>> aptool.Pools({"q1": ("who wrote it?", {"a": "Nobody knows.", "b": "She did."})})
         Pools(1 question, 2 candidates)
+        >>> rows = [{"qid": "q1", "query": "who wrote it?", "docno": "b", "text": "She did."}]
+        >>> aptool.Pools(rows).to_dict()
+        {'q1': ('who wrote it?', {'b': 'She did.'})}
     """
 
-    def __init__(self, frame: pl.DataFrame) -> None:
+    def __init__(self, candidates: Table) -> None:
         self._files: PoolFiles | None = None
-        self._frame: pl.DataFrame | None = frame_from_polars("pools", frame, _COLUMNS)
-        check_frame("pools", self._frame)
-        _check_questions(self._frame)
+        self._frame: pl.DataFrame | None = read_frame("pools", candidates, _COLUMNS, _rows, _TABLE)
 
     @classmethod
     def load(cls, path: PathLike | Iterable[PathLike], *, answers: PathLike | None = None) -> "Pools":
@@ -86,68 +87,6 @@ class Pools:
         pools._frame = None
         return pools
 
-    @classmethod
-    def from_polars(cls, frame: pl.DataFrame) -> "Pools":
-        """Make pools from a polars frame with one row per candidate.
-
-        Args:
-            frame: text columns question_id (or query_id, qid), question (or query), answer_id (or doc_id,
-                docno, docid) and answer (or text).
-
-        Returns:
-            The pools, in memory.
-
-        Raises:
-            AptoolError: a value is invalid; the message names the column or the row.
-
-        Example:
-            >>> import polars as pl
-            >>> rows = [{"qid": "q1", "query": "who wrote it?", "docno": "b", "text": "She did."}]
-            >>> aptool.Pools.from_polars(pl.DataFrame(rows)).to_dict()
-            {'q1': ('who wrote it?', {'b': 'She did.'})}
-        """
-        return cls(frame)
-
-    @classmethod
-    def from_pandas(cls, frame: "pd.DataFrame") -> "Pools":
-        """Make pools from a pandas frame.
-
-        Args:
-            frame: the columns of `Pools.from_polars`.
-
-        Returns:
-            The pools, in memory.
-
-        Raises:
-            AptoolError: a value is invalid; the message names the column or the row.
-
-        Example:
-            >>> import pandas as pd
-            >>> rows = [{"qid": "q1", "query": "who wrote it?", "docno": "b", "text": "She did."}]
-            >>> aptool.Pools.from_pandas(pd.DataFrame(rows))
-            Pools(1 question, 1 candidate)
-        """
-        return cls(frame_from_pandas("pools", frame, _COLUMNS))
-
-    @classmethod
-    def from_dict(cls, pools: Mapping[str, tuple[str, Mapping[str, str]]]) -> "Pools":
-        """Make pools from a dict.
-
-        Args:
-            pools: ``{question id: (question, {answer id: answer})}``.
-
-        Returns:
-            The pools, in memory.
-
-        Raises:
-            AptoolError: a value is invalid; the message names the question and the answer.
-
-        Example:
-            >>> aptool.Pools.from_dict({"q1": ("who wrote it?", {"a": "Nobody knows.", "b": "She did."})})
-            Pools(1 question, 2 candidates)
-        """
-        return cls(pl.DataFrame(list(_rows(pools)), schema=_COLUMNS, orient="row"))
-
     @property
     def frame(self) -> pl.DataFrame:
         """The pools as a polars frame, read from the files at the first use.
@@ -163,9 +102,10 @@ class Pools:
                 questions = pl.Series(batch.questions).gather(batch.pair_question)
                 answers = pl.Series(batch.answers).gather(batch.pair_answer)
                 frames.append(batch.pairs().with_columns(question=questions, answer=answers))
-            self._frame = pl.concat(frames).select(list(_COLUMNS))
+            self._frame = pl.concat(frames).select(_COLUMNS)
         return self._frame
 
+    @override
     def to_polars(self) -> pl.DataFrame:
         """Return ``frame``: one row per candidate.
 
@@ -176,26 +116,11 @@ class Pools:
             AptoolError: a file of the pools is invalid.
 
         Example:
-            >>> pools = aptool.Pools.from_dict({"q1": ("who wrote it?", {"b": "She did."})})
+            >>> pools = aptool.Pools({"q1": ("who wrote it?", {"b": "She did."})})
             >>> pools.to_polars().rows()
             [('q1', 'who wrote it?', 'b', 'She did.')]
         """
         return self.frame
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Convert the pools to a pandas frame.
-
-        Returns:
-            The columns and rows of `Pools.to_polars`.
-
-        Raises:
-            AptoolError: pandas is not installed, or a file of the pools is invalid.
-
-        Example:
-            >>> aptool.Pools.from_dict({"q1": ("who wrote it?", {"b": "She did."})}).to_pandas().shape
-            (1, 4)
-        """
-        return to_pandas(self.frame)
 
     def to_dict(self) -> dict[str, tuple[str, dict[str, str]]]:
         """Convert the pools to a dict.
@@ -207,7 +132,7 @@ class Pools:
             AptoolError: a file of the pools is invalid.
 
         Example:
-            >>> aptool.Pools.from_dict({"q1": ["who wrote it?", {"b": "She did."}]}).to_dict()
+            >>> aptool.Pools({"q1": ["who wrote it?", {"b": "She did."}]}).to_dict()
             {'q1': ('who wrote it?', {'b': 'She did.'})}
         """
         result: dict[str, tuple[str, dict[str, str]]] = {}
@@ -226,7 +151,7 @@ class Pools:
             AptoolError: the file cannot be written or may not be replaced.
 
         Example:
-            >>> pools = aptool.Pools.from_dict({"q1": ("who wrote it?", {"b": "She did."})})
+            >>> pools = aptool.Pools({"q1": ("who wrote it?", {"b": "She did."})})
             >>> pools.save("mine.pools.parquet")
             >>> aptool.Pools.load("mine.pools.parquet").to_dict() == pools.to_dict()
             True
@@ -272,30 +197,29 @@ class Pools:
         return f"Pools({counted(questions, 'question')}, {counted(self._frame.height, 'candidate')})"
 
 
-def _rows(pools: object) -> Iterator[tuple[str, str, str, str]]:
-    """The checked rows of a dict: question_id, question, answer_id, answer."""
-    if not isinstance(pools, Mapping) or not pools:
-        raise InputError("pools", value=pools, expected=_EXPECTED)
-    for question_id, pool in pools.items():
+AnyPools: TypeAlias = Pools | PathLike | Iterable[PathLike] | Table
+
+
+def as_pools(pools: Any, answers: PathLike | None = None) -> Pools:
+    """Convert an argument to pools: ``Pools``, files or a table; ``answers`` is that of `Pools.load`."""
+    if not isinstance(pools, Pools):
+        if isinstance(pools, Iterable) and not (
+            is_path(pools) or is_table(pools) or isinstance(pools, Mapping)
+        ):
+            pools = list(pools)
+        if is_path(pools) or (isinstance(pools, list) and (not pools or is_path(pools[0]))):
+            return Pools.load(pools, answers=answers)
+        pools = Pools(pools)
+    if answers is not None:
+        raise UsageError("answers: expected None with Pools; pass the file to Pools.load")
+    return pools
+
+
+def _rows(pools: Mapping[Any, Any]) -> Iterator[tuple[object, object, object, object]]:
+    """The rows of a nested dict: question_id, question, answer_id, answer."""
+    for question_id, pool in nested_items("pools", pools, None, _NESTED):
         position = f"question {shortened(question_id)}"
-        check_id("pools", None, "question_id", question_id)
         if not isinstance(pool, tuple | list) or len(pool) != 2:
-            raise InputError("pools", position=position, value=pool, expected=_EXPECTED)
-        question, answers = pool
-        check_text("pools", question, position)
-        if not isinstance(answers, Mapping) or not answers:
-            raise InputError("pools", position=position, value=answers, expected="a dict {answer id: answer}")
-        for answer_id, answer in answers.items():
-            check_id("pools", position, "answer_id", answer_id)
-            check_text("pools", answer, f"{position}, answer {shortened(answer_id)}")
-            yield question_id, question, answer_id, answer
-
-
-def _check_questions(frame: pl.DataFrame) -> None:
-    """Raise if a question has several texts."""
-    other = frame.select(pl.col("question") != pl.col("question").first().over("question_id")).to_series()
-    row = other.arg_max() if other.any() else None
-    if row is not None:
-        value, question = frame["question"][row], frame["question_id"][row]
-        expected = f"the text of question {question!r} in earlier rows"
-        raise InputError("pools", position=f"row {row}", column="question", value=value, expected=expected)
+            raise InputError("pools", position=position, value=pool, expected=_NESTED)
+        for answer_id, answer in nested_items("pools", pool[1], position, "a dict {answer id: answer}"):
+            yield question_id, pool[0], answer_id, answer

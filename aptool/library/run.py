@@ -1,34 +1,32 @@
 """The public class `Run`: the scores of a system, as a polars frame or as a TREC run file."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
+from typing_extensions import override
 
 from aptool.errors import InputError, counted
 from aptool.formats.outputs import Kind, adopt
+from aptool.formats.tables import Tabular
 from aptool.formats.trec import check_run_output, nested, rank_candidates, read_run, write_run
-from aptool.library.arguments import PathLike, check_list, check_path, check_text, check_type, is_path
-from aptool.library.frames import (
-    check_frame,
-    frame_from_dict,
-    frame_from_pandas,
-    frame_from_polars,
-    to_pandas,
-)
+from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
+from aptool.library.frames import TABLE, Table, nested_numbers, read_frame
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_COLUMNS: dict[str, Any] = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+_COLUMNS = ("question_id", "answer_id", "score")
+_TABLE = f"{TABLE}, or a dict {{question id: {{answer id: score}}}}; Run.load reads files"
 
 
-class Run:
+class Run(Tabular):
     """A run: the scores of a system for the candidates of each question.
 
     Args:
-        frame: one row per candidate, as for `Run.from_polars`.
+        scores: ``{question id: {answer id: score}}``, or a table with one row per candidate and the columns
+            question_id (or query_id, qid), answer_id (or doc_id, docno, docid) and score: a frame of polars,
+            pandas or another library with the Arrow stream interface, a dict of columns, a list of dicts, or
+            records of ir_measures. Ids are texts or whole numbers.
         tag: the name of the system.
 
     Attributes:
@@ -37,19 +35,20 @@ class Run:
         path: the file of the run; None for a run in memory.
 
     Raises:
-        AptoolError: a value is invalid; the message names the column or the row.
+        AptoolError: a value is invalid; the message names the row and the column.
 
     Example:
-        >>> run = aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}, "q2": {"c": 1.0}}, tag="mine")
-        >>> run
+        >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}, "q2": {"c": 1.0}}, tag="mine")
         Run('mine': 2 questions, 3 candidates)
+        >>> import polars as pl
+        >>> aptool.Run(pl.DataFrame({"qid": [1], "docno": ["b"], "score": [0.7]})).to_dict()
+        {'1': {'b': 0.7}}
     """
 
     path: str | None = None
 
-    def __init__(self, frame: pl.DataFrame, tag: str = "run") -> None:
-        self.frame = frame_from_polars("run", frame, _COLUMNS)
-        check_frame("run", self.frame)
+    def __init__(self, scores: Table, tag: str = "run") -> None:
+        self.frame = read_frame("run", scores, _COLUMNS, partial(nested_numbers, "run", "score"), _TABLE)
         self.tag = check_text("tag", tag)
 
     @classmethod
@@ -66,7 +65,7 @@ class Run:
             AptoolError: the file cannot be read, or a line is invalid; the message names the line.
 
         Example:
-            >>> aptool.Run.from_dict({"q1": {"a": 0.2}}, tag="mine").save("mine.run")
+            >>> aptool.Run({"q1": {"a": 0.2}}, tag="mine").save("mine.run")
             >>> aptool.Run.load("mine.run")
             Run('mine': 1 question, 1 candidate)
         """
@@ -76,71 +75,7 @@ class Run:
         run.path = file
         return run
 
-    @classmethod
-    def from_polars(cls, frame: pl.DataFrame, tag: str = "run") -> "Run":
-        """Make a run from a polars frame with one row per candidate.
-
-        Args:
-            frame: text columns question_id (or query_id, qid) and answer_id (or doc_id, docno, docid), and a
-                numeric column score.
-            tag: the name of the system.
-
-        Returns:
-            The run, in memory.
-
-        Raises:
-            AptoolError: a value is invalid; the message names the column or the row.
-
-        Example:
-            >>> import polars as pl
-            >>> frame = pl.DataFrame({"qid": ["q1"], "docno": ["b"], "score": [0.7]})
-            >>> aptool.Run.from_polars(frame).to_dict()
-            {'q1': {'b': 0.7}}
-        """
-        return cls(frame, tag)
-
-    @classmethod
-    def from_pandas(cls, frame: "pd.DataFrame", tag: str = "run") -> "Run":
-        """Make a run from a pandas frame.
-
-        Args:
-            frame: the columns of `Run.from_polars`.
-            tag: the name of the system.
-
-        Returns:
-            The run, in memory.
-
-        Raises:
-            AptoolError: a value is invalid; the message names the column or the row.
-
-        Example:
-            >>> import pandas as pd
-            >>> frame = pd.DataFrame({"qid": ["q1"], "docno": ["b"], "score": [0.7]})
-            >>> aptool.Run.from_pandas(frame).to_dict()
-            {'q1': {'b': 0.7}}
-        """
-        return cls(frame_from_pandas("run", frame, _COLUMNS), tag)
-
-    @classmethod
-    def from_dict(cls, scores: Mapping[str, Mapping[str, float]], tag: str = "run") -> "Run":
-        """Make a run from a dict.
-
-        Args:
-            scores: ``{question id: {answer id: score}}``, the score a finite number.
-            tag: the name of the system.
-
-        Returns:
-            The run, in memory.
-
-        Raises:
-            AptoolError: a value is invalid; the message names the question and the answer.
-
-        Example:
-            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}})
-            Run('run': 1 question, 2 candidates)
-        """
-        return cls(frame_from_dict("run", scores, "score", pl.Float64()), tag)
-
+    @override
     def to_polars(self) -> pl.DataFrame:
         """Return the ranked candidates as a polars frame.
 
@@ -149,25 +84,10 @@ class Run:
             question id ascending, score descending, answer id descending.
 
         Example:
-            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).to_polars().rows()
+            >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).to_polars().rows()
             [('q1', 'b', 0.7, 1), ('q1', 'a', 0.2, 2)]
         """
         return rank_candidates(self.frame)
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Convert the ranked candidates to a pandas frame.
-
-        Returns:
-            The columns and rows of `Run.to_polars`.
-
-        Raises:
-            AptoolError: pandas is not installed.
-
-        Example:
-            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).to_pandas()["answer_id"].tolist()
-            ['b', 'a']
-        """
-        return to_pandas(self.to_polars())
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Convert the run to a dict.
@@ -176,7 +96,7 @@ class Run:
             ``{question id: {answer id: score}}``, in the order of `Run.to_polars`.
 
         Example:
-            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).to_dict()
+            >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).to_dict()
             {'q1': {'b': 0.7, 'a': 0.2}}
         """
         return nested(self.to_polars(), "score")
@@ -193,7 +113,7 @@ class Run:
             AptoolError: the file cannot be written or may not be replaced, or the tag is not one word.
 
         Example:
-            >>> aptool.Run.from_dict({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine")
+            >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine")
             >>> from pathlib import Path
             >>> Path("mine.run").read_text().splitlines()
             ['q1 Q0 b 1 0.7 mine', 'q1 Q0 a 2 0.2 mine']
@@ -219,16 +139,14 @@ def run_of_scores(frame: pl.DataFrame, tag: str) -> Run:
     return run
 
 
-AnyRun: TypeAlias = Run | PathLike | Mapping[str, Mapping[str, float]]
+AnyRun: TypeAlias = Run | PathLike | Table
 
 
-def as_run(run: object) -> Run:
-    """Convert an argument to a run: ``Run``, a file, or ``{question id: {answer id: score}}``."""
-    if is_path(run):
-        return Run.load(run)
-    if isinstance(run, Mapping):
-        return Run.from_dict(run)
-    return check_type("run", run, Run, "a Run, a file or a dict {question id: {answer id: score}}")
+def as_run(run: Any) -> Run:
+    """Convert an argument to a run: ``Run``, a file or a table."""
+    if isinstance(run, Run):
+        return run
+    return Run.load(run) if is_path(run) else Run(run)
 
 
 def check_texts(name: str, texts: object) -> list[str]:

@@ -23,10 +23,9 @@ from aptool.library.arguments import (
     check_paths,
     check_score_tokens,
     check_text,
-    check_type,
 )
 from aptool.library.encoded_texts import check_encoded, filling
-from aptool.library.pools import Pools
+from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, run_of_scores
 from aptool.library.where import Address, Where
 from aptool.scoring.passages import with_passages
@@ -50,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 def score(
-    pools: Pools | PathLike | Iterable[PathLike],
+    pools: AnyPools,
     model: "Model | System | RerankServer | PathLike",
     output: PathLike,
     executor: Executor | None = None,
@@ -79,7 +78,7 @@ def score(
     After an interruption, a call with the same arguments resumes.
 
     Args:
-        pools: ``Pools``, or files, folders, globs or URLs of pools.
+        pools: ``Pools``, a table as for `Pools`, or files, folders, globs or URLs of pools.
         model: a model folder or a name on the Hugging Face hub (see `load`); a `Model` or another system; or
             a baseline, ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0). Write
             ``"./bm25"`` for a model folder with that name. Or a model behind a server: a URL, such as
@@ -135,10 +134,7 @@ def score(
     check_choice("precision", precision, PRECISIONS)
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
-    if not isinstance(pools, Pools):
-        pools = Pools.load(pools, answers=answers)
-    elif answers is not None:
-        raise UsageError("answers: expected None with Pools; pass the file to Pools.load")
+    pools = as_pools(pools, answers)
     store, cut = check_encoded(encoded, fill, precision), parse_passages(passages, aggregate)
     if store is not None and isinstance(model, System):
         raise UsageError("encoded: requires a model folder or a Model, not another system")
@@ -281,14 +277,14 @@ def encode(
         )
 
 
-def bm25_run(pools: Pools, *, words: str = "unicode") -> Run:
+def bm25_run(pools: AnyPools, *, words: str = "unicode") -> Run:
     """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75).
 
     Document frequencies are counted over the distinct answers of the pools. ``aptool.score(pools, "bm25",
     "bm25.run")`` writes the same run to a file.
 
     Args:
-        pools: the pools to score.
+        pools: the pools to score, as for `score`.
         words: ``unicode``: lower-cased runs of letters, digits and underscores. ``bigrams``: the same, but
             overlapping bigrams of Han, Kana and Hangul characters, for Chinese, Japanese and Korean. Or the
             import path of a function that returns the words of a text: ``"jieba:lcut"``.
@@ -301,14 +297,14 @@ def bm25_run(pools: Pools, *, words: str = "unicode") -> Run:
 
     Example:
         >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}
-        >>> aptool.bm25_run(aptool.Pools.from_dict({"q1": pool})).to_polars()["answer_id"].to_list()
+        >>> aptool.bm25_run(aptool.Pools({"q1": pool})).to_polars()["answer_id"].to_list()
         ['b', 'a']
         >>> pool = "東京タワーの高さは?", {"a": "東京の人口", "b": "東京タワーは三百三十三メートル"}
-        >>> run = aptool.bm25_run(aptool.Pools.from_dict({"q1": pool}), words="bigrams")
+        >>> run = aptool.bm25_run(aptool.Pools({"q1": pool}), words="bigrams")
         >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
-    check_type("pools", pools, Pools, "Pools")
+    pools = as_pools(pools)
     loader = BaselineLoader("bm25", words=check_words(words))
     with pools.on_disk() as files:
         return run_of_scores(*score_in_memory(files.units, loader, answers=files.answers))
@@ -320,11 +316,11 @@ def check_words(words: str) -> str:
     return words
 
 
-def rerank_run(pools: Pools, server: "RerankServer | str") -> Run:
+def rerank_run(pools: AnyPools, server: "RerankServer | str") -> Run:
     """Score pools with a model behind a server, in memory; `score` writes the same run to a file.
 
     Args:
-        pools: the pools to score.
+        pools: the pools to score, as for `score`.
         server: a `RerankServer`, or the URL of one, such as ``"http://localhost:8000/rerank"``.
 
     Returns:
@@ -336,7 +332,7 @@ def rerank_run(pools: Pools, server: "RerankServer | str") -> Run:
     Example:
         >>> run = aptool.rerank_run(data.pools("dev"), "http://localhost:8000/rerank")  # doctest: +SKIP
     """
-    check_type("pools", pools, Pools, "Pools")
+    pools = as_pools(pools)
     system = server if isinstance(server, RerankServer) else RerankServer(check_text("server", server))
     with pools.on_disk() as files:
         return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))

@@ -40,7 +40,7 @@ LIBRARY = {
         "EncodedTexts",
     ),
     "Evaluate, compare and fuse": ("evaluate", "compare", "fuse", "learn_fusion"),
-    "Other tools": ("to_ir_measures", "from_ir_measures", "load_ranx", "save_ranx"),
+    "Other tools": ("to_ir_measures", "load_ranx", "save_ranx"),
     "Errors": ("AptoolError",),
 }
 

@@ -15,9 +15,9 @@ def folder(tmp_path, monkeypatch):
     """Runs good.run and bad.run of twelve questions; the relevant answer is the first of good.run."""
     monkeypatch.chdir(tmp_path)
     best = {q: max(scores, key=scores.get) for q, scores in SCORES.items()}
-    library.Run.from_dict(SCORES).save("good.run")
+    library.Run(SCORES).save("good.run")
     by_id = {q: {a: -float(a[1:]) for a in scores} for q, scores in SCORES.items()}
-    library.Run.from_dict(by_id).save("bad.run")
+    library.Run(by_id).save("bad.run")
     Path("dev.qrels").write_text("".join(f"{q} 0 {answer} 1\n" for q, answer in best.items()))
     return tmp_path
 
@@ -87,8 +87,8 @@ def test_learned_weights_favour_the_better_run(aptool, folder):
 
 def test_weights_are_learned_on_training_runs(aptool, folder):
     new = {f"new-{q}": scores for q, scores in SCORES.items()}
-    library.Run.from_dict(new).save("new.run")
-    library.Run.from_dict({q: dict.fromkeys(scores, 0.0) for q, scores in new.items()}).save("flat.run")
+    library.Run(new).save("new.run")
+    library.Run({q: dict.fromkeys(scores, 0.0) for q, scores in new.items()}).save("flat.run")
 
     finished = aptool(
         *("fuse", "new.run", "flat.run", "--output", "fused.run", "--train", "dev.qrels", "--json"),

@@ -44,11 +44,11 @@ def test_bm25_writes_the_run_of_the_library(aptool, folder, output):
     with open_(folder / output, "rb") as file:
         content = file.read()
     assert content == bm25_bytes(folder, library.Pools.load(files))
-    assert content == bm25_bytes(folder, library.Pools.from_dict(QUESTIONS))
+    assert content == bm25_bytes(folder, library.Pools(QUESTIONS))
 
 
 def test_library_takes_the_name_and_pools_in_memory(folder):
-    pools = library.Pools.from_polars(library.Pools.from_dict(QUESTIONS).frame)
+    pools = library.Pools(library.Pools(QUESTIONS).frame)
 
     library.score(pools, "bm25", "out.run")
 
@@ -67,7 +67,7 @@ def test_shared_answers_count_once(aptool, folder):
     finished = aptool("score", "shared.pools.parquet", "--model", "bm25", "--output", "out.run")
 
     assert finished.code == 0
-    assert (folder / "out.run").read_bytes() == bm25_bytes(folder, library.Pools.from_dict(QUESTIONS))
+    assert (folder / "out.run").read_bytes() == bm25_bytes(folder, library.Pools(QUESTIONS))
 
 
 def test_document_frequencies_are_computed_over_all_files(aptool, folder):

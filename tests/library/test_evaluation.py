@@ -88,7 +88,9 @@ def test_invalid_measures_are_refused(measures):
             use(QRELS, RUN, measures)
 
 
-@pytest.mark.parametrize("wrong", [None, 7, [], {}, {"q": 1}, {7: {"a": 1}}, "nowhere", {"q1": {"a": None}}])
+@pytest.mark.parametrize(
+    "wrong", [None, 7, [], {}, {"q": 1}, {7.5: {"a": 1}}, "nowhere", {"q1": {"a": None}}]
+)
 def test_invalid_runs_and_qrels_are_refused(wrong):
     for use in (
         lambda: library.evaluate(wrong, RUN),
@@ -104,15 +106,15 @@ def test_invalid_runs_and_qrels_are_refused(wrong):
 
 
 def test_qrels_are_not_a_run():
-    with pytest.raises(AptoolError, match="expected a Run"):
-        library.evaluate(Qrels.from_dict(QRELS), Qrels.from_dict(QRELS))
-    with pytest.raises(AptoolError, match="expected Qrels"):
-        library.evaluate(Run.from_dict(RUN), Run.from_dict(RUN))
+    with pytest.raises(AptoolError, match=r"run: Qrels\(.*: expected a data frame"):
+        library.evaluate(Qrels(QRELS), Qrels(QRELS))
+    with pytest.raises(AptoolError, match=r"qrels: Run\(.*: expected a data frame"):
+        library.evaluate(Run(RUN), Run(RUN))
 
 
 def test_run_without_a_judged_question_is_refused():
     with pytest.raises(AptoolError, match="run 'mine': 'q9': expected at least one question of qrels"):
-        library.evaluate(QRELS, Run.from_dict({"q9": {"a": 1.0}}, tag="mine"))
+        library.evaluate(QRELS, Run({"q9": {"a": 1.0}}, tag="mine"))
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ def runs(data, model):
     scores = library.bm25_run(data.pools("dev")).to_dict()
     for question in sorted(scores)[:9]:
         scores[question] = {answer: -score for answer, score in scores[question].items()}
-    bm25, ap = Run.from_dict(scores, tag="bm25"), model.run(data.pools("dev"))
+    bm25, ap = Run(scores, tag="bm25"), model.run(data.pools("dev"))
     bm25.save("bm25.run")
     ap.save("ap.run")
     return bm25, ap
@@ -173,7 +175,7 @@ def test_one_run_and_one_measure_give_one_comparison():
 def test_runs_with_equal_tags_are_all_compared_with_the_baseline(tags):
     # P@1 is 0 for the baseline, 1/3 for a run that ranks nothing relevant first in q1, and 2/3 for BETTER.
     runs = {"q1": {"b": 1.0}, "q2": {"x": 1.0}}, {"q1": {"b": 1.0}, "q2": {"c": 1.0}}, BETTER
-    baseline, *systems = map(Run.from_dict, runs, tags)
+    baseline, *systems = map(Run, runs, tags)
 
     comparisons = library.compare(baseline, systems, QRELS, "P@1")
 
@@ -199,8 +201,8 @@ def test_runs_are_compared_on_the_questions_that_both_rank():
 
 
 def test_errors_name_the_file_of_a_run(tmp_path):
-    Run.from_dict({"q9": {"x": 1.0}}).save(tmp_path / "other.run")
-    Qrels.from_dict(QRELS).save(tmp_path / "dev.qrels")
+    Run({"q9": {"x": 1.0}}).save(tmp_path / "other.run")
+    Qrels(QRELS).save(tmp_path / "dev.qrels")
 
     with pytest.raises(AptoolError, match=r"other\.run: 'q9': expected .* question of .*dev\.qrels"):
         library.evaluate(tmp_path / "dev.qrels", tmp_path / "other.run")
@@ -220,7 +222,7 @@ def test_measure_that_is_not_a_mean_is_not_compared():
 
 
 def test_fused_scores_equal_values_computed_by_hand(tmp_path):
-    fused = library.fuse([Run.from_dict(RUN), BETTER], k=60)
+    fused = library.fuse([Run(RUN), BETTER], k=60)
 
     assert fused.to_dict()["q1"] == pytest.approx({"b": 1 / 61 + 1 / 62, "a": 1 / 61 + 1 / 62})
     assert fused.to_dict()["q9"] == pytest.approx({"x": 1 / 61})
@@ -296,7 +298,7 @@ def test_groups_come_from_a_dict_a_frame_a_file_or_pools(tmp_path):
         result = library.evaluate(QRELS, RUN, "MAP", by=by, groups=groups).groups
         assert {name: group.means["AP"] for name, group in result.items()} == by_hand
 
-    pools = library.Pools.from_dict(
+    pools = library.Pools(
         {"q1": ("Who is it?", {"a": "A", "b": "B"}), "q2": ("When?", {"c": "C"})},
     )
     result = library.evaluate(QRELS, RUN, "MAP", by="type", groups=pools)
@@ -312,7 +314,7 @@ def test_groups_come_from_a_dict_a_frame_a_file_or_pools(tmp_path):
         ({"q77": "law"}, None, "no question of the qrels is in a group"),
         ({}, None, "by: column 'group': no value"),
         (BY, BY, "groups: not allowed if by is a dict"),
-        ("domain", None, "groups: None: expected a polars or pandas DataFrame"),
+        ("domain", None, "groups: None: expected a data frame, a dict of columns"),
         ("domain", pl.scan_csv("nowhere.csv"), "expected a frame that polars reads"),
         ("domain", pl.LazyFrame({"qid": ["q1"]}).select("domain"), "expected a frame that polars reads"),
         (None, BY, "by: None: expected a dict"),

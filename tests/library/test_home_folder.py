@@ -27,10 +27,10 @@ def home(tmp_path, monkeypatch):
 
 
 def test_the_library_saves_and_loads_below_the_home_folder(home, model_folder):
-    library.Run.from_dict(RUN).save("~/mine.run")
-    library.Qrels.from_dict(QRELS).save(Path("~/mine.qrels"))
-    library.Pools.from_dict(POOLS).save("~/new/mine.pools.parquet")
-    library.save_ranx(library.Run.from_dict(RUN), "~/mine.json")
+    library.Run(RUN).save("~/mine.run")
+    library.Qrels(QRELS).save(Path("~/mine.qrels"))
+    library.Pools(POOLS).save("~/new/mine.pools.parquet")
+    library.save_ranx(library.Run(RUN), "~/mine.json")
     library.load(model_folder).save("~/model")
     library.score("~/new/*.parquet", "~/model", "~/scored.run")
 
@@ -86,7 +86,7 @@ def test_commands_read_and_write_below_the_home_folder(aptool, home, model_folde
 def test_a_folder_named_tilde_is_written_as_dot_slash_tilde(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    library.Run.from_dict(RUN).save("./~/mine.run")
+    library.Run(RUN).save("./~/mine.run")
 
     assert (tmp_path / "~" / "mine.run").is_file()
     assert location(location("./~/mine.run")) == tmp_path / "~" / "mine.run"

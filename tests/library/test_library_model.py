@@ -38,7 +38,7 @@ def test_run_file_equals_that_of_the_command(aptool, model, data):
 def test_pools_in_memory_have_the_scores_of_their_file(model, data):
     pools = data.pools("dev")
 
-    run = model.run(Pools.from_dict(pools.to_dict()), tag="mine")
+    run = model.run(Pools(pools.to_dict()), tag="mine")
 
     assert run.tag == "mine"
     assert run.frame.equals(model.run(pools).frame)

@@ -53,7 +53,7 @@ def test_an_evaluation_is_a_table_of_its_groups():
 
 
 def test_comparisons_are_a_table():
-    systems = [aptool.Run.from_dict(BETTER, tag="good"), aptool.Run.from_dict(RUN, tag="same")]
+    systems = [aptool.Run(BETTER, tag="good"), aptool.Run(RUN, tag="same")]
     result = aptool.compare(RUN, systems, QRELS, "P@1")
     page = Tags(result._repr_html_())
 

@@ -23,7 +23,7 @@ HEAVY = {
 NAMES = {
     *("AptoolError", "Collection", "EncodedTexts", "Model", "Pools", "Qrels", "Run", "__version__"),
     *("bm25_run", "compare", "encode", "evaluate", "fuse", "learn_fusion", "load", "score", "train"),
-    *("from_ir_measures", "to_ir_measures", "load_ranx", "save_ranx", "RerankServer", "rerank_run"),
+    *("to_ir_measures", "load_ranx", "save_ranx", "RerankServer", "rerank_run"),
 }
 
 SNIPPET = """
@@ -36,7 +36,7 @@ run: aptool.Run = model.run(data.pools("dev"))
 qrels: aptool.Qrels = data.qrels("dev")
 means: dict[str, float] = dict(aptool.evaluate(qrels, run, ["AP"]).means)
 p: float = aptool.compare(aptool.bm25_run(data.pools("dev")), run, qrels, "AP").p
-aptool.fuse([run, aptool.Run.from_dict({"q": {"a": 1.0}})]).save("fused.run", tag="fused")
+aptool.fuse([run, aptool.Run({"q": {"a": 1.0}})]).save("fused.run", tag="fused")
 reveal_type(aptool.score("dev.pools.parquet", model=model, output="dev.run").pairs)
 """
 
@@ -46,8 +46,8 @@ import aptool
 aptool.load(7)
 aptool.train(aptool.Collection("x"), seed="0")
 aptool.load("x").rank(["who?"], "she")
-aptool.Run.from_dict({"q": {"a": "1"}})
-aptool.Qrels.from_dict({"q": {"a": 0.5}})
+aptool.Run({}, 7)
+aptool.Qrels("x.qrels", "mine")
 aptool.evaluate({}, {}, ["AP"]).measn
 aptool.compare({}, {}, {}, "AP").pvalue
 """

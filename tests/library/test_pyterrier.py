@@ -91,7 +91,7 @@ def test_another_column_may_hold_the_text(transformer, model_folder):
 
 
 def test_a_run_answers_queries_and_scores_documents(transformer):
-    run = aptool.Run.from_dict({"1": {"d1": 0.5, "d3": 0.75}, "9": {"d1": 1.0}})
+    run = aptool.Run({"1": {"d1": 0.5, "d3": 0.75}, "9": {"d1": 1.0}})
 
     ranked = transformer(run)(pd.DataFrame({"qid": ["1", "2"], "query": ["a", "b"]}))
     reranked = transformer(run)(DOCUMENTS.assign(score=0.0, rank=0))
@@ -104,11 +104,11 @@ def test_a_run_answers_queries_and_scores_documents(transformer):
 
 
 def test_run_survives_a_round_trip_through_pyterrier(transformer):
-    run = aptool.Run.from_dict({"1": {"d1": 0.5, "d2": 0.5, "d3": 0.75}, "2": {"d1": 1.0}})
+    run = aptool.Run({"1": {"d1": 0.5, "d2": 0.5, "d3": 0.75}, "2": {"d1": 1.0}})
 
     result = transformer(run)(pd.DataFrame({"qid": ["1", "2"]}))
 
-    assert aptool.Run.from_pandas(result).to_dict() == run.to_dict()
+    assert aptool.Run(result).to_dict() == run.to_dict()
 
 
 def test_pipelines_and_experiments_of_pyterrier(transformer, model_folder):
@@ -118,7 +118,7 @@ def test_pipelines_and_experiments_of_pyterrier(transformer, model_folder):
     topics = DOCUMENTS[["qid", "query"]].drop_duplicates()
     qrels = pd.DataFrame({"qid": ["1", "2"], "docno": ["d1", "d1"], "label": [1, 1]})
     texts = DOCUMENTS.drop_duplicates("docno")[["docno", "text"]]
-    run = aptool.Run.from_dict({"1": {"d1": 0.5, "d3": 0.75, "d2": 0.25}, "2": {"d1": 1.0}})
+    run = aptool.Run({"1": {"d1": 0.5, "d3": 0.75, "d2": 0.25}, "2": {"d1": 1.0}})
     first = transformer(run)
     pipeline = (
         first % 2 >> pt.apply.generic(lambda rows: rows.merge(texts, on="docno")) >> transformer(model_folder)

@@ -121,7 +121,7 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
         ([], {}, "rows of 'train': \\[\\]: expected a path"),
         (pl.scan_csv("nowhere.csv"), {}, "rows of 'train': .*expected a frame that polars reads"),
         ({}, {}, "rows: {}: expected"),
-        (7, {}, "rows of 'train': 7: expected a path, a data frame or a list of dicts"),
+        (7, {}, "rows of 'train': 7: expected a path, a data frame, a dict of columns"),
         ([7], {}, "rows of 'train': row 0: 7: expected a dict"),
         ({"a b": ROWS}, {}, "split 'a b': expected a name"),
         ("rows.xlsx", {}, "rows.xlsx: unknown format; expected a name that ends in .csv"),

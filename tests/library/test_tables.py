@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from aptool import AptoolError, Pools, Qrels, Run
+from aptool import AptoolError, Collection, Pools, Qrels, Run, bm25_run, evaluate, score, train
 
 AN_ID = "expected an id without white space or control characters"
 A_QUESTION_ID = f"{AN_ID} that does not begin with '#'"
@@ -20,13 +20,13 @@ POOLS = {
 
 
 def test_runs_survive_a_round_trip(tmp_path):
-    run = Run.from_dict(SCORES, tag="mine")
+    run = Run(SCORES, tag="mine")
     run.save(tmp_path / "x.run.gz")
 
     assert run.frame.schema == {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
     for other in (
-        Run.from_polars(run.to_polars(), "mine"),
-        Run.from_pandas(run.to_pandas(), "mine"),
+        Run(run.to_polars(), "mine"),
+        Run(run.to_pandas(), "mine"),
         Run.load(tmp_path / "x.run.gz"),
     ):
         assert other.to_dict() == SCORES
@@ -35,32 +35,32 @@ def test_runs_survive_a_round_trip(tmp_path):
 
 
 def test_run_file_has_the_trec_format(tmp_path):
-    Run.from_dict(SCORES).save(tmp_path / "x.run", tag="mine")
+    Run(SCORES).save(tmp_path / "x.run", tag="mine")
 
     expected = "q1 Q0 a2 1 2.5 mine\nq1 Q0 a1 2 -1.0 mine\nq2 Q0 a1 1 0.0 mine\n"
     assert (tmp_path / "x.run").read_text() == expected
 
 
 def test_qrels_survive_a_round_trip(tmp_path):
-    qrels = Qrels.from_dict(RELEVANCE)
+    qrels = Qrels(RELEVANCE)
     qrels.save(tmp_path / "x.qrels")
 
     assert (tmp_path / "x.qrels").read_text() == "q1 0 a1 1\nq1 0 a2 0\nq2 0 a1 2\n"
     for other in (
-        Qrels.from_polars(qrels.to_polars()),
-        Qrels.from_pandas(qrels.to_pandas()),
+        Qrels(qrels.to_polars()),
+        Qrels(qrels.to_pandas()),
         Qrels.load(tmp_path / "x.qrels"),
     ):
         assert other.to_dict() == RELEVANCE
 
 
 def test_pools_survive_a_round_trip_in_order(tmp_path):
-    pools = Pools.from_dict(POOLS)
+    pools = Pools(POOLS)
     pools.save(tmp_path / "x.pools.parquet")
 
     for other in (
-        Pools.from_polars(pools.to_polars()),
-        Pools.from_pandas(pools.to_pandas()),
+        Pools(pools.to_polars()),
+        Pools(pools.to_pandas()),
         Pools.load(tmp_path / "x.pools.parquet"),
         Pools.load([tmp_path]),
     ):
@@ -72,32 +72,28 @@ def test_pools_survive_a_round_trip_in_order(tmp_path):
 def test_column_names_of_other_tools_are_accepted():
     trec = {"qid": ["q"], "docno": ["a"], "score": [1], "rank": [0]}
 
-    assert Run.from_pandas(pd.DataFrame(trec)).to_dict() == {"q": {"a": 1.0}}
+    assert Run(pd.DataFrame(trec)).to_dict() == {"q": {"a": 1.0}}
     judged = pl.DataFrame({"query_id": ["q"], "doc_id": ["a"], "relevance": [1], "iteration": ["0"]})
-    assert Qrels.from_polars(judged).to_dict() == {"q": {"a": 1}}
+    assert Qrels(judged).to_dict() == {"q": {"a": 1}}
     texts = pl.DataFrame({"qid": ["q"], "query": ["who?"], "docid": ["a"], "text": ["me"]})
-    assert Pools.from_polars(texts.lazy()).to_dict() == {"q": ("who?", {"a": "me"})}
+    assert Pools(texts.lazy()).to_dict() == {"q": ("who?", {"a": "me"})}
 
 
 def test_numpy_numbers_are_accepted():
-    assert Run.from_dict({"q": {"a": np.float32(0.5), "b": np.int64(2)}}).to_dict() == {
-        "q": {"b": 2.0, "a": 0.5}
-    }
-    assert Qrels.from_dict({"q": {"a": np.int32(1)}}).to_dict() == {"q": {"a": 1}}
+    assert Run({"q": {"a": np.float32(0.5), "b": np.int64(2)}}).to_dict() == {"q": {"b": 2.0, "a": 0.5}}
+    assert Qrels({"q": {"a": np.int32(1)}}).to_dict() == {"q": {"a": 1}}
 
 
 def test_integer_score_that_float64_would_round_is_refused():
     exact, rounded = 1 << 60, (1 << 53) + 1
     ids = {"qid": ["q", "q"], "docno": ["a", "b"]}
 
-    assert Run.from_polars(pl.DataFrame({**ids, "score": [exact, 1]})).to_dict() == {
-        "q": {"a": exact, "b": 1}
-    }
+    assert Run(pl.DataFrame({**ids, "score": [exact, 1]})).to_dict() == {"q": {"a": exact, "b": 1}}
     for make in (
-        lambda: Run.from_polars(pl.DataFrame({**ids, "score": [exact, rounded]})),
-        lambda: Run.from_pandas(pd.DataFrame({**ids, "score": [exact, rounded]})),
-        lambda: Run.from_dict({"q": {"a": exact, "b": rounded}}),
-        lambda: Run.from_dict({"q": {"b": np.int64(rounded)}}),
+        lambda: Run(pl.DataFrame({**ids, "score": [exact, rounded]})),
+        lambda: Run(pd.DataFrame({**ids, "score": [exact, rounded]})),
+        lambda: Run({"q": {"a": exact, "b": rounded}}),
+        lambda: Run({"q": {"b": np.int64(rounded)}}),
     ):
         with pytest.raises(
             AptoolError, match=r"'score': .*9007199254740993.*: expected an integer that float64"
@@ -107,33 +103,47 @@ def test_integer_score_that_float64_would_round_is_refused():
 
 def test_a_column_of_python_numbers_may_mix_integers_and_fractions():
     scores = pd.Series([1, 2.5], dtype=object)
-    run = Run.from_pandas(pd.DataFrame({"qid": ["q", "q"], "docno": ["a", "b"], "score": scores}))
+    run = Run(pd.DataFrame({"qid": ["q", "q"], "docno": ["a", "b"], "score": scores}))
 
     assert run.to_dict() == {"q": {"b": 2.5, "a": 1.0}}
 
 
 def test_error_of_a_lazy_frame_is_one_line(tmp_path):
     with pytest.raises(AptoolError, match=r"run: .*; expected a frame that polars reads"):
-        Run.from_polars(pl.scan_csv(tmp_path / "nowhere.csv"))
+        Run(pl.scan_csv(tmp_path / "nowhere.csv"))
 
 
 def test_run_has_the_order_of_trec_eval():
     # Equal scores: the larger answer id is first.
-    assert list(Run.from_dict({"q": {"a": 1.0, "b": 1.0, "Z": 2.0}}).to_dict()["q"]) == ["Z", "b", "a"]
+    assert list(Run({"q": {"a": 1.0, "b": 1.0, "Z": 2.0}}).to_dict()["q"]) == ["Z", "b", "a"]
 
 
 def run_frame(**columns):
     return pl.DataFrame({"question_id": ["q", "r"], "answer_id": ["a", "a"], "score": [1.0, 2.0]} | columns)
 
 
+TABLE = (
+    "expected a data frame, a dict of columns, a list of dicts, or a dict {question id: {answer id: score}}; "
+    "Run.load reads files"
+)
+
 DICTS = [
-    (None, "run: None: expected a dict {question id: {answer id: score}}"),
-    ([], "run: []: expected a dict {question id: {answer id: score}}"),
+    (None, f"run: None: {TABLE}"),
+    ("x", f"run: 'x': {TABLE}"),
+    ([], "run: no row; expected at least one question with a candidate"),
+    ([7], "run: row 0: 7: expected a dict"),
     ({}, "run: {}: expected at least one entry"),
     ({"q": {}}, "run: question 'q': {}: expected at least one entry"),
     ({"q": None}, "run: question 'q': None: expected a dict {question id: {answer id: score}}"),
-    ({7: {"a": 1.0}}, "run: column 'question_id': 7: expected text (str)"),
-    ({"q": {7: 1.0}}, "run: question 'q': column 'answer_id': 7: expected text (str)"),
+    (
+        {7.0: {"a": 1.0}},
+        "run: question 7.0, answer 'a': column 'question_id': 7.0: expected a text or a whole number; "
+        "convert the column to integers or texts, such as 7",
+    ),
+    (
+        {"q": {True: 1.0}},
+        "run: question 'q', answer True: column 'answer_id': True: expected a text or a whole number",
+    ),
     ({"q": {"a": math.nan}}, "run: question 'q', answer 'a': column 'score': nan: expected a finite number"),
     (
         {"q": {"a": -math.inf}},
@@ -142,34 +152,31 @@ DICTS = [
     ({"q": {"a": "1"}}, "run: question 'q', answer 'a': column 'score': '1': expected a finite number"),
     ({"q": {"a": True}}, "run: question 'q', answer 'a': column 'score': True: expected a finite number"),
     ({"q": {"a": None}}, "run: question 'q', answer 'a': column 'score': None: expected a finite number"),
-    ({"#q": {"a": 1.0}}, f"run: column 'question_id': '#q': {A_QUESTION_ID}"),
-    ({"q": {"a b": 1.0}}, f"run: question 'q': column 'answer_id': 'a b': {AN_ID}"),
-    ({"q": {"": 1.0}}, f"run: question 'q': column 'answer_id': '': {AN_ID}"),
-    ({"\ud800": {"a": 1.0}}, f"run: column 'question_id': '\\ud800': {A_QUESTION_ID}"),
+    ({"#q": {"a": 1.0}}, f"run: question '#q', answer 'a': column 'question_id': '#q': {A_QUESTION_ID}"),
+    ({"q": {"a b": 1.0}}, f"run: question 'q', answer 'a b': column 'answer_id': 'a b': {AN_ID}"),
+    ({"q": {"": 1.0}}, f"run: question 'q', answer '': column 'answer_id': '': {AN_ID}"),
+    (
+        {"\ud800": {"a": 1.0}},
+        "run: question '\\ud800', answer 'a': column 'question_id': '\\ud800': expected text that UTF-8 can "
+        "encode",
+    ),
 ]
-
-
-@pytest.mark.parametrize(("scores", "message"), DICTS)
-def test_invalid_dict_of_a_run_is_refused(scores, message):
-    with pytest.raises(AptoolError) as error:
-        Run.from_dict(scores)
-
-    assert str(error.value) == message
-
 
 FRAMES = [
     (run_frame(question_id=["q", "#"]), f"run: row 1: column 'question_id': '#': {A_QUESTION_ID}"),
     (run_frame(answer_id=["a b", "c"]), f"run: row 0: column 'answer_id': 'a b': {AN_ID}"),
-    ("x", "run: 'str': expected a polars DataFrame"),
+    (run_frame().drop("score"), "run: ['question_id', 'answer_id']: expected a column 'score'"),
     (
-        run_frame().drop("score"),
-        "run: ['question_id', 'answer_id']: expected a column 'score'",
+        run_frame(question_id=[7.5, 8.0]),
+        "run: row 0: column 'question_id': 7.5: expected a text or a whole number",
     ),
-    (run_frame(question_id=[7, 8]), "run: column 'question_id': 'Int64': expected text (String)"),
-    (run_frame(score=["1", "2"]), "run: column 'score': 'String': expected numbers"),
+    (run_frame(score=["1", "2"]), "run: row 0: column 'score': '1': expected a finite number"),
     (run_frame(score=[1.0, math.nan]), "run: row 1: column 'score': nan: expected a finite number"),
-    (run_frame(score=[1.0, None]), "run: row 1: column 'score': None: expected a value"),
-    (run_frame(answer_id=["a", None]), "run: row 1: column 'answer_id': None: expected a value"),
+    (run_frame(score=[1.0, None]), "run: row 1: column 'score': None: expected a finite number"),
+    (
+        run_frame(answer_id=["a", None]),
+        "run: row 1: column 'answer_id': None: expected a text or a whole number",
+    ),
     (
         run_frame(question_id=["q", "q"]),
         "run: row 1: column 'answer_id': 'a': expected each answer of a question once",
@@ -178,68 +185,147 @@ FRAMES = [
 ]
 
 
-@pytest.mark.parametrize(("frame", "message"), FRAMES)
-def test_invalid_frame_of_a_run_is_refused(frame, message):
-    for build in (Run, Run.from_polars):
-        with pytest.raises(AptoolError) as error:
-            build(frame)
-        assert str(error.value) == message
-
-
-PANDAS = [
-    (run_frame(), "run: 'DataFrame': expected a pandas DataFrame"),
-    (run_frame(question_id=[7, 8]).to_pandas(), "run: column 'question_id': 'Int64': expected text (String)"),
-    (
-        pd.DataFrame({"qid": ["q", 7], "docno": ["a", "b"], "score": [1.0, 2.0]}),
-        "run: row 1: column 'qid': 7: expected a value of type str",
-    ),
-    (
-        pd.DataFrame({"qid": ["q", "r"], "docno": ["a", "b"], "score": [1.0, math.nan]}),
-        "run: row 1: column 'score': nan: expected a finite number",
-    ),
-    (
-        pd.DataFrame([["q", "a", "b", 1.0]], columns=["qid", "docno", "docno", "score"]),
-        "run: two columns 'docno'; expected one of each name",
-    ),
-    (run_frame().clear().to_pandas(), "run: no row; expected at least one question with a candidate"),
-]
-
-
-@pytest.mark.parametrize(("frame", "message"), PANDAS)
-def test_invalid_pandas_frame_of_a_run_is_refused(frame, message):
+@pytest.mark.parametrize(("scores", "message"), DICTS)
+def test_invalid_dict_of_a_run_is_refused(scores, message):
     with pytest.raises(AptoolError) as error:
-        Run.from_pandas(frame)
+        Run(scores)
 
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("relevance", [0.5, "1", None, True, 1 << 64])
-def test_relevance_is_an_integer(relevance):
+# Ways in which a frame of polars may come.
+FORMS = {
+    "polars": lambda frame: frame,
+    "lazy": pl.DataFrame.lazy,
+    "arrow": pl.DataFrame.to_arrow,
+    "stream": lambda frame: frame.to_arrow().to_reader(),
+    "columns": lambda frame: frame.to_dict(as_series=False),
+    "arrays": lambda frame: {column.name: column.to_numpy() for column in frame},
+    "rows": pl.DataFrame.to_dicts,
+    "iterator": lambda frame: frame.iter_rows(named=True),
+    "pandas": lambda frame: pd.DataFrame(frame.to_dict(as_series=False)),
+}
+
+
+@pytest.mark.parametrize(("frame", "message"), FRAMES)
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS if form not in ("rows", "iterator", "arrays", "pandas")]
+)
+def test_invalid_frame_of_a_run_is_refused(frame, message, form):
     with pytest.raises(AptoolError) as error:
-        Qrels.from_dict({"q": {"a": relevance}})
+        Run(FORMS[form](frame))
+
+    assert str(error.value) == message
+
+
+def test_two_columns_of_one_name_are_refused():
+    frame = pd.DataFrame([["q", "a", "b", 1.0]], columns=["qid", "docno", "docno", "score"])
+
+    with pytest.raises(AptoolError, match="run: two columns 'docno'; expected one of each name"):
+        Run(frame)
+
+
+def test_columns_of_different_lengths_are_refused():
+    for make, table in ((Run, {"score": [1.0]}), (Pools, {"question": ["who?"], "answer": ["me", "you"]})):
+        with pytest.raises(AptoolError, match="columns of different lengths"):
+            make({"qid": ["q", "q"], "docno": ["a", "b"], **table})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_table_gives_the_same(form):
+    """Ids may be integers, and labels booleans, floats or decimals, as in `Collection.from_rows`."""
+    make = FORMS[form]
+    ids = {"qid": [1, 1, 2], "docno": [7, 8, 7]}
+
+    assert Run(make(pl.DataFrame({**ids, "score": [0.5, 2.0, 1.0]}))).to_dict() == {
+        "1": {"8": 2.0, "7": 0.5},
+        "2": {"7": 1.0},
+    }
+    for labels in (
+        [0, 1, 2],
+        [0.0, 1.0, 2.0],
+        ["0", "1", "2.0"],
+        pl.Series([0, 1, 2], dtype=pl.Decimal(9, 2)),
+    ):
+        judged = pl.DataFrame({**ids, "label": labels})
+        assert Qrels(make(judged)).to_dict() == {"1": {"7": 0, "8": 1}, "2": {"7": 2}}
+    judged = pl.DataFrame({**ids, "label": [False, True, True]})
+    assert Qrels(make(judged)).to_dict() == {"1": {"7": 0, "8": 1}, "2": {"7": 1}}
+    texts = pl.DataFrame({**ids, "query": ["who?", "who?", "why?"], "text": ["me", "you", "so"]})
+    pools = Pools(make(texts))
+    assert pools.to_dict() == {"1": ("who?", {"7": "me", "8": "you"}), "2": ("why?", {"7": "so"})}
+    rows = texts.with_columns(label=pl.Series([False, True, True]))
+    data = Collection.from_rows(
+        make(rows), question="query", answer="text", question_id="qid", answer_id="docno"
+    )
+    assert data.pools("train").to_dict() == pools.to_dict()
+    assert data.qrels("train").to_dict() == Qrels(make(judged)).to_dict()
+    assert evaluate(make(judged), make(pl.DataFrame({**ids, "score": [0.5, 2.0, 1.0]}))).means["P@1"] == 1.0
+    assert bm25_run(make(texts)).to_dict().keys() == {"1", "2"}
+
+
+def test_a_frame_is_scored_as_its_pools(tmp_path):
+    frame = Pools(POOLS).to_pandas()
+
+    scored = score(frame, "bm25", tmp_path / "x.run")
+
+    assert scored.pairs == 4
+    assert Run.load(tmp_path / "x.run").to_dict() == bm25_run(Pools(POOLS)).to_dict()
+
+
+def test_a_frame_in_the_place_of_a_path_is_named_by_its_type(tmp_path):
+    frame = pd.DataFrame({"question": ["who?"], "answer": ["me"], "label": [1]})
+
+    for call, message in (
+        (lambda: train(frame), "path: a pandas DataFrame: expected .*Collection.from_rows"),
+        (
+            lambda: Collection(pl.DataFrame(frame)),
+            "path: a polars DataFrame: expected .*Collection.from_rows",
+        ),
+        (lambda: Run.load(frame), "path: a pandas DataFrame: expected a path"),
+        (lambda: score(frame, "bm25", tmp_path / "x.run"), "pools: .*'question', 'answer'.*'question_id'"),
+        (lambda: bm25_run(7), "pools: 7: expected a data frame, a dict of columns"),
+    ):
+        with pytest.raises(AptoolError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("relevance", [0.5, "high", None, 1 << 64, math.nan])
+def test_relevance_is_a_whole_number(relevance):
+    with pytest.raises(AptoolError) as error:
+        Qrels({"q": {"a": relevance}})
 
     assert str(error.value) == (
-        f"qrels: question 'q', answer 'a': column 'relevance': {relevance!r}: expected an integer of 64 bits"
+        f"qrels: question 'q', answer 'a': column 'relevance': {relevance!r}: expected a whole number"
     )
 
 
+NESTED = "a dict {question id: (question, {answer id: answer})}"
 POOL_DICTS = [
-    (None, "pools: None: expected a dict {question id: (question, {answer id: answer})}"),
-    ({}, "pools: {}: expected a dict {question id: (question, {answer id: answer})}"),
     (
-        {"q": "who?"},
-        "pools: question 'q': 'who?': expected a dict {question id: (question, {answer id: answer})}",
+        None,
+        f"pools: None: expected a data frame, a dict of columns, a list of dicts, or {NESTED}; "
+        "Pools.load reads files",
     ),
-    ({"q": ("who?", {})}, "pools: question 'q': {}: expected a dict {answer id: answer}"),
-    ({"q": ("who?", ["me"])}, "pools: question 'q': ['me']: expected a dict {answer id: answer}"),
-    ({"q": (None, {"a": "me"})}, "pools: question 'q': None: expected text (str)"),
-    ({"q": ("who?", {"a": None})}, "pools: question 'q', answer 'a': None: expected text (str)"),
-    ({"q": ("who?", {"a": b"me"})}, "pools: question 'q', answer 'a': b'me': expected text (str)"),
-    ({1: ("who?", {"a": "me"})}, "pools: column 'question_id': 1: expected text (str)"),
-    ({"q": ("who?", {1: "me"})}, "pools: question 'q': column 'answer_id': 1: expected text (str)"),
+    ({}, "pools: {}: expected at least one entry"),
+    ({"q": "who?"}, f"pools: question 'q': 'who?': expected {NESTED}"),
+    ({"q": ("who?", {})}, "pools: question 'q': {}: expected at least one entry"),
+    ({"q": ("who?", 7)}, "pools: ['q']: expected a column 'question_id' or 'query_id' or 'qid'"),
+    (
+        {"q": (None, {"a": "me"})},
+        "pools: question 'q', answer 'a': column 'question': None: expected text (str)",
+    ),
+    (
+        {"q": ("who?", {"a": None})},
+        "pools: question 'q', answer 'a': column 'answer': None: expected text (str)",
+    ),
+    (
+        {"q": ("who?", {"a": b"me"})},
+        "pools: question 'q', answer 'a': column 'answer': b'me': expected text (str)",
+    ),
     (
         {"q": ("who?", {"a b": "me"})},
-        f"pools: question 'q': column 'answer_id': 'a b': {AN_ID}",
+        f"pools: question 'q', answer 'a b': column 'answer_id': 'a b': {AN_ID}",
     ),
 ]
 
@@ -247,7 +333,7 @@ POOL_DICTS = [
 @pytest.mark.parametrize(("pools", "message"), POOL_DICTS)
 def test_invalid_dict_of_pools_is_refused(pools, message):
     with pytest.raises(AptoolError) as error:
-        Pools.from_dict(pools)
+        Pools(pools)
 
     assert str(error.value) == message
 
@@ -266,7 +352,7 @@ def test_a_question_has_one_text():
         Pools(frame)
 
     assert str(error.value) == (
-        "pools: row 1: column 'question': 'why?': expected the text of question 'q' in earlier rows"
+        "pools: row 1: column 'question': 'why?': expected the text of the question in earlier rows"
     )
 
 
@@ -284,7 +370,7 @@ def test_missing_file_is_named(kind, tmp_path):
 
 
 def test_a_tag_is_one_word(tmp_path):
-    run = Run.from_dict(SCORES)
+    run = Run(SCORES)
 
     for tag in ("two words", "", 7):
         with pytest.raises(AptoolError, match="tag"):
@@ -293,7 +379,7 @@ def test_a_tag_is_one_word(tmp_path):
 
 
 def test_pools_do_not_overwrite_the_file_that_they_are_read_from(tmp_path):
-    Pools.from_dict(POOLS).save(tmp_path / "x.pools.parquet")
+    Pools(POOLS).save(tmp_path / "x.pools.parquet")
 
     with pytest.raises(AptoolError, match=r"x\.pools\.parquet"):
         Pools.load(tmp_path / "x.pools.parquet").save(tmp_path / "x.pools.parquet")

@@ -81,7 +81,7 @@ def use_library():
     assert round(aptool.evaluate(qrels, bm25, ["MAP"]).means["MAP"], 4) == 0.3088
     assert aptool.compare(bm25, chance, qrels, "MAP").p < 0.05
     assert len(aptool.fuse([bm25, chance]).to_dict()) == 78
-    assert aptool.Qrels.from_dict(qrels.to_dict()).to_dict() == qrels.to_dict()
+    assert aptool.Qrels(qrels.to_dict()).to_dict() == qrels.to_dict()
     assert aptool.score(pools, "bm25", "python.run").pairs == 2418
     needing = {
         "aptool.train": lambda: aptool.train,

@@ -118,7 +118,7 @@ POOL = {"q": ("a-b c", {"x": "a b", "y": "a-b"})}
 def test_function_of_an_import_path(aptool, tmp_path, monkeypatch):
     """The words of `shlex.split` are a-b and c; those of unicode a, b and c."""
     monkeypatch.chdir(tmp_path)
-    pools = library.Pools.from_dict(POOL)
+    pools = library.Pools(POOL)
 
     split = library.bm25_run(pools, words="shlex:split").to_dict()["q"]
 
@@ -139,7 +139,7 @@ def test_function_of_an_import_path(aptool, tmp_path, monkeypatch):
 )
 def test_wrong_words_are_refused(words, message):
     with pytest.raises(UsageError) as error:
-        library.bm25_run(library.Pools.from_dict(POOL), words=words)
+        library.bm25_run(library.Pools(POOL), words=words)
 
     assert str(error.value).startswith(message)
 
@@ -153,7 +153,7 @@ def test_wrong_words_are_refused(words, message):
 )
 def test_failing_functions_end_in_one_line(words, message):
     with pytest.raises(AptoolError) as error:
-        library.bm25_run(library.Pools.from_dict(POOL), words=words)
+        library.bm25_run(library.Pools(POOL), words=words)
 
     assert str(error.value).startswith(message)
 
