@@ -1,4 +1,4 @@
-"""Check before a release that all versions agree: ``make release VERSION=0.2.0``."""
+"""Check before a release that all versions agree: ``make release VERSION=0.3.0``."""
 
 import re
 import subprocess
