@@ -55,7 +55,7 @@ print(aptool.compare(first, [second], qrels, ["MAP"]).to_pandas().columns.tolist
 """
 SAVED_RUN = """
 import aptool
-aptool.Run.from_dict({"q": {"a": 1.0}}).save("~/x.run")
+aptool.Run({"q": {"a": 1.0}}).save("~/x.run")
 """
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
+from typing_extensions import override
 
 from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.evaluation import html_table
@@ -20,6 +21,7 @@ from aptool.evaluation.significance import (
     detectable_effect,
     holm,
 )
+from aptool.formats.tables import Tabular
 from aptool.formats.trec import rank_candidates
 
 
@@ -95,8 +97,46 @@ def shown_p(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
-class Comparisons(list[Comparison]):
-    """Comparisons with one baseline; a table in notebooks."""
+class Comparisons(list[Comparison], Tabular):
+    """Comparisons with one baseline; a table when printed."""
+
+    @override
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per comparison: means, difference with its interval, tests, wins, ties, losses."""
+        columns = (
+            "system",
+            "measure",
+            "questions",
+            "baseline",
+            "mean",
+            "difference",
+            "low",
+            "high",
+            "p",
+            "p_holm",
+        )
+        columns += ("t_test_p", "t_test_p_holm", "effect", "wins", "ties", "losses")
+        rows = []
+        for comparison in self:
+            paired = comparison.paired
+            values = (paired.questions, paired.baseline, paired.system, paired.difference, *paired.interval)
+            permutation = (paired.permutation.p, comparison.permutation_holm)
+            tests = (*permutation, paired.t_test.p, comparison.t_holm, paired.effect)
+            counts = (paired.wins, paired.ties, paired.losses)
+            rows.append((comparison.system, comparison.measure, *values, *tests, *counts))
+        return pl.DataFrame(rows, schema=columns, orient="row")
+
+    @override
+    def __repr__(self) -> str:
+        rows = [_TITLES, *map(_row, self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if number < 2 else cell.rjust(width)
+                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        )
 
     def _repr_html_(self) -> str:
         questions = counted(self[0].paired.questions, "question") if self else "no comparison"

@@ -196,11 +196,17 @@ def test_invalid_arguments_of_explain_are_named(model, question, answer):
         model.explain(question, answer)
 
 
-@pytest.mark.parametrize("pools", [None, "dev.pools.parquet", {"q": ("who?", {"a": "me"})}, []])
-def test_arguments_other_than_pools_are_refused(model, pools):
+@pytest.mark.parametrize("pools", [None, "dev.pools.parquet", {"q": ("who?", {})}, []])
+def test_invalid_pools_are_refused(model, pools):
     for score in (model.run, library.bm25_run):
-        with pytest.raises(AptoolError, match="expected Pools"):
+        with pytest.raises(AptoolError, match="expected"):
             score(pools)
+
+
+def test_a_model_ranks_a_table_as_its_pools(model):
+    pools = library.Pools({"q": ("who?", {"a": "me", "b": "you"})})
+
+    assert model.run(pools.to_pandas()).to_dict() == model.run(pools).to_dict()
 
 
 def test_model_without_word_weights_cannot_explain(folder, model, monkeypatch):
@@ -283,7 +289,7 @@ def test_invalid_arguments_of_train_are_named_before_any_work(data, arguments, m
 
 
 SCORINGS = [
-    ({"pools": None}, "path: None: expected a path"),
+    ({"pools": None}, "pools: None: expected a data frame"),
     ({"pools": []}, "path: []: expected at least one path"),
     ({"pools": "nowhere.parquet"}, "nowhere.parquet: file not found"),
     ({"model": None}, "model: None: expected a model folder (str or os.PathLike) or a Model"),

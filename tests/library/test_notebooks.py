@@ -65,6 +65,26 @@ def test_comparisons_are_a_table():
         "Comparison('same', P@1: baseline 0.3333, mean 0.3333, difference +0.0000"
     )
     assert result[0][:2] == ("good", "P@1")
+    lines = [line.split() for line in repr(result).splitlines()]
+    assert [line[:1] for line in lines] == [["system"], ["good"], ["same"]]
+    assert lines[1][1:5] == ["P@1", "0.3333", "0.6667", "+0.3333"]
+
+
+def test_comparisons_are_a_frame():
+    first = {f"q{number}": {"a": 2.0, "b": 1.0} for number in range(30)}
+    second = {f"q{number}": {"a": 1.0, "b": 2.0} for number in range(30)}
+    qrels = {f"q{number}": {"a": 0, "b": 1} for number in range(30)}
+    result = aptool.compare(first, [second], qrels, ["P@1", "MAP"])
+
+    frame = result.to_pandas()
+
+    # The relevant answer is second in all questions, then first: MRR and MAP 0.5 and 1.
+    assert frame.columns[:10].tolist() == [
+        "system", "measure", "questions", "baseline", "mean", "difference", "low", "high", "p", "p_holm",
+    ]  # fmt: skip
+    assert frame.iloc[1].tolist()[1:8] == ["MAP", 30, 0.5, 1.0, 0.5, 0.5, 0.5]
+    assert frame[["wins", "ties", "losses"]].to_numpy().tolist() == [[30, 0, 0], [30, 0, 0]]
+    assert [line.split()[-2:] for line in repr(result).splitlines()[1:]] == [["<0.0001", "<0.0001"]] * 2
 
 
 def text_of(text, weights, **options):
