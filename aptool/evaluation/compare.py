@@ -103,28 +103,17 @@ class Comparisons(list[Comparison], Tabular):
     @override
     def to_polars(self) -> pl.DataFrame:
         """Return one row per comparison: means, difference with its interval, tests, wins, ties, losses."""
-        columns = (
-            "system",
-            "measure",
-            "questions",
-            "baseline",
-            "mean",
-            "difference",
-            "low",
-            "high",
-            "p",
-            "p_holm",
-        )
-        columns += ("t_test_p", "t_test_p_holm", "effect", "wins", "ties", "losses")
+        means = ("system", "measure", "questions", "baseline", "mean", "difference", "low", "high")
+        tests = ("p", "p_holm", "t_test_p", "t_test_p_holm", "effect", "wins", "ties", "losses")
         rows = []
         for comparison in self:
             paired = comparison.paired
             values = (paired.questions, paired.baseline, paired.system, paired.difference, *paired.interval)
             permutation = (paired.permutation.p, comparison.permutation_holm)
-            tests = (*permutation, paired.t_test.p, comparison.t_holm, paired.effect)
+            p_values = (*permutation, paired.t_test.p, comparison.t_holm)
             counts = (paired.wins, paired.ties, paired.losses)
-            rows.append((comparison.system, comparison.measure, *values, *tests, *counts))
-        return pl.DataFrame(rows, schema=columns, orient="row")
+            rows.append((comparison.system, comparison.measure, *values, *p_values, paired.effect, *counts))
+        return pl.DataFrame(rows, schema=[*means, *tests], orient="row")
 
     @override
     def __repr__(self) -> str:

@@ -247,7 +247,7 @@ def test_a_model_of_another_version_is_named(folder, change):
 
 
 TRAININGS = [
-    ({"collection": None}, "path: None: expected the folder of a collection (str or os.PathLike)"),
+    ({"collection": None}, "path: None: expected the folder of a collection; Collection.from_rows"),
     ({"collection": "nowhere"}, "nowhere"),
     ({"preset": 7}, "preset: 7: expected text (str)"),
     ({"preset": "ap-cn"}, "preset 'ap-cn'"),
