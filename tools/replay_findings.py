@@ -117,8 +117,9 @@ CASES = [
     *(
         Case(
             "29",
-            program(f'import aptool; aptool.Collection.from_rows(dict(train="{name}.parquet"), "C")'),
-            r"\A\Z|decimal|label",
+            program(f'import aptool; aptool.Collection.from_rows(dict(train="{name}.parquet"), "C")')
+            + "; cat C/train.qrels",
+            r"(?m) 1$|decimal|label",
         )
         for name in ("decimal", "labelstr_float")
     ),
