@@ -206,7 +206,8 @@ class Recipe:
     Attributes:
         preset: Name of the preset or recipe file.
         encoder: ``type`` and options of the encoder (``aptool.models.encoders``, ``.transformer``).
-        pooling: ``type`` and options of the pooling (``aptool.models.attention``, ``.pooling``, ``.cross``).
+        pooling: ``type`` and options of the pooling (``aptool.models.attention``, ``.pooling``,
+            ``.matching``).
         similarity: ``type`` and options of the similarity (``aptool.models.similarity``).
         head: ``type`` and options of the head, which combines the similarity and the features of a pair
             (``aptool.models.features``).

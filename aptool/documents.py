@@ -24,7 +24,7 @@ _LONE = re.compile("[\ud800-\udfff]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class DocumentPath(Protocol):
+class ReadablePath(Protocol):
     """A path, or a URL with the methods of a path."""
 
     def is_file(self) -> bool:
@@ -34,7 +34,7 @@ class DocumentPath(Protocol):
         """Open the file."""
 
 
-def read_json(path: str | DocumentPath, expected: str = "JSON") -> Any:
+def read_json(path: str | ReadablePath, expected: str = "JSON") -> Any:
     """Read a JSON file; ``expected`` describes the document in errors."""
     return parse_json(_text(path, LARGEST_JSON, expected), path, expected=expected)
 
@@ -78,7 +78,7 @@ def json_text(value: Any) -> str:
     return _LONE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def read_toml(path: str | DocumentPath, expected: str) -> dict[str, Any]:
+def read_toml(path: str | ReadablePath, expected: str) -> dict[str, Any]:
     """Read a TOML file; ``expected`` describes the document in errors."""
     return parse_toml(_text(path, LARGEST_TOML, expected), path)
 
@@ -134,7 +134,7 @@ def yaml_text(value: dict[str, Any]) -> str:
     return text
 
 
-def _text(path: str | DocumentPath, largest: int, expected: str) -> str:
+def _text(path: str | ReadablePath, largest: int, expected: str) -> str:
     try:
         source = Path(path) if isinstance(path, str) else path
         if not source.is_file():  # opening a pipe would block

@@ -196,7 +196,7 @@ aggregate_option = click.option(
     "--aggregate",
     metavar="NAME",
     type=click.Choice(["max", "first", "mean", "top2"]),
-    help="Score of a candidate: max or mean of its passages, first passage, or mean of its top2.  "
+    help="Score of a candidate from its passages; first: the first passage, top2: the mean of the two best.  "
     "[default: max]",
 )
 seed_option = click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, help="Random seed.")
@@ -204,7 +204,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 overwrite_flag = click.option(
-    "--overwrite", is_flag=True, help="Replace an output that aptool did not write, or that has changed."
+    "--overwrite",
+    is_flag=True,
+    help="Also replace a file that aptool did not write, or that has changed since. Other outputs of aptool "
+    "are always replaced.",
 )
 
 

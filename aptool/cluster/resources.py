@@ -260,7 +260,7 @@ def call_every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def log_missing(missing: Callable[[], str]) -> Iterator[None]:
+def log_missing_resources(missing: Callable[[], str]) -> Iterator[None]:
     """Log the line of ``missing()`` every half minute while the block runs, unless it is empty."""
 
     def log() -> None:

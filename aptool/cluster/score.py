@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from aptool.cluster.messages import ray_failures
 from aptool.cluster.ray_data import map_units
-from aptool.cluster.resources import Cluster, Resources, log_missing, worker_resources
+from aptool.cluster.resources import Cluster, Resources, log_missing_resources, worker_resources
 from aptool.cluster.worker import ScoringJob, versions
 from aptool.errors import AptoolError, UsageError, counted
 from aptool.formats.atomic import remove_leftovers, remove_matching
@@ -219,7 +219,10 @@ class ClusterExecutor(Executor):
             meter.reach(*progress)
 
         scored_units = map_units(remaining, job, workers, room, each, cluster, receive, self._debug)
-        with log_missing(lambda: cluster.missing(1, each)), contextlib.closing(scored_units) as records:
+        with (
+            log_missing_resources(lambda: cluster.missing(1, each)),
+            contextlib.closing(scored_units) as records,
+        ):
             for record in records:
                 if record.fatal:
                     raise AptoolError(f"--cluster {cluster.address}: {record.error}")

@@ -17,7 +17,7 @@ import ray
 from typing_extensions import override
 
 from aptool.cluster.messages import BoardPost, cause, ray_failures, start_board, take_messages
-from aptool.cluster.resources import Cluster, Resources, log_missing
+from aptool.cluster.resources import Cluster, Resources, log_missing_resources
 from aptool.cluster.score import absolute_path, describe_workers
 from aptool.cluster.worker import Versions, check_versions, host, versions
 from aptool.errors import AptoolError, counted
@@ -66,7 +66,7 @@ class ClusterEncoding:
         waiting = iter([_absolute(chunk) for chunk in chunks])
         running: list[Any] = []
         try:
-            with log_missing(lambda: cluster.missing(1, each)):
+            with log_missing_resources(lambda: cluster.missing(1, each)):
                 while True:
                     while len(running) < limit and (chunk := next(waiting, None)) is not None:
                         running.append(task.remote(job, chunk, device, versions()))
@@ -117,7 +117,7 @@ class ClusterProcesses(Processes):
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "ClusterProcesses":
-        self._opened.enter_context(log_missing(partial(self._cluster.missing, 1, self._each)))
+        self._opened.enter_context(log_missing_resources(partial(self._cluster.missing, 1, self._each)))
         return self
 
     def __exit__(self, *raised: object) -> None:

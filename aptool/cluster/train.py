@@ -25,7 +25,7 @@ from pyarrow.fs import FileSystem
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
-from aptool.cluster.resources import Cluster, Resources, Workers, capacity, log_missing
+from aptool.cluster.resources import Cluster, Resources, Workers, capacity, log_missing_resources
 from aptool.cluster.train_worker import Growth, TrainingJob, train_worker
 from aptool.cluster.worker import versions
 from aptool.config import CHECKPOINT_MINUTES, Recipe
@@ -148,7 +148,7 @@ def _train(
             if workers is not None and number == minimum:
                 start_seconds = int(cluster.wait) if cluster.wait is not None else LONGEST_START_SECONDS
             growth = Growth(cluster, each) if maximum is not None and number < maximum else None
-            with log_missing(partial(cluster.missing, number, each)):
+            with log_missing_resources(partial(cluster.missing, number, each)):
                 has_grown = _attempt(job, f"{key}-{job.owner}", number, each, start_seconds, growth)
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and number > minimum:
@@ -259,16 +259,16 @@ def allocate_workers(
     else:
         minimum, maximum = workers or (1, None)
 
-        def count_fitting(room: list[int]) -> int:
+        def workers_that_fit(room: list[int]) -> int:
             if maximum is not None:
                 return min(maximum, sum(room))
             # One worker per GPU, or one per node without GPUs, and at most one per question of a minibatch.
             number = sum(room) if each.gpus else sum(fit > 0 for fit in room)
             return min(number, minibatch) if minibatch is not None else number
 
-        goal = count_fitting([capacity(node.total, each) for node in cluster.nodes()])
+        goal = workers_that_fit([capacity(node.total, each) for node in cluster.nodes()])
         deadline = time.monotonic() + timeout
-        while (fit := count_fitting(cluster.room(each))) < goal and time.monotonic() < deadline:
+        while (fit := workers_that_fit(cluster.room(each))) < goal and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         number = max(minimum, fit)
     cluster.check_room(number, each, maximum)

@@ -239,11 +239,11 @@ def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
     output = location(path)
     for file in map(location, inputs):
         if file == output or (_is_local_file(output) and _is_local_file(file) and file.samefile(output)):
-            raise InputError(path, problem="read by the same command", expected="another file to write to")
+            raise InputError(path, problem="also an input of this command", expected="another output file")
 
 
 def files_of(*paths: PathOrUrl) -> Iterator[Location]:
-    """List the entries of each path that is a local folder, such as a model, and all other paths."""
+    """Yield the entries of each local folder, such as a model; yield other paths unchanged."""
     for path in map(location, paths):
         if isinstance(path, Path) and path.is_dir():
             yield from path.iterdir()

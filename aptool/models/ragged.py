@@ -89,11 +89,11 @@ class Ragged(NamedTuple):
         return torch.arange(len(self.values), device=self.offsets.device)
 
     def rows(self, sequences: np.ndarray | Tensor) -> Tensor:
-        """(K,) int64 indices into ``values`` of the elements of the given sequences, in their order."""
+        """(K,) int64 indices into ``values`` of the elements of sequences, in the order of the sequences."""
         return self._rows(np.asarray(sequences))[0]
 
     def select(self, sequences: np.ndarray | Tensor) -> "Ragged":
-        """Select sequences by indices on the host, in their order and possibly repeated."""
+        """Select sequences by indices on the host, in the order of the indices; an index may be repeated."""
         chosen = np.asarray(sequences)
         rows, offsets = self._rows(chosen)
         return Ragged(self.values.index_select(0, rows), offsets, self.sizes[chosen])

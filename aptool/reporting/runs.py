@@ -103,7 +103,7 @@ def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     model = run.parent / "model"
     seconds = {key: float(value) for key, value in result["seconds"].items()}
     if not all(isinstance(result[name], str) for name in ("collection", "system")):
-        raise TypeError("names that are not strings")
+        raise TypeError("collection and system: expected two names")
     trained = model if (model / "config.json").is_file() else None
     return RunEntry(
         result["collection"],

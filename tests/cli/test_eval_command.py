@@ -239,7 +239,7 @@ def test_per_question_output_does_not_replace_an_input(aptool, folder):
     code, _, err = aptool("eval", "dev.run", "--qrels", "x.csv", "--per-question", "x.csv")
 
     assert (code, len(err)) == (1, 1)
-    assert "x.csv: read by the same command" in err[0]
+    assert "x.csv: also an input of this command" in err[0]
     assert (folder / "x.csv").read_bytes() == (folder / "dev.qrels").read_bytes()
 
 

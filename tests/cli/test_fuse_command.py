@@ -125,7 +125,7 @@ def test_an_input_is_not_replaced(aptool, folder):
     finished = aptool("fuse", "good.run", "bad.run", "--output", "bad.run")
 
     assert finished.code == 1
-    assert "read by the same command" in finished.err[0]
+    assert "also an input of this command" in finished.err[0]
 
 
 def test_output_replaces_only_a_run(aptool, folder):

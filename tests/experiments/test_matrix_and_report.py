@@ -87,7 +87,7 @@ def test_a_report_does_not_replace_a_file_of_a_collection(copied, aptool, tmp_pa
     refused = aptool("report", "out", "--output", "c/collection.json")
 
     assert refused.code == 1
-    assert "read by the same command" in refused.err[0]
+    assert "also an input of this command" in refused.err[0]
     assert (tmp_path / "c/collection.json").read_bytes() == before
 
 

@@ -136,7 +136,7 @@ def test_the_command_refuses_wrong_arguments(aptool, collection_folder, tmp_path
     assert (rare.code, list(tmp_path.glob("v.bin"))) == (1, [])
     assert "no word 9999 times; expected a collection" in rare.err[0]
     inputs = aptool("vectors", "learn", collection_folder, "--output", collection_folder / "train.qrels")
-    assert "read by the same command; expected another file" in inputs.err[0]
+    assert "also an input of this command; expected another output file" in inputs.err[0]
     (tmp_path / "file").write_text("")
     usage = aptool("vectors", "learn", collection_folder)
     assert (usage.code, len(usage.err)) == (2, 1)

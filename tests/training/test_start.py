@@ -145,7 +145,7 @@ def test_a_model_that_records_a_removed_option_at_its_default_can_be_the_start(m
 def test_a_start_that_is_not_a_model_is_refused(model_folder, other, tmp_path):
     with pytest.raises(AptoolError, match="folder not found; expected a model"):
         fit(other, recipe("ap-cnn").with_start(str(tmp_path / "none")), tmp_path / "model")
-    with pytest.raises(InputError, match="read by the same command; expected another"):
+    with pytest.raises(InputError, match="also an input of this command; expected another"):
         fit(other, started(model_folder), model_folder)
 
 
