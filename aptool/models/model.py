@@ -26,6 +26,7 @@ from aptool.formats.schemas import check_document
 from aptool.models.backbone import BatchedNetwork
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import TooManyWeightsError, WeightLimit, to_device
+from aptool.models.folder_limits import check_model_files
 from aptool.models.hub import find_folder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pretrained import check_ids, check_network_config
@@ -143,6 +144,7 @@ def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedM
 
 
 def _load(path: Path, device: torch.device | str) -> LoadedModel:
+    check_model_files(path)
     config = _read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
     backbone = config.get("backbone")

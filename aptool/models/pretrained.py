@@ -13,6 +13,7 @@ from torch import nn
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.formats.location import is_remote
 from aptool.models.device import TooManyWeightsError
+from aptool.models.folder_limits import check_model_files
 from aptool.text.tokenizer import SAFELY
 from aptool.text.tokenizer_file import check_encodes, read_tokenizer
 from aptool.version import check_installed, require
@@ -91,6 +92,8 @@ def open_network(name: str, *, head: Head = "none") -> OpenedNetwork:
     if is_remote(name):
         raise InputError(name, problem="a URL", expected=EXPECTED)
     where = name
+    if Path(name).is_dir():
+        check_model_files(Path(name))
     try:
         entries, _ = transformers.PretrainedConfig.get_config_dict(name)
         check_network_config(name, without_code(entries), "config.json")

@@ -24,6 +24,8 @@ RARE = "\N{UGARITIC LETTER ALPA}"
 EMPTY_MODEL = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
 
 MAX_IDS = 1 << 24
+MAX_WORDS = 1 << 20  # in the vocabulary; XLM-V has 901,629
+MAX_ADDED_TOKENS = 1 << 15
 MAX_SPECIAL_TOKENS = 1024  # per text
 MAX_STEPS = 64
 # Maximum factor by which normalizers and pre-tokenizers may multiply the length of a text. XLM-R and T5 have
@@ -35,6 +37,7 @@ def read_tokenizer(path: str | Path) -> Tokenizer:
     """Read a tokenizer of any kind, without its truncation and padding, which could ask for gigabytes."""
     document = read_json(path, "the tokenizer of a model")
     try:
+        _check_entries(document)
         document |= {"truncation": None, "padding": None}
         # The library normalizes added tokens when it reads them, so growth is checked without them first.
         Tokenizer.from_str(json.dumps({**document, "added_tokens": [], "model": EMPTY_MODEL}))
@@ -76,6 +79,15 @@ def _input_error(source: object, error: BaseException, expected: str) -> BaseExc
     if isinstance(error, KeyboardInterrupt | SystemExit | InputError):
         return error
     return InputError(source, problem=first_line(error), expected=expected)
+
+
+def _check_entries(document: dict[str, Any]) -> None:
+    """Check the numbers of words and of added tokens, before the library reads them."""
+    model = document.get("model")
+    for table, name, most in ((model, "vocab", MAX_WORDS), (document, "added_tokens", MAX_ADDED_TOKENS)):
+        entries = table.get(name) if isinstance(table, dict) else None
+        if isinstance(entries, dict | list) and len(entries) > most:
+            raise ValueError(f"{name}: {len(entries):,} entries; at most {most:,}")
 
 
 def _check_ids(document: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from networks import initialized, network_recipe
 from safetensors.torch import load_file, save_file
 
 from aptool.errors import AptoolError, InputError
+from aptool.models.checkpoints import load_any
 from aptool.models.model import load_model, save_model
 from aptool.models.pretrained import open_network, structure_of
 
@@ -192,3 +193,68 @@ def test_weights_of_another_type_are_refused(model, kind):
 
     with pytest.raises(AptoolError, match="weights of one of the types F64, F32, F16, BF16"):
         load_model(model)
+
+
+def lengthen(name):
+    def damage(folder):
+        with (folder / name).open("ab") as file:
+            file.truncate(3 << 30)
+
+    return damage
+
+
+def add_empty_tensors(folder):
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header, tensors = json.loads(data[8 : 8 + size]), data[8 + size :]
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [len(tensors)] * 2}
+    text = json.dumps({**header, **{f"empty{number}": empty for number in range(200_000)}}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + tensors)
+
+
+def add_objects(folder):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "x": [{}] * 100_000}))
+
+
+def add_words(folder):
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    tokenizer["model"]["vocab"] |= {f"w{number}": 100 + number for number in range(1 << 20)}
+    path.write_text(json.dumps(tokenizer))
+
+
+def add_special_tokens(folder):
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    token = {**tokenizer["added_tokens"][0], "special": True}
+    tokenizer["added_tokens"] += [
+        {**token, "id": 100 + number, "content": f"<{number}>"} for number in range(1 << 15)
+    ]
+    path.write_text(json.dumps(tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lengthen("special_tokens_map.json"), "special_tokens_map.json: 3,221,225,472 bytes; expected at most"),
+        (lengthen("1_Pooling/config.json"), "1_Pooling/config.json: 3,221,225,472 bytes; expected at most"),
+        (lengthen("chat_template.jinja"), "chat_template.jinja: 3,221,225,472 bytes; expected at most"),
+        (lengthen("more.safetensors"), "more.safetensors: a sparse file of 3,221,225,472 bytes"),
+        (add_empty_tensors, "model.safetensors: a header of "),
+        (add_objects, "config.json: 100,0"),
+        (add_words, "tokenizer.json: vocab: 1,048,6"),
+        (add_special_tokens, "tokenizer.json: added_tokens: 32,7"),
+    ],
+)
+def test_folder_with_a_huge_file_or_too_many_entries_is_refused(network, tmp_path, damage, message):
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(network, folder)
+    (folder / "1_Pooling").mkdir()
+    damage(folder)
+
+    for read in (load_any, lambda folder: open_network(str(folder))):
+        with pytest.raises(InputError) as error:
+            read(folder)
+        assert message in str(error.value)

@@ -10,6 +10,7 @@ from aptool.config import Recipe, TextOptions
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.models.backbone import Backbone, BackboneOptions
+from aptool.models.folder_limits import check_model_files
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pooling import ACTIVATIONS, Dense
 from aptool.models.pretrained import check_network_config, open_network
@@ -100,6 +101,7 @@ class Checkpoint(NamedTuple):
 
 def read_layout(folder: Path) -> Layout:
     """Read the configuration files of a folder."""
+    check_model_files(folder)
     modules = _read_modules(folder) if (folder / MODULES).is_file() else None
     return Layout(folder, optional_object(folder / CONFIG), optional_object(folder / ST_CONFIG), modules)
 
