@@ -16,7 +16,7 @@ _LARGEST = {
     ".jinja": 1 << 20,
 }
 
-# Lists and objects in a JSON file other than tokenizer.json, whose reader has limits of its own.
+# Lists and objects in a JSON file other than tokenizer.json, which `text.tokenizer_file` checks.
 _MOST_BRACKETS = 1 << 15
 
 # Bytes of the headers of all safetensors files: about 150,000 tensors.
