@@ -13,7 +13,7 @@ from torch import nn
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.formats.location import is_remote
 from aptool.models.device import TooManyWeightsError
-from aptool.models.folder_limits import check_model_files
+from aptool.models.hub import check_model_files
 from aptool.text.tokenizer import SAFELY
 from aptool.text.tokenizer_file import check_encodes, read_tokenizer
 from aptool.version import check_installed, require

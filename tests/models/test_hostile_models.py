@@ -238,7 +238,10 @@ def add_special_tokens(folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lengthen("special_tokens_map.json"), "special_tokens_map.json: 3,221,225,472 bytes; expected at most"),
+        (
+            lengthen("special_tokens_map.json"),
+            "special_tokens_map.json: 3,221,225,472 bytes; expected at most",
+        ),
         (lengthen("1_Pooling/config.json"), "1_Pooling/config.json: 3,221,225,472 bytes; expected at most"),
         (lengthen("chat_template.jinja"), "chat_template.jinja: 3,221,225,472 bytes; expected at most"),
         (lengthen("more.safetensors"), "more.safetensors: a sparse file of 3,221,225,472 bytes"),

@@ -10,7 +10,7 @@ from aptool.config import Recipe, TextOptions
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.models.backbone import Backbone, BackboneOptions
-from aptool.models.folder_limits import check_model_files
+from aptool.models.hub import check_model_files
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pooling import ACTIVATIONS, Dense
 from aptool.models.pretrained import check_network_config, open_network
