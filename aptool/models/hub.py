@@ -1,4 +1,4 @@
-"""Folders of models: their names, also URLs and ``hf://ORG/NAME`` on the Hugging Face hub, and their limits."""
+"""Folders of models: from a path, a URL or a name on the Hugging Face hub to a folder within limits."""
 
 import os
 import re
