@@ -20,7 +20,7 @@ from aptool.cli.runs import (
     pools_given,
     pools_option,
     print_answers,
-    qrels_beside,
+    qrels_of,
     qrels_option,
     report_gaps,
     review_option,
@@ -103,7 +103,7 @@ def compare(
         raise UsageError("--pools: requires --top above 0 or --review")
     runs = _in_order(runs, baseline)
     read = {run: Run.load(run) for run in runs}
-    qrels = qrels or qrels_beside(runs)
+    qrels = qrels_of(runs, qrels)
     texts = pools_given(pools, qrels) if top or review else None
     compared = compare_runs(
         Qrels.load(qrels),

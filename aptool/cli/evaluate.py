@@ -19,7 +19,7 @@ from aptool.cli.runs import (
     pools_given,
     pools_option,
     print_answers,
-    qrels_beside,
+    qrels_of,
     qrels_option,
     report_gaps,
     review_option,
@@ -125,7 +125,7 @@ def evaluate(
     if pools and by is None and not review:
         raise UsageError("--pools: requires --by or --review")
     read = {run: Run.load(run) for run in runs}
-    qrels = qrels or qrels_beside(runs)
+    qrels = qrels_of(runs, qrels)
     if per_question is not None:
         check_apart(per_question, files_of(*runs, qrels, *(pools or (str(location_of_pools(qrels)),))))
         check_output(per_question, Kind.EVALUATION)

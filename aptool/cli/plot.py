@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli.parameters import overwrite_option, with_options
-from aptool.cli.runs import pools_given, pools_option, qrels_beside, qrels_option, short_names
+from aptool.cli.runs import pools_given, pools_option, qrels_of, qrels_option, short_names
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _evaluate(runs: tuple[str, ...], qrels: str | None) -> tuple[str, EvaluatedR
 
     names = short_names(tuple(dict.fromkeys(runs)))
     loaded = {name: Run.load(run) for run, name in names.items()}
-    path = qrels or qrels_beside(runs)
+    path = qrels_of(runs, qrels)
     return path, evaluate_runs(Qrels.load(path), loaded, ("P@1",))
 
 

@@ -93,19 +93,28 @@ def parse_measures(measures: str | None) -> tuple[str, ...]:
     return measure_names(name for name in _BETWEEN_MEASURES.split(measures.strip()) if name)
 
 
-def qrels_beside(runs: Sequence[str]) -> str:
-    """Return the qrels file in the folder of the runs; log its path, as ``--qrels`` was not given."""
+def qrels_of(runs: Sequence[str], given: str | None) -> str:
+    """Return the given file, or the qrels of the runs in the given folder, else in their folder."""
+    from aptool.formats.location import location
+
+    folder = location(given) if given is not None else None
+    if given is not None and not (folder is not None and folder.is_dir()):
+        return given
     qrels = set()
     for run in runs:
-        candidates = _possible_qrels(run)
+        candidates = _possible_qrels(run, folder)
         path = next((path for path in candidates if path.is_file()), None)
         if path is None:
             names = " or ".join(path.name for path in candidates[::2]) or "qrels"
+            if folder is not None:
+                files = sorted(file.name for file in folder.iterdir() if ".qrels" in file.name)
+                expected = f"one of its files: {', '.join(files) or 'none is named .qrels'}"
+                raise UsageError(f"--qrels {given}: no {names} for {run} in it; expected {expected}")
             raise UsageError(f"{run}: no {names} in its folder{_without_labels(run)}; pass --qrels FILE")
         qrels.add(str(path))
     if len(qrels) > 1:
         raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass --qrels FILE")
-    logger.info(f"--qrels not given: {min(qrels)}")
+    logger.info(f"--qrels {'not given' if given is None else given}: {min(qrels)}")
     return qrels.pop()
 
 
@@ -190,14 +199,19 @@ def _without_labels(run: str) -> str:
     return f", as the split {split!r} has no labels"
 
 
-def _possible_qrels(run: str) -> list[Location]:
-    """Return ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped, for ``test.ap-cnn.run``."""
+def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:
+    """Return ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped, for ``test.ap-cnn.run``.
+
+    A ``folder`` of None is that of the run.
+    """
+    from aptool.formats.inputs import unpacked_name
     from aptool.formats.location import location
 
     path = location(run)
-    parts = path.name.removesuffix(".gz").removesuffix(".run").split(".")
+    parts = unpacked_name(path.name).removesuffix(".run").split(".")
     stems = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    return [path.with_name(stem + suffix) for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]
+    folder = path.parent if folder is None else folder
+    return [folder / (stem + suffix) for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]
 
 
 def print_answers(answers: Sequence[Answer], *, err: bool = False) -> None:

@@ -9,7 +9,9 @@ from aptool.datasets.importing import PoolCounts, log_warnings
 from aptool.datasets.text_files import read_lines
 from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, CollectionFiles
+from aptool.formats.inputs import unpacked_name
 from aptool.formats.location import PathOrUrl, location
+from aptool.formats.other_layouts import trec_lines
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.formats.trec import nested, read_qrels, read_run
@@ -35,7 +37,7 @@ def check_path(path: str) -> str:
     name = path.rsplit("/", 1)[-1]
     if name.endswith(".parquet"):
         return _check_parquet(path)
-    plain = name.removesuffix(".gz")
+    plain = unpacked_name(name)
     if plain.endswith(".qrels") or (not plain.endswith(".run") and _looks_like_qrels(path)):
         qrels = read_qrels(path)
         questions = counted(qrels["question_id"].n_unique(), "question")
@@ -144,7 +146,7 @@ def _looks_like_qrels(path: str) -> bool:
         fields = line.split()
         if not fields or line.startswith("#"):
             continue
-        if len(fields) == _QRELS_FIELDS:
+        if len(fields) == _QRELS_FIELDS or trec_lines(line.encode()) != line.encode():
             return True
         if len(fields) >= _RUN_FIELDS and fields[1].upper() == "Q0":
             return False

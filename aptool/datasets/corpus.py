@@ -21,7 +21,7 @@ from aptool.datasets.pairs import CONFLICTS_HINT, Conflicts, check_text, id_text
 from aptool.datasets.text_files import read_lines, read_objects, read_rows
 from aptool.errors import InputError
 from aptool.formats.ids import check_answer_id, check_question_id
-from aptool.formats.inputs import expand, readable
+from aptool.formats.inputs import expand, readable, unpacked_name
 from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet
 
@@ -29,7 +29,7 @@ from aptool.formats.parquet import open_parquet
 ID_NAMES = ("_id", "id", "docid", "doc_id", "pid", "qid", "query_id", "query-id", "corpus-id", "corpus_id")
 TEXT_NAMES = ("text", "contents", "passage", "body", "query", "question")
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".tsv.gz", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".tsv", ".parquet")
 QRELS_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
 
 
@@ -78,7 +78,7 @@ def corpus_files(path: str | Path) -> list[str]:
     """List the files of a corpus, sorted by name."""
     if location(path).is_dir():
         names = sorted(file.name for file in location(path).iterdir())
-        files = [str(location(path) / name) for name in names if name.endswith(SUFFIXES)]
+        files = [str(location(path) / name) for name in names if unpacked_name(name).endswith(SUFFIXES)]
         if not files:
             expected = f"files that end in one of {', '.join(SUFFIXES)}"
             raise InputError(path, problem="a folder without a corpus", expected=expected)
@@ -100,7 +100,7 @@ def read_fields(path: str, columns: Collection[str] | None = None) -> Iterator[t
 
 def _entries(paths: Iterable[str | Path]) -> Iterator[Entry]:
     for file in (file for path in paths for file in corpus_files(path)):
-        name = file.removesuffix(".gz")
+        name = unpacked_name(file)
         if name.endswith(".tsv"):
             yield from _tsv_entries(file)
         elif name.endswith((".jsonl", ".json", ".parquet")):

@@ -20,10 +20,10 @@ from aptool.datasets.text_files import read_objects
 from aptool.documents import parse_yaml
 from aptool.errors import InputError, first_few
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.inputs import open_unpacked, readable
+from aptool.formats.inputs import open_unpacked, readable, unpacked_name
 from aptool.formats.location import PathOrUrl, is_remote
 
-SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz")
+SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".tsv")
 CARD = "README.md"
 _WORDS = {
     "train": ("train", "training"),
@@ -86,7 +86,7 @@ def data_files(folder: str, config: str | None = None) -> DataFiles:
             declared = _declared_files(root, files, configs[config])
             return DataFiles(config, declared, _features(metadata, config))
     features = _features(metadata, config)
-    data = [file for file in files if file.endswith(SUFFIXES)]
+    data = [file for file in files if unpacked_name(file).endswith(SUFFIXES)]
     of_config = [file for file in data if config is None or config in file.split("/")]
     splits: dict[str, list[str]] = {}
     for file in of_config:
@@ -188,7 +188,7 @@ def _pairs(
 
 
 def _rows(reader: RowReader, field: str | None) -> Iterator[Row]:
-    plain = reader.path.removesuffix(".gz")
+    plain = unpacked_name(reader.path)
     if plain.endswith(".parquet"):
         yield from reader.parquet_rows()
     elif plain.endswith((".jsonl", ".json")):

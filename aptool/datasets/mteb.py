@@ -25,6 +25,7 @@ from aptool.datasets.pairs import Columns, Conflicts, Pair, Resolution, id_text,
 from aptool.datasets.retrieval import RUN_SCHEMA, PoolOptions, Topics, write_retrieval_collection
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
+from aptool.formats.inputs import unpacked_name
 from aptool.formats.location import Location, PathOrUrl, location
 
 SOURCE = "MTEB, github.com/embeddings-benchmark/mteb"
@@ -95,7 +96,7 @@ def _top_ranked(files: list[str]) -> pl.DataFrame:
 
 def _qrels(files: list[str], conflicts: Conflicts) -> pl.DataFrame:
     judgements = (
-        read_judgements(file) if file.endswith((".tsv", ".tsv.gz")) else _judgements(file) for file in files
+        read_judgements(file) if unpacked_name(file).endswith(".tsv") else _judgements(file) for file in files
     )
     path = files[0] if len(files) == 1 else str(location(files[0]).parent)
     return judgement_frame(path, chain.from_iterable(judgements), conflicts)

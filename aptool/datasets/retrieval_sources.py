@@ -162,7 +162,7 @@ def read_top(path: str | Path) -> pl.DataFrame:
             rows.append((fields[0], fields[1], 0.0))
         elif len(fields) == 3 and fields[2].strip().isdecimal():
             rows.append((fields[0], fields[1], -float(fields[2])))
-        elif len(line.split()) == 6:
+        elif len(line.split()) == 6 or line.lstrip().startswith("{"):
             return read_run(path).frame
         else:
             expected = "qid<TAB>pid<TAB>query<TAB>passage, qid<TAB>pid<TAB>rank, or a TREC run"

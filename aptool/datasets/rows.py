@@ -27,6 +27,7 @@ from aptool.datasets.tabular import read_columns, refuse_xml
 from aptool.datasets.text_files import FIELD_OPTION, list_fields, read_lines, read_objects
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
+from aptool.formats.inputs import unpacked_name
 from aptool.formats.location import PathOrUrl
 from aptool.formats.parquet import open_parquet
 
@@ -142,7 +143,7 @@ def _read_split(
     reader = RowReader(path, names, policies)
     if not isinstance(content, str):
         return reader.read_rows(content)
-    plain = path.lower().removesuffix(".gz")
+    plain = unpacked_name(path).lower()
     kind = kind or next((kind for suffix, kind in _SUFFIXES.items() if plain.endswith(suffix)), None)
     if kind is None:
         expected = f"a name that ends in {', '.join(_SUFFIXES)}"

@@ -17,6 +17,7 @@ from aptool.datasets.import_options import (
 from aptool.datasets.pairs import Columns
 from aptool.datasets.text_files import read_lines, read_rows, without_blank_end
 from aptool.errors import InputError
+from aptool.formats.inputs import unpacked_name
 
 # Characters of a quoted field: an unclosed quotation mark reads on up to this limit.
 LONGEST_FIELD = 1 << 28
@@ -85,7 +86,7 @@ def refuse_xml(path: str, start: str) -> None:
 
 
 def _delimiter(path: str) -> str:
-    return "," if path.lower().removesuffix(".gz").endswith(".csv") else "\t"
+    return "," if unpacked_name(path).lower().endswith(".csv") else "\t"
 
 
 def _read_fields(path: str, delimiter: str, quotes: str | None) -> Rows:

@@ -1,17 +1,20 @@
 """Input files: local, in an object store, or at another URL that fsspec supports.
 
-``Unpacked`` decompresses gzip while reading.
+``Unpacked`` decompresses gzip, bzip2 and xz while reading.
 """
 
 from __future__ import annotations
 
+import bz2
 import fnmatch
 import glob
 import gzip
 import io
+import lzma
 import os
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
@@ -35,9 +38,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-GZIP = b"\x1f\x8b"
+_PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\0)", re.DOTALL)
+_LONGEST_MAGIC = 10
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks
+_SAVE_SHEET = "text, such as the sheet saved as CSV in UTF-8"
+# First bytes of files that are not text, with the name of the format and what to pass instead.
+_BINARY_FORMATS = {
+    b"PK\x03\x04": ("an Excel workbook or a ZIP archive", _SAVE_SHEET),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", _SAVE_SHEET),
+    b"PAR1": ("a Parquet file", "text"),
+    b"\x28\xb5\x2f\xfd": ("zstd data", "text, or gzip, bzip2 or xz data"),
+}
 
-# Gzip data may expand to ALWAYS_BYTES, or MOST_TIMES: text expands 20 times, repeated lines 100 times, and
+# Packed data may expand to ALWAYS_BYTES, or MOST_TIMES: text expands 20 times, repeated lines 100 times, and
 # gzip bombs 1,000 times.
 MOST_TIMES = 200
 ALWAYS_BYTES = 64 << 20
@@ -84,14 +97,26 @@ def open_binary(path: PathOrUrl) -> IO[bytes]:
 
 
 @contextmanager
-def open_unpacked(path: PathOrUrl) -> Iterator[IO[bytes]]:
-    """Open a local file or a URL for reading, unpacked if it is gzip. It need not be seekable."""
+def open_unpacked(path: PathOrUrl) -> Iterator[io.BufferedReader[Any]]:
+    """Open a local file or a URL for reading, unpacked if it is gzip, bzip2 or xz; it may not be seekable."""
     with open_binary(path) as opened:
         # A file served over HTTP without byte ranges cannot seek; a buffer allows a look at its first bytes.
         file = io.BufferedReader(cast(io.RawIOBase, opened))
         with readable(path):
-            is_packed = file.peek(2)[:2] == GZIP
-        yield cast(IO[bytes], Unpacked(path, file) if is_packed else file)
+            packed = _PACKED.match(file.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC])
+        yield Unpacked(path, file, str(packed.lastgroup)) if packed is not None else file
+
+
+def check_is_text(path: PathOrUrl, start: bytes) -> None:
+    """Raise if the first bytes of a file are those of another known format."""
+    for magic, (name, expected) in _BINARY_FORMATS.items():
+        if start.startswith(magic):
+            raise InputError(path, problem=name, expected=expected)
+
+
+def unpacked_name(path: PathOrUrl) -> str:
+    """A path without the suffix of a compressed file."""
+    return re.sub(r"\.(gz|bz2|xz)$", "", str(path), flags=re.IGNORECASE)
 
 
 def open_native(path: PathOrUrl, version: str | None = None) -> pa.NativeFile:
@@ -181,7 +206,7 @@ def _matches(path: str, suffix: str) -> list[str]:
 
 def _object_matches(url: str, suffix: str) -> list[str]:
     with readable(url):
-        if is_glob(url):
+        if is_glob(url) and not _exists(url):
             # As on a disk, wildcards do not match a slash.
             folder = ObjectPath(url)
             while is_glob(str(folder)):
@@ -196,12 +221,24 @@ def _object_matches(url: str, suffix: str) -> list[str]:
         return [entry for entry in entries if entry.endswith(suffix)] if entries else [url]
 
 
+def _exists(url: str) -> bool:
+    """Whether an object has exactly this name, wildcards included."""
+    if is_glob(url.split("/")[2]):
+        return False
+    store, key = store_of(url)
+    try:
+        store.stat(key)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _other_matches(path: str, suffix: str) -> list[str]:
     with readable(path):
         import fsspec
 
         system, name = fsspec.core.url_to_fs(whole_url(path))
-        if is_glob(name):
+        if is_glob(name) and not system.exists(name):
             files: list[Any] = system.glob(name)
         elif system.isdir(name):
             files = system.glob(f"{name.rstrip('/')}/*{suffix}")
@@ -211,11 +248,11 @@ def _other_matches(path: str, suffix: str) -> list[str]:
 
 
 class Unpacked(io.BufferedReader):
-    """The decompressed content of a gzip stream, which is refused if it expands far more than text does."""
+    """The decompressed content of a stream, which is refused if it expands far more than text does."""
 
-    def __init__(self, path: object, file: IO[bytes]) -> None:
-        """Decompress ``file``; errors name ``path``."""
-        super().__init__(_Decompressor(path, file), _BLOCK_BYTES)
+    def __init__(self, path: object, file: IO[bytes], kind: str) -> None:
+        """Decompress ``file``, of kind gzip, bzip2 or xz; errors name ``path``."""
+        super().__init__(_Decompressor(path, file, kind), _BLOCK_BYTES)
 
 
 class _CountedBytes:
@@ -225,17 +262,24 @@ class _CountedBytes:
         self._file = file
         self.count = 0
 
-    def read(self, size: int, /) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         data = self._file.read(size)
         self.count += len(data)
         return data
 
 
+_OPENERS: dict[str, Callable[[IO[bytes]], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]] = {
+    "gzip": lambda file: gzip.GzipFile(fileobj=file, mode="rb"),
+    "bzip2": bz2.BZ2File,
+    "xz": lzma.LZMAFile,
+}
+
+
 class _Decompressor(io.RawIOBase):
-    def __init__(self, path: object, file: IO[bytes]) -> None:
-        self._path = path
+    def __init__(self, path: object, file: IO[bytes], kind: str) -> None:
+        self._path, self._kind = path, kind
         self._packed = _CountedBytes(file)
-        self._gzip = gzip.GzipFile(fileobj=cast(IO[bytes], self._packed), mode="rb")
+        self._unpacked = _OPENERS[kind](cast(IO[bytes], self._packed))
         self._unpacked_bytes = 0
 
     @override
@@ -244,9 +288,10 @@ class _Decompressor(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         try:
-            data = self._gzip.read1(len(buffer))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(str(self._path), problem=str(error), expected="a complete gzip file") from error
+            data = self._unpacked.read1(len(buffer))
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            expected = f"a complete {self._kind} file"
+            raise InputError(str(self._path), problem=str(error), expected=expected) from error
         self._unpacked_bytes += len(data)
         if self._unpacked_bytes > max(ALWAYS_BYTES, MOST_TIMES * self._packed.count):
             problem = f"unpacks to more than {MOST_TIMES} times its size"

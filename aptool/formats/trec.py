@@ -2,7 +2,7 @@
 
 A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
 blanks and tabs; blank lines and lines that begin with ``#`` are skipped. The rank and the second field are
-ignored, as in trec_eval; ranks that contradict the scores are logged. A file named ``.gz`` is compressed.
+ignored, as in trec_eval; ranks that contradict the scores are logged. `other_layouts` has further formats.
 
 trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. aptool raises an
 InputError with the line, also for an illegal id (``formats.ids``). Polars parses valid files in one call;
@@ -16,15 +16,16 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from aptool.errors import InputError, shortened
-from aptool.formats import ids
+from aptool.formats import ids, other_layouts
 from aptool.formats.atomic import check_output, output_stream
-from aptool.formats.inputs import GZIP, Unpacked, open_binary, readable
+from aptool.formats.inputs import UTF_16, check_is_text, open_unpacked, readable
 from aptool.formats.ir_metadata import drop_metadata
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
@@ -210,19 +211,21 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
 
 
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
-    with open_binary(path) as file, readable(path):
-        data = file.read()
-    if str(path).endswith(".gz"):
-        data = Unpacked(path, io.BytesIO(data)).read()
-    data = _text(path, data)
+    with open_unpacked(path) as file, readable(path):
+        data = _text(path, file.read())
+    if other_layouts.is_json(data):
+        return _parse_json(path, data, line_format)
+    if line_format is _QRELS:
+        data = other_layouts.trec_lines(data)
     frame = _parse_at_once(data, line_format)
     return _parse_line_by_line(path, data, line_format) if frame is None else frame
 
 
 def _text(path: PathOrUrl, data: bytes) -> bytes:
     """The lines of a text file; raises on binary data."""
-    if data.startswith(GZIP) and not str(path).endswith(".gz"):
-        raise InputError(path, problem="gzip data", expected="text, or a name that ends in .gz")
+    check_is_text(path, data)
+    if data.startswith(UTF_16):
+        data = data.decode("utf-16").encode()
     nul = data.find(b"\0")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1
@@ -230,6 +233,17 @@ def _text(path: PathOrUrl, data: bytes) -> bytes:
             path, position=f"line {line}", problem="a NUL byte", expected="text, not a binary file"
         )
     return data.removeprefix(_BYTE_ORDER_MARK)
+
+
+def _parse_json(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
+    is_run = line_format is _RUN
+    columns = ["question_id", "answer_id", line_format.number]
+    rows = list(other_layouts.json_rows(path, data, float if is_run else int))
+    if not rows:
+        raise InputError(path, problem="no entry", expected="at least one")
+    frame = pl.DataFrame(rows, schema=columns, orient="row").cast({line_format.number: line_format.kind})
+    tag = re.split(r"[\s.]", Path(str(path)).name)[0] or "run"
+    return frame.with_columns(rank=pl.lit(None, pl.String), tag=pl.lit(tag)).select(line_format.output)
 
 
 def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None:
@@ -304,6 +318,7 @@ def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) 
         least = len(line_format.columns)
         if not least <= len(fields) <= line_format.most:
             expected = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}"
+            expected += other_layouts.hint(fields, is_run=line_format is _RUN)
             raise InputError(path, position=position, value=" ".join(fields), expected=expected)
         if len(fields) > least and _DECIMAL.fullmatch(fields[least - 1]):
             # The rank would be read as the score, and the score as the tag.

@@ -284,7 +284,7 @@ MALFORMED = {
     ),
     "empty run": ("dev.run", b"", "no line", "expected lines of"),
     "empty qrels": ("dev.qrels", b"", "no line", "expected lines of"),
-    "binary run": ("dev.run", b"PAR1\n\x15\x00\x15", "line 2: a NUL byte", "not a binary file"),
+    "binary run": ("dev.run", b"PAR1\n\x15\x00\x15", "a Parquet file", "expected text"),
     "bytes that are not UTF-8": ("dev.qrels", b"q1 0 \xff 1\n", "line 1", "expected text in UTF-8"),
     "no common question": ("dev.run", b"Q1 Q0 a 1 2 t\n", "'Q1'", "one question of dev.qrels, such as 'q1'"),
 }
@@ -470,3 +470,26 @@ def test_groups_are_read_from_a_column_of_the_pools(aptool, folder):
     assert (code, nothing) == (2, [])
     assert "--by month: expected question-length, answer-length, type, or a column of --groups" in err[-1]
     assert "expected one of question, candidates, year" in err[-1]
+
+
+def test_the_folder_of_a_collection_is_named_instead_of_its_qrels(aptool, folder):
+    (folder / "data").mkdir()
+    (folder / "dev.qrels").rename(folder / "data" / "dev.qrels")
+    (folder / "data" / "test.qrels").write_text("q1 0 a 0\nq1 0 b 1\n")
+    (folder / "dev.run").rename(folder / "dev.bm25.run")
+    finished = aptool("eval", "dev.bm25.run", "--qrels", "data", "--measures", "MRR", "--json")
+    assert json.loads("\n".join(finished.out))["runs"][0]["measures"] == {"MRR": 0.75}
+    assert finished.err == ["--qrels data: data/dev.qrels"]
+    (folder / "dev.bm25.run").rename(folder / "mine.run")
+    refused = aptool("eval", "mine.run", "--qrels", "data")
+    assert refused.code == 2
+    problem = "no mine.qrels for mine.run in it; expected one of its files: dev.qrels, test.qrels"
+    assert refused.err[-1] == f"aptool: --qrels data: {problem}"
+
+
+@pytest.mark.parametrize("order", [("dev.run", "dev.qrels"), ("dev.qrels", "dev.run")])
+def test_qrels_given_as_a_run_are_recognised(aptool, order):
+    finished = aptool("eval", *order)
+    assert finished.code == 1
+    assert finished.err[-1].startswith("aptool: dev.qrels: line 1: 'q1 0 a 1': expected 6 fields")
+    assert finished.err[-1].endswith("this looks like qrels, for --qrels")

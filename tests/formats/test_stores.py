@@ -271,8 +271,16 @@ def test_folders_and_globs_are_expanded(bucket):
     assert expand([f"{bucket}/x"], ".parquet") == [f"{bucket}/x/a.parquet", f"{bucket}/x/b.parquet"]
     assert expand([f"{bucket}/?/a.par*"], "") == [f"{bucket}/x/a.parquet", f"{bucket}/z/a.parquet"]
     assert expand([f"{bucket}/z/a.parquet"], "") == [f"{bucket}/z/a.parquet"]
+    assert expand([f"{bucket}/x/[ab].parquet"], "") == [f"{bucket}/x/a.parquet", f"{bucket}/x/b.parquet"]
     with pytest.raises(InputError, match=r"x\*\.no: expected a file, a glob"):
         expand([f"{bucket}/x*.no"], "")
+
+
+@pytest.mark.parametrize("name", ["br[1].parquet", "star*.parquet", "[d]/a.parquet"])
+def test_a_file_whose_name_looks_like_a_glob_is_one_file(bucket, name):
+    store, key = store_of(f"{bucket}/{name}")
+    store.create(key, b"1")
+    assert expand([f"{bucket}/{name}"], "") == [f"{bucket}/{name}"]
 
 
 @pytest.mark.parametrize("write", [check_writable, lambda path: store_of(path)[0].create("x", b"1")])

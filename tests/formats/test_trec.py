@@ -1,6 +1,9 @@
 """Qrels and runs in the TREC format; lines that trec_eval would misread are refused."""
 
+import bz2
 import gzip
+import json
+import lzma
 import struct
 from pathlib import Path
 
@@ -156,6 +159,81 @@ def test_invalid_line_of_qrels_is_named(run_file, content, message):
     assert str(error.value).startswith(f"{path}: line {message}")
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("name", ["dev.run", "dev.run.gz", "dev.run.bz2", "dev.run.xz"])
+def test_packed_runs_are_recognised_by_their_content(run_file, pack, name):
+    assert read_run(run_file(pack(RUN.encode()), name)).frame.rows() == RUN_ROWS
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_utf_16_is_read(run_file, encoding):
+    """As PowerShell redirects the output of a program."""
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    assert read_run(run_file((mark + RUN).encode(encoding))).frame.rows() == RUN_ROWS
+
+
+def test_qrels_of_beir_are_read(run_file):
+    path = run_file("query-id\tcorpus-id\tscore\nq1\td1\t2\r\nq1\td2\t0\n\nq2\td1\t1\n", "test.tsv")
+    assert read_qrels(path).rows() == [
+        ("q1", "d1", 2),
+        ("q1", "d2", 0),
+        ("q2", "d1", 1),
+    ]
+
+
+def test_an_error_in_qrels_of_beir_names_the_line(run_file):
+    with pytest.raises(InputError, match=r"test.tsv: line 3: column 'relevance': 'x'"):
+        read_qrels(run_file("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\tx\n", "test.tsv"))
+
+
+def test_json_of_ranx_and_pytrec_eval_is_read(run_file):
+    scores = {"q1": {"d1": 2.5, "d2": -1}, "q2": {"d1": 9}}
+    run, tag = read_run(run_file(json.dumps(scores), "bm25.json"))
+    assert (run.rows(), tag) == ([("q1", "d1", 2.5), ("q1", "d2", -1.0), ("q2", "d1", 9.0)], "bm25")
+    assert read_run(run_file(json.dumps(scores, indent=2), "bm25.json")).frame.equals(run)
+    qrels = read_qrels(run_file(json.dumps({"q1": {"d1": 2, "d2": 0}}), "qrels.json"))
+    assert qrels.rows() == [("q1", "d1", 2), ("q1", "d2", 0)]
+    assert run.schema == {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+    assert qrels.schema == {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        (read_run, '{"q1": {"d1": NaN}}', "NaN"),
+        (read_run, '{"q1": {"d1": 1e999}}', "question 'q1', 'd1': inf: expected a finite number"),
+        (read_run, '{"q1": {"d1": "2"}}', "question 'q1', 'd1': '2': expected a finite number"),
+        (read_run, '{"q1": {"d1": true}}', "question 'q1', 'd1': True: expected a finite number"),
+        (read_run, '{"q1": ["d1"]}', "question 'q1': ['d1']: expected"),
+        (read_run, '{"q1": {"d 1": 1}}', "column 'answer_id': 'd 1'"),
+        (read_run, '{"q 1": {"d1": 1}}', "column 'question_id': 'q 1'"),
+        (read_run, '{"q1": {"d1": 1, "d1": 2}}', "the same key twice"),
+        (read_run, '{"q1": {"d1": 1' + "0" * 400 + "}}", "an integer of 401 digits"),
+        (read_run, "{}", "no entry; expected at least one"),
+        (read_qrels, '{"q1": {"d1": 1.5}}', "question 'q1', 'd1': 1.5: expected a whole number of 64 bits"),
+        (read_qrels, '{"q1": {"d1": 9223372036854775808}}', "expected a whole number of 64 bits"),
+    ],
+)
+def test_wrong_json_is_refused(run_file, read, text, message):
+    with pytest.raises(InputError) as error:
+        read(run_file(text, "x.json"))
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "line", "hint"),
+    [
+        (read_run, "q1 0 d1 1", "this looks like qrels, for --qrels"),
+        (read_run, "query-id\tcorpus-id\tscore", "this looks like qrels of BEIR, for --qrels"),
+        (read_run, "1\t2\t3", "this looks like a run of MS MARCO, which `aptool data import pyserini` reads"),
+        (read_qrels, "q1 Q0 d1 1 2.5 x", "this looks like a run"),
+    ],
+)
+def test_a_file_of_another_known_format_is_named(run_file, read, line, hint):
+    with pytest.raises(InputError, match=f"expected [46] fields .*; {hint}$"):
+        read(run_file(line + "\n"))
+
+
 def test_line_number_is_right_in_a_long_file(run_file):
     lines = [f"q{i} Q0 a 1 {i} t" for i in range(1, 20_001)]
     lines[17_000 - 1] = "q Q0 a 1 one t"
@@ -168,11 +246,16 @@ FILES = {
     "empty": (b"", "dev.run", "no line; expected lines of question_id Q0 answer_id rank score tag"),
     "only comments": (b"#\n\n# q1 Q0 a1 1 1 t\n", "dev.run", "no line; expected lines"),
     "cut short": (gzip.compress(b"q1 Q0 a1 1 1 t\n" * 9)[:-9], "dev.run.gz", "expected a complete gzip file"),
-    "not gzip": (b"q1 Q0 a1 1 1 t\n", "dev.run.gz", "expected a complete gzip file"),
-    "gzip unsaid": (
-        gzip.compress(b"q1 Q0 a1 1 1 t\n"),
+    "xz cut short": (
+        lzma.compress(b"q1 Q0 a1 1 1 t\n" * 9)[:-9],
+        "dev.run.xz",
+        "expected a complete xz file",
+    ),
+    "damaged bzip2": (b"BZh91AY&SYnot bzip2", "dev.run.bz2", "expected a file that can be read"),
+    "workbook": (
+        b"PK\x03\x04[Content_Types].xml",
         "dev.run",
-        "expected text, or a name that ends in .gz",
+        "an Excel workbook or a ZIP archive; expected text",
     ),
 }
 
