@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 from aptool.errors import InputError, shortened
-from aptool.formats import ids, other_layouts
+from aptool.formats import ids
 from aptool.formats.atomic import check_output, output_stream
 from aptool.formats.inputs import UTF_16, check_is_text, open_unpacked, readable
 from aptool.formats.ir_metadata import drop_metadata
@@ -211,6 +211,8 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
 
 
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
+    from aptool.formats import other_layouts  # scoring reads no run
+
     with open_unpacked(path) as file, readable(path):
         data = _text(path, file.read())
     if other_layouts.is_json(data):
@@ -236,6 +238,8 @@ def _text(path: PathOrUrl, data: bytes) -> bytes:
 
 
 def _parse_json(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
+    from aptool.formats import other_layouts
+
     is_run = line_format is _RUN
     columns = ["question_id", "answer_id", line_format.number]
     rows = list(other_layouts.json_rows(path, data, float if is_run else int))
@@ -311,6 +315,8 @@ def _repeats(frame: pl.DataFrame) -> bool:
 
 def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
     """Parse a file, or raise for its first invalid line."""
+    from aptool.formats import other_layouts
+
     rows: list[tuple[object, ...]] = []
     first_lines: dict[tuple[str, str], int] = {}
     for number, fields in _fields_of_lines(path, data):

@@ -56,6 +56,7 @@ def is_columns(table: object) -> "TypeGuard[Mapping[str, Any]]":
         and not any(
             isinstance(values, str | bytes | Mapping)
             or not isinstance(values, Iterable)
+            or hasattr(values, "columns")  # a frame: the dict has the frames of splits
             or any(isinstance(value, Mapping) for value, _ in zip(values, range(2), strict=False))
             for values in table.values()
         )

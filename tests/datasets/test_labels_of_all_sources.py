@@ -181,3 +181,11 @@ def test_lists_of_unequal_length_in_a_struct_are_refused():
     rows = [{"question": "who?", "candidates": {"text": ["a", "b"], "label": [1]}}]
     with pytest.raises(InputError, match=r"column 'candidates'.*expected a list of candidates"):
         aptool.Collection.from_rows(rows)
+
+
+@pytest.mark.parametrize("table", [pl.DataFrame, pl.LazyFrame, pd.DataFrame, pa.Table.from_pylist, list])
+def test_a_dict_of_tables_has_the_tables_of_splits(tmp_path, table):
+    rows = rows_with([1, 0, 2])
+    collection = aptool.Collection.from_rows({"dev": table(rows), "test": table(rows)}, tmp_path / "out")
+    assert collection.splits == ["dev", "test"]
+    assert labels_of(tmp_path / "out", "dev") == EXPECTED
