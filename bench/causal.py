@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import aptool
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from bench.common import alternate, benchmark_parser, speed_of, write_results
 from bench.rival import texts
 
@@ -106,7 +106,7 @@ def systems(
     def score(shared: bool) -> np.ndarray:
         question_tokens = tokenizer.encode(questions, limits.max_question_tokens, "question")
         answer_tokens = tokenizer.encode(answers, limits.max_answer_tokens)
-        scorer = Scorer(loaded._loaded.ranker)
+        scorer = RankerScorer(loaded._loaded.ranker)
         if shared:
             return scorer.score(question_tokens, answer_tokens, pair_question, rows)
         return scorer.score(question_tokens.take(pair_question), answer_tokens, rows, rows)

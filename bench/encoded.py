@@ -31,7 +31,7 @@ from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.answer_store import PRECISIONS, AnswerStore, StoredPrecision
 from aptool.scoring.encoded import text_keys
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.tokenizer import Tokens
 from bench.common import benchmark_parser, write_results
@@ -42,7 +42,7 @@ from bench.workloads import VOCABULARY, insuranceqa, texts
 NUMBERS = 384
 TRANSFORMERS, OTHERS = ("ap-minilm", "mean-minilm"), ("ap-cnn-paper",)
 
-Encode = Callable[[Tokens], list[tuple[np.ndarray, Ragged]]]  # type of ``Scorer.encode``
+Encode = Callable[[Tokens], list[tuple[np.ndarray, Ragged]]]  # type of ``RankerScorer.encode``
 
 # Number of answers to time encoding by a transformer.
 SAMPLE = 100
@@ -128,19 +128,19 @@ def score(name: str, ranker: Ranker, scale: float, repeats: int) -> dict[str, An
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
         stored = StoredAnswers(new_store(Path(folder) / "store", "fp32"), fill=True)
         # Random states: those of a transformer would take an hour.
-        scorer = Scorer(ranker)
+        scorer = RankerScorer(ranker)
         multiple = 1 if sampled else scorer.row_multiple
         put(stored, answers, random_states(name) if sampled else scorer.encode, multiple)
         rates: dict[str, list[float]] = {"without": [], "with": []}
         for _ in range(repeats):
-            scoring = seconds(Scorer(ranker, stored=stored).score, *workload)
+            scoring = seconds(RankerScorer(ranker, stored=stored).score, *workload)
             rates["with"].append(pairs / scoring)
             if sampled:
                 some = answers.take(np.random.default_rng(0).choice(len(answers), SAMPLE, replace=False))
-                encoding = seconds(Scorer(ranker).encode, some) * len(answers.ids) / len(some.ids)
+                encoding = seconds(RankerScorer(ranker).encode, some) * len(answers.ids) / len(some.ids)
                 rates["without"].append(pairs / (scoring + encoding))
             else:
-                rates["without"].append(pairs / seconds(Scorer(ranker).score, *workload))
+                rates["without"].append(pairs / seconds(RankerScorer(ranker).score, *workload))
     ratios = [a / b for a, b in zip(rates["with"], rates["without"], strict=True)]
     return {
         "system": name,

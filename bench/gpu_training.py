@@ -15,7 +15,7 @@ import torch
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training.data import IndexLists, TrainingSet
 from aptool.training.loop import train
 from bench.common import benchmark_parser
@@ -48,7 +48,7 @@ def measure(system: str, scale: float, repeats: int, device: torch.device) -> di
     dev = insuranceqa(DEV_SHARE * scale, seed=1)
 
     def evaluate(ranker: Ranker) -> dict[str, float]:
-        return {recipe.training.dev_measure: float(Scorer(ranker, device=device).score(*dev).mean())}
+        return {recipe.training.dev_measure: float(RankerScorer(ranker, device=device).score(*dev).mean())}
 
     options = replace(recipe.training, epochs=repeats + 1, patience=0)
     result = train(ranker, examples(scale), options, seed=0, evaluate=evaluate)

@@ -15,7 +15,7 @@ import torch
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker
 from aptool.scoring.kernels import attentive
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from bench.common import benchmark_parser, write_results
 from bench.workloads import VOCABULARY, texts
 
@@ -28,7 +28,7 @@ def main() -> None:
     options = benchmark_parser(__doc__, 4).parse_args()
     torch.manual_seed(0)
     recipe = load_recipe("ap-cnn-paper", ["text.max_answer_tokens=400"])
-    scorer = Scorer(build_ranker(recipe, VOCABULARY, 100).eval())
+    scorer = RankerScorer(build_ranker(recipe, VOCABULARY, 100).eval())
     generator = np.random.default_rng(0)
     print(f"{'tokens':>6} {'pool':>5} {'per answer':>10} {'by answer':>10} {'by question':>11}  µs per pair")
     rows = []
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _measured(
-    scorer: Scorer, tokens: int, pool: int, shared: int, repeats: int, generator: np.random.Generator
+    scorer: RankerScorer, tokens: int, pool: int, shared: int, repeats: int, generator: np.random.Generator
 ) -> dict[str, Any]:
     """Score pools of which ``shared`` have each answer, in both ways."""
     count = max(shared, 150_000 // tokens // pool)

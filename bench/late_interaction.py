@@ -29,7 +29,7 @@ from aptool.reporting.runs import read_runs
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.kernels.pair_scorer import PairScorer
-from aptool.scoring.scorer import group_by_answer
+from aptool.scoring.ranker_scorer import group_by_answer
 from bench import workloads
 from bench.common import benchmark_parser, write_results
 from bench.poolings import poolings

@@ -30,7 +30,7 @@ from aptool.models.ragged import Ragged
 from aptool.reporting.plots import plot_costs, save_plot
 from aptool.scoring.encoded import EncodedAnswers, Pairs, PoolTokenizer, TokenizedPools
 from aptool.scoring.kernels import pair_scorer_for
-from aptool.scoring.scorer import group_by_answer
+from aptool.scoring.ranker_scorer import group_by_answer
 from bench.common import add_record, benchmark_parser, write_results
 
 MEASURES = ("MAP", "MRR", "P@1")

@@ -18,7 +18,7 @@ import torch
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import TrainingTexts
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from bench.common import alternate, benchmark_parser, speed_of, write_results
 
 PAIRS = 2351  # of WikiQA's test split, over 243 questions
@@ -49,7 +49,7 @@ def systems(
         def score() -> np.ndarray:
             question_tokens = initial.tokenizer.encode(questions, recipe.text.max_question_tokens, "question")
             answer_tokens = initial.tokenizer.encode(answers, recipe.text.max_answer_tokens)
-            scorer = Scorer(ranker, precision=precision)
+            scorer = RankerScorer(ranker, precision=precision)
             return scorer.score(question_tokens, answer_tokens, pair_question, np.arange(len(answers)))
 
         return score

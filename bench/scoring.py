@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.scoring.kernels import attentive, pair_scorer_for
-from aptool.scoring.scorer import Precision, Scorer
+from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.text.tokenizer import Tokens
 from bench.common import benchmark_parser, write_results
 from bench.pairwise import score_pairwise
@@ -50,7 +50,7 @@ def measure(
     is_attentive = isinstance(pair_scorer_for(ranker.pooling), attentive.AttentivePairScorer)
     flops = products(ranker) if is_attentive else 0.0
     ranker = ranker.to(device)
-    scorers = {kind: Scorer(ranker, device=device, precision=kind) for kind in precisions}
+    scorers = {kind: RankerScorer(ranker, device=device, precision=kind) for kind in precisions}
     chosen = np.random.default_rng(0).choice(len(workload.pair_question), SAMPLE, replace=False)
     kinds = ("pairwise", "products", *precisions)
     rates: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -92,7 +92,7 @@ def products(ranker: Ranker) -> float:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the counter sees one thread only
     with FlopCounterMode(display=False) as counter:
-        Scorer(ranker).score(*workload)
+        RankerScorer(ranker).score(*workload)
     torch.set_num_threads(threads)
     return counter.get_total_flops() / len(workload.pair_question)
 

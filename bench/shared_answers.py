@@ -32,7 +32,7 @@ _LOOP = """
 import json, sys
 import numpy as np
 from aptool.models.checkpoints import load_any
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 model = load_any(sys.argv[2], "cpu")
 text, rows, questions, pairs = model.recipe.text, {}, [], []
 for line in open(sys.argv[1]):
@@ -42,7 +42,7 @@ for line in open(sys.argv[1]):
 answers = model.tokenizer.encode(list(rows), text.max_answer_tokens)
 questions = model.tokenizer.encode(questions, text.max_question_tokens, "question")
 of = np.repeat(np.arange(len(pairs)), [len(pool) for pool in pairs])
-print(Scorer(model.ranker).score(questions, answers, of, np.concatenate(pairs)).shape)
+print(RankerScorer(model.ranker).score(questions, answers, of, np.concatenate(pairs)).shape)
 """
 
 

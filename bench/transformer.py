@@ -23,7 +23,7 @@ from aptool.config import load_recipe
 from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import EncoderSpec, TrainingTexts
 from aptool.models.ranker import Ranker
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from bench import workloads
 from bench.common import benchmark_parser, write_results
 
@@ -63,7 +63,7 @@ def measure(
     ranker: Ranker, workload: workloads.Workload, pairs: np.ndarray, device: torch.device
 ) -> tuple[float, float]:
     """Seconds to score pairs, and the share of encoding in that time."""
-    scorer = Scorer(ranker, device=device)
+    scorer = RankerScorer(ranker, device=device)
     spent: dict[str, float] = defaultdict(float)
 
     def timed(stage: str, work: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """Simulated GPUs: CPU tensors that report the device ``cuda:0``, with the errors and the waits of CUDA.
 
     with SimulatedGpu() as gpu:
-        scorer = Scorer(ranker.to("cuda"), device="cuda")
+        scorer = RankerScorer(ranker.to("cuda"), device="cuda")
         scorer.score(...)
     gpu.waits, gpu.launches, gpu.peak_bytes
 

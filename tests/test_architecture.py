@@ -220,5 +220,5 @@ def test_a_command_loads_few_modules(command, most, collection_folder, model_fol
     )
 
     loaded = finished.stdout.splitlines()[-1].split()
-    assert "aptool.scoring.scorer" in loaded
+    assert "aptool.scoring.ranker_scorer" in loaded
     assert len(loaded) <= most, loaded

@@ -40,8 +40,8 @@ from aptool.scoring.model_system import (
 from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_folder
 from aptool.scoring.passages import PassageLoader, PassageSystem
 from aptool.scoring.pipeline import PairMeter, UnitRecord
+from aptool.scoring.ranker_scorer import Precision
 from aptool.scoring.score import AnySystem, Executor, ScoredRun, input_files
-from aptool.scoring.scorer import Precision
 from aptool.scoring.server import RerankServer
 from aptool.scoring.systems import BaselineLoader, System
 from aptool.text.passages import Passages

@@ -35,8 +35,8 @@ from aptool.models.model import LoadedModel, remove_model
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.model_system import ModelLoader
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import AnySystem, Executor, score
-from aptool.scoring.scorer import Scorer
 from aptool.scoring.systems import BaselineLoader
 from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
@@ -271,5 +271,5 @@ def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
     lengths = pooled_rows(answers.ids, answers.offsets)[1]
     rows = pair_scorer_for(ranker.pooling).row_counts(lengths)
     device = next(ranker.parameters()).device
-    [(_, encoded)] = Scorer(ranker, device=device).encode(answers.take(np.zeros(1, dtype=np.int64)))
+    [(_, encoded)] = RankerScorer(ranker, device=device).encode(answers.take(np.zeros(1, dtype=np.int64)))
     return float(np.mean(rows)) * encoded.values[0].numel() * _BYTES_PER_NUMBER

@@ -15,7 +15,7 @@ from aptool.text.passages import Passages
 if TYPE_CHECKING:
     import torch
 
-    from aptool.scoring.scorer import PreparedAnswers
+    from aptool.scoring.ranker_scorer import PreparedAnswers
 
 
 class EncodedTexts:

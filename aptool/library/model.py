@@ -47,8 +47,8 @@ from aptool.scoring.answer_store import open_store
 from aptool.scoring.cores import Turns
 from aptool.scoring.model_system import ModelSystem, pick_precision, sample_units, sampled_pools
 from aptool.scoring.passages import with_passages
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import score_in_memory
-from aptool.scoring.scorer import Scorer
 from aptool.text.passages import Aggregate, Passages, cut_texts, parse_passages
 
 # At most one call per core computes at a time. With more, each of the many short operations of a call would
@@ -430,8 +430,8 @@ class Model:
         return ModelSystem(self._loaded, self.device, precision=precision)
 
     @functools.cached_property
-    def _scorer(self) -> Scorer:
-        return Scorer(self._loaded.ranker, device=self.device)
+    def _scorer(self) -> RankerScorer:
+        return RankerScorer(self._loaded.ranker, device=self.device)
 
     def _parsed(self, passages: object, aggregate: object = None) -> Passages | None:
         """The options of passages, which must not be longer than the limit of the model."""

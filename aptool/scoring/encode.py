@@ -25,7 +25,7 @@ from aptool.models.device import pick_device
 from aptool.models.model import LoadedModel
 from aptool.progress import get_progress
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store, precision_for, writing_to
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.text.passages import Passages, cut_texts
 
@@ -91,7 +91,7 @@ class AnswerEncoder:
         self._passages = passages
         self._store = store
         self._stored = StoredAnswers(store, fill=True)
-        self._scorer = Scorer(model.ranker, device=device, tokens_per_batch=tokens_per_batch)
+        self._scorer = RankerScorer(model.ranker, device=device, tokens_per_batch=tokens_per_batch)
 
     def encode(self, texts: pa.Array) -> Encoded:
         """Encode the missing texts; ``flush`` writes them."""

@@ -19,7 +19,7 @@ from aptool.models.checkpoints import ScoreTokens, load_any
 from aptool.models.device import gpus_like, has_tensor_cores, pick_device, set_products, to_device
 from aptool.models.model import LoadedModel
 from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
-from aptool.scoring.scorer import Precision, Scorer
+from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.scoring.systems import System
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ class ModelSystem(System):
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
 
     @cached_property
-    def _scorer(self) -> Scorer:
+    def _scorer(self) -> RankerScorer:
         """The scorer; a worker that only prepares pools does not create it."""
-        return Scorer(
+        return RankerScorer(
             self._model.ranker,
             device=self._device,
             precision=self._precision,
@@ -249,7 +249,7 @@ def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) ->
     rankings = []
     set_products("fp32")
     for precision in precisions:
-        scorer = Scorer(model.ranker, device=device, precision=precision)
+        scorer = RankerScorer(model.ranker, device=device, precision=precision)
         scores = scorer.score(texts.questions, texts.answers, texts.pair_question, texts.pair_answer)
         rankings.append(np.lexsort((-scores, texts.pair_question)))
     return bool((rankings[0] == rankings[1]).all())

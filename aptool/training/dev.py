@@ -16,7 +16,7 @@ from aptool.formats.trec import read_qrels
 from aptool.models.ranker import Ranker
 from aptool.progress import get_progress
 from aptool.scoring.pipeline import PairMeter
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import TextTokenizer, Tokens
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 
@@ -67,7 +67,7 @@ class DevSet:
         Each process scores its shard of the questions; process 0 evaluates all scores.
         """
         device = next(ranker.parameters()).device
-        scorer = Scorer(ranker, device=device)
+        scorer = RankerScorer(ranker, device=device)
         shards = [group.shard(len(row_group.questions)) for row_group in self._row_groups]
         in_shard = [
             (row_group.pair_question >= shard.start) & (row_group.pair_question < shard.stop)

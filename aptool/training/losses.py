@@ -16,7 +16,7 @@ from aptool.config import TeacherOptions, TrainingOptions
 from aptool.models.device import send
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training.data import TrainingSet
 from aptool.training.process_group import SINGLE_PROCESS, MinibatchShard, ProcessGroup, all_gather
 
@@ -102,7 +102,7 @@ def hardest(
     distinct_answers, column = np.unique(negatives, return_inverse=True)
     texts = examples.questions.take(distinct_questions), examples.answers.take(distinct_answers)
     tokens = sum(len(side.ids) for side in texts)
-    scorer = Scorer(ranker, device=next(ranker.parameters()).device, expected_tokens=tokens)
+    scorer = RankerScorer(ranker, device=next(ranker.parameters()).device, expected_tokens=tokens)
     scores = scorer.score(*texts, np.repeat(row, sampled), column.reshape(-1))
     best = np.argsort(-scores.reshape(negatives.shape), axis=1, kind="stable")[:, :hard_negatives]
     return np.take_along_axis(negatives, best, axis=1)

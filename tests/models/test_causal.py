@@ -11,7 +11,7 @@ import aptool
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.models.causal import CausalPooling
 from aptool.models.checkpoints import ScoreTokens, load_any
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 
 transformers = pytest.importorskip("transformers", reason=REASON)
 
@@ -189,7 +189,7 @@ def test_a_score_does_not_depend_on_the_other_pairs(tmp_path):
     model = load_any(tmp_path / "model", "cpu", "causal-lm", ScoreTokens("yes", "no"))
     questions = model.tokenizer.encode(QUESTIONS, role="question")
     answers = model.tokenizer.encode(ANSWERS, model.recipe.text.max_answer_tokens)
-    scorer = Scorer(model.ranker)
+    scorer = RankerScorer(model.ranker)
     q, a = np.divmod(np.arange(len(PAIRS)), len(ANSWERS))
 
     together = scorer.score(questions, answers, q, a)

@@ -15,7 +15,7 @@ from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.build import POOLINGS, build_ranker
 from aptool.models.ragged import Ragged
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 
 texts = st.lists(st.lists(st.integers(2, 19), min_size=1, max_size=7), min_size=1, max_size=5)
 
@@ -95,7 +95,7 @@ def test_scores_equal_loops_over_tokens(encoders, kind, encoder, questions, answ
         paired = system.score_pairs(Q.select(pairs[:, 0]), A.select(pairs[:, 1]))
     states = [[text.tolist() for text in part.values.double().split(part.sizes.tolist())] for part in (Q, A)]
 
-    actual = Scorer(system).score(tokens(*questions), tokens(*answers), pairs[:, 0], pairs[:, 1])
+    actual = RankerScorer(system).score(tokens(*questions), tokens(*answers), pairs[:, 0], pairs[:, 1])
 
     expected = [LOOPS[kind](states[0][q], states[1][a]) for q, a in pairs]
     rounding = ROUNDING.get(kind, 1e-5)
@@ -126,7 +126,7 @@ def test_states_are_projected_before_they_are_pooled(pooling):
     with torch.inference_mode():
         states = [system.encode(Ragged.of(some)) for some in pairs]
         expected = system.score_pairs(*states)
-    actual = Scorer(system).score(*pairs, np.arange(2), np.arange(2))
+    actual = RankerScorer(system).score(*pairs, np.arange(2), np.arange(2))
 
     assert {some.values.shape[1] for some in states} == {2}
     torch.testing.assert_close(torch.from_numpy(actual), expected, atol=1e-5, rtol=1e-5)

@@ -15,7 +15,7 @@ from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, model_fingerprint, save_model
 from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
 
 WORDS = [f"w{n}" for n in range(18)]
@@ -48,7 +48,7 @@ def test_a_loaded_model_scores_the_same(tmp_path, system):
 
     pairs = np.repeat(np.arange(5), 5), np.tile(np.arange(5), 5)
     scores = [
-        Scorer(each).score(words.encode(texts), words.encode(texts), *pairs)
+        RankerScorer(each).score(words.encode(texts), words.encode(texts), *pairs)
         for each, words in ((weights, tokenizer), (loaded.ranker, loaded.tokenizer))
     ]
     assert scores[0].tobytes() == scores[1].tobytes()

@@ -18,7 +18,7 @@ from aptool.models.explain import explain_pairs
 from aptool.models.model import LoadedModel, load_model
 from aptool.models.ragged import Ragged
 from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training.fit import fit
 
 transformers = pytest.importorskip("transformers", reason=REASON)
@@ -195,7 +195,7 @@ def test_untrained_mean_pooling_equals_the_sentence_encoder(network, collection,
 
     question, answer = "where is the river", "the violin near the bridge?"
     both = [model.tokenizer.encode([text]) for text in (question, answer)]
-    score = Scorer(model.ranker).score(*both, np.array([0]), np.array([0]))
+    score = RankerScorer(model.ranker).score(*both, np.array([0]), np.array([0]))
 
     expected = torch.cosine_similarity(vector(question), vector(answer), dim=0)
     assert score[0] == pytest.approx(expected.item(), abs=1e-5)
@@ -248,12 +248,12 @@ def test_scorer_equals_the_definition(network, system, precision):
             *(Ragged.of(side.take(row)) for side, row in zip((questions, answers), pairs, strict=True))
         )
 
-    scores = Scorer(ranker, precision=precision).score(questions, answers, *pairs)
+    scores = RankerScorer(ranker, precision=precision).score(questions, answers, *pairs)
 
     np.testing.assert_allclose(scores, expected.numpy(), atol=1e-5 if precision == "fp32" else 0.05)
     assert precision == "fp32" or np.abs(scores - expected.numpy()).max() > 1e-5
     # Scores from the cache are equal to the bit.
-    cached = Scorer(ranker, precision=precision, cache_bytes=1 << 20)
+    cached = RankerScorer(ranker, precision=precision, cache_bytes=1 << 20)
     for _ in range(2):
         assert cached.score(questions, answers, *pairs, np.arange(30)).tobytes() == scores.tobytes()
 

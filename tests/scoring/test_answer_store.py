@@ -15,7 +15,7 @@ from aptool.models.build import build_ranker
 from aptool.models.ragged import Ragged
 from aptool.scoring.answer_store import PRECISIONS, AnswerIndex, AnswerStore
 from aptool.scoring.encoded import text_keys
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.stored_answers import StoredAnswers
 
 # Further systems over word vectors, and systems over a network, which need an extra.
@@ -59,18 +59,18 @@ PAIRS = np.repeat(np.arange(6), 40), np.tile(np.arange(40), 6)
 @pytest.mark.parametrize("name", [*SYSTEMS, *OVER_STATES, *MORE_SYSTEMS, *NETWORKS])
 def test_stored_answers_change_no_bit_of_a_score(name, tokens_per_batch, request, tmp_path):
     system = system_of(name, request)
-    expected = Scorer(system, tokens_per_batch=tokens_per_batch).score(QUESTIONS, ANSWERS, *PAIRS)
+    expected = RankerScorer(system, tokens_per_batch=tokens_per_batch).score(QUESTIONS, ANSWERS, *PAIRS)
 
     # First half of the answers are stored, in several parts; then the other half is added; then all are read.
     for rows in (np.arange(1, 14, 2), np.arange(15, 40, 2)):
         stored = StoredAnswers(new_store(tmp_path / "s"), fill=True)
-        for batch, encoded in Scorer(system).encode(ANSWERS.take(rows)):
+        for batch, encoded in RankerScorer(system).encode(ANSWERS.take(rows)):
             some = ANSWERS.take(rows[batch])
-            stored.put(text_keys(some), some, encoded, Scorer(system).row_multiple)
+            stored.put(text_keys(some), some, encoded, RankerScorer(system).row_multiple)
         stored.flush()
     for fill in (True, False):
         stored = StoredAnswers(new_store(tmp_path / "s"), fill=fill)
-        scorer = Scorer(system, stored=stored, tokens_per_batch=tokens_per_batch)
+        scorer = RankerScorer(system, stored=stored, tokens_per_batch=tokens_per_batch)
         assert scorer.score(QUESTIONS, ANSWERS, *PAIRS).tobytes() == expected.tobytes()
         stored.flush()
     assert len(new_store(tmp_path / "s").index) == 40
@@ -79,12 +79,12 @@ def test_stored_answers_change_no_bit_of_a_score(name, tokens_per_batch, request
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
 def test_rounded_answers_score_alike_whether_they_are_read_or_encoded(precision, tmp_path):
     system = ranker("ap-cnn", words=40, dim=12, size=16)
-    exact = Scorer(system).score(QUESTIONS, ANSWERS, *PAIRS)
+    exact = RankerScorer(system).score(QUESTIONS, ANSWERS, *PAIRS)
     filling = StoredAnswers(new_store(tmp_path / "s", precision), fill=True)
-    first = Scorer(system, stored=filling).score(QUESTIONS, ANSWERS, *PAIRS)
+    first = RankerScorer(system, stored=filling).score(QUESTIONS, ANSWERS, *PAIRS)
     filling.flush()
 
-    read = Scorer(system, stored=StoredAnswers(new_store(tmp_path / "s", precision)))
+    read = RankerScorer(system, stored=StoredAnswers(new_store(tmp_path / "s", precision)))
 
     assert read.score(QUESTIONS, ANSWERS, *PAIRS).tobytes() == first.tobytes()
     assert 0 < np.abs(first - exact).max() < (1e-3 if precision == "fp16" else 2e-2)

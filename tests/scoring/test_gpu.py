@@ -9,7 +9,7 @@ from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 from aptool.models import ragged
 from aptool.models.ragged import Ragged
 from aptool.scoring.kernels import attentive, attentive_batched
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 
 
 def workload(questions, answers, pool, seed=0, longest=40):
@@ -27,10 +27,10 @@ def workload(questions, answers, pool, seed=0, longest=40):
 def test_scores_are_those_of_a_cpu_and_the_host_waits_once(name, precision):
     system = ranker(name, words=300, dim=12, size=16)
     work = workload(20, 60, 30)
-    expected = Scorer(system, precision=precision).score(*work)
+    expected = RankerScorer(system, precision=precision).score(*work)
 
     with SimulatedGpu() as gpu:
-        scorer = Scorer(system.to("cuda"), device="cuda", precision=precision, cache_bytes=1 << 20)
+        scorer = RankerScorer(system.to("cuda"), device="cuda", precision=precision, cache_bytes=1 << 20)
         gpu.reset()
         keys = np.arange(60)
         first, again = scorer.score(*work, keys), scorer.score(*work, keys)
@@ -44,10 +44,10 @@ def test_scores_are_those_of_a_cpu_and_the_host_waits_once(name, precision):
 def test_every_pooling_has_the_scores_of_a_cpu(pooling):
     system = pooled(pooling, words=300, dim=12, size=16)
     work = workload(20, 60, 30)
-    expected = Scorer(system).score(*work)
+    expected = RankerScorer(system).score(*work)
 
     with SimulatedGpu():
-        actual = Scorer(system.to("cuda"), device="cuda").score(*work)
+        actual = RankerScorer(system.to("cuda"), device="cuda").score(*work)
 
     np.testing.assert_allclose(actual, expected, atol=1e-5, rtol=0)
 
@@ -59,7 +59,7 @@ def test_launches_do_not_grow_with_pairs_answers_or_precision():
             system = ranker("ap-cnn", words=300, dim=12, size=16)
             work = workload(10 * times, 50 * times, 20)
             with SimulatedGpu() as gpu:
-                scorer = Scorer(system.to("cuda"), device="cuda", precision=precision)
+                scorer = RankerScorer(system.to("cuda"), device="cuda", precision=precision)
                 gpu.reset()
                 scorer.score(*work)
             counts[precision, times] = gpu.launches
@@ -76,7 +76,7 @@ def test_memory_does_not_grow_with_the_number_of_pools(monkeypatch):
         system = ranker("ap-cnn", words=300, dim=12, size=32)
         work = workload(questions, 60, 30, longest=5)
         with SimulatedGpu() as gpu:
-            scorer = Scorer(system.to("cuda"), device="cuda", tokens_per_batch=300)
+            scorer = RankerScorer(system.to("cuda"), device="cuda", tokens_per_batch=300)
             gpu.reset()
             scorer.score(*work)
         # A pair needs its score and its indices, a question its states, twice.
@@ -99,7 +99,7 @@ def test_the_simulation_detects_a_planted_fault(fault, monkeypatch):
     monkeypatch.setattr(target, name, value)
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     with SimulatedGpu() as gpu:
-        scorer = Scorer(system.to("cuda"), device="cuda")
+        scorer = RankerScorer(system.to("cuda"), device="cuda")
         gpu.reset()
         try:
             scorer.score(*workload(20, 60, 30))
@@ -118,7 +118,7 @@ def test_the_simulation_counts_a_planted_wait(monkeypatch):
     monkeypatch.setattr(attentive.AttentivePairScorer, "prepare_questions", waits)
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     with SimulatedGpu() as gpu:
-        scorer = Scorer(system.to("cuda"), device="cuda")
+        scorer = RankerScorer(system.to("cuda"), device="cuda")
         gpu.reset()
         scorer.score(*workload(20, 60, 30))
     assert gpu.total_waits == 2

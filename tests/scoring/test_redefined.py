@@ -13,7 +13,7 @@ from aptool.models.explain import explain_pairs, gives_weights
 from aptool.models.model import LoadedModel
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import SIMILARITIES
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training.data import TrainingSet
 from aptool.training.losses import score_batch
@@ -95,10 +95,10 @@ def check_every_step(system, before, *, is_definition=True):
     assert (np.abs(expected - unchanged).max() > 1e-3) == is_definition
 
     # Scoring of files, mining and dev; and of answers that are encoded before their questions.
-    for encoded in (answers, Scorer(system).encode_answers(answers)):
-        scores = Scorer(system).score(questions, encoded, *EVERY_PAIR)
+    for encoded in (answers, RankerScorer(system).encode_answers(answers)):
+        scores = RankerScorer(system).score(questions, encoded, *EVERY_PAIR)
         np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
-    once = Scorer(system).score(questions, answers, np.arange(3), np.arange(3))
+    once = RankerScorer(system).score(questions, answers, np.arange(3), np.arange(3))
     np.testing.assert_allclose(once, expected[[0, 5, 10]], atol=1e-5, rtol=0)
 
     # Training, with the answers of a question and with those of the minibatch.

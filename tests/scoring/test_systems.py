@@ -12,7 +12,7 @@ from aptool.formats.pools import list_units, read_answers, read_pools, write_ans
 from aptool.models.device import pick_device
 from aptool.models.model import load_model
 from aptool.scoring.model_system import ModelSystem, pick_precision, same_rankings
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.systems import Bm25System, RandomSystem
 from aptool.text.tokenizer import WordTokenizer
 
@@ -160,9 +160,11 @@ def test_a_text_of_several_row_groups_and_files_is_encoded_once(
     other = [row("q9", "where is it", [("x", "river"), ("y", "winter"), ("z", "the old bridge")])]
     files = [write_pools(tmp_path / "one.parquet", *groups), write_pools(tmp_path / "two.parquet", other)]
     answers = []
-    encode = Scorer._encode_answers
+    encode = RankerScorer._encode_answers
     monkeypatch.setattr(
-        Scorer, "_encode_answers", lambda self, batch: answers.extend(batch.lengths) or encode(self, batch)
+        RankerScorer,
+        "_encode_answers",
+        lambda self, batch: answers.extend(batch.lengths) or encode(self, batch),
     )
 
     scores = [system.score(system.prepare(read_pools(unit))) for unit in list_units(files)]

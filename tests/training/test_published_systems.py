@@ -10,7 +10,7 @@ from aptool.models.build import build_ranker
 from aptool.models.model import load_model
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import SIMILARITIES
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training.fit import fit
 
 # The reciprocal ranks 1 to 1/6 of six candidates in random order: a mean of 49/20 / 6.
@@ -60,7 +60,9 @@ def equal_to_the_definition(ranker):
     together = ranker.score_matrix(*states, features).reshape(-1)
 
     for size in (4, 1 << 20):
-        scores = Scorer(ranker, tokens_per_batch=size).score(questions, answers, pair_question, pair_answer)
+        scores = RankerScorer(ranker, tokens_per_batch=size).score(
+            questions, answers, pair_question, pair_answer
+        )
         np.testing.assert_allclose(scores, alone, atol=1e-5, rtol=0)
     np.testing.assert_allclose(together.numpy(), alone, atol=1e-5, rtol=0)
     assert np.ptp(alone) > 1e-4  # scores differ between answers

@@ -1,7 +1,7 @@
 """Scoring of pairs of texts; each distinct text is encoded once.
 
 Attentive pooling is late interaction: only the pooling depends on both texts, and it is the smaller part of
-the work. Hard-negative mining, evaluation on dev, scoring of pools and explanation use ``Scorer``.
+the work. Hard-negative mining, evaluation on dev, scoring of pools and explanation use ``RankerScorer``.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class PreparedAnswers(NamedTuple):
     bags: WordBags | None  # the words of the answers, if the ranker has pair features
 
 
-class Scorer:
+class RankerScorer:
     """Scores pairs with the weights of a ranker at creation; create a new scorer when they change."""
 
     def __init__(

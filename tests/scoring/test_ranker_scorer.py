@@ -17,7 +17,7 @@ from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import attentive, attentive_batched
 from aptool.scoring.kernels.attentive import AttentivePairScorer
-from aptool.scoring.scorer import Scorer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
 from bench.pairwise import score_pairwise
 
@@ -63,7 +63,7 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
     system = system_of(name)
 
-    scores = Scorer(system, tokens_per_batch=tokens).score(questions, answers, pairs[:, 0], pairs[:, 1])
+    scores = RankerScorer(system, tokens_per_batch=tokens).score(questions, answers, pairs[:, 0], pairs[:, 1])
 
     expected = defined(system, questions, answers, pairs)
     assert scores.dtype == np.float32
@@ -109,7 +109,7 @@ def test_equal_to_scoring_pair_by_pair_as_it_is_commonly_done(name, batch):
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
     system = system_of(name)
 
-    scores = Scorer(system).score(questions, answers, pairs[:, 0], pairs[:, 1])
+    scores = RankerScorer(system).score(questions, answers, pairs[:, 0], pairs[:, 1])
 
     expected = score_pairwise(system, questions, answers, pairs[:, 0], pairs[:, 1], batch=4)
     np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
@@ -126,7 +126,7 @@ def test_the_contents_of_the_cache_change_no_bit(name):
     calls = [generator.choice(60, 30, replace=False) for _ in range(10)]
     results = []
     for capacity in (1 << 24, 1 << 17, 0):
-        scorer = Scorer(system, tokens_per_batch=128, cache_bytes=capacity)
+        scorer = RankerScorer(system, tokens_per_batch=128, cache_bytes=capacity)
         results.append(
             b"".join(
                 scorer.score(questions, answers.take(rows), *all_pairs(6, 30), cache_keys=rows).tobytes()
@@ -140,7 +140,7 @@ def test_the_contents_of_the_cache_change_no_bit(name):
 def test_cached_answers_are_not_encoded_again(monkeypatch):
     system = ranker("ap-bilstm", words=300, dim=12, size=16)
     questions, answers = corpus(2, 30)
-    scorer = Scorer(system, cache_bytes=1 << 24)
+    scorer = RankerScorer(system, cache_bytes=1 << 24)
     scorer.score(questions, answers, *all_pairs(2, 30), cache_keys=np.arange(30))
     monkeypatch.setattr(scorer, "_encode_answers", lambda answers: 1 / 0)
 
@@ -154,7 +154,7 @@ def test_cached_answers_are_not_encoded_again(monkeypatch):
 @pytest.mark.parametrize(("name", "encoded_again"), [("ap-cnn", 30), ("qa-cnn", 0)])
 def test_states_of_a_table_are_looked_up_again_and_vectors_are_cached(name, encoded_again, monkeypatch):
     questions, answers = corpus(2, 30)
-    scorer = Scorer(ranker(name, words=300, dim=12, size=16), cache_bytes=1 << 24)
+    scorer = RankerScorer(ranker(name, words=300, dim=12, size=16), cache_bytes=1 << 24)
     scorer.score(questions, answers, *all_pairs(2, 30), cache_keys=np.arange(30))
     encoded = []
     encode = scorer._encode_answers
@@ -170,8 +170,8 @@ def test_bf16_is_near_and_not_the_same(name):
     system = ranker(name, words=300, dim=50, size=64)
     questions, answers = corpus(6, 40)
 
-    exact = Scorer(system).score(questions, answers, *all_pairs(6, 40))
-    near = Scorer(system, precision="bf16").score(questions, answers, *all_pairs(6, 40))
+    exact = RankerScorer(system).score(questions, answers, *all_pairs(6, 40))
+    near = RankerScorer(system, precision="bf16").score(questions, answers, *all_pairs(6, 40))
 
     # Eight bits of each number: a relative error of up to 2^-9 in each state.
     assert 0 < np.abs(near - exact).max() < 0.05
@@ -209,7 +209,7 @@ def equal_to_the_definition(system, monkeypatch):
         expected = defined(system, questions, answers, np.stack([pair_question, pair_answer], axis=1))
         for shared in (0, 10**6):
             monkeypatch.setattr(attentive, "SHARED", shared)
-            scores = Scorer(system).score(questions, answers, pair_question, pair_answer)
+            scores = RankerScorer(system).score(questions, answers, pair_question, pair_answer)
             np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
     return questions, answers, expected
 
@@ -221,7 +221,7 @@ def test_equal_to_the_definition_however_pairs_are_grouped(name, monkeypatch):
     # And pairs strewn thinly over many of both.
     questions, answers = corpus(100, 100)
     once = np.random.default_rng(1).permutation(100)
-    scores = Scorer(system).score(questions, answers, np.arange(100), once)
+    scores = RankerScorer(system).score(questions, answers, np.arange(100), once)
     expected = defined(system, questions, answers, np.stack([np.arange(100), once], axis=1))
     np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
 
@@ -251,7 +251,7 @@ def test_scores_do_not_depend_on_the_number_of_threads(name, threads):
     scores = []
     for number in (1, 2):
         threads(number)
-        scores.append(Scorer(system).score(questions, answers, pair_question, pair_answer))
+        scores.append(RankerScorer(system).score(questions, answers, pair_question, pair_answer))
         assert torch.get_num_threads() == number
 
     assert scores[0].tobytes() == scores[1].tobytes()
@@ -263,9 +263,9 @@ def test_scoring_again_gives_the_same_bits(name):
     questions, answers = corpus(5, 40)
     pairs = all_pairs(5, 40)
 
-    first = Scorer(system).score(questions, answers, *pairs)
+    first = RankerScorer(system).score(questions, answers, *pairs)
 
-    assert Scorer(system).score(questions, answers, *pairs).tobytes() == first.tobytes()
+    assert RankerScorer(system).score(questions, answers, *pairs).tobytes() == first.tobytes()
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -275,8 +275,8 @@ def test_the_order_of_pairs_does_not_matter(name):
     pair_question, pair_answer = all_pairs(6, 20)
     shuffled = np.random.default_rng(3).permutation(len(pair_question))
 
-    scores = Scorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
-    again = Scorer(system, tokens_per_batch=100).score(
+    scores = RankerScorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
+    again = RankerScorer(system, tokens_per_batch=100).score(
         questions, answers, pair_question[shuffled], pair_answer[shuffled]
     )
 
@@ -288,7 +288,7 @@ def test_no_pair_has_no_score(name):
     questions, answers = corpus(2, 3)
     none = np.empty(0, dtype=np.int64)
 
-    assert Scorer(ranker(name, words=300)).score(questions, answers, none, none).tolist() == []
+    assert RankerScorer(ranker(name, words=300)).score(questions, answers, none, none).tolist() == []
 
 
 def test_each_text_is_encoded_once(monkeypatch):
@@ -305,7 +305,7 @@ def test_each_text_is_encoded_once(monkeypatch):
 
     # Every answer but the last, with every question.
     pair_question, pair_answer = all_pairs(7, 49)
-    Scorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
+    RankerScorer(system, tokens_per_batch=100).score(questions, answers, pair_question, pair_answer)
 
     assert sum(seen) == 7 + 49
 
@@ -322,7 +322,7 @@ def test_no_more_states_at_one_time_than_the_budget(monkeypatch):
     )
     questions, answers = corpus(3, 200)
 
-    Scorer(system, tokens_per_batch=100).score(questions, answers, *all_pairs(3, 200))
+    RankerScorer(system, tokens_per_batch=100).score(questions, answers, *all_pairs(3, 200))
 
     # A hundred states of 16 numbers of 4 bytes, and what the last text of a batch has beyond that.
     assert max(sizes) < 100 + 40
@@ -332,11 +332,11 @@ def test_weights_are_those_when_the_scorer_was_made():
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     questions, answers = corpus(2, 3)
     pairs = all_pairs(2, 3)
-    before = Scorer(system).score(questions, answers, *pairs)
+    before = RankerScorer(system).score(questions, answers, *pairs)
     with torch.no_grad():
         system.encoder.embedding.weight[1:] += 1
 
-    after = Scorer(system).score(questions, answers, *pairs)
+    after = RankerScorer(system).score(questions, answers, *pairs)
 
     assert not np.allclose(before, after)
     np.testing.assert_allclose(after, defined(system, questions, answers, np.stack(pairs, axis=1)), atol=1e-5)
@@ -352,7 +352,7 @@ def test_weights_are_those_when_the_scorer_was_made():
 def test_where_memory_runs_out_half_of_the_work_is_tried(error, monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     questions, answers = corpus(4, 40)
-    expected = Scorer(system).score(questions, answers, *all_pairs(4, 40))
+    expected = RankerScorer(system).score(questions, answers, *all_pairs(4, 40))
     score_pairs = AttentivePairScorer.score_pairs
     largest = 5
 
@@ -363,12 +363,12 @@ def test_where_memory_runs_out_half_of_the_work_is_tried(error, monkeypatch):
 
     monkeypatch.setattr(AttentivePairScorer, "score_pairs", limited)
     keys = np.arange(40)
-    scores = Scorer(system, cache_bytes=1 << 20).score(questions, answers, *all_pairs(4, 40), keys)
+    scores = RankerScorer(system, cache_bytes=1 << 20).score(questions, answers, *all_pairs(4, 40), keys)
     np.testing.assert_allclose(scores, expected, atol=1e-6, rtol=0)
 
     largest = 0
     with pytest.raises(AptoolError, match=r"^cpu: out of memory with a single text"):
-        Scorer(system).score(questions, answers, *all_pairs(4, 40))
+        RankerScorer(system).score(questions, answers, *all_pairs(4, 40))
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_a_full_device_is_one_line_from_the_first_allocation(message, monkeypatc
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     questions, answers = corpus(4, 10)
     pairs = all_pairs(4, 10)
-    expected = Scorer(system).score(questions, answers, *pairs)
+    expected = RankerScorer(system).score(questions, answers, *pairs)
     error = torch.OutOfMemoryError if message.startswith("CUDA out") else RuntimeError
 
     def full(*given, **named):
@@ -388,8 +388,8 @@ def test_a_full_device_is_one_line_from_the_first_allocation(message, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(type(system), "inference_encoder", full)
         with pytest.raises(AptoolError, match=r"^out of memory in preparing the model; exp"):
-            Scorer(system)
-    scorer = Scorer(system)
+            RankerScorer(system)
+    scorer = RankerScorer(system)
     with monkeypatch.context() as patch:
         patch.setattr(AttentivePairScorer, "prepare_questions", full)
         with pytest.raises(AptoolError, match=r"^out of memory in scoring; expected a dev"):
@@ -411,4 +411,4 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
     monkeypatch.setattr(AttentivePairScorer, "score_pairs", wrong)
     questions, answers = corpus(2, 3)
     with pytest.raises(RuntimeError, match="shapes"):
-        Scorer(ranker("ap-cnn", words=300)).score(questions, answers, *all_pairs(2, 3))
+        RankerScorer(ranker("ap-cnn", words=300)).score(questions, answers, *all_pairs(2, 3))
