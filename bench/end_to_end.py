@@ -29,7 +29,9 @@ from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
 from aptool.scoring import pipeline
 from aptool.scoring import score as scoring
-from aptool.scoring.model_system import ModelSystem
+from aptool.scoring.kernels.attentive import AttentivePairScorer
+from aptool.scoring.model_system import ModelScorer, ModelSystem
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import Tokens, WordTokenizer
 from bench.common import benchmark_parser, write_results
 from bench.workloads import VOCABULARY, insuranceqa
@@ -80,21 +82,21 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
         return measured
 
     begun = time.perf_counter()
-    system = ModelSystem(load_model(folder / "model"))
+    system = ModelSystem("model", "cpu", model=load_model(folder / "model"))
     units = list_units([folder / "test.pools.parquet"])
     loaded = time.perf_counter() - begun
-    for module, function, stage in (
+    owners: tuple[tuple[Any, str, str], ...] = (
         (pipeline, "read_pools", "read"),
+        (ModelScorer, "prepare", "tokenize"),
+        (RankerScorer, "_encode_answers", "encode"),
+        (AttentivePairScorer, "score_pairs", "score"),
         (scoring, "write_part", "write"),
         (scoring, "merge", "merge"),
-    ):
-        setattr(module, function, timed(stage, getattr(module, function)))
-    system.prepare = timed("tokenize", system.prepare)  # type: ignore[method-assign]
-    scorer = system._scorer
-    scorer._encode_answers = timed("encode", scorer._encode_answers)  # type: ignore[method-assign]
-    kernel = scorer._pair_scorer
-    kernel.score_pairs = timed("score", kernel.score_pairs)  # type: ignore[method-assign]
-    merged = scoring.score(units, system, folder / "out.run", tag="bench", answers=folder / "answers.parquet")
+    )
+    for owner, function, stage in owners:
+        setattr(owner, function, timed(stage, getattr(owner, function)))
+    answers = folder / "answers.parquet"
+    merged = scoring.score_files(units, system, folder / "out.run", tag="bench", answers=answers)
     seconds = time.perf_counter() - begun
     return {
         "pairs": merged.pairs,

@@ -24,7 +24,7 @@ from aptool.formats.collection import CollectionFiles, CollectionWriter, Labelle
 from aptool.formats.pools import list_units
 from aptool.progress import LineProgress, use_progress
 from aptool.scoring.encode import encode
-from aptool.scoring.model_system import ModelLoader
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.score import score_in_memory
 from aptool.training.fit import fit
 
@@ -76,12 +76,12 @@ def numeric_fingerprint(preset: str) -> str:
         fit(collection, load_recipe(preset, options), model, seed=1, device="cpu")
         pools = collection.pools("test")
         units = list_units([pools])
-        scores = _scores(units, ModelLoader(model, "cpu", "fp32"))
+        scores = _scores(units, ModelSystem(model, "cpu", "fp32"))
         stored = scores
         if preset not in _NOT_ENCODED:
             store = str(folder / "store")
             encode([str(pools)], store, model=model, device="cpu")
-            stored = _scores(units, ModelLoader(model, "cpu", encoded=store))
+            stored = _scores(units, ModelSystem(model, "cpu", encoded=store))
     chosen = [*scores[:PAIRS], *stored[PAIRS : 2 * PAIRS]]
     return " ".join(f"{value:.{DECIMALS}f}" for value in chosen)
 
@@ -103,8 +103,8 @@ def is_same_version(fingerprint: str, other: str) -> bool:
     return len(pairs[0]) == len(pairs[1]) and all(abs(a - b) <= 1 for a, b in zip(*pairs, strict=True))
 
 
-def _scores(units: list[Any], loader: ModelLoader) -> list[float]:
-    frame, _ = score_in_memory(units, loader)
+def _scores(units: list[Any], system: ModelSystem) -> list[float]:
+    frame, _ = score_in_memory(units, system)
     return frame.sort("question_id", "answer_id")["score"].to_list()
 
 

@@ -9,7 +9,8 @@ result does not depend on the number of cores. Runs with and without re-scoring 
 import os
 import tempfile
 import time
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +19,36 @@ import pyarrow.parquet as pq
 from typing_extensions import override
 
 from aptool.formats.pools import list_units
-from aptool.scoring.score import score
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.score import score_files
+from aptool.scoring.systems import RandomScorer, RandomScores
 from bench.cluster import cluster, sha256
 from bench.common import benchmark_parser, print_seconds, write_results
 
 
-class SleepingSystem(RandomSystem):
+@dataclass(frozen=True)
+class SleepingSystem(RandomScores):
     """Random scores after a sleep; the first process to score sleeps ``slowdown`` times as long."""
 
-    def __init__(self, folder: Path, seconds: float, slowdown: float) -> None:
-        super().__init__()
-        self._folder = folder
-        self._seconds = seconds
-        self._slowdown = slowdown
+    folder: Path = Path()
+    seconds: float = 0.0
+    slowdown: float = 1.0
 
     @override
-    def score(self, prepared: Any) -> Any:
+    def open(self, units: Any = (), answers: Any = None, device: str | None = None) -> "SleepingScorer":
+        return SleepingScorer(self)
+
+
+class SleepingScorer(RandomScorer):
+    """The scorer of ``SleepingSystem``."""
+
+    def __init__(self, system: SleepingSystem) -> None:
+        super().__init__(system)
+        self._folder, self._seconds, self._slowdown = system.folder, system.seconds, system.slowdown
+
+    @override
+    def score(self, inputs: Any, progress: Callable[[int], None] = lambda pairs: None) -> Any:
         time.sleep(self._seconds * (self._slowdown if self._is_slow() else 1))
-        return super().score(prepared)
+        return super().score(inputs)
 
     def _is_slow(self) -> bool:
         try:
@@ -80,27 +92,21 @@ def run(folder: Path, pools: Path, address: str, options: Any, spare: int) -> fl
     """Score all units once; return the wall time."""
     from aptool.cluster import ray_data
     from aptool.cluster.connection import connect
-    from aptool.cluster.resources import Resources
-    from aptool.cluster.score import ClusterExecutor, RemoteSystem
+    from aptool.cluster.score import ClusterExecutor
 
     (folder / "slow").unlink(missing_ok=True)
     (folder / "out.run").unlink(missing_ok=True)
     ray_data.MOST_SPARE = spare
-    opens = partial(_open, folder, options.seconds, options.slowdown)
-    system = RemoteSystem(RandomSystem().fingerprint, opens, "random", Resources(cpus=1))
+    system = SleepingSystem(folder=folder, seconds=options.seconds, slowdown=options.slowdown)
     with connect(address) as connected:
         start = time.monotonic()
-        score(
+        score_files(
             list_units([pools]),
             system,
             folder / "out.run",
             ClusterExecutor(connected, workers=options.workers),
         )
         return time.monotonic() - start
-
-
-def _open(folder: Path, seconds: float, slowdown: float, device: str) -> SleepingSystem:
-    return SleepingSystem(folder, seconds, slowdown)
 
 
 def write_pools(path: Path, units: int) -> None:

@@ -12,7 +12,10 @@ from aptool.config import Recipe, load_recipe
 from aptool.formats.collection import LabelledPool
 from aptool.formats.schemas import arrow_schema
 from aptool.models.build import POOLINGS, build_ranker
+from aptool.models.model import LoadedModel
 from aptool.models.pooling import StateOptions
+from aptool.scoring.model_system import ModelSystem
+from aptool.scoring.systems import Scorer, System
 from aptool.text.tokenizer import Tokens
 from aptool.training.data import IndexLists, TrainingSet
 
@@ -141,3 +144,18 @@ def row(question_id="q1", question="where is it", candidates=(("a1", "here"), ("
             for pair in candidates
         ]
     return {"question_id": question_id, "question": question, "candidates": candidates}
+
+
+def model_system(model: LoadedModel, device: str = "cpu", **settings) -> ModelSystem:
+    """A loaded model as a system."""
+    return ModelSystem("model", device, model=model, **settings)
+
+
+class Opened(System):
+    """A system that is open: a scorer of a test."""
+
+    def __init__(self, scorer: Scorer):
+        self.scorer = scorer
+
+    def open(self, units=(), answers=None, device=None):
+        return self.scorer

@@ -17,7 +17,7 @@ import ray.data
 
 from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, listening, ray_failures, start_board
 from aptool.cluster.resources import Cluster, Resources
-from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read
+from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read_and_prepare
 from aptool.scoring.parts import Part, file_names
 from aptool.scoring.pipeline import UnitRecord
 
@@ -65,7 +65,7 @@ def map_units(
     _lift_time_limit(dataset.context)
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
     if each.gpus:
-        dataset = dataset.map(cast(Any, read_unit), fn_args=(job, parts), num_cpus=1)
+        dataset = dataset.map(cast(Any, prepare_row), fn_args=(job, parts), num_cpus=1)
     if workers is not None:
         # Workers without room wait for nodes; an autoscaler sees their demand.
         pool = ray.data.ActorPoolStrategy(size=most, max_tasks_in_flight_per_actor=2)
@@ -100,12 +100,12 @@ def _join_threads() -> None:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def read_unit(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> dict[str, Any]:
-    """Read and tokenize the unit of a row; delay a spare row until the other rows are started."""
+def prepare_row(row: dict[str, Any], job: ScoringJob, parts: Sequence[Part]) -> dict[str, Any]:
+    """Read and prepare the unit of a row; delay a spare row until the other rows are started."""
     if row["number"] == SPARE:
         wait_until_started(job, parts)
         return {**row, **Reading(b"", "", False)._asdict()}
-    return {**row, **read(job, parts[row["number"]])._asdict()}
+    return {**row, **read_and_prepare(job, parts[row["number"]])._asdict()}
 
 
 class ScoreUnits:
@@ -123,7 +123,7 @@ class ScoreUnits:
         if number == SPARE:
             records = score_stragglers(self._worker, self._parts)
         else:
-            reading = Reading(row["task"], str(row["error"]), bool(row["fatal"])) if "task" in row else None
+            reading = Reading(row["unit"], str(row["error"]), bool(row["fatal"])) if "unit" in row else None
             report = partial(BoardPost(self._board, number), "progress")
             records = [self._worker.score(number, self._parts[number], reading, report)]
         columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)

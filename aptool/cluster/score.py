@@ -8,8 +8,8 @@ unit.
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from aptool.cluster.messages import ray_failures
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources, worker_resources
 from aptool.cluster.worker import ScoringJob, versions
-from aptool.errors import AptoolError, UsageError, counted
+from aptool.errors import AptoolError, counted
 from aptool.formats.atomic import remove_leftovers, remove_matching
 from aptool.formats.claim import Claim
 from aptool.formats.inputs import Input, check_unchanged
@@ -29,22 +29,13 @@ from aptool.formats.pools import Unit, read_answers
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import is_url, pinned_name
 from aptool.scoring.answer_store import AnswerStore, stored_precision
-from aptool.scoring.model_system import (
-    CACHE_BYTES,
-    ModelLoader,
-    ModelSystem,
-    pick_precision,
-    sample_units,
-    sampled_pools,
-)
+from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
 from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_folder
-from aptool.scoring.passages import PassageLoader, PassageSystem
 from aptool.scoring.pipeline import PairMeter, UnitRecord
 from aptool.scoring.ranker_scorer import Precision
-from aptool.scoring.score import AnySystem, Executor, ScoredRun, input_files
-from aptool.scoring.server import RerankServer
-from aptool.scoring.systems import BaselineLoader, System
-from aptool.text.passages import Passages
+from aptool.scoring.score import Executor, ScoredRun, input_files
+from aptool.scoring.stored_answers import StoredAnswers
+from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
 
@@ -59,37 +50,6 @@ ONE_CORE = Resources(cpus=1)
 # Estimated memory of a worker: a process with torch, and copies of the model's weights.
 WORKER_BYTES = 512 << 20
 MODEL_COPIES = 3
-
-
-@dataclass(frozen=True)
-class RemoteSystem(System):
-    """A system that only workers load; the driver has its description."""
-
-    fingerprint: str  # of the system on a worker
-    load: Callable[[str], System]  # loads the system on a device; pickled and sent to workers
-    tag: str
-    resources: Resources = ONE_CORE  # of a worker
-    max_answer_tokens: int | None = None
-    scored_texts: str = "answers"
-    paths: tuple[str, ...] = ()  # files and folders that every node must see
-    description: Mapping[str, Any] = field(default_factory=dict)  # of ``System.describe``
-
-    @override
-    def describe(self) -> dict[str, Any]:
-        return {"name": self.tag, **self.description}
-
-
-@dataclass(frozen=True)
-class RemoteLoader:
-    """Load a system on a worker. It is hashable, so that ``open_system`` can cache the system."""
-
-    system: System | ModelLoader
-    passages: Passages | None = None
-
-    def __call__(self, device: str) -> System:
-        """Load the system on a device; a model with the precision that the driver has chosen."""
-        system = self.system if isinstance(self.system, System) else self.system.load((), None, device)
-        return system if self.passages is None else PassageSystem(system, self.passages)
 
 
 class ClusterExecutor(Executor):
@@ -115,47 +75,18 @@ class ClusterExecutor(Executor):
         self._claim: Claim | None = None
         self._units = 0  # number of units of the run
         self._answers: Input | None = None
+        self._each = ONE_CORE  # resources of a worker
 
     @override
-    def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> RemoteSystem:
+    def open(self, system: System, units: Sequence[Unit], answers: Input | None) -> Scorer:
+        """Open a system as workers do, but in this process; the weights of a model are on the CPU."""
         self._units, self._answers = len(units), answers
-        if isinstance(system, RemoteSystem):
-            return system
-        inner = system.loader if isinstance(system, PassageLoader) else system
-        passages = system.passages if isinstance(system, PassageLoader) else None
-        opened, sent, each = self._open(inner, units, answers)
-        if passages is not None:
-            opened = PassageSystem(opened, passages)
-        return RemoteSystem(
-            fingerprint=opened.fingerprint,
-            load=RemoteLoader(sent, passages),
-            tag=opened.tag,
-            resources=each,
-            max_answer_tokens=opened.max_answer_tokens,
-            scored_texts=opened.scored_texts,
-            paths=_paths(sent),
-            description=opened.describe(),
-        )
-
-    def _open(
-        self, system: AnySystem, units: Sequence[Unit], answers: Input | None
-    ) -> tuple[System, System | ModelLoader, Resources]:
-        """Return a system that describes those of workers, what a worker loads, and its resources."""
-        if isinstance(system, ModelLoader):
+        if isinstance(system, ModelSystem):
             return self._open_model(system, units, answers)
-        if isinstance(system, RerankServer):
-            opened: System = system.load()  # each worker reads its own key
-        elif isinstance(system, BaselineLoader):
-            opened = system.load(units, read_answers(*answers) if answers is not None else None)
-        else:
-            expected = "a model folder, a Model with a folder, a baseline or a server"
-            raise UsageError(f"cluster: {type(system).__name__}: expected {expected}")
-        return opened, opened, worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
+        self._each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
+        return system.open(units, read_answers(*answers) if answers is not None else None, "cpu")
 
-    def _open_model(
-        self, system: ModelLoader, units: Sequence[Unit], answers: Input | None
-    ) -> tuple[ModelSystem, ModelLoader, Resources]:
-        """Open a model as workers do, but with its weights on the CPU; see ``_open``."""
+    def _open_model(self, system: ModelSystem, units: Sequence[Unit], answers: Input | None) -> ModelScorer:
         cluster, folder = self.cluster, absolute_path(pinned_name(system.folder))
         each = worker_resources(cluster, system.device, self._gpus_per_worker)
         model = load_any(folder, kind=system.kind, tokens=system.tokens)
@@ -165,33 +96,25 @@ class ClusterExecutor(Executor):
         if each.gpus:
             # Cores are left to the reading tasks: workers on all cores would wait for them forever.
             each = each._replace(cpus=0)
-        device = "cuda" if each.gpus else "cpu"
+        self._each = each
+        # On a GPU, each worker derives the size of its cache from the free memory.
+        cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
+        system = replace(system, folder=folder, cache_bytes=cache_bytes)
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
-        store: AnswerStore | None = None
+        stored: StoredAnswers | None = None
         if system.encoded is not None:
-            stored = stored_precision(system.encoded, model, folder)
-            store = AnswerStore(location(system.encoded).absolute(), stored, model.fingerprint)
+            store_folder = location(system.encoded).absolute()
+            system = replace(system, encoded=str(store_folder))
+            numbers = stored_precision(store_folder, model, folder)
+            stored = StoredAnswers(AnswerStore(store_folder, numbers, model.fingerprint))
         elif system.precision == "auto" and each.gpus:
             # One worker tries the precision for all workers.
             trial: Any = ray.remote(_try_precision).options(**each.options)
             sample = [_absolute(unit) for unit in sample_units(units)]
             shared = _absolute_input(answers) if answers is not None else None
             with ray_failures(cluster.address):
-                precision = ray.get(trial.remote(system, folder, sample, shared))
-        # On a GPU, each worker derives the size of its cache from the free memory.
-        cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
-        loader = replace(
-            system,
-            folder=folder,
-            precision=precision,
-            cache_bytes=cache_bytes,
-            encoded=str(store.folder) if store is not None else None,
-        )
-        tokens_per_batch = system.tokens_per_batch
-        opened = ModelSystem(
-            model, device, precision=precision, tokens_per_batch=tokens_per_batch, store=store
-        )
-        return opened, loader, each
+                precision = ray.get(trial.remote(system, sample, shared))
+        return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision, stored)
 
     @contextlib.contextmanager
     @override
@@ -204,13 +127,12 @@ class ClusterExecutor(Executor):
             yield claim
 
     @override
-    def run(self, missing: Sequence[Part], system: System, meter: PairMeter) -> Generator[UnitRecord]:
-        assert isinstance(system, RemoteSystem)
+    def run(self, missing: Sequence[Part], scorer: Scorer, meter: PairMeter) -> Generator[UnitRecord]:
         assert self._claim is not None
-        cluster, each, workers = self.cluster, system.resources, self._workers
+        cluster, each, workers = self.cluster, self._each, self._workers
         room = cluster.check_room(1, each, workers)
         logger.info(describe_workers(cluster, workers, room, each))
-        job = scoring_job(missing, system, self._answers, self._claim)
+        job = scoring_job(missing, scorer, self._answers, self._claim)
         remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         faults: dict[int, str] = {}
         scored: set[int] = set()
@@ -261,20 +183,21 @@ class ClusterExecutor(Executor):
         )
 
 
-def scoring_job(
-    missing: Sequence[Part], system: RemoteSystem, answers: Input | None, claim: Claim
-) -> ScoringJob:
-    """Return the settings of the workers that write the missing parts; raise if an input was replaced."""
+def scoring_job(missing: Sequence[Part], scorer: Scorer, answers: Input | None, claim: Claim) -> ScoringJob:
+    """Return the settings of the workers that write the missing parts; raise if an input was replaced.
+
+    ``scorer`` is equal to those of the workers.
+    """
     inputs = input_files([part.unit for part in missing], answers)
     paths = [absolute_path(file.path) for file in inputs if not is_remote(file.path)]
     job = ScoringJob(
-        load=system.load,
-        device="cuda" if system.resources.gpus else "cpu",
-        fingerprint=system.fingerprint,
+        system=scorer.system,
+        device=scorer.device,
+        fingerprint=scorer.fingerprint,
         folder=claim.path.parent,
         owner=claim.token,
         answers=_absolute_input(answers) if answers is not None else None,
-        paths=(*system.paths, *paths),
+        paths=(*(path for path in scorer.system.paths if not is_url(path)), *paths),
         versions=versions(),
         contents=tuple((path, digest_of(path)) for path in paths),
     )
@@ -305,25 +228,11 @@ def _absolute_input(file: Input) -> Input:
     return file if is_remote(file.path) else Input(absolute_path(file.path), None)
 
 
-def _paths(system: System | ModelLoader) -> tuple[str, ...]:
-    """Return the files and folders that every node must see to load a system."""
-    if isinstance(system, System):
-        return ()
-    folder = () if is_url(system.folder) else (system.folder,)  # each node downloads a model of the hub
-    store = () if system.encoded is None or is_remote(system.encoded) else (system.encoded,)
-    return (*folder, *store)
-
-
-def _try_precision(
-    system: ModelLoader, folder: str, units: Sequence[Unit], answers: Input | None
-) -> Precision:
+def _try_precision(system: ModelSystem, units: Sequence[Unit], answers: Input | None) -> Precision:
     """Pick the precision on a worker with a GPU."""
-    import torch
-
-    device = torch.device("cuda")
     texts = read_answers(*answers) if answers is not None else None
-    model = load_any(folder, device, system.kind, system.tokens)
-    return pick_precision("auto", model, device, lambda: sampled_pools(units, texts))
+    precision: Any = system.open(units, texts, "cuda").system.precision
+    return precision
 
 
 def _wait_for_parts(parts: Sequence[Part]) -> None:

@@ -24,13 +24,13 @@ from aptool.formats.atomic import check_writable
 from aptool.formats.claim import DRIVER, SupersededError, check_held, holds
 from aptool.formats.inputs import Input
 from aptool.formats.location import Location, location, store_of
-from aptool.formats.pools import ANSWERS, Answers, Unit, read_answers
+from aptool.formats.pools import ANSWERS, Answers, PoolBatch, Unit, read_answers, read_pools
 from aptool.formats.store import ReplacedError
 from aptool.models.device import is_out_of_memory
 from aptool.plugins import load_plugins
 from aptool.scoring.parts import Part, digest_of, write_part
-from aptool.scoring.pipeline import Task, UnitRecord, read_task, score_task
-from aptool.scoring.systems import System
+from aptool.scoring.pipeline import PreparedUnit, UnitRecord, prepare, score
+from aptool.scoring.systems import Scorer, System
 from aptool.sources import hash_modules, versions_of
 from aptool.version import __version__
 
@@ -49,9 +49,9 @@ Versions = tuple[tuple[str, str], ...]
 class ScoringJob(NamedTuple):
     """The settings of a run, the same for all workers."""
 
-    load: Callable[[str], System]  # loads the system on a device
+    system: System
     device: str
-    fingerprint: str  # fingerprint of the driver's system
+    fingerprint: str  # fingerprint of the driver's scorer
     folder: Location  # folder of the parts
     owner: str  # token of the driver's claim
     answers: Input | None  # shared answers
@@ -61,30 +61,30 @@ class ScoringJob(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A unit that was read for a worker with a GPU, or an error."""
+    """A unit that was read and prepared for a worker with a GPU, or an error."""
 
-    task: bytes
+    unit: bytes
     error: str
     fatal: bool
 
 
 @lru_cache(maxsize=1)
-def open_system(job: ScoringJob, to_read: bool = False) -> tuple[System, Answers | None]:
-    """Load the system and the shared answers, once per process; raise if they differ from the driver's.
+def open_scorer(job: ScoringJob, to_prepare: bool = False) -> tuple[Scorer, Answers | None]:
+    """Open the system and read the shared answers, once per process; raise if they differ from the driver's.
 
-    With ``to_read``, the system is loaded on the CPU, and its fingerprint is not compared.
+    With ``to_prepare``, the system is opened on the CPU, and its fingerprint is not compared.
     """
     check_node(job)
-    system = job.load("cpu" if to_read else job.device)
-    if system.fingerprint != job.fingerprint and not to_read:
+    scorer = job.system.open(device="cpu" if to_prepare else job.device)
+    if scorer.fingerprint != job.fingerprint and not to_prepare:
         raise AptoolError(
             "the model differs from the driver's: expected the same model folder and plugins on every node"
         )
     if job.answers is None:
-        return system, None
+        return scorer, None
     answers = read_answers(*job.answers)
     check_contents(job, job.answers.path)
-    return system, answers
+    return scorer, answers
 
 
 def check_contents(job: ScoringJob, *paths: str) -> None:
@@ -95,39 +95,39 @@ def check_contents(job: ScoringJob, *paths: str) -> None:
             raise ReplacedError(path)
 
 
-def read_unit(job: ScoringJob, unit: Unit, system: System, answers: Answers | None) -> Task:
-    """Read and prepare a unit; raise if its files on this node differ from the driver's."""
-    task = read_task(unit, system, answers)
+def read(job: ScoringJob, unit: Unit, answers: Answers | None) -> PoolBatch:
+    """Read a unit; raise if its files on this node differ from the driver's."""
+    pools = read_pools(unit, answers)
     check_contents(job, unit.path, str(location(unit.path).parent / ANSWERS))
-    return task
+    return pools
 
 
-def read(job: ScoringJob, part: Part) -> Reading:
-    """Read and tokenize a unit for a worker with a GPU."""
+def read_and_prepare(job: ScoringJob, part: Part) -> Reading:
+    """Read and prepare a unit for a worker with a GPU."""
     try:
-        system, answers = open_system(job, to_read=True)
+        scorer, answers = open_scorer(job, to_prepare=True)
     except AptoolError as error:
         return Reading(b"", f"node {host()}: {error}", True)
     try:
         start_attempt(part, "read")
-        task = pickle.dumps(read_unit(job, part.unit, system, answers), protocol=5)
+        unit = prepare(part.unit, read(job, part.unit, answers), scorer)
         end_attempts(part, "read")
     except AptoolError as error:
         return Reading(b"", str(error), False)
-    return Reading(task, "", False)
+    return Reading(pickle.dumps(unit, protocol=5), "", False)
 
 
 class Worker:
     """Scores units one after the other."""
 
     def __init__(self, job: ScoringJob) -> None:
-        """Load the system. An error is reported with the first unit."""
+        """Open the system. An error is reported with the first unit."""
         self._job = job
         self._name = f"{host()}:{os.getpid()}"
         self._failure = ""
         self._units, self._seconds = 0, 0.0
         try:
-            open_system(job)
+            open_scorer(job)
         except AptoolError as error:
             self._failure = f"node {host()}: {error}"
 
@@ -151,7 +151,7 @@ class Worker:
         try:
             self._check_owner()
             attempts = start_attempt(part, "score")
-            self._write(part, reading, _Reports(number, post))
+            self._score(part, reading, _Reports(number, post))
             end_attempts(part, "score")
         except SupersededError as error:
             return failed._replace(error=str(error))
@@ -176,7 +176,7 @@ class Worker:
         return self._seconds / max(self._units, 1)
 
     def is_current(self) -> bool:
-        """Whether the system is loaded and the driver still holds its claim."""
+        """Whether the system is open and the driver still holds its claim."""
         return not self._failure and is_current(self._job)
 
     def score_again(self, number: int, part: Part) -> UnitRecord | None:
@@ -185,7 +185,7 @@ class Worker:
         try:
             if start_attempt(part, "again") > 1:
                 return None
-            self._write(part)
+            self._score(part)
             end_attempts(part, "again")
         except (AptoolError, RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
@@ -194,20 +194,20 @@ class Worker:
         seconds = time.monotonic() - started
         return UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds)
 
-    def _write(
+    def _score(
         self,
         part: Part,
         reading: Reading | None = None,
-        scored: Callable[[int], None] = lambda pairs: None,
+        progress: Callable[[int], None] = lambda pairs: None,
     ) -> None:
-        system, answers = open_system(self._job)
+        scorer, answers = open_scorer(self._job)
         if reading is not None:
-            task: Task = pickle.loads(reading.task)
+            unit: PreparedUnit = pickle.loads(reading.unit)
         else:
-            task = read_unit(self._job, part.unit, system, answers)
-        frame = score_task(task, system, scored)
+            unit = prepare(part.unit, read(self._job, part.unit, answers), scorer)
+        (frame,) = score([unit], scorer, progress)
         self._check_owner()
-        write_part(part, frame, system.truncated(task.prepared))
+        write_part(part, frame, scorer.truncated(unit.inputs))
 
     def _check_owner(self) -> None:
         job = self._job

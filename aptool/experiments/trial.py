@@ -34,10 +34,10 @@ from aptool.models.checkpoints import load_any
 from aptool.models.model import LoadedModel, remove_model
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.kernels import pair_scorer_for
-from aptool.scoring.model_system import ModelLoader
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.score import AnySystem, Executor, score
-from aptool.scoring.systems import BaselineLoader
+from aptool.scoring.score import Executor, score_files
+from aptool.scoring.systems import System, baseline
 from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
 from aptool.training.checkpoint import inputs_of
@@ -193,12 +193,13 @@ class TrialRunner:
         train_seconds = self._fit(trial, collection, model) if system.preset is not None else 0.0
         started = time.perf_counter()
         units = list_units([collection.pools(evaluated.split)])
-        scoring_system: AnySystem
+        scoring_system: System
         if system.baseline is not None:
-            scoring_system, executor = BaselineLoader(system.baseline, trial.seed), None
+            scoring_system, executor = baseline(system.baseline, seed=trial.seed), None
         else:
-            scoring_system, executor = ModelLoader(str(model), self.device), self.executor
-        scored = score(units, scoring_system, run, executor, tag=system.name, answers=collection.answers)
+            scoring_system, executor = ModelSystem(str(model), self.device), self.executor
+        answers = collection.answers
+        scored = score_files(units, scoring_system, run, executor, tag=system.name, answers=answers)
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
         if system.preset is None:
             return _Spent(seconds, {})

@@ -17,7 +17,6 @@ from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
 from aptool.formats.outputs import MANIFEST as OUTPUTS
 from aptool.formats.outputs import Kind, adopt
-from aptool.formats.pools import read_answers
 from aptool.library.arguments import (
     PRECISIONS,
     PathLike,
@@ -30,7 +29,7 @@ from aptool.library.arguments import (
     check_text,
 )
 from aptool.library.encoded_texts import EncodedTexts, check_encoded, filling
-from aptool.library.pools import AnyPools, PoolFiles, as_pools
+from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, set_products, to_device
@@ -43,10 +42,8 @@ from aptool.models.model import (
     new_model_folder,
     opened_folder,
 )
-from aptool.scoring.answer_store import open_store
 from aptool.scoring.cores import Turns
-from aptool.scoring.model_system import ModelSystem, pick_precision, sample_units, sampled_pools
-from aptool.scoring.passages import with_passages
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import score_in_memory
 from aptool.text.passages import Aggregate, Passages, cut_texts, parse_passages
@@ -308,8 +305,7 @@ class Model:
             check_one_word("tag", check_text("tag", tag))
         store, cut = check_encoded(encoded, fill, self._precision), self._parsed(passages, aggregate)
         with filling(store, fill), pools.on_disk() as files:
-            system: Any = self.system(files, store, fill)
-            system = system if cut is None else with_passages(system, cut)
+            system = self.system(encoded=store, fill=fill, passages=cut)
             frame, preset = score_in_memory(files.units, system, answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 
@@ -415,19 +411,11 @@ class Model:
         with opened_folder(self.folder) as folder:
             return upload(folder, FILES, check_text("name", name), private=private, message=message)
 
-    def system(self, files: PoolFiles, encoded: str | None = None, fill: bool = False) -> ModelSystem:
-        """The model as a system that scores the pools of files, with a store of encoded answers."""
-        if encoded is not None:
-            store = open_store(encoded, self._loaded, self.folder)
-            return ModelSystem(self._loaded, self.device, store=store, fill=fill)
-
-        def sample() -> Any:
-            answers = read_answers(files.answers) if files.answers else None
-            return sampled_pools(sample_units(files.units), answers)
-
-        requested: Any = self._precision
-        precision = pick_precision(requested, self._loaded, self.device, sample)
-        return ModelSystem(self._loaded, self.device, precision=precision)
+    def system(self, **settings: Any) -> ModelSystem:
+        """The model as a system that scores pools; ``settings`` are fields of ``ModelSystem``."""
+        settings |= {"device": str(self.device), "precision": self._precision}
+        settings |= {"kind": self.kind, "tokens": self.score_tokens, "model": self._loaded}
+        return ModelSystem(str(self.folder), **settings)
 
     @functools.cached_property
     def _scorer(self) -> RankerScorer:

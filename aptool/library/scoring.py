@@ -3,8 +3,9 @@
 import logging
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aptool.errors import UsageError
 from aptool.formats.atomic import check_apart, files_of
@@ -28,12 +29,10 @@ from aptool.library.encoded_texts import check_encoded, filling
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, run_of_scores
 from aptool.library.where import Address, Where
-from aptool.scoring.passages import with_passages
-from aptool.scoring.score import AnySystem, Executor, ScoredRun, score_in_memory
-from aptool.scoring.score import score as score_units
+from aptool.scoring.score import Executor, ScoredRun, score_files, score_in_memory
 from aptool.scoring.server import RerankServer, is_server_url
-from aptool.scoring.systems import BASELINES, BaselineLoader, System
-from aptool.text.passages import parse_passages
+from aptool.scoring.systems import BASELINES, Bm25, System, baseline
+from aptool.text.passages import Passages, parse_passages
 from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import requiring_torch
 
@@ -50,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 def score(
     pools: AnyPools,
-    model: "Model | System | RerankServer | PathLike",
+    model: "Model | System | PathLike",
     output: PathLike,
     executor: Executor | None = None,
     *,
@@ -136,61 +135,59 @@ def score(
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     pools = as_pools(pools, answers)
     store, cut = check_encoded(encoded, fill, precision), parse_passages(passages, aggregate)
-    if store is not None and isinstance(model, System):
-        raise UsageError("encoded: requires a model folder or a Model, not another system")
-    without_model: BaselineLoader | RerankServer | None = None
-    if isinstance(model, RerankServer) or is_server_url(model):
-        without_model = model if isinstance(model, RerankServer) else RerankServer(str(model))
-    elif isinstance(model, str) and model in BASELINES:
-        without_model = BaselineLoader(model, words="unicode" if words is None else check_words(words))
-    if words is not None and model != "bm25":
-        raise UsageError("words: requires the model bm25; a recipe has text.words")
-    if without_model is not None:
-        name = without_model.name if isinstance(without_model, BaselineLoader) else without_model.url
-        if store is not None:
-            raise UsageError(f"encoded: expected None with {name}, which does not encode answers")
-        if cut is not None and isinstance(without_model, BaselineLoader):
-            raise UsageError(f"passages: expected None with {name}, which scores whole candidates")
-        not_default = {"device": device not in ("auto", "cpu"), "precision": precision != "auto"}
-        not_default |= {"true_token": true_token is not None, "false_token": false_token is not None}
-        not_default |= {"kind": kind != "auto", "tokens_per_batch": tokens_per_batch is not None}
-        _log_without_model(name, [option for option, is_set in not_default.items() if is_set])
-    elif not (_is_model(model) or isinstance(model, System)):
-        model = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
-        check_apart(path, files_of(model))
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected None with an executor")
+    settings: dict[str, Any] = {"device": device, "precision": precision, "kind": kind}
+    settings |= {"true_token": true_token, "false_token": false_token, "tokens_per_batch": tokens_per_batch}
+    settings |= {"encoded": store, "fill": fill, "passages": cut}
+    system = _system(model, words, is_local=executor is None and not where.on_cluster, **settings)
+    check_apart(path, files_of(*system.paths))
     with filling(store, fill), pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
-        system: AnySystem
-        if without_model is not None:
-            system = without_model
-        elif isinstance(model, System):
-            system = model
-        elif _is_model(model) and executor is None:
-            system = model.system(files, store, fill)
-        else:
-            with requiring_torch("a model"):
-                from aptool.scoring.model_system import ModelLoader
+        return score_files(files.units, system, path, executor, tag=tag, answers=files.answers)
 
-            tokens = check_score_tokens(true_token, false_token)
-            folder: object = model
-            if _is_model(model):
-                folder, kind, tokens = model.folder, model.kind, model.score_tokens
-            system = ModelLoader(
-                str(folder),
-                device,
-                precision,
-                tokens_per_batch,
-                kind=kind,
-                tokens=tokens,
-                encoded=store,
-                fill=fill,
-            )
-        if cut is not None:
-            system = with_passages(system, cut)
-        return score_units(files.units, system, path, executor, tag=tag, answers=files.answers)
+
+def _system(
+    model: object,
+    words: str | None,
+    *,
+    is_local: bool,
+    true_token: str | None,
+    false_token: str | None,
+    passages: Passages | None,
+    encoded: str | None,
+    fill: bool,
+    **settings: Any,
+) -> System:
+    """Return the system that a user means by ``model``; the other arguments are those of `score`."""
+    if words is not None and model != "bm25":
+        raise UsageError("words: requires the model bm25; a recipe has text.words")
+    name = type(model).__name__
+    if isinstance(model, str) and model in BASELINES:
+        system, name = baseline(model, words="unicode" if words is None else check_words(words)), model
+        if passages is not None:
+            raise UsageError(f"passages: expected None with {name}, which scores whole candidates")
+    elif isinstance(model, System) or is_server_url(model):
+        system = model if isinstance(model, System) else RerankServer(str(model))
+        name = system.url if isinstance(system, RerankServer) else name
+        system = system if passages is None else replace(system, passages=passages)
+    else:
+        with requiring_torch("a model"):
+            from aptool.scoring.model_system import ModelSystem
+
+        settings |= {"encoded": encoded, "fill": fill, "passages": passages}
+        if not _is_model(model):
+            folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
+            return ModelSystem(folder, tokens=check_score_tokens(true_token, false_token), **settings)
+        if is_local:
+            return model.system(**settings)
+        settings |= {"kind": model.kind, "tokens": model.score_tokens}
+        return ModelSystem(str(model.folder), **settings)
+    if encoded is not None:
+        raise UsageError(f"encoded: expected None with {name}, which does not encode answers")
+    _log_ignored(name, {**settings, "true_token": true_token, "false_token": false_token})
+    return system
 
 
 def encode(
@@ -305,9 +302,9 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> Run:
         ['b', 'a']
     """
     pools = as_pools(pools)
-    loader = BaselineLoader("bm25", words=check_words(words))
+    system = Bm25(check_words(words))
     with pools.on_disk() as files:
-        return run_of_scores(*score_in_memory(files.units, loader, answers=files.answers))
+        return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))
 
 
 def check_words(words: str) -> str:
@@ -344,7 +341,12 @@ def _is_model(value: object) -> "TypeIs[Model]":
     return module is not None and isinstance(value, module.Model)
 
 
-def _log_without_model(name: str, ignored: list[str]) -> None:
+def _log_ignored(name: str, settings: dict[str, Any]) -> None:
+    """Log the settings of models that a system without a model ignores."""
+    names = ("device", "precision", "true_token", "false_token", "kind", "tokens_per_batch")
+    is_default = {name: settings[name] in (None, "auto") for name in names}
+    is_default["device"] |= settings["device"] == "cpu"
+    ignored = [name for name in names if not is_default[name]]
     if ignored:
         logger.info(f"{name} needs no model: {', '.join(ignored)} ignored")
     if name in BASELINES and Path(name).exists():

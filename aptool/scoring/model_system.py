@@ -1,9 +1,8 @@
-"""A trained model as a system that scores pools, the settings to load it, and its precision."""
+"""From a model folder to an open model that scores pools; the choice of its precision."""
 
 import copy
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,10 +19,10 @@ from aptool.models.device import gpus_like, has_tensor_cores, pick_device, set_p
 from aptool.models.model import LoadedModel
 from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
-from aptool.scoring.systems import System
+from aptool.scoring.systems import Scorer, System
 
 if TYPE_CHECKING:
-    from aptool.scoring.answer_store import AnswerStore
+    from aptool.scoring.stored_answers import StoredAnswers
 
 # Limit of the cache of encoded answers on a CPU: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 CACHE_BYTES = 4 << 30
@@ -35,59 +34,93 @@ SAMPLE, SAMPLE_PER_UNIT = 50, 10
 _GOLDEN = (5**0.5 - 1) / 2
 
 
+@dataclass(frozen=True)
 class ModelSystem(System):
-    """A trained model as a system."""
+    """A model: its folder, and the settings of its scores."""
+
+    folder: str  # of aptool or of another library
+    device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"  # of encoding; ``auto``: ``pick_precision``
+    tokens_per_batch: int | None = None  # of the encoder; None is a default for the device
+    cache_bytes: int | None = None  # limit of the cache of encoded answers; None: ``_default_cache``
+    kind: str = "auto"  # checkpoint type
+    tokens: ScoreTokens | None = None  # of ``load_any``
+    encoded: str | None = None  # folder of an answer store, whose answers are not encoded; requires fp32
+    fill: bool = False  # encode missing answers and add them to the store; otherwise they are an error
+    # The model, if it is already loaded on the device.
+    model: LoadedModel | None = field(default=None, compare=False, repr=False)
+
+    @override
+    def open(
+        self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
+    ) -> "ModelScorer":
+        """Open the model; the row groups decide the precision ``auto``."""
+        target = pick_device(self.device) if device is None else torch.device(device)
+        model = self.model or load_any(self.folder, target, self.kind, self.tokens)
+        if self.encoded is not None:
+            from aptool.scoring.answer_store import open_store
+            from aptool.scoring.stored_answers import StoredAnswers
+
+            stored = StoredAnswers(open_store(self.encoded, model, self.folder), fill=self.fill)
+            return ModelScorer(self, model, target, stored=stored)
+        sample = sample_units(units)
+        precision = pick_precision(self.precision, model, target, lambda: sampled_pools(sample, answers))
+        return ModelScorer(self, model, target, precision)
+
+    @property
+    @override
+    def paths(self) -> tuple[str, ...]:
+        return (self.folder,) if self.encoded is None else (self.folder, self.encoded)
+
+
+class ModelScorer(Scorer):
+    """An open model."""
+
+    system: ModelSystem
 
     def __init__(
         self,
+        system: ModelSystem,
         model: LoadedModel,
         device: torch.device | str = "cpu",
-        *,
         precision: Precision = "fp32",
-        tokens_per_batch: int | None = None,
-        cache_bytes: int | None = None,
-        store: "AnswerStore | None" = None,
-        fill: bool = False,
+        stored: "StoredAnswers | None" = None,
     ) -> None:
-        """Wrap a model on a device.
-
-        Args:
-            model: the model, on ``device``.
-            device: the device to score on.
-            precision: the precision of encoding.
-            tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
-            cache_bytes: limit of the cache of encoded answers; None is a quarter of the free memory of the
-                GPU, or of this machine and at most ``CACHE_BYTES``.
-            store: answers to read instead of encoding them.
-            fill: encode missing answers and add them to the store; otherwise they are an error.
-        """
-        self._model = model
-        self._device = torch.device(device)
-        self._precision = precision
-        self._tokens_per_batch = tokens_per_batch
-        self._cache_bytes = cache_bytes
-        self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
-        self._store, self._stored = store, None
-        rounding: list[str] = []  # answers stored in fp32 do not change the scores
-        if store is not None:
-            from aptool.scoring.stored_answers import StoredAnswers
-
-            self._stored = StoredAnswers(store, fill=fill)
-            rounding = [store.precision] if store.precision != "fp32" else []
-        settings = [str(self._device), precision, tokens_per_batch, *rounding]
-        self.fingerprint = json.dumps(["model", model.fingerprint, code_of(model.recipe), *settings])
-        self.tag = "-".join(model.recipe.preset.split())
+        """Wrap a model on a device, with a precision and stored answers."""
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
+        self.device = str(device)
+        self._model, self._precision = model, precision
+        self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
+        self._stored = stored
+        description = {
+            "name": model.recipe.preset,
+            "fingerprint": model.fingerprint,
+            "device": self.device,
+            "precision": precision,
+            "training": model.config.get("training"),
+            "recipe": model.config["recipe"],
+            "versions": model.config["versions"],
+        }
+        settings: list[Any] = ["model", model.fingerprint, code_of(model.recipe)]
+        settings += [self.device, precision, system.tokens_per_batch]
+        if stored is not None:
+            store = stored.store
+            description["encoded"] = {"store": str(store.folder), "precision": store.precision}
+            if store.precision != "fp32":  # answers stored in fp32 do not change the scores
+                settings.append(store.precision)
+        system = replace(system, precision=precision, model=None)
+        super().__init__(system, "-".join(model.recipe.preset.split()), settings, description)
 
     @cached_property
-    def _scorer(self) -> RankerScorer:
-        """The scorer; a worker that only prepares pools does not create it."""
+    def _ranker_scorer(self) -> RankerScorer:
+        """The scorer of pairs; a worker that only prepares pools does not create it."""
+        system, device = self.system, torch.device(self.device)
         return RankerScorer(
             self._model.ranker,
-            device=self._device,
+            device=device,
             precision=self._precision,
-            tokens_per_batch=self._tokens_per_batch,
-            cache_bytes=_default_cache(self._device) if self._cache_bytes is None else self._cache_bytes,
+            tokens_per_batch=system.tokens_per_batch,
+            cache_bytes=_default_cache(device) if system.cache_bytes is None else system.cache_bytes,
             stored=self._stored,
         )
 
@@ -99,99 +132,45 @@ class ModelSystem(System):
         return tokenized
 
     @override
-    def score_reporting(self, prepared: TokenizedPools, scored: Callable[[int], None]) -> np.ndarray:
+    def score(
+        self, inputs: TokenizedPools, progress: Callable[[int], None] = lambda pairs: None
+    ) -> np.ndarray:
         set_products(self._precision)
-        scores = self._scorer.score(*prepared, scored)
+        scores = self._ranker_scorer.score(*inputs, progress)
         if self._stored is not None:
             self._stored.flush()
         return scores
 
     @override
-    def is_joinable(self, prepared: TokenizedPools) -> bool:
-        if self._device.type != "cpu" or None in prepared.cache_keys.tolist():
+    def is_joinable(self, inputs: TokenizedPools) -> bool:
+        if self.device != "cpu" or None in inputs.cache_keys.tolist():
             return False
-        return self._scorer.is_joinable(prepared.pair_answer)
+        return self._ranker_scorer.is_joinable(inputs.pair_answer)
 
     @override
-    def join(self, prepared: Sequence[TokenizedPools]) -> TokenizedPools:
-        return joined_pools(prepared)
+    def join(self, inputs: Sequence[TokenizedPools]) -> TokenizedPools:
+        return joined_pools(inputs)
 
     @override
-    def copies(self, most: int) -> list[System]:
+    def copies(self, most: int) -> list[Scorer]:
         """On ``cuda``, copy the model to all GPUs; the copies share the tokenizer and the store."""
-        systems: list[System] = [self]
-        for device in gpus_like(self._device)[1 : max(most, 1)]:
-            system = copy.copy(self)
+        scorers: list[Scorer] = [self]
+        for device in gpus_like(torch.device(self.device))[1 : max(most, 1)]:
+            scorer = copy.copy(self)
             ranker = copy.deepcopy(self._model.ranker)
             to_device(ranker, device)
-            system._model, system._device = self._model._replace(ranker=ranker), device
-            system.__dict__.pop("_scorer", None)
-            systems.append(system)
-        return systems
+            scorer._model, scorer.device = self._model._replace(ranker=ranker), str(device)
+            scorer.__dict__.pop("_ranker_scorer", None)
+            scorers.append(scorer)
+        return scorers
 
     @override
-    def truncated(self, prepared: TokenizedPools) -> int:
-        return prepared.answers.truncated
-
-    @override
-    def describe(self) -> dict[str, Any]:
-        model = self._model
-        described = {
-            "name": model.recipe.preset,
-            "fingerprint": model.fingerprint,
-            "device": str(self._device),
-            "precision": self._precision,
-            "training": model.config.get("training"),
-            "recipe": model.config["recipe"],
-            "versions": model.config["versions"],
-        }
-        if self._store is not None:
-            described["encoded"] = {"store": str(self._store.folder), "precision": self._store.precision}
-        return described
-
-
-@dataclass(frozen=True)
-class ModelLoader:
-    """The folder and the settings of a model, to be loaded when the pools are known."""
-
-    folder: str  # of aptool or of another library
-    device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"  # of encoding; ``auto``: ``pick_precision``
-    tokens_per_batch: int | None = None  # of ``ModelSystem``, as are cache_bytes and fill
-    cache_bytes: int | None = None
-    kind: str = "auto"  # checkpoint type
-    tokens: ScoreTokens | None = None  # of ``load_any``
-    encoded: str | None = None  # folder of an answer store; requires fp32
-    fill: bool = False
-
-    def load(self, units: Sequence[Unit], answers: Answers | None, device: str | None = None) -> ModelSystem:
-        """Load the model to score row groups, which decide the precision ``auto``.
-
-        ``device`` exists; None checks and uses that of the settings.
-        """
-        target = pick_device(self.device) if device is None else torch.device(device)
-        model = load_any(self.folder, target, self.kind, self.tokens)
-        store: AnswerStore | None = None
-        precision: Precision = "fp32"
-        if self.encoded is not None:
-            from aptool.scoring.answer_store import open_store
-
-            store = open_store(self.encoded, model, self.folder)
-        else:
-            sample = sample_units(units)
-            precision = pick_precision(self.precision, model, target, lambda: sampled_pools(sample, answers))
-        return ModelSystem(
-            model,
-            target,
-            precision=precision,
-            tokens_per_batch=self.tokens_per_batch,
-            cache_bytes=self.cache_bytes,
-            store=store,
-            fill=self.fill,
-        )
+    def truncated(self, inputs: TokenizedPools) -> int:
+        return inputs.answers.truncated
 
 
 def _default_cache(device: torch.device) -> int:
+    """Return a quarter of the free memory of a GPU, or of this machine and at most ``CACHE_BYTES``."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free // 4

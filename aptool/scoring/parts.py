@@ -31,7 +31,7 @@ from aptool.formats.outputs import Kind
 from aptool.formats.parquet import candidate_counts, read_footer, row_groups
 from aptool.formats.pools import Unit, answers_beside
 from aptool.formats.trec import log_ties, open_text, run_lines
-from aptool.scoring.systems import System
+from aptool.scoring.systems import Scorer
 from aptool.version import __version__
 
 _COUNTS = struct.Struct("<QQ")
@@ -66,7 +66,7 @@ def parts_folder(output: PathOrUrl) -> Location:
 
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
-    """Write a part, unless it exists undamaged; ``frame`` is the result of ``score_task``."""
+    """Write a part, unless it exists undamaged; ``frame`` is the result of ``score``."""
     lines, ends = run_lines(str(part.path), frame, part.tag)
     packed = io.BytesIO()
     ends.write_ipc_stream(packed)
@@ -254,7 +254,7 @@ def check_questions(units: Sequence[Unit], questions: pl.DataFrame) -> None:
 
 
 def plan(
-    units: Sequence[Unit], system: System, output: PathOrUrl, tag: str, answers: Input | None = None
+    units: Sequence[Unit], scorer: Scorer, output: PathOrUrl, tag: str, answers: Input | None = None
 ) -> list[Part]:
     """Return the part of each unit; its name is a hash of everything that decides its lines."""
     folder = parts_folder(output)
@@ -267,7 +267,7 @@ def plan(
     parts = []
     for unit in units:
         identity, shared, pairs = files[unit.path]
-        inputs = [identity, unit.row_group, system.fingerprint, __version__, shared, tag]
+        inputs = [identity, unit.row_group, scorer.fingerprint, __version__, shared, tag]
         digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:24]
         parts.append(Part(unit, folder / f"{digest}.part", pairs[unit.row_group], tag))
     return parts

@@ -1,9 +1,9 @@
-"""The scoring pipeline of one process: read a unit, score it, pass its scores to a sink.
+"""From units and an open scorer to scores: the pipeline of one process.
 
-A unit is one row group of a pools file. A sink writes scores to a file (``scoring.parts``) or keeps them in
-memory (``MemorySink``). The pipeline yields one record per stored unit. Units that share answers are scored
-together if the system can join them; their scores are the same to the bit. Workers of a cluster call the same
-``read_task`` and ``score_task``, for one unit at a time.
+A unit is one row group of a pools file. The steps of a unit are ``read_pools``, ``prepare``, ``score``, and
+``write_part`` of ``scoring.parts`` or a place in memory (``MemorySink``). The pipeline yields one record per
+stored unit. Units that share answers are scored together if the scorer can join them; their scores are the
+same to the bit. Workers of a cluster call the same steps, for one unit at a time.
 """
 
 import contextlib
@@ -24,11 +24,12 @@ import pyarrow as pa
 
 from aptool.environment import available_memory
 from aptool.errors import AptoolError
-from aptool.formats.pools import Answers, Unit, read_pools
+from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.formats.trec import rank_candidates
 from aptool.progress import Update
 from aptool.scoring.parts import check_questions
-from aptool.scoring.systems import System
+from aptool.scoring.passages import candidate_progress, cut_pools
+from aptool.scoring.systems import Scorer
 
 # Limits of the pairs that are scored together, and of their part of the memory.
 JOINED_PAIRS = 1_000_000
@@ -53,14 +54,15 @@ class UnitRecord(NamedTuple):
     fatal: bool = False  # whether all units would fail with the same error
 
 
-class Task(NamedTuple):
-    """A unit that was read and prepared: the input of ``score_task``."""
+class PreparedUnit(NamedTuple):
+    """A unit that was read and prepared: the input of ``score``."""
 
     unit: Unit
     question_ids: pa.Array  # (pools,)
-    answer_ids: pa.Array  # (pairs,)
-    pair_question: np.ndarray  # (pairs,)
-    prepared: Any  # the result of ``System.prepare``
+    answer_ids: pa.Array  # (P,)
+    pair_question: np.ndarray  # (P,)
+    counts: np.ndarray | None  # (P,) passages per candidate; None for whole candidates
+    inputs: Any  # the result of ``Scorer.prepare``
 
 
 class UnitScores(NamedTuple):
@@ -71,48 +73,52 @@ class UnitScores(NamedTuple):
     truncated: int  # answers truncated at the model's limit
 
 
-# Stores the scores of a unit. Called from several threads if there are several systems.
+# Stores the scores of a unit. Called from several threads if there are several scorers.
 Sink: TypeAlias = Callable[[UnitScores], None]
 
 
-def read_task(unit: Unit, system: System, answers: Answers | None) -> Task:
-    """Read a unit and prepare it for scoring."""
-    pools = read_pools(unit, answers)
-    return Task(unit, pools.question_ids, pools.answer_ids, pools.pair_question, system.prepare(pools))
+def prepare(unit: Unit, pools: PoolBatch, scorer: Scorer) -> PreparedUnit:
+    """Prepare the pools of a unit for scoring: cut long candidates, tokenize."""
+    passages, texts, counts = scorer.system.passages, pools, None
+    if passages is not None:
+        texts, counts = cut_pools(pools, passages)
+    inputs = scorer.prepare(texts)
+    return PreparedUnit(unit, pools.question_ids, pools.answer_ids, pools.pair_question, counts, inputs)
 
 
-def score_task(
-    task: Task, system: System, scored: Callable[[int], None] = lambda pairs: None
-) -> pl.DataFrame:
-    """Score all pairs of a unit; ``scored`` is called with the number of pairs of each scored block."""
-    return next(score_tasks([task], system, scored))
-
-
-def score_tasks(
-    tasks: Sequence[Task], system: System, scored: Callable[[int], None]
+def score(
+    units: Sequence[PreparedUnit], scorer: Scorer, progress: Callable[[int], None] = lambda pairs: None
 ) -> Generator[pl.DataFrame]:
-    """Score units together; yield the question_id, answer_id and score (f32) of each, in order."""
-    prepared = [task.prepared for task in tasks]
-    scores = system.score_reporting(system.join(prepared) if len(tasks) > 1 else prepared[0], scored)
-    ends = np.cumsum([len(task.answer_ids) for task in tasks])
-    for task, of_task in zip(tasks, np.split(scores, ends[:-1]), strict=True):
-        yield _frame(task, of_task)
+    """Score units together; yield question_id, answer_id and score (f32) of each, in order.
+
+    ``progress`` is called with the number of pairs of each scored block.
+    """
+    inputs = scorer.join([unit.inputs for unit in units]) if len(units) > 1 else units[0].inputs
+    passages, counts = scorer.system.passages, units[0].counts
+    if passages is None or counts is None:
+        scores = scorer.score(inputs, progress)
+    else:
+        scores = passages.aggregated(scorer.score(inputs, candidate_progress(counts, progress)), counts)
+    ends = np.cumsum([len(unit.answer_ids) for unit in units])
+    for unit, of_unit in zip(units, np.split(scores, ends[:-1]), strict=True):
+        yield _frame(unit, of_unit)
 
 
-def _frame(task: Task, scores: np.ndarray) -> pl.DataFrame:
+def _frame(unit: PreparedUnit, scores: np.ndarray) -> pl.DataFrame:
     """Return the scores of a unit with ids; raise if a score is not finite."""
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
-        question = task.question_ids[int(task.pair_question[bad[0]])].as_py()
-        answer = task.answer_ids[int(bad[0])].as_py()
+        question = unit.question_ids[int(unit.pair_question[bad[0]])].as_py()
+        answer = unit.answer_ids[int(bad[0])].as_py()
+        path, row_group, _ = unit.unit
         raise AptoolError(
-            f"{task.unit.path}: row group {task.unit.row_group}: question {question!r}, answer {answer!r}: "
+            f"{path}: row group {row_group}: question {question!r}, answer {answer!r}: "
             f"score {scores[bad[0]]}: expected a finite number"
         )
     return pl.DataFrame(
         {
-            "question_id": pl.Series(task.question_ids).gather(task.pair_question),
-            "answer_id": pl.Series(task.answer_ids),
+            "question_id": pl.Series(unit.question_ids).gather(unit.pair_question),
+            "answer_id": pl.Series(unit.answer_ids),
             "score": scores.astype(np.float32, copy=False),
         }
     )
@@ -153,19 +159,19 @@ class PairMeter:
                 self._update(self._done, self._total, "pairs")
 
 
-def score_units(
-    units: Sequence[Unit], system: System, answers: Answers | None, meter: PairMeter, sink: Sink
+def run_pipelines(
+    units: Sequence[Unit], scorer: Scorer, answers: Answers | None, meter: PairMeter, sink: Sink
 ) -> Generator[UnitRecord]:
-    """Score units in this process, on all devices of the system; yield a record per stored unit.
+    """Score units in this process, on all devices of the scorer; yield a record per stored unit.
 
     Per device at most three groups of units are in memory: one being read, one being scored, one in the sink.
     In a group, the time of all units is in the record of the first one.
     """
     worker = f"{socket.gethostname()}:{os.getpid()}"
-    systems = system.copies(len(units))
-    gpus = len(systems) * str(system.describe().get("device", "")).startswith("cuda")
+    scorers = scorer.copies(len(units))
+    gpus = len(scorers) * scorer.device.startswith("cuda")
     waiting = deque(enumerate(units))
-    pipelines = [_pipeline(waiting, each, answers, meter, sink) for each in systems]
+    pipelines = [_pipeline(waiting, each, answers, meter, sink) for each in scorers]
     stored = pipelines[0] if len(pipelines) == 1 else _merged(pipelines, waiting)
     wall, cores = time.monotonic(), time.process_time()
     with contextlib.closing(stored):
@@ -183,24 +189,23 @@ def score_units(
 
 
 def _pipeline(
-    waiting: deque[tuple[int, Unit]], system: System, answers: Answers | None, meter: PairMeter, sink: Sink
+    waiting: deque[tuple[int, Unit]], scorer: Scorer, answers: Answers | None, meter: PairMeter, sink: Sink
 ) -> Generator[UnitScores]:
-    """Score waiting units with one system, while the next unit is read and the previous one is stored."""
+    """Score waiting units with one scorer, while the next unit is read and the previous one is stored."""
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-        groups = _groups(waiting, system, answers)
+        groups = _groups(waiting, scorer, answers)
         reading = reader.submit(next, groups, ())
         storing: tuple[UnitScores, Future[None]] | None = None
         while group := reading.result():
             reading = reader.submit(next, groups, ())
-            numbers, tasks = zip(*group, strict=True)
-            for number, task, frame in zip(
-                numbers, tasks, score_tasks(tasks, system, partial(meter.add, numbers)), strict=True
-            ):
+            numbers, units = zip(*group, strict=True)
+            frames = score(units, scorer, partial(meter.add, numbers))
+            for number, unit, frame in zip(numbers, units, frames, strict=True):
                 meter.reach(number)
                 if storing is not None:
                     storing[1].result()
                     yield storing[0]
-                scores = UnitScores(number, frame, system.truncated(task.prepared))
+                scores = UnitScores(number, frame, scorer.truncated(unit.inputs))
                 storing = scores, writer.submit(sink, scores)
         if storing is not None:
             storing[1].result()
@@ -215,25 +220,25 @@ def _taken(waiting: deque[tuple[int, Unit]]) -> Generator[tuple[int, Unit]]:
 
 
 def _groups(
-    waiting: deque[tuple[int, Unit]], system: System, answers: Answers | None
-) -> Generator[list[tuple[int, Task]]]:
+    waiting: deque[tuple[int, Unit]], scorer: Scorer, answers: Answers | None
+) -> Generator[list[tuple[int, PreparedUnit]]]:
     """Read waiting units; yield lists of units to score together, with their numbers."""
     limit = min(JOINED_PAIRS, int(available_memory() * JOINED_MEMORY) // BYTES_PER_PAIR)
-    group: list[tuple[int, Task]] = []
+    group: list[tuple[int, PreparedUnit]] = []
     pairs = 0
     for number, unit in _taken(waiting):
         try:
-            task = read_task(unit, system, answers)
+            prepared = prepare(unit, read_pools(unit, answers), scorer)
         except Exception:
             if group:
                 yield group  # units before an error are scored and stored
             raise
-        is_joinable = system.is_joinable(task.prepared)
-        if group and not (is_joinable and pairs + len(task.answer_ids) <= limit):
+        is_joinable = scorer.system.passages is None and scorer.is_joinable(prepared.inputs)
+        if group and not (is_joinable and pairs + len(prepared.answer_ids) <= limit):
             yield group
             group, pairs = [], 0
-        group.append((number, task))
-        pairs += len(task.answer_ids)
+        group.append((number, prepared))
+        pairs += len(prepared.answer_ids)
         if not is_joinable:
             yield group
             group, pairs = [], 0

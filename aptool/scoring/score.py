@@ -1,7 +1,7 @@
-"""Scoring of pools with a system into a run.
+"""From pools and a system to a run.
 
-``score`` writes a run file: it scores the missing parts, merges all parts and writes the metadata file. An
-``Executor`` decides where row groups are scored; the bytes of the run file do not depend on it.
+``score_files`` writes a run file: it scores the missing parts, merges all parts and writes the metadata
+file. An ``Executor`` decides where row groups are scored; the bytes of the run file do not depend on it.
 ``score_in_memory`` scores in this process and returns the same scores as a table.
 """
 
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import polars as pl
 from typing_extensions import override
@@ -39,17 +39,10 @@ from aptool.scoring.parts import (
     unit_pairs,
     write_part,
 )
-from aptool.scoring.pipeline import MemorySink, PairMeter, UnitRecord, UnitScores, score_units
-from aptool.scoring.server import RerankServer
-from aptool.scoring.systems import BaselineLoader, System
-
-if TYPE_CHECKING:
-    from aptool.scoring.model_system import ModelLoader
-    from aptool.scoring.passages import PassageLoader
+from aptool.scoring.pipeline import MemorySink, PairMeter, UnitRecord, UnitScores, run_pipelines
+from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
-
-AnySystem: TypeAlias = "System | ModelLoader | BaselineLoader | PassageLoader | RerankServer"
 
 
 @dataclass(frozen=True)
@@ -69,11 +62,11 @@ class ScoredRun:
 
 
 class Executor(ABC):
-    """Scores units in this process or elsewhere; used by one call of ``score`` at a time."""
+    """Scores units in this process or elsewhere; used by one call of ``score_files`` at a time."""
 
     @abstractmethod
-    def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
-        """Open a system to score these units, or a proxy with its fingerprint, tag and token limit.
+    def open(self, system: System, units: Sequence[Unit], answers: Input | None) -> Scorer:
+        """Open a system to score these units, or an equal scorer that identifies it.
 
         ``answers`` is the file with the texts of shared answers.
         """
@@ -85,8 +78,8 @@ class Executor(ABC):
             yield claim
 
     @abstractmethod
-    def run(self, missing: Sequence[Part], system: System, meter: PairMeter) -> Generator[UnitRecord]:
-        """Write the missing parts with the system that ``open`` returned; yield a record per written part.
+    def run(self, missing: Sequence[Part], scorer: Scorer, meter: PairMeter) -> Generator[UnitRecord]:
+        """Write the missing parts with the scorer that ``open`` returned; yield a record per written part.
 
         When the generator ends, this process can read all parts. After an error, written parts remain.
         """
@@ -102,28 +95,22 @@ class LocalExecutor(Executor):
         self._answers: Answers | None = None
 
     @override
-    def open(self, system: AnySystem, units: Sequence[Unit], answers: Input | None) -> System:
-        opened, self._answers = _open(system, units, answers)
-        return opened
+    def open(self, system: System, units: Sequence[Unit], answers: Input | None) -> Scorer:
+        self._answers = read_answers(*answers) if answers is not None else None
+        return system.open(units, self._answers)
 
     @override
-    def run(self, missing: Sequence[Part], system: System, meter: PairMeter) -> Generator[UnitRecord]:
+    def run(self, missing: Sequence[Part], scorer: Scorer, meter: PairMeter) -> Generator[UnitRecord]:
         def write(scores: UnitScores) -> None:
             write_part(missing[scores.number], scores.frame, scores.truncated)
 
         units = [part.unit for part in missing]
-        return score_units(units, system, self._answers, meter, write)
+        return run_pipelines(units, scorer, self._answers, meter, write)
 
 
-def _open(system: AnySystem, units: Sequence[Unit], answers: Input | None) -> tuple[System, Answers | None]:
-    """Open a system in this process; return it and the shared answers."""
-    texts = read_answers(*answers) if answers is not None else None
-    return system if isinstance(system, System) else system.load(units, texts), texts
-
-
-def score(
+def score_files(
     units: Sequence[Unit],
-    system: AnySystem,
+    system: System,
     output: PathOrUrl,
     executor: Executor | None = None,
     *,
@@ -134,10 +121,10 @@ def score(
 
     Args:
         units: the row groups to score.
-        system: the system, or the loader that opens it.
+        system: the system to open.
         output: the run file; gzip if its name ends in ``.gz``.
         executor: scores the units; None is this process.
-        tag: the tag of the run, one word; None is the tag of the system.
+        tag: the tag of the run, one word; None is the tag of the scorer.
         answers: the file with the texts of shared answers; None is ``answers.parquet`` next to the pools.
     """
     check_run_output(output)
@@ -146,20 +133,20 @@ def score(
     started = time.monotonic()
     shared = current_input(answers)
     with get_progress().task("loading model"):
-        opened = executor.open(system, units, shared)
-    tag = tag if tag is not None else opened.tag
-    parts = plan(units, opened, output, tag, shared)
+        scorer = executor.open(system, units, shared)
+    tag = tag if tag is not None else scorer.tag
+    parts = plan(units, scorer, output, tag, shared)
     inputs = input_files(units, shared)
     check_apart(output, (file.path for file in inputs))
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         pairs = [part.pairs for part in missing]
         meter = PairMeter(update, pairs, sum(part.pairs for part in parts) - sum(pairs))
-        with contextlib.closing(executor.run(missing, opened, meter)) as scored:
+        with contextlib.closing(executor.run(missing, scorer, meter)) as scored:
             records = list(scored)
         check_unchanged(inputs)
         truncated = merge(parts, output, claim.check)
-    _log_truncated(truncated, opened)
+    _log_truncated(truncated, scorer)
     scored_run = ScoredRun(
         pairs=sum(part.pairs for part in parts),
         truncated=truncated,
@@ -172,38 +159,39 @@ def score(
         core_seconds=round(sum(record.core_seconds for record in records), 3),
         gpu_seconds=round(sum(record.gpu_seconds for record in records), 3),
     )
-    write_metadata(location(output), run_metadata(tag, opened, units, scored_run))
+    write_metadata(location(output), run_metadata(tag, scorer, units, scored_run))
     executor.log_summary(scored_run)
     return scored_run
 
 
 def score_in_memory(
-    units: Sequence[Unit], system: AnySystem, *, answers: PathOrUrl | None = None
+    units: Sequence[Unit], system: System, *, answers: PathOrUrl | None = None
 ) -> tuple[pl.DataFrame, str]:
-    """Score pools in this process, without a run file; arguments as in ``score``.
+    """Score pools in this process, without a run file; arguments as in ``score_files``.
 
     Returns:
-        question_id, answer_id, score (f64), as in the run file that ``score`` writes; the tag of the system.
+        question_id, answer_id, score (f64), as in the run file of ``score_files``; the tag of the scorer.
     """
     shared = current_input(answers)
     with get_progress().task("loading model"):
-        opened, texts = _open(system, units, shared)
+        texts = read_answers(*shared) if shared is not None else None
+        scorer = system.open(units, texts)
     inputs, sink = input_files(units, shared), MemorySink(units)
     with get_progress().task("score") as update:
         meter = PairMeter(update, unit_pairs(units))
-        for _ in score_units(units, opened, texts, meter, sink):
+        for _ in run_pipelines(units, scorer, texts, meter, sink):
             pass
         check_unchanged(inputs)
         frame = sink.frame()
-    log_ties(opened.tag, questions_with_ties(frame))
-    _log_truncated(sink.truncated, opened)
-    return frame, opened.tag
+    log_ties(scorer.tag, questions_with_ties(frame))
+    _log_truncated(sink.truncated, scorer)
+    return frame, scorer.tag
 
 
-def _log_truncated(truncated: int, system: System) -> None:
+def _log_truncated(truncated: int, scorer: Scorer) -> None:
     if truncated:
-        limit = system.max_answer_tokens
-        logger.info(f"{truncated} {system.scored_texts} were truncated to {limit} tokens")
+        texts = "answers" if scorer.system.passages is None else "passages"
+        logger.info(f"{truncated} {texts} were truncated to {scorer.max_answer_tokens} tokens")
 
 
 def input_files(units: Sequence[Unit], answers: Input | None) -> list[Input]:
@@ -214,13 +202,13 @@ def input_files(units: Sequence[Unit], answers: Input | None) -> list[Input]:
     return [*files, *dict.fromkeys(file for file in shared if file is not None)]
 
 
-def run_metadata(tag: str, system: System, units: Sequence[Unit], scored: ScoredRun) -> dict[str, Any]:
+def run_metadata(tag: str, scorer: Scorer, units: Sequence[Unit], scored: ScoredRun) -> dict[str, Any]:
     """Return the metadata of a run, as JSON values; hardware and versions are those of this process."""
     return {
         "tag": tag,
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": environment.command(),
-        "system": system.describe(),
+        "system": scorer.description,
         "pools": [_pools(path) for path in dict.fromkeys(unit.path for unit in units)],
         "work": asdict(scored),
         "hardware": environment.hardware(),

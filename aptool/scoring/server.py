@@ -18,7 +18,7 @@ from typing_extensions import override
 from aptool.errors import InputError, first_line
 from aptool.formats.pools import Answers, PoolBatch, Unit
 from aptool.scoring.rerank_client import KEY, RerankClient
-from aptool.scoring.systems import System
+from aptool.scoring.systems import Scorer, System
 
 _MOST_REQUESTS = 1024
 _POLL_SECONDS = 0.5
@@ -33,7 +33,7 @@ def is_server_url(model: object) -> bool:
 
 
 @dataclass(frozen=True)
-class RerankServer:
+class RerankServer(System):
     """A model behind a server with the rerank API, for `score`.
 
     The key of the server, if it needs one, is read from the environment variable ``APTOOL_API_KEY``; on a
@@ -61,7 +61,7 @@ class RerankServer:
     batch: int = 32
     requests: int = 8
     timeout: float = 60.0
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         _split(self.url)
@@ -93,35 +93,25 @@ class RerankServer:
             problem = first_line(error)
             raise InputError("server", position="fields", problem=problem, expected="JSON values") from error
 
-    @property
-    def tag(self) -> str:
-        """The default tag of a run: the model as one word, or ``rerank``."""
-        return "-".join((self.model or "rerank").split())
-
-    def load(self, units: Sequence[Unit] = (), answers: Answers | None = None) -> "RerankSystem":
-        """Create the system; it connects to the server when it scores."""
-        return RerankSystem(self)
+    @override
+    def open(
+        self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
+    ) -> "RerankScorer":
+        return RerankScorer(self)
 
 
-class RerankSystem(System):
-    """Scores pools by requests to a server; small enough to be sent to other processes."""
+class RerankScorer(Scorer):
+    """Scores pools by requests to a server; it connects when it scores."""
 
     def __init__(self, server: RerankServer) -> None:
         self._server = server
         self._client: RerankClient | None = None
-        values = [server.url, server.model, server.batch, dict(server.fields)]
-        self.fingerprint = json.dumps(["server", *values], sort_keys=True)
-        self.tag = server.tag
-
-    @override
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RerankSystem, (self._server,)  # without connections and the key
-
-    @override
-    def describe(self) -> dict[str, Any]:
-        server = self._server
-        described = {"name": server.model or "rerank", "server": server.url, "batch": server.batch}
-        return {**described, **({"fields": dict(server.fields)} if server.fields else {})}
+        name, fields = server.model or "rerank", dict(server.fields)
+        description: dict[str, Any] = {"name": name, "server": server.url, "batch": server.batch}
+        if fields:
+            description["fields"] = fields
+        settings = ["server", server.url, server.model, server.batch, fields]
+        super().__init__(server, "-".join(name.split()), settings, description)
 
     def _connected(self) -> RerankClient:
         """The client, which lasts until an error."""
@@ -132,10 +122,10 @@ class RerankSystem(System):
         return self._client
 
     @override
-    def score_reporting(self, prepared: PoolBatch, scored: Callable[[int], None]) -> np.ndarray:
+    def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
         client, size = self._connected(), self._server.batch
-        questions, answers = prepared.questions.to_pylist(), prepared.answers.to_pylist()
-        question_ids, pair_answer = prepared.question_ids.to_pylist(), prepared.pair_answer.tolist()
+        questions, answers = inputs.questions.to_pylist(), inputs.answers.to_pylist()
+        question_ids, pair_answer = inputs.question_ids.to_pylist(), inputs.pair_answer.tolist()
         scores = np.empty(len(pair_answer), dtype=np.float32)
 
         def score_batch(row: int, begin: int, end: int) -> int:
@@ -143,7 +133,7 @@ class RerankSystem(System):
             scores[begin:end] = client.scores(question_ids[row], questions[row], documents)
             return end - begin
 
-        pools = zip(prepared.offsets[:-1].tolist(), prepared.offsets[1:].tolist(), strict=True)
+        pools = zip(inputs.offsets[:-1].tolist(), inputs.offsets[1:].tolist(), strict=True)
         batches = [
             (row, begin, min(begin + size, end))
             for row, (first, end) in enumerate(pools)
@@ -156,7 +146,7 @@ class RerankSystem(System):
                 # With a time limit, an interrupt ends the wait, whichever thread gets the signal.
                 finished, running = wait(running, _POLL_SECONDS, FIRST_EXCEPTION)
                 for request in finished:
-                    scored(request.result())
+                    progress(request.result())
         except BaseException:
             client.stop()
             self._client = None

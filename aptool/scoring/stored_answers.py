@@ -30,7 +30,7 @@ class StoredAnswers:
     """The answers of a store, for a scorer; thread-safe. ``fill`` encodes and adds missing answers."""
 
     def __init__(self, store: AnswerStore, *, fill: bool = False) -> None:
-        self._store = store
+        self.store = store
         self._fill = fill
         self._lock, self._writing = Lock(), Lock()
         # Keys, row counts and rows of unwritten answers.
@@ -40,14 +40,14 @@ class StoredAnswers:
     def check(self, answers: Tokens) -> None:
         """Raise if an answer is missing, unless missing answers are encoded."""
         if not self._fill:
-            self._check(self._store.index.find(text_keys(answers)))
+            self._check(self.store.index.find(text_keys(answers)))
 
     def new(self, answers: Tokens) -> tuple[np.ndarray, np.ndarray]:
         """Select the distinct texts that are missing: (m,) int64 rows of ``answers``, and (m, 2) keys."""
         keys = text_keys(answers)
         with self._lock:
             buffered = [entry[0] for entry in self._new]
-        missing = np.flatnonzero(self._store.index.find(keys) < 0)
+        missing = np.flatnonzero(self.store.index.find(keys) < 0)
         if buffered:
             missing = missing[~np.isin(_scalars(keys[missing]), _scalars(np.concatenate(buffered)))]
         _, first = np.unique(keys[missing], axis=0, return_index=True)
@@ -61,18 +61,18 @@ class StoredAnswers:
 
         ``multiple`` is ``PairScorer.row_multiple``; the result is on ``device``.
         """
-        keys, index = text_keys(answers), self._store.index
+        keys, index = text_keys(answers), self.store.index
         entries = index.find(keys)
         is_stored = entries >= 0
         if is_stored.all():
-            return _unpacked(index.read(entries, multiple), self._store.precision, device)
+            return _unpacked(index.read(entries, multiple), self.store.precision, device)
         if not self._fill:
             self._check(entries)
         missing = answers.take(np.flatnonzero(~is_stored))
         counts, rows = self.put(keys[~is_stored], missing, encode(missing), multiple)
-        parts = [_unpacked(_repeated(rows, counts, multiple), self._store.precision, device)]
+        parts = [_unpacked(_repeated(rows, counts, multiple), self.store.precision, device)]
         if is_stored.any():
-            parts.append(_unpacked(index.read(entries[is_stored], multiple), self._store.precision, device))
+            parts.append(_unpacked(index.read(entries[is_stored], multiple), self.store.precision, device))
         order = np.argsort(is_stored, kind="stable")  # newly encoded answers come first
         return Ragged.concatenate(parts).select(np.argsort(order))
 
@@ -86,7 +86,7 @@ class StoredAnswers:
         lengths = pooled_rows(answers.ids, answers.offsets)[1]
         counts = encoded.sizes if multiple == 1 else np.minimum(encoded.sizes, lengths)
         distinct = rows_of(np.cumsum(encoded.sizes) - encoded.sizes, counts)
-        rows = _packed(encoded.values[send(distinct, encoded.values.device)], self._store.precision)
+        rows = _packed(encoded.values[send(distinct, encoded.values.device)], self.store.precision)
         with self._lock:
             if not self._new:
                 self._new_since = time.monotonic()
@@ -112,13 +112,13 @@ class StoredAnswers:
         starts = np.cumsum(counts) - counts
         part = (np.cumsum(counts[order]) - counts[order]) * rows.shape[1] // PART_BYTES
         for chosen in np.split(order, np.flatnonzero(np.diff(part)) + 1):
-            self._store.add(keys[chosen], counts[chosen], rows[rows_of(starts[chosen], counts[chosen])])
+            self.store.add(keys[chosen], counts[chosen], rows[rows_of(starts[chosen], counts[chosen])])
 
     def _check(self, entries: np.ndarray) -> None:
         missing = int((entries < 0).sum())
         if missing:
             raise InputError(
-                self._store.folder,
+                self.store.folder,
                 problem=f"{missing:,} of {len(entries):,} answers of a row group are not in it",
                 expected="all of them: encode them with `aptool encode`, or here with --fill",
             )

@@ -1,10 +1,11 @@
-"""Systems that score pools: their interface, and the untrained baselines random scores and BM25."""
+"""From a system, the description of a model or baseline, to an open scorer; BM25 and random scores."""
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,91 +14,144 @@ from typing_extensions import override
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import get_progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
+from aptool.text.passages import Passages
 from aptool.text.words import code_of_splitter, word_splitter
 
 # Names of the untrained systems.
 BASELINES = ("bm25", "random")
 
 
-class System:
-    """Scores all pairs of pools in two steps, which may run on different machines.
+def baseline(name: str, *, seed: int = 0, words: str = "unicode") -> "System":
+    """Return the untrained system with a name; ``seed`` is that of random scores, ``words`` those of BM25."""
+    return Bm25(words) if name == "bm25" else RandomScores(seed)
 
-    A system implements ``score`` or ``score_reporting``.
-    """
 
-    fingerprint: str  # systems whose scores may differ have different fingerprints
-    tag: str  # default tag of its runs, one word
-    max_answer_tokens: int | None = None  # longer answers are truncated
-    scored_texts: str = "answers"  # the noun of the texts that are truncated, for messages
+@dataclass(frozen=True)
+class System(ABC):
+    """A description of something that scores pools: hashable, and small enough to send to workers."""
+
+    passages: Passages | None = field(default=None, kw_only=True)  # to score instead of whole candidates
+
+    @abstractmethod
+    def open(
+        self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
+    ) -> "Scorer":
+        """Open the system in this process.
+
+        Args:
+            units: the row groups to score; some settings depend on them.
+            answers: the shared answers of the pools.
+            device: a device that exists; None is that of the description.
+        """
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files and folders that ``open`` reads."""
+        return ()
+
+
+class Scorer(ABC):
+    """An open system. It scores pools in two steps, which may run on different machines."""
+
+    max_answer_tokens: int | None = None  # longer answers, or passages, are truncated
+    device: str = "cpu"
+
+    def __init__(
+        self, system: System, tag: str, settings: Sequence[Any], description: Mapping[str, Any]
+    ) -> None:
+        """Set what identifies a scorer.
+
+        Args:
+            system: the description that opens an equal scorer without the pools.
+            tag: default tag of its runs, one word.
+            settings: JSON values on which the scores depend.
+            description: ``name`` and settings, for the metadata of a run.
+        """
+        self.system = system
+        self.tag = tag
+        self.fingerprint = json.dumps(settings, sort_keys=True)  # differs if scores may differ
+        self.description = dict(description)
+        if system.passages is not None:
+            system.passages.check_limit(self.max_answer_tokens)
+            self.fingerprint = system.passages.fingerprint(self.fingerprint)
+            self.description |= system.passages.describe()
 
     def prepare(self, pools: PoolBatch) -> Any:
         """Return the input of ``score``; uses little memory and no accelerator."""
         return pools
 
-    def score(self, prepared: Any) -> np.ndarray:
-        """Return the (pairs,) finite float32 scores of all pairs, in the order of the pools."""
-        return self.score_reporting(prepared, lambda pairs: None)
+    @abstractmethod
+    def score(self, inputs: Any, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
+        """Return (P,) float32 scores of all pairs, in the order of the pools.
 
-    def score_reporting(self, prepared: Any, scored: Callable[[int], None]) -> np.ndarray:
-        """Return the scores of ``score``; call ``scored`` with the number of pairs of each block, if any."""
-        return self.score(prepared)
+        ``progress`` is called with the number of pairs of each scored block, if there are blocks.
+        """
 
-    def is_joinable(self, prepared: Any) -> bool:
-        """Whether ``join`` accepts this input: its scores do not depend on the pairs scored together."""
+    def is_joinable(self, inputs: Any) -> bool:
+        """Whether ``join`` accepts an input: its scores do not depend on the pairs scored together."""
         return False
 
-    def join(self, prepared: Sequence[Any]) -> Any:
+    def join(self, inputs: Sequence[Any]) -> Any:
         """Join inputs of ``score``; the scores follow each other. Shared answers then take less work."""
         raise NotImplementedError
 
-    def copies(self, most: int) -> "list[System]":
-        """Return this system, then its copies on further devices: at most ``most`` systems."""
+    def copies(self, most: int) -> "list[Scorer]":
+        """Return this scorer, then its copies on further devices: at most ``most`` scorers."""
         return [self]
 
-    def truncated(self, prepared: Any) -> int:
+    def truncated(self, inputs: Any) -> int:
         """Return the number of truncated answers."""
         return 0
 
-    def describe(self) -> dict[str, Any]:
-        """Return ``name`` and the settings of the system, as plain values."""
-        return {"name": self.tag}
 
-
-class RandomSystem(System):
+@dataclass(frozen=True)
+class RandomScores(System):
     """Random scores that depend only on the seed and the two ids."""
 
-    tag = "random"
-
-    def __init__(self, seed: int = 0) -> None:
-        self._seed = seed
-        self.fingerprint = json.dumps(["random", seed])
+    seed: int = 0
 
     @override
-    def score(self, prepared: PoolBatch) -> np.ndarray:
-        questions = prepared.question_ids.to_pylist()
-        answers = prepared.answer_ids.to_pylist()
-        pairs = zip(prepared.pair_question.tolist(), answers, strict=True)
+    def open(
+        self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
+    ) -> "RandomScorer":
+        return RandomScorer(self)
+
+
+class RandomScorer(Scorer):
+    """The scorer of ``RandomScores``."""
+
+    def __init__(self, system: RandomScores) -> None:
+        self._seed = system.seed
+        description = {"name": "random scores", "seed": self._seed}
+        super().__init__(system, "random", ["random", self._seed], description)
+
+    @override
+    def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
+        questions = inputs.question_ids.to_pylist()
+        answers = inputs.answer_ids.to_pylist()
+        pairs = zip(inputs.pair_question.tolist(), answers, strict=True)
         return np.array([self._number(questions[q], answer) for q, answer in pairs], dtype=np.float32)
-
-    @override
-    def describe(self) -> dict[str, Any]:
-        return {"name": "random scores", "seed": self._seed}
 
     def _number(self, question_id: str, answer_id: str) -> float:
         digest = hashlib.blake2b(f"{self._seed}\t{question_id}\t{answer_id}".encode(), digest_size=3).digest()
         return int.from_bytes(digest, "big") / 2**24  # 24 bits: exact in float32
 
 
-class Bm25System(System):
-    """BM25 with the document frequencies of a corpus; small enough to be sent to other processes."""
+@dataclass(frozen=True)
+class WordCounts:
+    """The document frequencies of a corpus."""
 
-    tag = "bm25"
+    documents: int
+    words: int
+    fingerprint: str  # of the frequencies of all words
+    # Only words of the questions affect scores; the others would take memory.
+    frequencies: Mapping[str, int] = field(compare=False, repr=False)
 
-    def __init__(self, corpus: Iterable[str], words: str = "unicode") -> None:
-        """Count the documents of each word, among the distinct texts of a corpus; see `word_splitter`."""
-        self._words, split = words, word_splitter(words)
-        self._documents = self._length = 0
-        self._frequencies: Counter[str] = Counter()
+    @classmethod
+    def of(cls, corpus: Iterable[str], split: Callable[[str], list[str]]) -> "WordCounts":
+        """Count the documents of each word, among the distinct texts of a corpus."""
+        documents = words = 0
+        frequencies: Counter[str] = Counter()
         seen: set[bytes] = set()
         for text in corpus:
             key = hashlib.blake2b(text.encode(), digest_size=16).digest()
@@ -105,24 +159,16 @@ class Bm25System(System):
                 continue
             seen.add(key)
             document = split(text)
-            self._documents += 1
-            self._length += len(document)
-            self._frequencies.update(set(document))
-        counts = [self._documents, self._length, sorted(self._frequencies.items())]
-        self._digest = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
-        self._set_fingerprint()
-
-    def _set_fingerprint(self) -> None:
-        self.fingerprint = json.dumps(["bm25", self._digest, self._words, code_of_splitter(self._words)])
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle; another process may have other code of the word splitter."""
-        self.__dict__.update(state)
-        self._set_fingerprint()
+            documents += 1
+            words += len(document)
+            frequencies.update(set(document))
+        counts = [documents, words, sorted(frequencies.items())]
+        digest = hashlib.sha256(json.dumps(counts).encode()).hexdigest()[:16]
+        return cls(documents, words, digest, frequencies)
 
     @classmethod
-    def of(cls, units: Sequence[Unit], answers: Answers | None, words: str = "unicode") -> "Bm25System":
-        """Use the distinct answers of pools as the corpus; ``words`` as for `word_splitter`."""
+    def of_pools(cls, units: Sequence[Unit], answers: Answers | None, words: str) -> "WordCounts":
+        """Count over the distinct answers of pools; keep the frequencies of the words of questions."""
         query_words: set[str] = set()
         split = word_splitter(words)
 
@@ -136,47 +182,56 @@ class Bm25System(System):
                     )
                     yield from pools.answers.to_pylist()
 
-        system = cls(texts(), words)
-        # Only words of the questions affect scores; the others would take memory.
-        system._frequencies = Counter({w: n for w, n in system._frequencies.items() if w in query_words})
-        return system
-
-    @override
-    def describe(self) -> dict[str, Any]:
-        described = {"name": "BM25", "k1": K1, "b": B, "documents": self._documents}
-        return {**described, **({"words": self._words} if self._words != "unicode" else {})}
-
-    @override
-    def score(self, prepared: PoolBatch) -> np.ndarray:
-        split = word_splitter(self._words)
-        queries = [split(question) for question in prepared.questions.to_pylist()]
-        vocabulary_words = {word for query in queries for word in query if word in self._frequencies}
-        vocabulary = {word: number for number, word in enumerate(sorted(vocabulary_words))}
-        builder = PostingsBuilder()
-        for text in prepared.answers.to_pylist():
-            document = split(text)
-            builder.add([vocabulary[word] for word in document if word in vocabulary], len(document))
-        frequencies = np.array([self._frequencies[word] for word in vocabulary], dtype=np.int64)
-        idf = inverse_document_frequency(frequencies, self._documents)
-        mean_length = self._length / max(self._documents, 1)
-        weighted = WeightedPostings(builder.build(len(vocabulary)), idf, mean_length)
-        scores = np.zeros(len(prepared.pair_answer), dtype=np.float32)
-        for query, begin, end in zip(queries, prepared.offsets[:-1], prepared.offsets[1:], strict=True):
-            numbers = [vocabulary[word] for word in query if word in vocabulary]
-            scores[begin:end] = weighted.scores(numbers)[prepared.pair_answer[begin:end]]
-        return scores
+        counts = cls.of(texts(), split)
+        kept = {word: number for word, number in counts.frequencies.items() if word in query_words}
+        return replace(counts, frequencies=kept)
 
 
 @dataclass(frozen=True)
-class BaselineLoader:
-    """The name of an untrained system, to be created when the pools are known."""
+class Bm25(System):
+    """BM25; ``words`` as for `word_splitter`."""
 
-    name: str  # one of ``BASELINES``
-    seed: int = 0  # of random scores
-    words: str = "unicode"  # of BM25, as for ``word_splitter``
+    words: str = "unicode"
+    counts: WordCounts | None = None  # None counts over the answers of the pools
 
-    def load(self, units: Sequence[Unit], answers: Answers | None) -> System:
-        """Create the system for these row groups and shared answers."""
-        if self.name == "bm25":
-            return Bm25System.of(units, answers, self.words)
-        return RandomSystem(self.seed)
+    @override
+    def open(
+        self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
+    ) -> "Bm25Scorer":
+        counts = self.counts
+        if counts is None:
+            counts = WordCounts.of_pools(units, answers, self.words)
+        return Bm25Scorer(replace(self, counts=counts), counts)
+
+
+class Bm25Scorer(Scorer):
+    """The scorer of ``Bm25``."""
+
+    def __init__(self, system: Bm25, counts: WordCounts) -> None:
+        self._words, self._counts = system.words, counts
+        description: dict[str, Any] = {"name": "BM25", "k1": K1, "b": B, "documents": counts.documents}
+        if system.words != "unicode":
+            description["words"] = system.words
+        # Another process may have other code of the word splitter.
+        settings = ["bm25", counts.fingerprint, system.words, code_of_splitter(system.words)]
+        super().__init__(system, "bm25", settings, description)
+
+    @override
+    def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
+        split, counts = word_splitter(self._words), self._counts
+        queries = [split(question) for question in inputs.questions.to_pylist()]
+        vocabulary_words = {word for query in queries for word in query if word in counts.frequencies}
+        vocabulary = {word: number for number, word in enumerate(sorted(vocabulary_words))}
+        builder = PostingsBuilder()
+        for text in inputs.answers.to_pylist():
+            document = split(text)
+            builder.add([vocabulary[word] for word in document if word in vocabulary], len(document))
+        frequencies = np.array([counts.frequencies[word] for word in vocabulary], dtype=np.int64)
+        idf = inverse_document_frequency(frequencies, counts.documents)
+        mean_length = counts.words / max(counts.documents, 1)
+        weighted = WeightedPostings(builder.build(len(vocabulary)), idf, mean_length)
+        scores = np.zeros(len(inputs.pair_answer), dtype=np.float32)
+        for query, begin, end in zip(queries, inputs.offsets[:-1], inputs.offsets[1:], strict=True):
+            numbers = [vocabulary[word] for word in query if word in vocabulary]
+            scores[begin:end] = weighted.scores(numbers)[inputs.pair_answer[begin:end]]
+        return scores

@@ -167,8 +167,8 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
 
     from aptool.formats.collection import CollectionWriter
     from aptool.formats.pools import list_units
-    from aptool.scoring.score import score
-    from aptool.scoring.systems import RandomSystem
+    from aptool.scoring.score import score_files
+    from aptool.scoring.systems import RandomScores
 
     folder = tmp_path_factory.mktemp("world")
     shutil.copytree(collection_folder, folder / "c")
@@ -179,7 +179,9 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
         writer.add_answers(sorted(texts.items()))
         writer.add_split("test", [pool._replace(texts=None) for pool in pools])
     for name, seed in (("a", 0), ("b", 1)):
-        score(list_units([folder / "c" / "test.pools.parquet"]), RandomSystem(seed), folder / f"{name}.run")
+        score_files(
+            list_units([folder / "c" / "test.pools.parquet"]), RandomScores(seed), folder / f"{name}.run"
+        )
     (folder / "t.tsv").write_text("question\tanswer\tlabel\nwho is it\tme\t1\nwho is it\tyou\t0\n")
     words = {word for text in texts.values() for word in text.split()}
     (folder / "v.bin").write_text("".join(f"{word} 0.1 0.2 0.{len(word)}\n" for word in sorted(words)))

@@ -80,11 +80,11 @@ def test_document_frequencies_are_computed_over_all_files(aptool, folder):
 
 def test_random_scores_use_seed_0(aptool, folder):
     from aptool.formats.pools import list_units, read_pools
-    from aptool.scoring.systems import RandomSystem
+    from aptool.scoring.systems import RandomScores
 
     assert aptool("score", "two.pools.parquet", "--model", "random").code == 0
 
-    expected = RandomSystem(0).score(read_pools(list_units(["two.pools.parquet"])[0]))
+    expected = RandomScores(0).open().score(read_pools(list_units(["two.pools.parquet"])[0]))
     lines = [line.split() for line in (folder / "two.run").read_text().splitlines()]
     assert sorted(float(line[4]) for line in lines) == pytest.approx(sorted(expected.tolist()), rel=1e-6)
     assert {line[5] for line in lines} == {"random"}

@@ -15,7 +15,7 @@ from tiny import labelled_pools, row, write_pools
 from aptool.formats.collection import CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, save_model
-from aptool.scoring.model_system import ModelSystem
+from aptool.scoring.model_system import ModelScorer, ModelSystem
 
 POOLS = labelled_pools("test", 12)
 ROWS = [
@@ -72,12 +72,12 @@ def test_run_holds_every_candidate_once_in_the_order_of_trec_eval(score, folder)
 def test_scores_are_those_of_the_model(score, folder, model_folder):
     score()
 
-    system = ModelSystem(load_model(model_folder))
+    scorer = ModelSystem(str(model_folder), "cpu").open()
     expected = {}
     for unit in list_units([folder / "test.pools.parquet"]):
         pools = read_pools(unit)
         questions = pools.question_ids.take(pa.array(pools.pair_question)).to_pylist()
-        scores = system.score(system.prepare(pools))
+        scores = scorer.score(scorer.prepare(pools))
         expected |= dict(zip(zip(questions, pools.answer_ids.to_pylist(), strict=True), scores, strict=True))
     lines = [line.split(" ") for line in (folder / "out.run").read_text().splitlines()]
     # Scores are printed with enough digits to restore each float32.
@@ -115,16 +115,16 @@ def test_scoring_again_gives_the_same_bytes(score, folder):
 def test_interrupted_command_resumes(score, folder, monkeypatch):
     score(output="whole.run")
     scored = []
-    whole = ModelSystem.score_reporting
+    whole = ModelScorer.score
 
-    def stopped_after_two(system, pools, reports):
+    def stopped_after_two(scorer, inputs, progress):
         if len(scored) == 2:
             raise KeyboardInterrupt
-        scored.append(pools)
-        return whole(system, pools, reports)
+        scored.append(inputs)
+        return whole(scorer, inputs, progress)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ModelSystem, "score_reporting", stopped_after_two)
+        patch.setattr(ModelScorer, "score", stopped_after_two)
         finished = score()
 
     # The terminal shows ^C, so the message starts on a new line.

@@ -6,12 +6,11 @@ import sys
 from contextlib import contextmanager, nullcontext
 
 from dying import die, die_after, die_before_completing_uploads
-from slow import ONE_CORE, remote_system
+from slow import ONE_CORE, SlowSystem, executor_of
 
 from aptool.cli.tables import messages_on_stderr
 from aptool.cluster.connection import connect
 from aptool.cluster.resources import Resources
-from aptool.cluster.score import ClusterExecutor
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
 from aptool.progress import Progress, use_progress
@@ -42,7 +41,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpu
     progress = Watched(die_at_half if phase == "scoring" else ignore)
     messages = messages_on_stderr() if verbose else nullcontext()
     with messages, connect(address) as cluster, use_progress(progress):
-        executor = ClusterExecutor(cluster, workers=workers)
+        executor = executor_of(cluster, Resources(0, gpus) if gpus else ONE_CORE, workers=workers)
         if phase == "beginning":
             executor.run = die
         if phase == "before merging":
@@ -55,8 +54,8 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpu
         if phase == "removing":
             parts._remove_parts = remove_two_and_die
         try:
-            system = remote_system(notes, seconds, Resources(0, gpus) if gpus else ONE_CORE)
-            scored = score.score(list_units([pools]), system, output, executor)
+            system = SlowSystem(notes=notes, seconds=seconds)
+            scored = score.score_files(list_units([pools]), system, output, executor, tag="slow")
         except AptoolError as error:
             sys.exit(str(error))
         sys.stdout.write(f"{scored}\n")

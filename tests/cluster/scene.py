@@ -3,15 +3,15 @@
 import hashlib
 import time
 
-from slow import ONE_CORE, SlowSystem, remote_system
+from slow import ONE_CORE, SlowSystem, executor_of
 from tiny import labelled_pools, row, write_pools
 
 from aptool.formats.atomic import atomic_file
 from aptool.formats.outputs import MANIFEST
-from aptool.formats.pools import list_units
+from aptool.formats.pools import list_units, read_pools
 from aptool.scoring.parts import parts_folder, plan, write_part
-from aptool.scoring.pipeline import read_task, score_task
-from aptool.scoring.score import score
+from aptool.scoring.pipeline import prepare, score
+from aptool.scoring.score import score_files
 
 UNITS = 8
 
@@ -54,14 +54,15 @@ class Scene:
         quiet = self.notes / "alone"
         quiet.mkdir(exist_ok=True)
         alone = quiet / "alone.run"
-        score(self.units, SlowSystem(quiet, 0), alone, tag="slow")
+        score_files(self.units, SlowSystem(notes=str(quiet)), alone, tag="slow")
         return sha256(alone)
 
     def score(self, cluster, seconds=0.0, each=ONE_CORE, **more):
-        from aptool.cluster.score import ClusterExecutor
-
-        system = remote_system(self.notes, seconds, each)
-        return score(self.units, system, self.output, ClusterExecutor(cluster, **more))
+        system, executor = (
+            SlowSystem(notes=str(self.notes), seconds=seconds),
+            executor_of(cluster, each, **more),
+        )
+        return score_files(self.units, system, self.output, executor, tag="slow")
 
     def arguments(self, address, **more):
         """Arguments of a driver in another process."""
@@ -75,11 +76,10 @@ class Scene:
     def make_parts(self):
         """Write every part, like a driver that is killed before the merge."""
         self.parts.mkdir(exist_ok=True)
-        quiet = SlowSystem(self.notes, 0)
+        quiet = SlowSystem(notes=str(self.notes)).open()
         parts = plan(self.units, quiet, self.output, "slow")
         for part in parts:
-            task = read_task(part.unit, quiet, None)
-            write_part(part, score_task(task, quiet), quiet.truncated(task.prepared))
+            write_part(part, *score([prepare(part.unit, read_pools(part.unit), quiet)], quiet), 0)
         (self.notes / "scored").unlink()
         return [part.path for part in parts]
 

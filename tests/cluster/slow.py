@@ -3,30 +3,41 @@
 import os
 import resource
 import time
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 from aptool.cluster.resources import Resources
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.systems import RandomScorer, RandomScores
 
 ONE_CORE = Resources(cpus=1)
 
 
-class SlowSystem(RandomSystem):
-    """The scores of ``RandomSystem``; its behaviour depends on files in the folder ``notes``.
+@dataclass(frozen=True)
+class SlowSystem(RandomScores):
+    """Random scores, slowly; see ``SlowScorer``."""
+
+    notes: str = ""
+    seconds: float = 0.0
+
+    def open(self, units=(), answers=None, device=None):
+        return SlowScorer(self)
+
+
+class SlowScorer(RandomScorer):
+    """The scores of ``RandomScores``; its behaviour depends on files in the folder ``notes``.
 
     ``trouble`` has a question id and the fault of a process that scores it: ``exit``, ``memory`` or ``limit``
     (PyTorch exceeds a limit of the address space). While ``hold`` exists, no unit ends. ``stuck`` has a
     question id: while the file exists, the first process that scores the question does not end.
     """
 
-    def __init__(self, notes, seconds):
-        super().__init__()
-        self._notes = Path(notes)
-        self._seconds = seconds
+    def __init__(self, system):
+        super().__init__(system)
+        self._notes = Path(system.notes)
+        self._seconds = system.seconds
 
-    def score(self, prepared):
-        questions = prepared.question_ids.to_pylist()
+    def score(self, inputs, progress):
+        questions = inputs.question_ids.to_pylist()
         with (self._notes / "scored").open("a") as file:  # a short line is written atomically
             file.write(f"{os.getpid()} {questions[0]}\n")
         trouble = self._notes / "trouble"
@@ -42,7 +53,7 @@ class SlowSystem(RandomSystem):
         time.sleep(self._seconds)
         while (self._notes / "hold").exists():
             time.sleep(0.02)
-        return super().score(prepared)
+        return super().score(inputs)
 
     def _stay(self, questions):
         stuck = self._notes / "stuck"
@@ -68,16 +79,17 @@ def run_out_of_memory():
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def remote_system(notes, seconds=0.0, resources=ONE_CORE):
-    """The system for a ``ClusterExecutor``."""
-    from aptool.cluster.score import RemoteSystem  # imports Ray, which reads the environment
+def executor_of(cluster, each, **more):
+    """A ``ClusterExecutor`` whose workers have the resources ``each``."""
+    from aptool.cluster.score import ClusterExecutor  # imports Ray, which reads the environment
 
-    fingerprint = SlowSystem(notes, 0).fingerprint
-    return RemoteSystem(fingerprint, partial(_open, str(notes), seconds), "slow", resources)
+    class Executor(ClusterExecutor):
+        def open(self, *given):
+            scorer = super().open(*given)
+            self._each = each
+            return scorer
 
-
-def _open(notes, seconds, device):
-    return SlowSystem(notes, seconds)
+    return Executor(cluster, **more)
 
 
 def scored(notes):

@@ -21,7 +21,7 @@ from scene import write_row_groups
 from slow import SlowSystem, scored
 
 from aptool.formats.pools import list_units
-from aptool.scoring.score import score
+from aptool.scoring.score import score_files
 
 STORE = 80 << 20
 
@@ -114,7 +114,7 @@ def run_driver(driver, address, pools, folder, **more):
     )
     lines, _ = process.communicate(timeout=600)
     assert process.returncode == 0, lines
-    score(list_units([pools]), SlowSystem(notes, 0), folder / "alone.run", tag="slow")
+    score_files(list_units([pools]), SlowSystem(notes=str(notes)), folder / "alone.run", tag="slow")
     assert output.read_bytes() == (folder / "alone.run").read_bytes()
     return lines
 

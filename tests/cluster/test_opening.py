@@ -7,14 +7,12 @@ import pytest
 from one_node import OneNode
 from scene import write_row_groups
 
-from aptool.errors import UsageError
 from aptool.formats.pools import list_units
 from aptool.models.model import load_model
 from aptool.scoring.encode import encode
-from aptool.scoring.model_system import ModelLoader, ModelSystem
-from aptool.scoring.passages import PassageLoader
+from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.server import RerankServer
-from aptool.scoring.systems import BaselineLoader, RandomSystem
+from aptool.scoring.systems import Bm25, RandomScores
 from aptool.text.passages import Passages
 
 pytest.importorskip("ray", reason="the extra `cluster` is not installed")
@@ -40,54 +38,60 @@ def store(pools, model_folder, tmp_path):
 
 
 def systems(model_folder, store):
-    model = ModelLoader(str(model_folder), "cpu", tokens_per_batch=64)
+    model = ModelSystem(str(model_folder), "cpu", tokens_per_batch=64)
     return {
         "model": model,
         "encoded": replace(model, encoded=store),
-        "passages": PassageLoader(model, Passages(5, 3)),
-        "bm25": BaselineLoader("bm25"),
-        "server": RerankServer("http://localhost:1/rerank", model="m"),
-        "passages of a server": PassageLoader(RerankServer("http://localhost:1/rerank"), Passages(5, 3)),
+        "passages": replace(model, passages=Passages(5, 3)),
+        "bm25": Bm25(),
+        "random": RandomScores(3),
+        "server": RerankServer("http://localhost:1/rerank", model="m", fields={"truncate": True}),
+        "passages of a server": RerankServer("http://localhost:1/rerank", passages=Passages(5, 3)),
     }
 
 
-@pytest.mark.parametrize("name", ["model", "encoded", "passages", "bm25", "server", "passages of a server"])
-def test_a_worker_and_one_process_have_the_same_system(executor, pools, model_folder, store, name):
+@pytest.mark.parametrize("name", systems("", ""))
+def test_a_worker_and_one_process_open_the_same_system(executor, pools, model_folder, store, name):
     system, units = systems(model_folder, store)[name], list_units([pools])
 
     remote = executor.open(system, units, None)
 
-    local = system.load(units, None)
-    on_worker = pickle.loads(pickle.dumps(remote.load))("cpu")
+    local = system.open(units)
+    on_worker = pickle.loads(pickle.dumps(remote.system)).open(device="cpu")
     for other in (local, on_worker):
         assert (remote.fingerprint, remote.tag) == (other.fingerprint, other.tag)
-        assert remote.describe() == other.describe()
+        assert remote.description == other.description
         assert remote.max_answer_tokens == other.max_answer_tokens
-        assert remote.scored_texts == other.scored_texts
     if name == "encoded":
-        assert remote.describe()["encoded"] == {"store": store, "precision": "fp16"}
+        assert remote.description["encoded"] == {"store": store, "precision": "fp16"}
+
+
+@pytest.mark.parametrize("name", systems("", ""))
+def test_the_description_that_workers_get_has_equal_copies(executor, pools, model_folder, store, name):
+    remote = executor.open(systems(model_folder, store)[name], list_units([pools]), None)
+
+    copy = pickle.loads(pickle.dumps(remote.system))
+
+    assert (copy, hash(copy)) == (remote.system, hash(remote.system))
+    assert remote.system != replace(remote.system, passages=Passages(9, 9))
 
 
 def test_a_model_is_sent_by_its_folder(executor, pools, model_folder, store):
-    remote = executor.open(ModelLoader(str(model_folder), "cpu", encoded=store), list_units([pools]), None)
+    loaded = load_model(model_folder)
+    system = ModelSystem(str(model_folder), "cpu", encoded=store, model=loaded)
+    remote = executor.open(system, list_units([pools]), None)
 
-    weights = next(load_model(model_folder).ranker.parameters()).detach().numpy().tobytes()
-    assert weights[:64] not in pickle.dumps(remote)
-    assert remote.paths == (str(model_folder), store)
-    assert hash(remote.load) == hash(pickle.loads(pickle.dumps(remote.load)))
+    weights = next(loaded.ranker.parameters()).detach().numpy().tobytes()
+    assert weights[:64] not in pickle.dumps(remote.system)
+    assert remote.system.paths == (str(model_folder), store)
 
 
 def test_a_driver_without_a_gpu_describes_workers_with_a_gpu(pools, model_folder):
     from aptool.cluster.score import ClusterExecutor
 
-    loader = ModelLoader(str(model_folder), precision="bf16")
-    remote = ClusterExecutor(OneNode(gpus=1)).open(loader, list_units([pools]), None)
+    executor = ClusterExecutor(OneNode(gpus=1))
+    remote = executor.open(ModelSystem(str(model_folder), precision="bf16"), list_units([pools]), None)
 
-    same = ModelSystem(load_model(model_folder), "cuda", precision="bf16")
-    assert (remote.fingerprint, remote.describe()) == (same.fingerprint, same.describe())
-    assert (remote.describe()["device"], remote.resources.gpus) == ("cuda", 1)
-
-
-def test_a_system_of_the_user_is_refused_in_one_line(executor, pools):
-    with pytest.raises(UsageError, match=r"^cluster: RandomSystem: expected a model folder, a Model with"):
-        executor.open(RandomSystem(), list_units([pools]), None)
+    same = ModelScorer(ModelSystem("m"), load_model(model_folder), "cuda", "bf16")
+    assert (remote.fingerprint, remote.description) == (same.fingerprint, same.description)
+    assert (remote.device, executor._each.gpus) == ("cuda", 1)

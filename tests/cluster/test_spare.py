@@ -9,11 +9,7 @@ from aptool.cluster.worker import ScoringJob, Worker, start_attempt
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
 from aptool.scoring.parts import parts_folder, plan
-from aptool.scoring.systems import RandomSystem
-
-
-def load(device):
-    return RandomSystem()
+from aptool.scoring.systems import RandomScores
 
 
 @pytest.fixture
@@ -22,7 +18,9 @@ def parts(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_data, "PATIENCE_SECONDS", 0)
     write_row_groups(tmp_path / "test.pools.parquet", "test", 12, 3)
     parts_folder(tmp_path / "x.run").mkdir()
-    return plan(list_units([tmp_path / "test.pools.parquet"]), RandomSystem(), tmp_path / "x.run", "tag")
+    return plan(
+        list_units([tmp_path / "test.pools.parquet"]), RandomScores().open(), tmp_path / "x.run", "tag"
+    )
 
 
 @pytest.fixture
@@ -34,7 +32,8 @@ def claim(parts, tmp_path):
 
 @pytest.fixture
 def job(claim):
-    return ScoringJob(load, "cpu", RandomSystem().fingerprint, claim.path.parent, claim.token, None)
+    system = RandomScores()
+    return ScoringJob(system, "cpu", system.open().fingerprint, claim.path.parent, claim.token, None)
 
 
 @pytest.fixture

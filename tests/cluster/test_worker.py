@@ -20,13 +20,9 @@ from aptool.formats.location import store_of
 from aptool.formats.pools import Unit, list_units
 from aptool.formats.store import ReplacedError
 from aptool.scoring.parts import digest_of, parts_folder, plan
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.systems import RandomScorer, RandomScores
 
 NOBODY = 65534
-
-
-def load(device):
-    return RandomSystem()
 
 
 @pytest.fixture
@@ -59,7 +55,8 @@ def job(shared_folder):
     write_row_groups(shared_folder / "test.pools.parquet", "test", 12, 12)
     parts_folder(shared_folder / "x.run").mkdir()
     claim = claimed_by(shared_folder / "x.run")
-    return ScoringJob(load, "cpu", RandomSystem().fingerprint, claim.path.parent, claim.token, None)
+    system = RandomScores()
+    return ScoringJob(system, "cpu", system.open().fingerprint, claim.path.parent, claim.token, None)
 
 
 def claimed_by(output):
@@ -70,7 +67,10 @@ def claimed_by(output):
 
 def first_part(shared_folder):
     return plan(
-        list_units([shared_folder / "test.pools.parquet"]), RandomSystem(), shared_folder / "x.run", "tag"
+        list_units([shared_folder / "test.pools.parquet"]),
+        RandomScores().open(),
+        shared_folder / "x.run",
+        "tag",
     )[0]
 
 
@@ -87,7 +87,7 @@ def test_out_of_memory_is_one_line_and_the_unit_can_be_scored_again(shared_folde
     """PyTorch raises a plain RuntimeError if the CPU's memory is exhausted."""
     part = first_part(shared_folder)
     with monkeypatch.context() as patch:
-        patch.setattr(RandomSystem, "score", lambda self, prepared: run_out_of_memory())
+        patch.setattr(RandomScorer, "score", lambda self, inputs, progress: run_out_of_memory())
         outcome = Worker(job).score(0, part)
         assert Worker(job).score_again(0, part) is None
 
@@ -175,14 +175,15 @@ def test_file_that_differs_from_the_drivers_is_not_scored(shared_folder, job):
 def test_answers_beside_the_pools_are_compared_with_the_drivers(shared_folder, job, monkeypatch):
     """A node with another copy of ``answers.parquet`` does not score its texts."""
     pytest.importorskip("ray", reason="the extra `cluster` is not installed")
-    from aptool.cluster.score import RemoteSystem, scoring_job
+    from aptool.cluster.score import scoring_job
 
     monkeypatch.chdir(shared_folder)
     write_pools("test.pools.parquet", [row("q1", "who?", [("a1", None), ("a2", None)])])
     pq.write_table(pa.table({"answer_id": ["a1", "a2"], "text": ["me", "you"]}), "answers.parquet")
-    (part,) = plan(list_units(["test.pools.parquet"]), RandomSystem(), shared_folder / "x.run", "tag")
+    scorer = RandomScores().open()
+    (part,) = plan(list_units(["test.pools.parquet"]), scorer, shared_folder / "x.run", "tag")
     claim = claimed_by(shared_folder / "y.run")
-    planned = scoring_job([part], RemoteSystem(RandomSystem().fingerprint, load, "random"), None, claim)
+    planned = scoring_job([part], scorer, None, claim)
     part = part._replace(unit=Unit(str(shared_folder / "test.pools.parquet"), 0))
     pq.write_table(pa.table({"answer_id": ["a1", "a2"], "text": ["you", "me"]}), "answers.parquet")
 
@@ -196,17 +197,18 @@ def test_answers_beside_the_pools_are_compared_with_the_drivers(shared_folder, j
 
 def test_each_input_is_checked_once(shared_folder, monkeypatch):
     pytest.importorskip("ray", reason="the extra `cluster` is not installed")
-    from aptool.cluster.score import RemoteSystem, scoring_job
+    from aptool.cluster.score import scoring_job
     from aptool.formats import inputs
 
     write_row_groups(shared_folder / "test.pools.parquet", "test", 12, 2)
     units = list_units([shared_folder / "test.pools.parquet"])
-    parts = plan(units, RandomSystem(), shared_folder / "x.run", "tag")
+    scorer = RandomScores().open()
+    parts = plan(units, scorer, shared_folder / "x.run", "tag")
     checked, stat = [], inputs.stat
     monkeypatch.setattr(inputs, "stat", lambda path: checked.append(path) or stat(path))
 
     claim = claimed_by(shared_folder / "x.run")
-    scoring_job(parts, RemoteSystem(RandomSystem().fingerprint, load, "random"), None, claim)
+    scoring_job(parts, scorer, None, claim)
 
     assert checked == [str(shared_folder / "test.pools.parquet")]
 

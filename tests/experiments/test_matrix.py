@@ -18,7 +18,7 @@ from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.experiments.trial import Result
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.build import check_recipe
-from aptool.scoring.systems import System
+from aptool.scoring.systems import RandomScorer
 
 NAMES = ["random", "bm25", "qa-cnn", "ap-cnn", "qa-cnn+bm25", "ap-cnn+bm25"]
 TRAINED = ["qa-cnn", "ap-cnn"]
@@ -193,24 +193,17 @@ def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder
     assert all(means[name] > means["random"] for name in TRAINED)
 
 
-class Perfect(System):
+def perfect(self, pools, progress):
     """The relevant answer of question test-q7 is test-a7."""
-
-    tag = "perfect"
-
-    def __init__(self, seed):
-        self.fingerprint = "perfect"
-
-    def score(self, pools):
-        questions = pools.question_ids.to_pylist()
-        pairs = zip(pools.pair_question, pools.answer_ids.to_pylist(), strict=True)
-        relevant = [questions[question].split("q")[-1] == answer.split("a")[-1] for question, answer in pairs]
-        return np.array(relevant, dtype=np.float32)
+    questions = pools.question_ids.to_pylist()
+    pairs = zip(pools.pair_question, pools.answer_ids.to_pylist(), strict=True)
+    relevant = [questions[question].split("q")[-1] == answer.split("a")[-1] for question, answer in pairs]
+    return np.array(relevant, dtype=np.float32)
 
 
 def test_system_not_above_random_fails_the_command(matrix, collection_folder, monkeypatch):
     # Nothing is above an order that happens to be perfect.
-    monkeypatch.setattr("aptool.scoring.systems.RandomSystem", Perfect)
+    monkeypatch.setattr(RandomScorer, "score", perfect)
 
     finished = matrix(table(collection_folder, systems=["random", "bm25", "qa-cnn"], seeds="[1]"))
 

@@ -30,7 +30,7 @@ import random, sys
 from pathlib import Path
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_pools
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.systems import RandomScores
 from aptool.scoring.parts import plan
 path = Path(sys.argv[1]); original = path.read_bytes(); random.seed(1)
 begin = len(original) - 8 - int.from_bytes(original[-8:-4], "little")
@@ -40,7 +40,7 @@ for _ in range(400):
     path.write_bytes(data)
     try:
         units = list_units([path])
-        plan(units, RandomSystem(0), path.with_suffix(".run"), "x")
+        plan(units, RandomScores(0).open(), path.with_suffix(".run"), "x")
         for unit in units:
             read_pools(unit)
     except AptoolError as error:

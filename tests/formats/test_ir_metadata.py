@@ -15,8 +15,8 @@ from aptool.formats.ir_metadata import metadata_path
 from aptool.formats.pools import list_units
 from aptool.library.run import Run
 from aptool.models.model import model_fingerprint
-from aptool.scoring.score import score
-from aptool.scoring.systems import Bm25System
+from aptool.scoring.score import score_files
+from aptool.scoring.systems import Bm25
 
 SCHEMA = Path(__file__).parents[1] / "ir-metadata.schema.json"  # the checklists of ir-metadata.org
 
@@ -51,7 +51,7 @@ def test_score_writes_metadata(aptool, collection_folder, model_folder, tmp_path
 
 def scored(collection, run):
     units = list_units([collection.pools("dev")])
-    return score(units, Bm25System.of(units, None), run)
+    return score_files(units, Bm25(), run)
 
 
 def test_entries_of_the_author_are_preserved(collection, tmp_path):

@@ -244,11 +244,13 @@ def test_invalid_options_of_fusion_are_refused(options):
 
 def test_bm25_run_has_the_scores_of_the_baseline(data):
     from aptool.formats.pools import list_units, read_pools
-    from aptool.scoring.systems import Bm25System
+    from aptool.scoring.systems import Bm25, WordCounts
+    from aptool.text.words import unicode_words
 
     (unit,) = list_units([data.path / "dev.pools.parquet"])
     pools = read_pools(unit)
-    scores = Bm25System(pools.answers.to_pylist()).score(pools)
+    counts = WordCounts.of(pools.answers.to_pylist(), unicode_words)
+    scores = Bm25(counts=counts).open().score(pools)
 
     run = library.bm25_run(data.pools("dev"))
 

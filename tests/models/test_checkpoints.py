@@ -50,7 +50,7 @@ def scored(folder, kind="auto", **options):
         pair_answer=rows[:, 1],
         cache_keys=np.arange(len(ANSWERS)),
     )
-    actual = ModelSystem(model, **options).score(pools)
+    actual = ModelSystem(str(folder), model=model, **options).open().score(pools)
     return torch.from_numpy(actual).view(len(QUESTIONS), len(ANSWERS))
 
 

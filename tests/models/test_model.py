@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny import SYSTEMS, ranker, recipe
+from tiny import SYSTEMS, model_system, ranker, recipe
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, model_fingerprint, save_model
-from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
 
@@ -63,7 +62,7 @@ def test_a_trained_model_scores_the_same_after_saving_again(model_folder, collec
     pools = read_pools(list_units([collection.pools("test")])[0])
 
     assert second.fingerprint == first.fingerprint
-    systems = [ModelSystem(model) for model in (first, second)]
+    systems = [model_system(model).open() for model in (first, second)]
     scores = [system.score(system.prepare(pools)) for system in systems]
     assert scores[0].tobytes() == scores[1].tobytes()
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from networks import REASON, SYSTEMS, corpus, initialized, network_recipe, write_network
 from recorded import recorded
-from tiny import labelled_pools, tokens
+from tiny import labelled_pools, model_system, tokens
 from tokenizers import normalizers
 
 from aptool.formats.collection import CollectionFiles, CollectionWriter
@@ -17,7 +17,6 @@ from aptool.models import backbone
 from aptool.models.explain import explain_pairs
 from aptool.models.model import LoadedModel, load_model
 from aptool.models.ragged import Ragged
-from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training.fit import fit
 
@@ -169,7 +168,7 @@ def test_model_does_not_need_its_pretrained_network(system, network, collection,
 
     model = load_model(tmp_path / "model")
     pools = read_pools(list_units([collection.pools("test")])[0])
-    scoring = ModelSystem(model)
+    scoring = model_system(model).open()
     texts = scoring.prepare(pools)
     scores = scoring.score(texts)
 

@@ -13,7 +13,7 @@ from tiny import SYSTEMS, ranker, row, write_pools
 from aptool.config import load_recipe
 from aptool.formats.pools import list_units, write_answers
 from aptool.models.build import build_ranker
-from aptool.models.model import load_model, save_model
+from aptool.models.model import save_model
 from aptool.models.ragged import MIN_ROWS, product
 from aptool.scoring import pipeline
 from aptool.scoring import score as scoring
@@ -54,21 +54,21 @@ def system(name):
     model = build_ranker(recipe, len(WORDS) + 2, 20).eval()
     metadata = {"collection": "x", "fingerprint": "x", "seed": 0, "best_epoch": 0, "dev": {}}
     save_model("model", model, WordTokenizer.from_words(WORDS), recipe, metadata, [])
-    return ModelSystem(load_model("model"))
+    return ModelSystem("model", "cpu")
 
 
 def run(pools, system, monkeypatch, most, output="out.run"):
     """Score with at most ``most`` pairs together; return the bytes of the run and the sizes of the groups."""
     sizes = []
-    score_tasks = pipeline.score_tasks
+    score = pipeline.score
     with monkeypatch.context() as patched:
         patched.setattr(pipeline, "JOINED_PAIRS", most)
         patched.setattr(
             pipeline,
-            "score_tasks",
-            lambda tasks, *rest: sizes.append(len(tasks)) or score_tasks(tasks, *rest),
+            "score",
+            lambda units, *rest: sizes.append(len(units)) or score(units, *rest),
         )
-        scored = scoring.score(pools, system, output)
+        scored = scoring.score_files(pools, system, output)
     return Path(output).read_bytes(), sizes, scored
 
 
@@ -113,7 +113,7 @@ def test_a_resumed_run_has_the_bytes_of_a_complete_one(pools, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(scoring, "write_part", dying)
         with pytest.raises(KeyboardInterrupt):
-            scoring.score(pools, model, "resumed.run")
+            scoring.score_files(pools, model, "resumed.run")
     resumed, groups, scored = run(pools, model, monkeypatch, 1 << 20, "resumed.run")
 
     assert (scored.resumed, groups) == (2, [2, 1])

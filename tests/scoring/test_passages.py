@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks import colbert, cross_encoder, initialized, network_recipe, write_network
 from recorded import recorded
-from tiny import THINGS, row, write_pools
+from tiny import THINGS, Opened, model_system, row, write_pools
 
 import aptool as library
 from aptool.errors import AptoolError, UsageError
@@ -20,12 +20,12 @@ from aptool.formats.pools import list_units, read_answers, read_pools, write_ans
 from aptool.models.checkpoints import load_any
 from aptool.models.model import LoadedModel, load_model
 from aptool.scoring import score as scoring
-from aptool.scoring.model_system import ModelLoader, ModelSystem
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.parts import parts_folder, plan
-from aptool.scoring.passages import PassageLoader, PassageSystem, cut_pools, with_passages
-from aptool.scoring.pipeline import read_task
+from aptool.scoring.passages import cut_pools
+from aptool.scoring.pipeline import prepare
 from aptool.scoring.score import score_in_memory
-from aptool.scoring.systems import System
+from aptool.scoring.systems import RandomScorer, RandomScores
 from aptool.text.passages import AGGREGATES, Passages, parse_passages
 from aptool.text.tokenizer import WordTokenizer
 
@@ -86,14 +86,12 @@ def scores_of(path, system):
     return frame.sort("question_id", "answer_id")
 
 
-class Lengths(System):
+class Lengths(RandomScorer):
     """The score of a text is the number in it."""
 
-    fingerprint, tag = "lengths", "lengths"
-
-    def score(self, prepared):
-        texts = prepared.answers.to_pylist()
-        return np.array([float(texts[answer].split()[0]) for answer in prepared.pair_answer], np.float32)
+    def score(self, inputs, progress):
+        texts = inputs.answers.to_pylist()
+        return np.array([float(texts[answer].split()[0]) for answer in inputs.pair_answer], np.float32)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,8 @@ def test_candidates_are_scored_from_their_passages_by_hand(aggregate, expected, 
     """The passages "3 a", "6 b" and "9 c" have the scores 3, 6 and 9."""
     path = write_pools(tmp_path / "x.parquet", [row("q", "?", [("a1", "3 a 6 b 9 c"), ("a2", "4 d")])])
 
-    frame = scores_of(path, PassageSystem(Lengths(), Passages(2, 2, aggregate)))
+    system = RandomScores(passages=Passages(2, 2, aggregate))
+    frame = scores_of(path, Opened(Lengths(system)))
 
     assert frame["score"].to_list() == expected
 
@@ -195,7 +194,7 @@ def test_scores_equal_those_of_passages_cut_by_hand(name, long_pools, request, t
             "question_id", "question", maintain_order=True
         )
     ]
-    by_hand = scores_of(write_pools(tmp_path / "cut.parquet", rows), ModelSystem(model))
+    by_hand = scores_of(write_pools(tmp_path / "cut.parquet", rows), model_system(model))
     candidate = pl.col("answer_id").str.split("-").list
     by_hand = by_hand.select(
         "question_id", "score", answer_id=candidate[0], passage=candidate[1].cast(pl.Int64)
@@ -208,11 +207,11 @@ def test_scores_equal_those_of_passages_cut_by_hand(name, long_pools, request, t
         mean=pl.col("score").mean(),
         top2=best.head(2).mean(),
     ).sort("question_id", "answer_id")  # fmt: skip
-    whole = scores_of(long_pools, ModelSystem(model))
+    whole = scores_of(long_pools, model_system(model))
 
     assert expected["passages"].max() > 3
     for aggregate in AGGREGATES:
-        system = PassageSystem(ModelSystem(model), Passages(WORDS, STRIDE, aggregate))
+        system = model_system(model, passages=Passages(WORDS, STRIDE, aggregate))
         actual = scores_of(long_pools, system)
         assert actual["score"].to_list() == pytest.approx(expected[aggregate].to_list(), abs=1e-6)
         # A candidate of one passage has its score without the option. The last bits depend on the pairs that
@@ -239,10 +238,10 @@ def test_a_shared_passage_is_tokenized_once(tmp_path, model_folder, monkeypatch)
             encode(self, texts, limit, role),
         )[1],
     )
-    system = PassageSystem(ModelSystem(load_model(model_folder)), Passages(7, 4))
+    scorer = model_system(load_model(model_folder), passages=Passages(7, 4)).open()
     shared = read_answers(tmp_path / "answers.parquet")
 
-    keys = [read_task(unit, system, shared).prepared.prepared.cache_keys for unit in units]
+    keys = [prepare(unit, read_pools(unit, shared), scorer).inputs.cache_keys for unit in units]
 
     passages = [passage for text in texts.values() for passage in Passages(7, 4).cut(text)]
     assert len(passages) > len(texts)
@@ -257,64 +256,63 @@ def test_only_texts_beyond_the_limit_are_truncated(tmp_path, model_folder):
     path = write_pools(
         tmp_path / "x.parquet", [row("q", "?", [("a", "river " * 450), ("b", "a-b " * 450), ("c", "no")])]
     )
-    prepared = {}
-    for name, system in (
-        ("whole", ModelSystem(model)),
-        ("passages", PassageSystem(ModelSystem(model), Passages(200, 200))),
-    ):
-        prepared[name] = system.truncated(system.prepare(read_pools(list_units([path])[0])))
+    (unit,) = list_units([path])
+    truncated = []
+    for passages in (None, Passages(200, 200)):
+        scorer = model_system(model, passages=passages).open()
+        truncated.append(scorer.truncated(prepare(unit, read_pools(unit), scorer).inputs))
 
     # The words a-b have three tokens each, so all three passages of b are truncated.
-    assert prepared == {"whole": 2, "passages": 3}
+    assert truncated == [2, 3]
 
 
 def test_settings_are_in_fingerprint_and_metadata(model_folder):
-    inner = ModelSystem(load_model(model_folder))
+    model = load_model(model_folder)
     settings = [Passages(20, 10), Passages(20, 11), Passages(21, 10), Passages(20, 10, "mean")]
 
-    systems = [PassageSystem(inner, passages) for passages in settings]
+    whole, *scorers = (model_system(model, passages=passages).open() for passages in (None, *settings))
 
-    assert len({inner.fingerprint, *(system.fingerprint for system in systems)}) == 5
-    assert systems[3].describe() == inner.describe() | {
+    assert len({whole.fingerprint, *(scorer.fingerprint for scorer in scorers)}) == 5
+    assert scorers[3].description == whole.description | {
         "passages": {"words": 20, "stride": 10, "aggregate": "mean"}
     }
-    assert (systems[0].tag, systems[0].max_answer_tokens) == (inner.tag, inner.max_answer_tokens)
+    assert (scorers[0].tag, scorers[0].max_answer_tokens) == (whole.tag, whole.max_answer_tokens)
 
 
 def test_an_interrupted_run_resumes_only_with_the_same_passages(long_pools, model_folder, tmp_path):
     units, output = list_units([long_pools]), tmp_path / "x.run"
-    inner = ModelSystem(load_model(model_folder))
+    whole = model_system(load_model(model_folder))
     same, other = Passages(WORDS, STRIDE), Passages(WORDS, STRIDE, "mean")
     runs = {}
     for passages in (None, same, other):
-        system = inner if passages is None else PassageSystem(inner, passages)
-        scoring.score(units, system, tmp_path / f"{passages}.run", tag="x")
+        system = replace(whole, passages=passages)
+        scoring.score_files(units, system, tmp_path / f"{passages}.run", tag="x")
         runs[passages] = (tmp_path / f"{passages}.run").read_bytes()
 
-    stopping = PassageSystem(inner, same)
-    before, left = stopping.score_reporting, iter(range(2))
-    stopping.score_reporting = lambda *given: before(*given) if next(left, None) is not None else 1 / 0
+    stopping = replace(whole, passages=same).open()
+    before, left = stopping.score, iter(range(2))
+    stopping.score = lambda *given: before(*given) if next(left, None) is not None else 1 / 0
     with pytest.raises(ZeroDivisionError):
-        scoring.score(units, stopping, output, tag="x")
+        scoring.score_files(units, Opened(stopping), output, tag="x")
 
     resumed = []
     for passages in (None, other, same):
-        system = inner if passages is None else PassageSystem(inner, passages)
+        system = replace(whole, passages=passages)
         copied = tmp_path / f"copy {passages}.run"
         parts_folder(copied).mkdir()
         for part in Path(parts_folder(output)).glob("*.part"):
             (parts_folder(copied) / part.name).write_bytes(part.read_bytes())
-        resumed.append(scoring.score(units, system, copied, tag="x").resumed)
+        resumed.append(scoring.score_files(units, system, copied, tag="x").resumed)
         assert copied.read_bytes() == runs[passages]
     assert resumed == [0, 0, 2]
     assert len(set(runs.values())) == 3
 
 
 def test_progress_counts_candidates(long_pools, model_folder, tmp_path):
-    system = PassageSystem(ModelSystem(load_model(model_folder), tokens_per_batch=16), Passages(5, 1))
+    system = model_system(load_model(model_folder), tokens_per_batch=16, passages=Passages(5, 1))
 
     with recorded() as log:
-        scoring.score(list_units([long_pools]), system, tmp_path / "x.run")
+        scoring.score_files(list_units([long_pools]), system, tmp_path / "x.run")
 
     counts = [update[0] for update in log.updates_of["score"]]
     assert counts == sorted(set(counts))
@@ -326,29 +324,29 @@ def test_a_worker_of_a_cluster_writes_the_lines_of_one_process(long_pools, model
     from one_node import OneNode
 
     from aptool.cluster.score import ClusterExecutor
-    from aptool.cluster.worker import ScoringJob, Worker, open_system
+    from aptool.cluster.worker import ScoringJob, Worker, open_scorer
 
     executor = ClusterExecutor(OneNode())
     passages, units, output = Passages(WORDS, STRIDE), list_units([long_pools]), tmp_path / "x.run"
-    local = PassageLoader(ModelLoader(str(model_folder), "cpu"), passages)
+    local = ModelSystem(str(model_folder), "cpu", passages=passages)
     remote = executor.open(local, units, None)
     parts_folder(output).mkdir()
     claim = Claim(parts_folder(output) / DRIVER, output)
     claim.take()
-    job = ScoringJob(remote.load, "cpu", remote.fingerprint, claim.path.parent, claim.token, None)
+    job = ScoringJob(remote.system, "cpu", remote.fingerprint, claim.path.parent, claim.token, None)
 
     parts = plan(units, remote, output, "x")
     outcomes = [Worker(job).score(number, part) for number, part in enumerate(parts)]
 
     assert [outcome.error for outcome in outcomes] == [""] * 4
-    assert open_system.cache_info().hits > 0  # the model is loaded once per process
-    assert local.load(units, None).fingerprint == remote.fingerprint
+    assert open_scorer.cache_info().hits > 0  # the model is loaded once per process
+    assert local.open(units).fingerprint == remote.fingerprint
     claim.path.unlink()
-    resumed = scoring.score(units, local, output, tag="x").resumed
-    scoring.score(units, local, tmp_path / "alone.run", tag="x")
+    resumed = scoring.score_files(units, local, output, tag="x").resumed
+    scoring.score_files(units, local, tmp_path / "alone.run", tag="x")
     assert resumed == 4
     assert output.read_bytes() == (tmp_path / "alone.run").read_bytes()
-    assert remote.describe()["passages"] == {"words": WORDS, "stride": STRIDE, "aggregate": "max"}
+    assert remote.description["passages"] == {"words": WORDS, "stride": STRIDE, "aggregate": "max"}
     with pytest.raises(UsageError, match=r"expected at most \d+ words"):
         executor.open(replace(local, passages=Passages(1 << 20, 1)), units, None)
 
@@ -374,8 +372,8 @@ def test_valid_passages():
 
 def test_passages_longer_than_the_limit_are_refused(model_folder):
     with pytest.raises(UsageError, match=r"passages '201:10': expected at most 200 words"):
-        with_passages(ModelSystem(load_model(model_folder)), Passages(201, 10))
-    with_passages(ModelSystem(load_model(model_folder)), Passages(200, 10))
+        model_system(load_model(model_folder), passages=Passages(201, 10)).open()
+    model_system(load_model(model_folder), passages=Passages(200, 10)).open()
 
 
 @pytest.fixture

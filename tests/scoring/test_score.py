@@ -7,20 +7,21 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from recorded import recorded
-from tiny import labelled_pools, row, write_pools
+from tiny import Opened, labelled_pools, model_system, row, write_pools
 
 import aptool as library
 from aptool.errors import InputError, UsageError
 from aptool.formats.local_store import LocalStore
-from aptool.formats.pools import list_units
+from aptool.formats.pools import list_units, read_pools
 from aptool.formats.schemas import arrow_schema
 from aptool.formats.trec import read_run
 from aptool.models.model import load_model, save_model
 from aptool.scoring import score as scoring
-from aptool.scoring.model_system import ModelLoader, ModelSystem
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.parts import missing_parts, plan, write_part
-from aptool.scoring.pipeline import UnitRecord, read_task, score_task
-from aptool.scoring.systems import RandomSystem, System
+from aptool.scoring.pipeline import UnitRecord, prepare
+from aptool.scoring.pipeline import score as score_prepared
+from aptool.scoring.systems import RandomScorer, RandomScores, Scorer
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
 
@@ -48,43 +49,43 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-class Counting(System):
-    """A system that counts scored row groups, and fails after ``stop_after`` of them."""
+class Counting(Scorer):
+    """A scorer that counts scored row groups, and fails after ``stop_after`` of them."""
 
-    def __init__(self, system, stop_after=None):
-        self.fingerprint, self.tag = system.fingerprint, system.tag
+    def __init__(self, scorer, stop_after=None):
+        super().__init__(scorer.system, scorer.tag, [scorer.fingerprint], scorer.description)
         self.scored = 0
-        self._system = system
+        self._scorer = scorer
         self._stop_after = stop_after
 
     def prepare(self, pools):
-        return self._system.prepare(pools)
+        return self._scorer.prepare(pools)
 
-    def score(self, prepared):
+    def score(self, inputs, progress):
         if self.scored == self._stop_after:
             raise RuntimeError("the power went out")
         self.scored += 1
-        return self._system.score(prepared)
+        return self._scorer.score(inputs)
 
 
 @pytest.fixture
 def system(folder, model_folder):
-    return ModelSystem(load_model(model_folder))
+    return model_system(load_model(model_folder))
 
 
 def score(system, output="out.run", pools="test.pools.parquet", answers=None, stop_after=None):
     """Score into a run file; return the number of scored row groups, and the bytes of the file."""
-    counting = Counting(system, stop_after)
+    counting = Counting(system.open(), stop_after)
     units = list_units([pools])
     if stop_after is None:
-        run = scoring.score(units, counting, output, tag="x", answers=answers)
+        run = scoring.score_files(units, Opened(counting), output, tag="x", answers=answers)
         assert (run.pairs, run.truncated, run.units, run.retried) == (72, 0, len(units), 0)
         assert run.resumed == len(units) - counting.scored
         assert run.workers == (1 if counting.scored else 0)
         assert not Path(f"{output}.parts").exists()
         return counting.scored, Path(output).read_bytes()
     with pytest.raises(RuntimeError, match="the power went out"):
-        scoring.score(units, counting, output, tag="x", answers=answers)
+        scoring.score_files(units, Opened(counting), output, tag="x", answers=answers)
     assert not Path(output).exists()
     return counting.scored, b""
 
@@ -106,10 +107,10 @@ def test_an_interrupted_run_resumes_from_its_parts(system, done):
 def test_progress_counts_pairs_block_by_block(model_folder, folder):
     """A single row group of 72 pairs, in blocks of few tokens."""
     write_pools("whole.pools.parquet", rows())
-    system = ModelSystem(load_model(model_folder), tokens_per_batch=16)
+    system = model_system(load_model(model_folder), tokens_per_batch=16)
 
     with recorded() as log:
-        scoring.score(list_units(["whole.pools.parquet"]), system, "out.run", tag="x")
+        scoring.score_files(list_units(["whole.pools.parquet"]), system, "out.run", tag="x")
 
     counts = [update[0] for update in log.updates_of["score"]]
     assert len(counts) > 4
@@ -122,7 +123,7 @@ def test_progress_counts_pairs_block_by_block(model_folder, folder):
 
 def test_progress_of_a_system_without_blocks_counts_row_groups(folder):
     with recorded() as log:
-        scoring.score(list_units(["test.pools.parquet"]), RandomSystem(), "out.run")
+        scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
 
     assert [update[0] for update in log.updates_of["score"]] == [0, 18, 36, 54, 72]
 
@@ -138,14 +139,16 @@ def test_progress_of_a_resumed_run_starts_at_the_pairs_that_are_scored(system):
 
 
 def test_truncated_answers_are_counted_and_reported_once(folder):
-    class Truncating(RandomSystem):
+    class Truncating(RandomScorer):
         max_answer_tokens = 7
 
-        def truncated(self, prepared):
+        def truncated(self, inputs):
             return 2
 
     with recorded() as log:
-        run = scoring.score(list_units(["test.pools.parquet"]), Truncating(), "out.run")
+        run = scoring.score_files(
+            list_units(["test.pools.parquet"]), Opened(Truncating(RandomScores())), "out.run"
+        )
 
     assert run.truncated == 2 * GROUPS
     assert log.messages == ["8 answers were truncated to 7 tokens"]
@@ -160,7 +163,7 @@ def test_a_tag_is_one_word(system, folder, tag):
 
 
 def test_the_default_tag_is_that_of_the_system(folder):
-    scoring.score(list_units(["test.pools.parquet"]), RandomSystem(), "out.run")
+    scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
 
     assert {line.split()[5] for line in Path("out.run").read_text().splitlines()} == {"random"}
 
@@ -168,8 +171,8 @@ def test_the_default_tag_is_that_of_the_system(folder):
 def test_a_model_is_loaded_from_its_folder(system, model_folder):
     _, whole = score(system, "whole.run")
 
-    loader = ModelLoader(str(model_folder), device="cpu")
-    scoring.score(list_units(["test.pools.parquet"]), loader, "out.run", tag="x")
+    unloaded = ModelSystem(str(model_folder), device="cpu")
+    scoring.score_files(list_units(["test.pools.parquet"]), unloaded, "out.run", tag="x")
 
     assert Path("out.run").read_bytes() == whole
 
@@ -178,7 +181,7 @@ def test_an_input_is_not_overwritten(system, folder):
     before = Path("test.pools.parquet").read_bytes()
 
     with pytest.raises(InputError, match=r"^test\.pools\.parquet: no record that aptool wrote it"):
-        scoring.score(list_units(["test.pools.parquet"]), system, "test.pools.parquet", tag="x")
+        scoring.score_files(list_units(["test.pools.parquet"]), system, "test.pools.parquet", tag="x")
 
     assert Path("test.pools.parquet").read_bytes() == before
 
@@ -187,12 +190,12 @@ class OtherExecutor(scoring.Executor):
     """Scores in this process, in reverse order, as if by two workers after the loss of a worker."""
 
     def open(self, system, units, answers):
-        return system
+        return system.open(units)
 
-    def run(self, missing, system, meter):
+    def run(self, missing, scorer, meter):
         for number, part in enumerate(reversed(missing)):
-            task = read_task(part.unit, system, None)
-            write_part(part, score_task(task, system), system.truncated(task.prepared))
+            unit = prepare(part.unit, read_pools(part.unit), scorer)
+            write_part(part, *score_prepared([unit], scorer), scorer.truncated(unit.inputs))
             yield UnitRecord(number, part.pairs, f"worker {number % 2}", attempts=2 if number == 1 else 1)
 
 
@@ -202,7 +205,7 @@ def test_the_run_does_not_depend_on_the_executor(system):
     executor = OtherExecutor()
 
     for _ in range(2):  # an executor may be used again
-        run = scoring.score(units, system, "out.run", executor, tag="x")
+        run = scoring.score_files(units, system, "out.run", executor, tag="x")
         assert (run.pairs, run.resumed, run.retried, run.workers) == (72, 0, 1, 2)
 
     assert Path("out.run").read_bytes() == whole
@@ -239,10 +242,11 @@ def test_a_damaged_part_is_scored_again(system, damage):
 
 def test_a_part_that_is_removed_while_it_is_compared_is_written(system, monkeypatch):
     """A driver removes a damaged part, which a worker has found in its place."""
-    part = plan(list_units(["test.pools.parquet"]), system, "out.run", "x")[0]
+    scorer = system.open()
+    part = plan(list_units(["test.pools.parquet"]), scorer, "out.run", "x")[0]
     part.path.parent.mkdir()
     part.path.write_bytes(b"damaged")
-    task = read_task(part.unit, system, None)
+    unit = prepare(part.unit, read_pools(part.unit), scorer)
     read = LocalStore.read_versioned
 
     def read_removed(self, key):
@@ -250,7 +254,7 @@ def test_a_part_that_is_removed_while_it_is_compared_is_written(system, monkeypa
         return read(self, key)
 
     monkeypatch.setattr(LocalStore, "read_versioned", read_removed)
-    write_part(part, score_task(task, system), 0)
+    write_part(part, *score_prepared([unit], scorer), 0)
 
     assert missing_parts([part]) == []
 
@@ -260,7 +264,7 @@ def test_parts_of_another_model_are_not_used(system, model_folder, folder):
     model = load_model(model_folder)
     model.ranker.encoder.embedding.weight.data.neg_()
     save_model("other", model.ranker, model.tokenizer, model.recipe, model.config["training"], [])
-    other = ModelSystem(load_model("other"))
+    other = model_system(load_model("other"))
     _, whole = score(other, "whole.run")
     score(system, stop_after=3)
 
@@ -315,7 +319,7 @@ def test_a_question_in_two_row_groups_is_named(system, files):
     units = list_units(["b.parquet"] if files == 1 else ["a.parquet", "b.parquet"])
 
     with pytest.raises(InputError) as error:
-        scoring.score(units, system, "out.run", tag="x")
+        scoring.score_files(units, system, "out.run", tag="x")
 
     location = f"b.parquet: row group {2 - files}: column 'question_id': "
     assert str(error.value).startswith(location)
@@ -327,7 +331,7 @@ def test_a_question_in_two_row_groups_is_named(system, files):
 
 def test_scores_in_memory_are_the_rows_of_the_run_file(system):
     units = list_units(["test.pools.parquet"])
-    scoring.score(units, system, "out.run")
+    scoring.score_files(units, system, "out.run")
 
     frame, tag = scoring.score_in_memory(units, system)
 
@@ -340,15 +344,15 @@ def test_scores_in_memory_are_the_rows_of_the_run_file(system):
     )
 
 
-class Zeros(RandomSystem):
+class Zeros(RandomScorer):
     """Alternating scores of 0 and -0, which are equal."""
 
-    def score(self, prepared):
-        return np.resize(np.array([0.0, -0.0], np.float32), len(prepared.answer_ids))
+    def score(self, inputs, progress):
+        return np.resize(np.array([0.0, -0.0], np.float32), len(inputs.answer_ids))
 
 
 def test_negative_zero_in_memory_is_zero_as_in_a_run_file(folder):
-    frame, _ = scoring.score_in_memory(list_units(["test.pools.parquet"]), Zeros())
+    frame, _ = scoring.score_in_memory(list_units(["test.pools.parquet"]), Opened(Zeros(RandomScores())))
 
     assert not np.signbit(frame["score"].to_numpy()).any()
     ids = frame.group_by("question_id", maintain_order=True).agg("answer_id")["answer_id"]
@@ -372,7 +376,7 @@ def test_a_question_in_two_row_groups_in_memory_is_named(folder):
     write_pools("b.parquet", [row("q2")], [row("q1")], [row("q1")])
 
     with pytest.raises(InputError) as error:
-        scoring.score_in_memory(list_units(["b.parquet"]), RandomSystem())
+        scoring.score_in_memory(list_units(["b.parquet"]), RandomScores())
 
     assert str(error.value) == (
         "b.parquet: row group 2: column 'question_id': 'q1': expected one pool per question, "
@@ -381,14 +385,14 @@ def test_a_question_in_two_row_groups_in_memory_is_named(folder):
 
 
 def test_progress_and_truncation_in_memory_are_those_of_a_run_file(folder):
-    class Truncating(RandomSystem):
+    class Truncating(RandomScorer):
         max_answer_tokens = 7
 
-        def truncated(self, prepared):
+        def truncated(self, inputs):
             return 2
 
     with recorded() as log:
-        scoring.score_in_memory(list_units(["test.pools.parquet"]), Truncating())
+        scoring.score_in_memory(list_units(["test.pools.parquet"]), Opened(Truncating(RandomScores())))
 
     assert log.tasks == ["loading model", "score"]
     assert [update[0] for update in log.updates_of["score"]] == [0, 18, 36, 54, 72]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import labelled_pools, row, write_pools
+from tiny import Opened, labelled_pools, row, write_pools
 
 from aptool.errors import InputError
 from aptool.formats.inputs import stat
@@ -18,9 +18,9 @@ from aptool.formats.location import ObjectPath, store_of
 from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import Unit, list_units, read_pools
 from aptool.scoring.parts import parts_folder, plan, write_part
-from aptool.scoring.pipeline import read_task, score_task
-from aptool.scoring.score import score
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.pipeline import prepare, score
+from aptool.scoring.score import score_files
+from aptool.scoring.systems import RandomScorer, RandomScores
 
 # Scores, and is killed in a given phase.
 DRIVER = """
@@ -28,14 +28,14 @@ import sys
 from dying import die_before_completing_uploads, die_after
 from aptool.formats.pools import list_units
 from aptool.scoring import score
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.systems import RandomScores
 
 phase, pools, output = sys.argv[1:]
 if phase == "scoring":
     score.write_part = die_after(3, score.write_part)
 if phase == "completing":
     die_before_completing_uploads()
-score.score(list_units([pools]), RandomSystem(), output)
+score.score_files(list_units([pools]), RandomScores(), output)
 """
 
 
@@ -59,7 +59,7 @@ def sha256(path):
 def local(tmp_path):
     """Pools on a disk, and their run file."""
     pools = write("test", tmp_path / "test.pools.parquet")
-    score(list_units([pools]), RandomSystem(), tmp_path / "out.run")
+    score_files(list_units([pools]), RandomScores(), tmp_path / "out.run")
     return tmp_path
 
 
@@ -75,7 +75,7 @@ on_each_store = pytest.mark.parametrize("remote", ["s3", "gs", "az"], indirect=T
 
 
 def run(folder):
-    return score(list_units([folder / "test.pools.parquet"]), RandomSystem(), folder / "out.run")
+    return score_files(list_units([folder / "test.pools.parquet"]), RandomScores(), folder / "out.run")
 
 
 def names(folder):
@@ -122,23 +122,25 @@ def test_an_input_replaced_during_scoring_is_an_error(storage, local, tmp_path, 
         upload(local / "test.pools.parquet", folder / "test.pools.parquet")
     pools = folder / "test.pools.parquet"
 
-    class Replacing(RandomSystem):
-        def score(self, prepared):
+    class Replacing(RandomScorer):
+        def score(self, inputs, progress):
             new = write("dev", tmp_path / "new.parquet")
             upload(new, pools)
-            return super().score(prepared)
+            return super().score(inputs)
 
     with pytest.raises(InputError, match=r"test\.pools\.parquet: replaced while it was read"):
-        score(list_units([pools]), Replacing(), folder / "new.run")
+        score_files(list_units([pools]), Opened(Replacing(RandomScores())), folder / "new.run")
 
     assert not (folder / "new.run").exists()
-    result = score(list_units([pools]), RandomSystem(), folder / "new.run")
+    result = score_files(list_units([pools]), RandomScores(), folder / "new.run")
     assert result.resumed == 0
 
 
 @on_each_store
 def test_damaged_parts_are_scored_again(remote, local):
-    parts = plan(list_units([remote / "test.pools.parquet"]), RandomSystem(), remote / "out.run", "random")
+    parts = plan(
+        list_units([remote / "test.pools.parquet"]), RandomScores().open(), remote / "out.run", "random"
+    )
     make_parts(parts)
     assert {f"out.run.parts/{part.path.name}" for part in parts} <= set(names(remote))
     for part, damage in (
@@ -157,8 +159,9 @@ def test_damaged_parts_are_scored_again(remote, local):
 
 def make_parts(parts):
     """Write all parts, as a driver that is killed before the merge."""
+    scorer = RandomScores().open()
     for part in parts:
-        write_part(part, score_task(read_task(part.unit, RandomSystem(), None), RandomSystem()), 0)
+        write_part(part, *score([prepare(part.unit, read_pools(part.unit), scorer)], scorer), 0)
 
 
 def killed(phase, remote):

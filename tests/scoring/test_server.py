@@ -177,7 +177,7 @@ def test_waits_double_and_retry_after_counts(monkeypatch, folder, server):
     monkeypatch.setattr(rerank_client, "FIRST_WAIT", 1.0)
     monkeypatch.setattr(rerank_client, "Event", Recorder)  # the client's own waits, no other thread's
     server.faults = ["error_500"] * 4 + ["busy"]
-    client = library.RerankServer(server.url).load()._connected()
+    client = library.RerankServer(server.url).open()._connected()
 
     assert client.scores("q1", "a", ["a b"]) == [score("a", "a b")]
     client.close()
@@ -255,10 +255,10 @@ def test_failed_run_resumes_and_has_the_same_bytes(score_command, folder, server
 
 
 def test_parts_of_another_model_or_batch_are_not_reused(folder, server):
-    systems = [library.RerankServer(server.url, **options).load() for options in SETTINGS]
+    systems = [library.RerankServer(server.url, **options).open() for options in SETTINGS]
 
     assert len({system.fingerprint for system in systems}) == len(SETTINGS)
-    faster = library.RerankServer(server.url, requests=2, timeout=9).load()
+    faster = library.RerankServer(server.url, requests=2, timeout=9).open()
     assert faster.fingerprint == systems[0].fingerprint
 
 
@@ -306,13 +306,14 @@ def test_key_with_a_line_break_is_refused_without_showing_it(score_command, monk
 
 def test_system_is_sent_to_workers_without_the_key(folder, server, monkeypatch):
     monkeypatch.setenv("APTOOL_API_KEY", KEY)
-    system = library.RerankServer(server.url, model="m").load()
+    system = library.RerankServer(server.url, model="m")
+    scorer = system.open()
     scoring.score_in_memory(list_units(["dev.pools.parquet"]), system)
 
-    pickled = pickle.dumps(system)
+    pickled = pickle.dumps(scorer.system)
 
     assert KEY.encode() not in pickled
-    assert pickle.loads(pickled).fingerprint == system.fingerprint
+    assert pickle.loads(pickled).open().fingerprint == scorer.fingerprint
 
 
 def test_metadata_describe_the_server(score_command, folder, server):

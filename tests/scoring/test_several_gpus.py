@@ -7,16 +7,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from simulated_gpu import SimulatedGpu
-from tiny import labelled_pools, row, write_pools
+from tiny import Opened, labelled_pools, row, write_pools
 
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
 from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
 from aptool.scoring import model_system
-from aptool.scoring.model_system import ModelLoader, ModelSystem, pick_precision, sample_units, sampled_pools
-from aptool.scoring.score import score
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.model_system import ModelScorer, ModelSystem, pick_precision, sample_units, sampled_pools
+from aptool.scoring.score import score_files
+from aptool.scoring.systems import RandomScorer, RandomScores
 
 
 @pytest.fixture
@@ -56,51 +56,53 @@ def machine(monkeypatch):
     return of
 
 
-class Meeting(RandomSystem):
-    """Systems that score at the same time: each waits for the other systems in its first row group."""
+class Meeting(RandomScorer):
+    """Scorers that score at the same time: each waits for the other scorers in its first row group."""
 
     def __init__(self, number, fails=()):
-        super().__init__(0)
+        super().__init__(RandomScores())
         self.number, self.fails = number, fails
         self.barrier, self.met, self.scored = threading.Barrier(number), set(), []
 
     def copies(self, most):
         return [self, *(Copy(self, name) for name in range(1, min(self.number, most)))]
 
-    def score(self, prepared):
-        return self.score_as(0, prepared)
+    def score(self, inputs, progress):
+        return self.score_as(0, inputs)
 
-    def score_as(self, name, prepared):
+    def score_as(self, name, inputs):
         if name not in self.met:
             self.met.add(name)
             self.barrier.wait(timeout=60)
-        questions = prepared.question_ids.to_pylist()
+        questions = inputs.question_ids.to_pylist()
         if set(questions) & set(self.fails):
             raise AptoolError("the fan stopped")
         self.scored.append((name, questions[0]))
-        return super().score(prepared)
+        return super().score(inputs)
 
 
-class Copy(RandomSystem):
+class Copy(RandomScorer):
     def __init__(self, original, name):
-        super().__init__(0)
+        super().__init__(RandomScores())
         self.original, self.name = original, name
 
-    def score(self, prepared):
-        return self.original.score_as(self.name, prepared)
+    def score(self, inputs, progress):
+        return self.original.score_as(self.name, inputs)
 
 
 def run(units, system, output, **more):
-    done = score(units, system, output, answers=units[0].path.replace("x.parquet", "answers.parquet"), **more)
+    done = score_files(
+        units, system, output, answers=units[0].path.replace("x.parquet", "answers.parquet"), **more
+    )
     return done, output.read_bytes()
 
 
 @pytest.mark.parametrize("number", [2, 3])
 def test_several_devices_give_the_run_of_a_single_device(units, tmp_path, number):
-    _, expected = run(units, RandomSystem(0), tmp_path / "one.run")
+    _, expected = run(units, RandomScores(0), tmp_path / "one.run")
     system = Meeting(number)
 
-    done, actual = run(units, system, tmp_path / "all.run")
+    done, actual = run(units, Opened(system), tmp_path / "all.run")
 
     assert actual == expected
     assert done.pairs == 72
@@ -110,11 +112,11 @@ def test_several_devices_give_the_run_of_a_single_device(units, tmp_path, number
 
 def test_an_error_on_one_device_ends_the_run_and_keeps_scored_parts(units, tmp_path):
     first = labelled_pools("test", 12)[6].question_id
-    _, expected = run(units, RandomSystem(0), tmp_path / "one.run")
+    _, expected = run(units, RandomScores(0), tmp_path / "one.run")
     with pytest.raises(AptoolError, match="the fan stopped"):
-        run(units, Meeting(2, fails=[first]), tmp_path / "all.run")
+        run(units, Opened(Meeting(2, fails=[first])), tmp_path / "all.run")
 
-    done, actual = run(units, RandomSystem(0), tmp_path / "all.run")
+    done, actual = run(units, RandomScores(0), tmp_path / "all.run")
 
     assert actual == expected
     assert 0 < done.resumed < 6
@@ -122,14 +124,12 @@ def test_an_error_on_one_device_ends_the_run_and_keeps_scored_parts(units, tmp_p
 
 def test_a_model_on_two_gpus_gives_the_run_of_one(units, tmp_path, model_folder, machine, monkeypatch):
     machine("H100", "H100")
-    real = ModelSystem.score_reporting
-    monkeypatch.setattr(
-        ModelSystem, "score_reporting", one_at_a_time(real, devices_used := [], gpu := SimulatedGpu())
-    )
+    real = ModelScorer.score
+    monkeypatch.setattr(ModelScorer, "score", one_at_a_time(real, devices_used := [], gpu := SimulatedGpu()))
     actual = []
     for name in ("cuda", "cuda:1", "cuda:0"):
         with gpu:
-            _, data = run(units, ModelLoader(str(model_folder), name, "fp32"), tmp_path / f"{name}.run")
+            _, data = run(units, ModelSystem(str(model_folder), name, "fp32"), tmp_path / f"{name}.run")
         actual.append(data)
         devices_used.append(name)
 
@@ -144,12 +144,13 @@ def one_at_a_time(real, devices_used, gpu):
     """Let one thread at a time use the simulation, which supports a single thread."""
     lock, meeting = threading.Lock(), threading.Barrier(2)
 
-    def scored(self, prepared, reports):
-        if "cuda" not in devices_used and self._device not in devices_used:
+    def scored(self, inputs, progress):
+        device = torch.device(self.device)
+        if "cuda" not in devices_used and device not in devices_used:
             meeting.wait(timeout=60)
         with lock, gpu:
-            devices_used.append(self._device)
-            return real(self, prepared, reports)
+            devices_used.append(device)
+            return real(self, inputs, progress)
 
     return scored
 
@@ -211,8 +212,8 @@ def products():
 def test_tf32_is_used_only_on_request(units, tmp_path, model_folder):
     with products() as settings:
         for precision, expected in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")):
-            loader = ModelLoader(str(model_folder), "cpu", precision)
-            run(units, loader, tmp_path / f"{precision}.run")
+            system = ModelSystem(str(model_folder), "cpu", precision)
+            run(units, system, tmp_path / f"{precision}.run")
             assert settings() == {expected}
 
 

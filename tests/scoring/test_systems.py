@@ -5,16 +5,17 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from tiny import row, write_pools
+from tiny import model_system, row, write_pools
 
 from aptool.errors import UsageError
 from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.device import pick_device
 from aptool.models.model import load_model
-from aptool.scoring.model_system import ModelSystem, pick_precision, same_rankings
+from aptool.scoring.model_system import ModelScorer, ModelSystem, pick_precision, same_rankings
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.systems import Bm25System, RandomSystem
+from aptool.scoring.systems import Bm25, RandomScores, WordCounts
 from aptool.text.tokenizer import WordTokenizer
+from aptool.text.words import unicode_words
 
 
 @pytest.fixture
@@ -30,11 +31,11 @@ def test_random_scores_depend_only_on_seed_and_ids(pools):
     # Other texts, another order, other neighbours.
     other = pools(row("q9"), row("q1", "who", [("a2", "z"), ("a3", "x"), ("a1", "x")]))
 
-    first, second = RandomSystem(5).score(pools_once), RandomSystem(5).score(other)
+    first, second = RandomScores(5).open().score(pools_once), RandomScores(5).open().score(other)
 
     assert [first[0], first[1]] == [second[4], second[2]]
-    assert RandomSystem(6).score(pools_once).tolist() != first.tolist()
-    assert RandomSystem(6).fingerprint != RandomSystem(5).fingerprint
+    assert RandomScores(6).open().score(pools_once).tolist() != first.tolist()
+    assert RandomScores(6).open().fingerprint != RandomScores(5).open().fingerprint
 
 
 def test_everything_that_changes_scores_is_in_the_fingerprint(model_folder):
@@ -44,7 +45,7 @@ def test_everything_that_changes_scores_is_in_the_fingerprint(model_folder):
     )
 
     systems = [
-        ModelSystem(model, device, precision=precision, tokens_per_batch=tokens)
+        ModelScorer(ModelSystem("m", tokens_per_batch=tokens), model, device, precision)
         for model, device, precision, tokens in every
     ]
 
@@ -54,13 +55,17 @@ def test_everything_that_changes_scores_is_in_the_fingerprint(model_folder):
 def test_random_scores_are_uniform(pools):
     many = pools(*(row(f"q{n}", candidates=[(f"a{k}", "x") for k in range(20)]) for n in range(300)))
 
-    scores = RandomSystem(0).score(many)
+    scores = RandomScores(0).open().score(many)
 
     assert scores.dtype == np.float32
     assert len(set(scores.tolist())) > 5900
     # 6,000 draws in ten drawers: chi-square with 9 degrees of freedom.
     counts = np.histogram(scores, bins=10, range=(0, 1))[0]
     assert ((counts - 600) ** 2 / 600).sum() < 9 + 5 * 18**0.5
+
+
+def bm25(corpus):
+    return Bm25(counts=WordCounts.of(corpus, unicode_words)).open()
 
 
 def test_bm25_by_hand(pools):
@@ -72,7 +77,7 @@ def test_bm25_by_hand(pools):
     rare, common = np.log(1 + 2.5 / 1.5), np.log(1 + 1.5 / 2.5)
     norm = {length: 1 + 1.2 * (1 - 0.75 + 0.75 * length / 2) for length in (2, 3)}
 
-    scores = Bm25System(read.answers.to_pylist()).score(read)
+    scores = bm25(read.answers.to_pylist()).score(read)
 
     expected = [(rare + common) / norm[2], 0, common / norm[3], 0]
     assert scores.tolist() == pytest.approx(expected, abs=1e-6)
@@ -82,14 +87,14 @@ def test_bm25_counts_over_all_answers_given(pools):
     read = pools(row("q1", "river", [("a1", "river bank"), ("a2", "old bridge")]))
     corpus = ["river bank", "old bridge", *(f"river bank {n}" for n in range(5))]
 
-    alone, among = Bm25System(corpus[:2]), Bm25System(corpus)
+    alone, among = bm25(corpus[:2]), bm25(corpus)
 
     assert alone.fingerprint != among.fingerprint
     assert among.score(read)[0] < alone.score(read)[0]
 
 
 def test_a_model_tokenizes_pools_as_it_was_trained(pools, model_folder):
-    system = ModelSystem(load_model(model_folder))
+    system = model_system(load_model(model_folder)).open()
     limit = system.max_answer_tokens
     text = "river " * (limit - 1)
     read = pools(
@@ -122,7 +127,7 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
             candidates = [(answer, texts[answer] if has_texts else None) for answer in pool]
             groups.append([row(f"q{i}", "where is it", [*candidates, ("x", "river")])])
         write_pools(tmp_path / f"{name}.parquet", *groups)
-    together, alone = (ModelSystem(load_model(model_folder)) for _ in range(2))
+    together, alone = (model_system(load_model(model_folder)).open() for _ in range(2))
     seen = []
     encode = WordTokenizer.encode
     monkeypatch.setattr(
@@ -152,7 +157,7 @@ def test_a_text_of_several_row_groups_and_files_is_encoded_once(
     # Without caching at first sight, each of the three texts is encoded for the first two row groups.
     monkeypatch.setattr("aptool.scoring.encoded.BYTES_AT_ONCE", at_once)
     monkeypatch.setattr("aptool.models.encoders.MAX_TABLE_BYTES", 0)  # states of a table are not cached
-    system = ModelSystem(load_model(model_folder))
+    system = model_system(load_model(model_folder)).open()
     texts = {"a1": "river", "a2": "kitchen engine", "a3": "the old bridge"}
     groups = [
         [row(f"q{n}", "where is it", [(f"{n}-{a}", text) for a, text in texts.items()])] for n in (1, 2)
@@ -175,7 +180,7 @@ def test_a_text_of_several_row_groups_and_files_is_encoded_once(
 
 
 def test_another_answers_file_with_the_same_rows_has_other_scores(tmp_path, model_folder):
-    system = ModelSystem(load_model(model_folder))
+    system = model_system(load_model(model_folder)).open()
     path = write_pools(
         tmp_path / "x.parquet", [row("q1", "where is the river", [("a1", None), ("a2", None)])]
     )

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import options
+from tiny import options, row, write_pools
 
 import aptool as library
 from aptool.errors import AptoolError, UsageError
+from aptool.formats.pools import list_units
 from aptool.models.model import load_model
 from aptool.text.bm25 import words as unicode_words
 from aptool.text.tokenizer import WordTokenizer
@@ -173,13 +174,13 @@ def test_words_belong_to_bm25(aptool, collection_folder, tmp_path):
     assert finished.err[-1] == "aptool: words: requires the model bm25; a recipe has text.words"
 
 
-def test_systems_of_other_words_have_other_fingerprints():
-    from aptool.scoring.systems import Bm25System
+def test_systems_of_other_words_have_other_fingerprints(tmp_path):
+    from aptool.scoring.systems import Bm25
 
-    texts = ["a b", "c"]
-    systems = [Bm25System(texts), Bm25System(texts, "bigrams"), Bm25System(texts, "shlex:split")]
+    units = list_units([write_pools(tmp_path / "x.parquet", [row("q", "a", [("x", "a b"), ("y", "c")])])])
+    scorers = [Bm25(words).open(units) for words in ("unicode", "bigrams", "shlex:split")]
 
-    assert len({system.fingerprint for system in systems}) == 3
+    assert len({scorer.fingerprint for scorer in scorers}) == 3
 
 
 def test_tokenizer_of_bigrams():

@@ -13,9 +13,8 @@ from aptool.evaluation.measures import evaluate
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.pools import list_units
 from aptool.formats.trec import read_qrels, read_run
-from aptool.models.model import load_model
 from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.score import score
+from aptool.scoring.score import score_files
 from aptool.training.fit import fit
 
 # The reciprocal ranks 1 to 1/6 of six candidates in random order: a mean of 49/20 / 6.
@@ -52,8 +51,8 @@ def test_the_saved_model_has_the_reported_measures(collection, tmp_path, more):
     # Scored and evaluated as any run.
     result = fit(collection, recipe("ap-cnn", *more), tmp_path / "model", seed=2)
 
-    system = ModelSystem(load_model(tmp_path / "model"))
-    score(list_units([collection.pools("dev")]), system, tmp_path / "dev.run", tag="x")
+    system = ModelSystem(str(tmp_path / "model"), "cpu")
+    score_files(list_units([collection.pools("dev")]), system, tmp_path / "dev.run", tag="x")
     means = evaluate(read_qrels(collection.qrels("dev")), read_run(tmp_path / "dev.run").frame).means
 
     assert dict(means) == pytest.approx(result.dev)

@@ -18,8 +18,8 @@ from aptool.formats.trec import write_run
 from aptool.models.build import check_recipe
 from aptool.models.model import load_model
 from aptool.models.start import training_recipe
-from aptool.scoring.score import score
-from aptool.scoring.systems import RandomSystem
+from aptool.scoring.score import score_files
+from aptool.scoring.systems import RandomScores
 from aptool.training.data import Teacher
 from aptool.training.fit import fit
 from aptool.training.loop import train
@@ -203,7 +203,7 @@ def test_a_missing_run_is_an_error(collection, tmp_path):
 def test_a_fused_run_may_be_a_teacher(aptool, collection, tmp_path):
     for seed in (1, 2):
         run = tmp_path / f"{seed}.run"
-        score(list_units([collection.pools("train")]), RandomSystem(seed), run, tag="t")
+        score_files(list_units([collection.pools("train")]), RandomScores(seed), run, tag="t")
     assert aptool("fuse", tmp_path / "1.run", tmp_path / "2.run", "--output", tmp_path / "both.run").code == 0
 
     done = aptool(

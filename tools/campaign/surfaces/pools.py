@@ -90,7 +90,7 @@ def parts(case: Case) -> None:
 def _part(world: World) -> tuple[str, bytes]:
     from aptool.formats.pools import list_units
     from aptool.scoring import score as scoring
-    from aptool.scoring.model_system import ModelLoader
+    from aptool.scoring.model_system import ModelSystem
 
     kept: dict[str, bytes] = {}
     merge = scoring.merge
@@ -104,7 +104,7 @@ def _part(world: World) -> tuple[str, bytes]:
         units = list_units([str(world.collection / "test.pools.parquet")])
         # Not in the folder of the world: other processes compare it with its earlier state.
         with tempfile.TemporaryDirectory() as folder:
-            scoring.score(units, ModelLoader(str(world.model)), Path(folder) / "kept.run")
+            scoring.score_files(units, ModelSystem(str(world.model)), Path(folder) / "kept.run")
     finally:
         scoring.merge = merge
     return next(iter(kept.items()))
