@@ -14,7 +14,7 @@ from aptool.formats.atomic import check_output_folder, remove_tree
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
-from aptool.text.bm25 import words
+from aptool.text.words import unicode_words as words
 
 
 def write_folds(

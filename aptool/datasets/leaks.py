@@ -14,7 +14,7 @@ import polars as pl
 
 from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.trec import nested, read_qrels
-from aptool.text.bm25 import words
+from aptool.text.words import unicode_words as words
 
 THRESHOLD = 0.8
 

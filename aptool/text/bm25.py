@@ -4,8 +4,8 @@ Lucene's variant (Kamphuis et al. 2020, *Which BM25 do you mean?*): the sum over
 
     ln(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * length / mean length))
 
-with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. Words are lower-cased runs of
-letters, digits and underscores, without stemming or stop words (`text.words` has other splitters).
+with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. Words are those of
+`text.words`, without stemming or stop words.
 
 Each term of the sum is rounded to float32, and terms are added in the order of the query's words, so that a
 score does not depend on the other documents that are scored.
@@ -14,7 +14,6 @@ score does not depend on the other documents that are scored.
 block. Its memory grows with the queries, not with the corpus, and its scores equal those of `BM25`.
 """
 
-import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -23,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from aptool.progress import get_progress
+from aptool.text.words import unicode_words
 
 Text = str | Sequence[str]
 Documents = Iterable[tuple[str, str]]
@@ -34,7 +34,6 @@ B = 0.75
 # is added several times as fast as a list of postings.
 _FREQUENT = 0.25
 
-_WORD = re.compile(r"\w+")
 _BLOCKS_PER_HIT = 8
 
 # Limits of a block: documents, and words of queries in these documents.
@@ -43,8 +42,8 @@ BLOCK_WORDS = 1 << 21
 
 
 def words(text: Text) -> list[str]:
-    """Split a text into lower-cased words; a sequence of words is returned unchanged."""
-    return _WORD.findall(text.lower()) if isinstance(text, str) else list(text)
+    """Split a text into normalized words; a sequence of words is returned unchanged."""
+    return unicode_words(text) if isinstance(text, str) else list(text)
 
 
 class BM25:

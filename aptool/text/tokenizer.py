@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.text.tokenizer_file import encode_texts, read_tokenizer
-from aptool.text.words import separate_bigrams
+from aptool.text.words import normalized, separate_bigrams
 
 # A tokenizer may present questions to the network in another form than answers.
 Role = Literal["question", "answer"]
@@ -141,7 +141,8 @@ class WordTokenizer(TextTokenizer):
             vocab_size=2**31 - 1,
             show_progress=False,
         )
-        tokenizer.train_from_iterator(map(separate_bigrams, texts) if bigrams else texts, trainer)
+        prepared = (_prepared(text, lowercase, bigrams) for text in texts)
+        tokenizer.train_from_iterator(prepared, trainer)
         vocabulary = tokenizer.get_vocab()
         words = [word for word, _ in sorted(vocabulary.items(), key=lambda item: item[1])]
         words += [word for word in dict.fromkeys(also) if word not in vocabulary]
@@ -184,9 +185,8 @@ class WordTokenizer(TextTokenizer):
     def encode(
         self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
     ) -> Tokens:
-        batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
-        if self.bigrams:
-            batch = list(map(separate_bigrams, batch))
+        batch = texts.to_pylist() if isinstance(texts, pa.Array) else texts
+        batch = [_prepared(text, self._lowercase, self.bigrams) for text in batch]
         encodings = encode_texts(self._tokenizer, batch, self.source, special=False)
         tokens = join_rows([encoding.ids or [UNK] for encoding in encodings])
         if self.identify_words:
@@ -201,20 +201,22 @@ class WordTokenizer(TextTokenizer):
         numbers = np.where(is_word[ids], ids, NO_WORD).astype(np.int64)
         unknown = np.flatnonzero(ids == UNK)
         owners = np.searchsorted(offsets, unknown, side="right") - 1
-        lower = self._tokenizer.normalizer is not None
         current, words = -1, list[str]()
         for owner, index in zip(owners.tolist(), unknown.tolist(), strict=True):
             if current != owner:
                 current, words = owner, self.split(texts[owner])
             word = words[index - int(offsets[owner])] if words else ""
             if any(map(str.isalnum, word)):
-                word = word.lower() if lower else word
                 numbers[index] = len(vocabulary) + zlib.crc32(word.encode())
         return numbers
 
+    @property
+    def _lowercase(self) -> bool:
+        return self._tokenizer.normalizer is not None
+
     @override
     def split(self, text: str) -> list[str]:
-        return super().split(separate_bigrams(text) if self.bigrams else text)
+        return super().split(_prepared(text, False, self.bigrams))
 
     @override
     def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
@@ -252,6 +254,12 @@ def truncate(tokens: Tokens, limit: int, suffix_length: int = 0) -> Tokens:
         skipped = np.repeat(tokens.lengths - lengths, lengths)
         indices += np.where(within >= np.repeat(lengths - suffix_length, lengths), skipped, 0)
     return tokens._select(indices, offsets, truncated=int((tokens.lengths > limit).sum()))
+
+
+def _prepared(text: str, lowercase: bool, bigrams: bool) -> str:
+    """The text that the tokenizer of the library splits; its own lower case has no rule for İ and sigma."""
+    text = normalized(text, lowercase=lowercase)
+    return separate_bigrams(text) if bigrams else text
 
 
 def _untrained(lowercase: bool) -> Tokenizer:

@@ -363,8 +363,8 @@ def test_questions_without_a_ranking_are_counted_once(folder):
     units = list_units(["test.pools.parquet"])
 
     with recorded() as log:
-        scoring.score(units, Zeros(), "out.run")
-        scoring.score_in_memory(units, Zeros())
+        scoring.score_files(units, Opened(Zeros(RandomScores())), "out.run")
+        scoring.score_in_memory(units, Opened(Zeros(RandomScores())))
 
     message = "warning: 12 of 12 questions have one score for all candidates, "
     assert [line.split(": ", 1) for line in log.messages] == [
