@@ -44,8 +44,11 @@ def normalized(text: str, *, lowercase: bool = True) -> str:
     """
     if text.isascii():
         return text.lower() if lowercase else text
-    # Unicode's lower case of İ is i with a dot above. Lower case may create what NFC composes.
-    return normalize("NFC", text.lower().replace("i\u0307", "i") if lowercase else text)
+    text = normalize("NFC", text)
+    if lowercase:
+        # Unicode's lower case of İ is i with a dot above. Lower case may create what NFC composes, such as ẖ.
+        text = normalize("NFC", text.lower().replace("i\u0307", "i"))
+    return text
 
 
 def unicode_words(text: str) -> list[str]:

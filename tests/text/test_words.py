@@ -1,9 +1,12 @@
-"""Words of Chinese, Japanese and Korean: bigrams as of Lucene's CJK analyzer, in BM25 and in word systems."""
+"""Words: marks stay with their letters; bigrams as of Lucene's CJK analyzer; in BM25 and in word systems."""
 
 import json
 import math
+import re
+import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +16,88 @@ import aptool as library
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.pools import list_units
 from aptool.models.model import load_model
-from aptool.text.bm25 import words as unicode_words
 from aptool.text.tokenizer import WordTokenizer
-from aptool.text.words import bigram_words, has_words, separate_bigrams, word_splitter
+from aptool.text.words import bigram_words, has_words, separate_bigrams, unicode_words, word_splitter
 
 LANGUAGES = Path(__file__).parents[2] / "examples" / "languages"
+
+# Texts, and their words by hand.
+WORDS = {
+    "हिन्दी में क़िला": "हिन्दी में क़िला",  # vowel signs, virama, nukta
+    "தமிழ் மொழி, எங்கே?": "தமிழ் மொழி எங்கே",
+    "ภาษาไทย ที่นี่": "ภาษาไทย ที่นี่",  # vowels and tones above the letters
+    "مَنْ كَتَبَ الكِتَابَ؟": "مَنْ كَتَبَ الكِتَابَ",
+    "בְּרֵאשִׁית בָּרָא": "בְּרֵאשִׁית בָּרָא",
+    "می‌خواهم": "می‌خواهم",  # a zero-width non-joiner is within a word
+    "İstanbul ISPARTA Iğdır": "istanbul isparta iğdır",  # I is i in every language
+    "ΟΔΟΣ Ὀδός": "οδος ὀδός",
+    "Straße STRASSE": "straße strasse",  # lower case is no case folding
+    "CAFÉ Ångström": "café ångström",
+    "km² 1½ ﬁn": "km² 1½ ﬁn",  # NFC, not NFKC
+    "I ❤️ it": "i it",  # a mark without a letter is no word
+    "snake_case a‿b don't x-y": "snake_case a‿b don t x y",
+}
+
+
+@pytest.mark.parametrize("text", WORDS)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_combining_marks_stay_with_their_letters(text, form):
+    expected = [unicodedata.normalize("NFC", word) for word in WORDS[text].split()]
+
+    assert unicode_words(unicodedata.normalize(form, text)) == expected
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=20))
+def test_canonically_equivalent_texts_have_equal_words(text):
+    assert unicode_words(unicodedata.normalize("NFD", text)) == unicode_words(text)
+
+
+@given(st.text(st.characters(codec="ascii")))
+def test_words_of_english_are_runs_of_letters_digits_and_underscores(text):
+    assert unicode_words(text) == re.findall(r"[a-z0-9_]+", text.lower())
+
+
+SCRIPTS = "aZéßİIıΣςé़िक்தมิ่กำบَشּש\u200c_‿東かが한1२ .-’"
+# A word begins with a letter or digit; a token of the library may begin with marks.
+BEGINNING = re.compile(r"^[^\w]+")
+
+
+@given(st.text(st.sampled_from(SCRIPTS), max_size=15))
+def test_words_of_bm25_are_those_of_trained_systems(text):
+    tokenizer = WordTokenizer.learn([text])
+    tokens = [tokenizer.words[number] for number in tokenizer.encode([text]).ids]
+    of_library = [BEGINNING.sub("", word) for word in tokens if word != "[UNK]"]
+
+    assert unicode_words(text) == [word for word in of_library if word]
+    assert len(tokenizer.split(text) or [""]) == len(tokens)
+
+
+def test_trained_systems_know_the_other_spelling_of_a_word():
+    """Both spellings of é, and both cases of İ and Σ, are in the vocabulary once."""
+    texts = ["café İSTANBUL ΟΔΟΣ", unicodedata.normalize("NFD", "CAFÉ istanbul οδος")]
+    tokenizer = WordTokenizer.learn(texts)
+
+    assert sorted(tokenizer.words[2:]) == ["café", "istanbul", "οδος"]
+    first, second = np.split(tokenizer.encode(texts).ids, 2)
+    assert first.tolist() == second.tolist()
+
+
+def test_case_is_kept_where_a_recipe_keeps_it():
+    tokenizer = WordTokenizer.learn([unicodedata.normalize("NFD", "É é")], lowercase=False)
+
+    assert sorted(tokenizer.words[2:]) == ["É", "é"]
+
+
+def test_bm25_matches_words_with_combining_marks():
+    """Split at its vowel signs, the question would match the second answer, of single letters."""
+    pools = library.Pools({"q": ("हिन्दी भाषा", {"a": "हिन्दी लिपि", "b": "ह न द भ ष"})})
+
+    scores = library.bm25_run(pools).to_dict()["q"]
+
+    # हिन्दी is in one of two answers, of 2 and 5 words.
+    assert scores["a"] == pytest.approx(math.log(1 + 1.5 / 1.5) / (1 + 1.2 * (0.25 + 0.75 * 2 / 3.5)))
+    assert scores["b"] == 0
+
 
 # Inputs and tokens of Lucene's TestCJKAnalyzer (testJa1, testJa2, testC, testMix, testMix2), and of Hangul.
 LUCENE = {
@@ -44,6 +124,21 @@ def test_scripts_are_joined_and_other_words_kept():
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ที่นี่ดี", "ที่นี่ นี่ดี"),  # letters keep their vowels and tones
+        ("ไทย2020 ก", "ไท ทย 2020 ก"),
+        ("ភាសា", "ភាសា"),
+        ("ပြည်", "ပြည်"),
+        ("ไทย東京", "ไท ทย 東京"),
+        (unicodedata.normalize("NFD", "がぎ 한글날"), "がぎ 한글 글날"),
+    ],
+)
+def test_bigrams_of_letters_with_marks(text, expected):
+    assert bigram_words(text) == expected.split()
+
+
 @given(st.text())
 def test_text_without_these_scripts_does_not_change_and_bigrams_are_stable(text):
     once = separate_bigrams(text)
@@ -63,6 +158,9 @@ def test_text_without_these_scripts_does_not_change_and_bigrams_are_stable(text)
         ("東京タワーはどこですか", False),
         ("北 京 在 哪 里", False),  # characters separated by spaces
         ("Python入門はどこですか", False),
+        ("เมืองหลวงของประเทศไทย", False),
+        ("เมืองหลวง ของ ประเทศไทย", True),  # words separated by spaces
+        ("भारत की राजधानी", True),
         ("a b ?", False),
         ("", False),
     ],
