@@ -33,8 +33,8 @@ class TextOptions:
     Attributes:
         lowercase: Convert texts to lower case.
         words: Words of a text. ``unicode``: runs of letters, digits and underscores, and punctuation;
-            ``bigrams``: the same, but overlapping bigrams of Han, Kana and Hangul characters, for Chinese,
-            Japanese and Korean.
+            ``bigrams``: the same, but overlapping bigrams for Chinese, Japanese, Korean, Thai, Lao, Khmer and
+            Burmese.
         min_count: Minimum number of occurrences of a vocabulary word in the training texts; words of a vector
             file are always in the vocabulary.
         max_question_tokens: Maximum length of a question, in tokens; longer questions are truncated.

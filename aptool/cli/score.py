@@ -135,7 +135,7 @@ def _field(text: str) -> tuple[str, Any]:
     "--words",
     metavar="NAME",
     type=UTF8,
-    help="Words of bm25: unicode, bigrams (of Han, Kana, Hangul) or MODULE:FUNCTION.  [default: unicode]",
+    help="Words of bm25: unicode, bigrams (for Chinese, Thai, ...) or MODULE:FUNCTION.  [default: unicode]",
 )
 @click.option(
     "--output",

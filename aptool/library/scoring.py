@@ -282,9 +282,9 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> Run:
 
     Args:
         pools: the pools to score, as for `score`.
-        words: ``unicode``: lower-cased runs of letters, digits and underscores. ``bigrams``: the same, but
-            overlapping bigrams of Han, Kana and Hangul characters, for Chinese, Japanese and Korean. Or the
-            import path of a function that returns the words of a text: ``"jieba:lcut"``.
+        words: ``unicode``: lower-cased runs of letters, digits and underscores, with combining marks.
+            ``bigrams``: the same, but overlapping bigrams for Chinese, Japanese, Korean, Thai, Lao, Khmer and
+            Burmese. Or the import path of a function that returns the words of a text: ``"jieba:lcut"``.
 
     Returns:
         A run with the tag ``bm25``.
