@@ -301,9 +301,9 @@ class _Texts:
         token_words = truncate(Tokens(indices, np.array([0, len(indices)])), length, suffix).ids
         spans = word_spans(self._tokenizer, text)
         count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
-        without_token = set(range(count)) - set(token_words.tolist())
+        words_without_token = set(range(count)) - set(token_words.tolist())
         is_unknown = (token_words >= 0) & (ids & TOKEN_ID == self._tokenizer.unknown)
-        unknown = without_token.union(token_words[is_unknown].tolist())
+        unknown = words_without_token.union(token_words[is_unknown].tolist())
         pooled, _ = pooled_rows(ids, np.array([0, length]))
         return _Words(token_words[pooled], spans, count, frozenset(unknown))
 
@@ -321,12 +321,7 @@ class _Texts:
 
 def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ...]:
     """Return begin and end of each word in a text; a text without words counts as one word."""
-    spans, end = [], 0
-    for word in tokenizer.split(text):
-        begin = text.index(word, end)
-        end = begin + len(word)
-        spans.append((begin, end))
-    return tuple(spans) or ((0, len(text)),)
+    return tuple(tokenizer.spans(text)) or ((0, len(text)),)
 
 
 class Piece(NamedTuple):

@@ -5,6 +5,7 @@ A text without a single word becomes one UNK, so that every text has a state and
 
 import zlib
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -22,7 +23,7 @@ from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.text.tokenizer_file import encode_texts, read_tokenizer
-from aptool.text.words import normalized, separate_bigrams
+from aptool.text.words import letters, normalized, separate_bigrams
 
 # A tokenizer may present questions to the network in another form than answers.
 Role = Literal["question", "answer"]
@@ -106,6 +107,10 @@ class TextTokenizer(ABC):
     def split(self, text: str) -> list[str]:
         """Split one text into its words as written."""
         return [word for word, _ in Whitespace().pre_tokenize_str(text)]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Begin and end in the text of each word of ``split``."""
+        return [span for _, span in Whitespace().pre_tokenize_str(text)]
 
 
 class WordTokenizer(TextTokenizer):
@@ -217,6 +222,26 @@ class WordTokenizer(TextTokenizer):
     @override
     def split(self, text: str) -> list[str]:
         return super().split(_prepared(text, False, self.bigrams))
+
+    @override
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        written = normalized(text, lowercase=False)
+        spans = self._bigram_spans(written) if self.bigrams else super().spans(written)
+        if written == text:
+            return spans
+        # A position in the normalized text is the end of the longest prefix of at most this length.
+        lengths = [len(normalized(text[:end], lowercase=False)) for end in range(len(text) + 1)]
+        return [(bisect_right(lengths, begin) - 1, bisect_right(lengths, end) - 1) for begin, end in spans]
+
+    def _bigram_spans(self, text: str) -> list[tuple[int, int]]:
+        """The spans of words and bigrams; a bigram begins with the last letter of the one before."""
+        spans, last, end = list[tuple[int, int]](), 0, 0
+        for word in self.split(text):
+            begin = last if text.startswith(word, last) and last < end else text.index(word, end)
+            end = begin + len(word)
+            last = end - len(letters(word)[-1])
+            spans.append((begin, end))
+        return spans
 
     @override
     def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:

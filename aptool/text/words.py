@@ -81,23 +81,23 @@ def separate_bigrams(text: str) -> str:
     if text.isascii():
         return text
     text = _RUN.sub(lambda run: _bigrams(run[0]), text)
-    return _RUN_WITH_MARKS.sub(lambda run: _bigrams(_letters(run[0])), text)
+    return _RUN_WITH_MARKS.sub(lambda run: _bigrams(letters(run[0])), text)
 
 
-def _letters(text: str) -> list[str]:
+def letters(text: str) -> list[str]:
     """Split a text into its letters, each with the marks that follow it."""
-    letters: list[str] = []
+    parts: list[str] = []
     for character in text:
-        if letters and category(character).startswith("M"):
-            letters[-1] += character
+        if parts and category(character).startswith("M"):
+            parts[-1] += character
         else:
-            letters.append(character)
-    return letters
+            parts.append(character)
+    return parts
 
 
-def _bigrams(letters: str | list[str]) -> str:
-    pairs = ["".join(letters[start : start + 2]) for start in range(len(letters) - 1)]
-    return f" {' '.join(pairs or letters)} "
+def _bigrams(parts: str | list[str]) -> str:
+    pairs = ["".join(parts[start : start + 2]) for start in range(len(parts) - 1)]
+    return f" {' '.join(pairs or parts)} "
 
 
 def bigram_words(text: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Heat maps: weights by hand and from the model, and the spans of words."""
 
 from itertools import pairwise
+from unicodedata import normalize
 
 import pytest
 import torch
@@ -218,13 +219,21 @@ def test_a_text_without_a_word_is_one_unknown_word(text):
     assert explanation.answer.truncated == 0
 
 
-@given(st.text())
+def test_spans_of_bigrams_overlap():
+    tokenizer = WordTokenizer.from_words(WORDS, bigrams=True)
+
+    assert word_spans(tokenizer, "東京タ red ที่นี่ดี") == ((0, 2), (1, 3), (4, 7), (8, 14), (11, 16))
+    assert word_spans(tokenizer, "東東東") == ((0, 2), (1, 3))
+
+
+@given(st.one_of(st.text(), st.text("e\u0301\u0323=\u0338 I\u0307\u212b\u0915\u093c\u0958x-")))
 def test_spans_are_the_positions_of_the_words(text):
     tokenizer = WordTokenizer.from_words(WORDS)
     words = tokenizer.split(text)
     spans = word_spans(tokenizer, text)
 
-    assert [text[begin:end] for begin, end in spans] == (words or [text])
+    # Words are in NFC.
+    assert [normalize("NFC", text[begin:end]) for begin, end in spans] == (words or [normalize("NFC", text)])
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
     assert len(words) in (len(tokenizer.encode([text]).ids), 0)
 
