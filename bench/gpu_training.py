@@ -52,6 +52,7 @@ def measure(system: str, scale: float, repeats: int, device: torch.device) -> di
 
     options = replace(recipe.training, epochs=repeats + 1, patience=0)
     result = train(ranker, examples(scale), options, seed=0, evaluate=evaluate)
+    assert result is not None
     seconds = [entry["seconds"] for entry in result.history[1:]]
     return {part: statistics.median(entry[part] for entry in seconds) for part in ("train", "mining", "dev")}
 

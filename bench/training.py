@@ -70,6 +70,7 @@ def full_epoch(recipe: Recipe, inputs: Inputs) -> dict[str, float]:
         seed=SEED,
         evaluate=lambda ranker: inputs.dev.measures(ranker, "map"),
     )
+    assert result is not None
     return dict(result.history[0]["seconds"])
 
 

@@ -26,7 +26,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
 from aptool.cluster.resources import Cluster, Resources, Workers, capacity, log_missing_resources
-from aptool.cluster.train_worker import Growth, TrainingJob, train_worker
+from aptool.cluster.train_worker import TrainingJob, train_worker
 from aptool.cluster.worker import versions
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, counted, first_line
@@ -80,7 +80,7 @@ def fit_on_cluster(
     _check_known_to_ray(output)
     each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"
-    _, key = check_training(collection, recipe, output, seed, device=device)
+    recipe, key = check_training(collection, recipe, output, seed, device)
     folder = training_folder(output)
     # After a killed driver, its workers may need more time to end.
     release_seconds = RELEASE_SECONDS if folder.exists() else HANDOVER_SECONDS
@@ -89,13 +89,13 @@ def fit_on_cluster(
         if done is not None:
             return done
         job = TrainingJob(
-            *(Path.cwd(), collection.path, recipe, location(output), seed),
+            *(Path.cwd(), collection.path, recipe, location(output), seed, key),
             owner=claim.token,
             versions=versions(code_of(recipe)),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
         )
-        _train(job, key, claim, cluster, workers, each, release_seconds)
+        _train(job, claim, cluster, workers, each, release_seconds)
         result = already_trained(output, trained_key(output) or "", log=False)
     if result is None:
         raise AptoolError(
@@ -118,7 +118,6 @@ def _check_known_to_ray(output: PathOrUrl) -> None:
 
 def _train(
     job: TrainingJob,
-    key: str,
     claim: Claim,
     cluster: Cluster,
     workers: Workers,
@@ -147,9 +146,10 @@ def _train(
             start_seconds = START_SECONDS
             if workers is not None and number == minimum:
                 start_seconds = int(cluster.wait) if cluster.wait is not None else LONGEST_START_SECONDS
-            growth = Growth(cluster, each) if maximum is not None and number < maximum else None
+            can_grow = maximum is not None and number < maximum
+            has_room = partial(cluster.has_room, each) if can_grow else None
             with log_missing_resources(partial(cluster.missing, number, each)):
-                has_grown = _attempt(job, f"{key}-{job.owner}", number, each, start_seconds, growth)
+                has_grown = _attempt(job, number, each, start_seconds, has_room)
         except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
             if isinstance(error, ray.train.ControllerError) and number > minimum:
                 logger.info(f"no longer room for {number} workers")
@@ -173,16 +173,23 @@ def _train(
 
 
 def _attempt(
-    job: TrainingJob, name: str, number: int, each: Resources, start_seconds: int, growth: Growth | None
+    job: TrainingJob,
+    number: int,
+    each: Resources,
+    start_seconds: int,
+    has_room: Callable[[], bool] | None,
 ) -> bool:
-    """Train with a fixed number of workers; return whether training ended early, to continue with more."""
+    """Train with a fixed number of workers; return whether training ended early, to continue with more.
+
+    ``has_room`` says whether one more worker fits; None never ends early.
+    """
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
     board = start_board()
     trainer = TorchTrainer(
         train_worker,
-        train_loop_config={"job": job, "board": board, "growth": growth},
+        train_loop_config={"job": job, "board": board, "has_room": has_room},
         # NCCL does not support two workers on one GPU.
         torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=TIMEOUT_SECONDS),
         # Not Ray's elastic training: it stops workers within an epoch, and waits minutes for resources.
@@ -195,7 +202,7 @@ def _attempt(
         ),
         run_config=ray.train.RunConfig(
             # A new name per attempt, so that Ray does not resume: aptool has its own checkpoints.
-            name=name,
+            name=f"{job.key}-{job.owner}",
             storage_path=str((training_folder(job.output) / RUN).resolve()),
             failure_config=ray.train.FailureConfig(max_failures=RESTARTS, controller_failure_limit=0),  # type: ignore[call-arg]
         ),

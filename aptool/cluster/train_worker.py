@@ -11,16 +11,16 @@ import ray.train
 from ray.train.torch import get_device
 
 from aptool.cluster.messages import BoardPost
-from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError
 from aptool.formats.claim import DRIVER, check_held, holds
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
+from aptool.models.device import pick_device
 from aptool.progress import WorkerError, relayed_to
 from aptool.training.checkpoint import training_folder
-from aptool.training.fit import fit
+from aptool.training.fit import GroupMember, fit_in_group
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
 
 
@@ -33,30 +33,16 @@ class TrainingJob:
     recipe: Recipe
     output: Location
     seed: int
+    key: str  # of the training
     owner: str  # token of the driver's claim on the output
     versions: Versions  # versions on the driver
     gpu: bool  # whether workers have GPUs
     checkpoint_minutes: float = CHECKPOINT_MINUTES
 
 
-class Growth:
-    """End a training after a checkpoint if one more worker fits, to continue with more workers."""
-
-    def __init__(self, cluster: Cluster, each: Resources) -> None:
-        self._cluster, self._each = cluster, each
-        self.ended = False
-
-    def check(self) -> None:
-        """Raise and set ``ended`` if one more worker fits."""
-        self.ended = self._cluster.has_room(self._each)
-        if self.ended:
-            raise AptoolError("room for more workers")
-
-
 def train_worker(config: dict[str, Any]) -> None:
     """Train on this worker, and post its messages or its error."""
     job: TrainingJob = config["job"]
-    growth: Growth | None = config["growth"]
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
@@ -67,24 +53,22 @@ def train_worker(config: dict[str, Any]) -> None:
     try:
         with group.together():
             collection = open_collection(job)
-        device = get_device() if job.gpu else "cpu"
+            device = pick_device(str(get_device()) if job.gpu else "cpu")
+        check_claim = partial(check_held, _claim(job), job.owner, job.output)
+        member = GroupMember(group, check_claim, config["has_room"], is_preempted)
         with relayed_to(post):
-            fit(
-                *(collection, job.recipe, job.output),
+            result = fit_in_group(
+                *(collection, job.recipe, job.output, job.key, member),
                 seed=job.seed,
                 device=device,
                 checkpoint_minutes=job.checkpoint_minutes,
-                group=group,
-                check_claim=partial(check_held, _claim(job), job.owner, job.output),
-                after_checkpoint=growth.check if growth is not None else None,
-                is_preempted=is_preempted,
             )
+        if result is None and post is not None:
+            post("growth", None)
     except AptoolError as error:
         # Ray would restart the workers if this error were raised.
         alone = size > 1 and error is not group.raised
-        if post is not None and growth is not None and growth.ended:
-            post("growth", None)
-        elif post is not None or alone:
+        if post is not None or alone:
             board("error", WorkerError.of(error, f"node {host()}" if alone else ""))
         if alone:  # the other workers wait for this process
             board.flush()

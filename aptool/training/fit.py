@@ -1,11 +1,10 @@
 """Training of a model folder, with one seed or several; an interrupted training resumes."""
 
-import contextlib
 import json
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ from aptool.models.build import build_ranker, check_recipe
 from aptool.models.device import check_training_precision, memory_for, pick_device, to_device
 from aptool.models.initialization import TrainingTexts
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
-from aptool.models.ranker import Ranker
 from aptool.models.start import check_start, initial_system
 from aptool.progress import get_progress
 from aptool.training.checkpoint import (
@@ -89,10 +87,6 @@ def fit(
     vectors_cache: Location | None = None,
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
-    group: ProcessGroup = SINGLE_PROCESS,
-    check_claim: Callable[[], None] | None = None,
-    after_checkpoint: Callable[[], None] | None = None,
-    is_preempted: Callable[[], bool] | None = None,
 ) -> Fit:
     """Train a system on the split train and write its model folder; the split dev picks the best epoch.
 
@@ -107,108 +101,157 @@ def fit(
         vectors_cache: folder in which systems share learned vectors.
         device: ``auto`` is a GPU if there is one.
         checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
-        group: the processes that train together; process 0 writes.
-        check_claim: called before writing; raises if the caller no longer holds the claim of the output. None
-            claims the output here.
-        after_checkpoint: called in process 0 after each checkpoint except that of the last epoch. If it
-            raises an ``AptoolError``, training ends in all processes.
+    """
+    device = pick_device(str(device))
+    recipe, key = check_training(collection, recipe, output, seed, device.type)
+    with claimed_folder(training_folder(output), output) as claim:
+        member = GroupMember(SINGLE_PROCESS, claim.check)
+        result = fit_in_group(
+            *(collection, recipe, output, key, member),
+            seed=seed,
+            vectors_cache=vectors_cache,
+            device=device,
+            checkpoint_minutes=checkpoint_minutes,
+        )
+    assert result is not None  # nothing stops it
+    return result
+
+
+def fit_in_group(
+    collection: CollectionFiles,
+    recipe: Recipe,
+    output: PathOrUrl,
+    key: str,
+    member: "GroupMember",
+    *,
+    seed: int,
+    vectors_cache: Location | None = None,
+    device: torch.device,
+    checkpoint_minutes: float = CHECKPOINT_MINUTES,
+) -> Fit | None:
+    """Train as ``fit`` does, as a member of a group of processes; return None if the group stopped early.
+
+    ``recipe`` and ``key`` are the results of ``check_training``.
+    """
+    group, folder = member.group, training_folder(output)
+    with group.together():
+        check_training_precision(
+            *(recipe.encoder.get("precision", "fp32"), device), lstm=recipe.encoder["type"] == "bilstm"
+        )
+        finished = _prepare_output(output, key) if group.rank == 0 else None
+    finished = group.broadcast(finished)
+    if finished is not None:
+        return finished
+
+    with group.together(), get_progress().task("reading"):
+        texts = read_texts(collection, TRAIN, sources(collection, recipe)[1:])
+        teacher = read_teacher(collection, recipe)
+    torch.manual_seed(seed)
+    cache = vectors_cache if vectors_cache is not None else folder / VECTORS
+    initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection, recipe), seed, cache)
+    with group.first_process_first(), get_progress().task("loading model"):
+        # The other processes read the vectors that the first process learned.
+        initial = initial_system(recipe, initial_texts)
+    tokenizer, recipe = initial.tokenizer, initial.recipe
+    with group.together(), get_progress().task("tokenizing"):
+        examples = tokenize(texts, tokenizer, recipe.text, teacher)
+        dev = DevSet(collection, DEV, tokenizer, recipe.text)
+
+    ranker = build_ranker(recipe, *initial.spec)
+    with_vectors = initial.load_weights(ranker)
+    ranker.load_state_dict(group.broadcast(ranker.state_dict()))
+    to_device(ranker, device)
+    with (
+        group.together(),
+        get_progress().task("encoding texts"),
+        memory_for("encoding the training texts", MEMORY_HINT),
+    ):
+        keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
+
+    state = _restore(folder, key, recipe.training.epochs, group)
+    logger.info(
+        f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} "
+        f"questions, {len(examples.answers)} answers ({examples.answers.truncated} truncated at "
+        f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} "
+        f"({with_vectors} with vectors)"
+    )
+    trained = train(
+        ranker,
+        examples,
+        recipe.training,
+        seed=seed,
+        evaluate=lambda ranker: dev.measures(ranker, recipe.training.dev_measure, group),
+        resume_from=state,
+        save=lambda state: member.write(lambda: save_state(folder, key, state)),
+        should_stop=member.stops,
+        checkpoint_minutes=checkpoint_minutes,
+        group=group,
+        is_preempted=member.is_preempted,
+    )
+    if trained is None:
+        return None
+
+    best_epoch, history, measures = trained
+    metadata = {
+        "collection": collection.name,
+        "fingerprint": collection.fingerprint,
+        "seed": seed,
+        "key": key,
+        "best_epoch": best_epoch,
+        "dev": measures,
+        "words_with_vectors": with_vectors,
+        "dev_words_unknown": dev.unknown,
+    }
+
+    def save() -> None:
+        save_model(output, ranker, tokenizer, recipe, metadata, history)
+        remove_state(output)
+
+    member.write(save)
+    return Fit(best_epoch, measures, history, len(tokenizer), with_vectors, dev.unknown)
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """This process in the group of processes that train a model.
+
+    Attributes:
+        group: the processes; process 0 writes.
+        check_claim: called before writing; raises if the claim of the output is lost.
+        should_stop: called in process 0 after each checkpoint except that of the last epoch; True ends
+            training in all processes.
         is_preempted: whether a machine of the group is about to be taken away.
     """
-    with group.together():
-        device = pick_device(str(device))
-        recipe, key = check_training(collection, recipe, output, seed, device)
-    folder = training_folder(output)
-    with contextlib.ExitStack() as claims:
-        if check_claim is None:
-            check_claim = claims.enter_context(claimed_folder(folder, output)).check
-        with group.together():
-            finished = already_trained(output, key) if group.rank == 0 else None
-            if group.rank == 0 and finished is None:
-                if has_model(output):
-                    logger.info(
-                        f"{output}: replacing its model, of another recipe, seed, collection or version"
-                    )
-                clean_up(output)
-        finished = group.broadcast(finished)
-        if finished is not None:
-            return finished
 
-        with group.together(), get_progress().task("reading"):
-            texts = read_texts(collection, TRAIN, sources(collection, recipe)[1:])
-            teacher = read_teacher(collection, recipe)
-        torch.manual_seed(seed)
-        cache = vectors_cache if vectors_cache is not None else folder / VECTORS
-        initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection, recipe), seed, cache)
-        with group.first_process_first(), get_progress().task("loading model"):
-            # The other processes read the vectors that the first process learned.
-            initial = initial_system(recipe, initial_texts)
-        tokenizer, recipe = initial.tokenizer, initial.recipe
-        with group.together(), get_progress().task("tokenizing"):
-            examples = tokenize(texts, tokenizer, recipe.text, teacher)
-            dev = DevSet(collection, DEV, tokenizer, recipe.text)
+    group: ProcessGroup
+    check_claim: Callable[[], None]
+    should_stop: Callable[[], bool] | None = None
+    is_preempted: Callable[[], bool] | None = None
 
-        ranker = build_ranker(recipe, *initial.spec)
-        with_vectors = initial.load_weights(ranker)
-        ranker.load_state_dict(group.broadcast(ranker.state_dict()))
-        to_device(ranker, device)
-        with (
-            group.together(),
-            get_progress().task("encoding texts"),
-            memory_for("encoding the training texts", MEMORY_HINT),
-        ):
-            keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
+    def write(self, write: Callable[[], None]) -> None:
+        """Write in process 0, if it holds the claim; an AptoolError is raised in all processes."""
+        with self.group.together():
+            if self.group.rank == 0:
+                self.check_claim()
+                write()
 
-        def evaluate(ranker: Ranker) -> dict[str, float]:
-            return dev.measures(ranker, recipe.training.dev_measure, group)
+    def stops(self) -> bool:
+        """Whether training ends after a checkpoint, the same in all processes."""
+        if self.should_stop is None:
+            return False
+        with self.group.together():
+            stops = self.group.rank == 0 and self.should_stop()
+        return bool(self.group.broadcast(stops))
 
-        def save(state: TrainingState) -> None:
-            with group.together():
-                if group.rank == 0:
-                    check_claim()
-                    save_state(folder, key, state)
 
-        def after_saving() -> None:
-            if after_checkpoint is not None:
-                with group.together():
-                    if group.rank == 0:
-                        after_checkpoint()
-
-        state = _restore(folder, key, recipe.training.epochs, group)
-        logger.info(
-            f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} "
-            f"questions, {len(examples.answers)} answers ({examples.answers.truncated} truncated at "
-            f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} "
-            f"({with_vectors} with vectors)"
-        )
-        best_epoch, history, measures = train(
-            ranker,
-            examples,
-            recipe.training,
-            seed=seed,
-            evaluate=evaluate,
-            resume_from=state,
-            save=save,
-            after_saving=after_saving,
-            checkpoint_minutes=checkpoint_minutes,
-            group=group,
-            is_preempted=is_preempted,
-        )
-        metadata = {
-            "collection": collection.name,
-            "fingerprint": collection.fingerprint,
-            "seed": seed,
-            "key": key,
-            "best_epoch": best_epoch,
-            "dev": measures,
-            "words_with_vectors": with_vectors,
-            "dev_words_unknown": dev.unknown,
-        }
-        with group.together():
-            if group.rank == 0:
-                check_claim()
-                save_model(output, ranker, tokenizer, recipe, metadata, history)
-                remove_state(output)
-        return Fit(best_epoch, measures, history, len(tokenizer), with_vectors, dev.unknown)
+def _prepare_output(output: PathOrUrl, key: str) -> Fit | None:
+    """Return the result of a completed training with this key; otherwise clean up after killed trainings."""
+    finished = already_trained(output, key)
+    if finished is None:
+        if has_model(output):
+            logger.info(f"{output}: replacing its model, of another recipe, seed, collection or version")
+        clean_up(output)
+    return finished
 
 
 def check_training(
@@ -216,18 +259,13 @@ def check_training(
     recipe: Recipe,
     output: PathOrUrl,
     seed: int,
-    device: torch.device | str = "cpu",
+    device_type: str = "cpu",
 ) -> tuple[Recipe, str]:
-    """Raise, before any work, if training cannot start.
+    """Raise, before any work, if training cannot start on any device of a type.
 
     Returns the recipe with the common name of its dev measure, and the key of the training.
     """
     check_recipe(recipe)
-    check_training_precision(
-        recipe.encoder.get("precision", "fp32"),
-        torch.device(device),
-        lstm=recipe.encoder["type"] == "bilstm",
-    )
     check_start(recipe)
     if recipe.start.model:
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
@@ -254,7 +292,7 @@ def check_training(
     for source in sources(collection, recipe):
         source.qrels(TRAIN)
     recipe = replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
-    return recipe, training_key(collection, recipe, seed, torch.device(device).type)
+    return recipe, training_key(collection, recipe, seed, device_type)
 
 
 def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:

@@ -92,12 +92,12 @@ def train(
     evaluate: Callable[[Ranker], dict[str, float]],
     resume_from: TrainingState | None = None,
     save: Callable[[TrainingState], None] = lambda state: None,
-    after_saving: Callable[[], None] = lambda: None,
+    should_stop: Callable[[], bool] = lambda: False,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
     is_preempted: Callable[[], bool] | None = None,
-) -> Trained:
-    """Train a ranker in place, on its device.
+) -> Trained | None:
+    """Train a ranker in place, on its device; return None if ``should_stop`` ended the training.
 
     On SIGTERM, a checkpoint is saved before the signal takes effect.
 
@@ -109,7 +109,8 @@ def train(
         evaluate: returns dev measures by name, including ``options.dev_measure``.
         resume_from: the state to resume from.
         save: called with the state after each epoch, before the epoch is reported, and within epochs.
-        after_saving: called after ``save`` and the report of the epoch, except after the last epoch.
+        should_stop: called after ``save`` and the report of the epoch, except after the last epoch; the same
+            in all processes.
         checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
         group: the processes that train together; each calls this with the same arguments.
         is_preempted: whether a machine of the group is about to be taken away; then checkpoints within the
@@ -133,20 +134,22 @@ def train(
         for optimizer, state in zip(optimizers, resume_from.optimizers, strict=True):
             optimizer.load_state_dict(state)
 
-    def save_now(within: EpochState | None = None) -> None:
+    def save_now(within: EpochState | None = None) -> bool:
         states = [optimizer.state_dict() for optimizer in optimizers]
         save(TrainingState(history, best_epoch, ranker.state_dict(), best_weights, states, within))
         timer.restart()
         timer.terminate()
-        if within is not None:
-            after_saving()
+        return within is not None and should_stop()
 
     with repeatable_sums(context.device, options.deterministic), timer.deferring_termination():
         for epoch in range(len(history) + 1, options.epochs + 1):
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break
             with get_progress().task(f"train: epoch {epoch} of {options.epochs}") as update:
-                loss, active, seconds = _train_epoch(context, epoch, within, save_now, update)
+                trained_epoch = _train_epoch(context, epoch, within, save_now, update)
+            if trained_epoch is None:
+                return None
+            loss, active, seconds = trained_epoch
             within = None
             trained = time.perf_counter()
             measures = evaluate(ranker.eval())
@@ -167,8 +170,8 @@ def train(
                 best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
             save_now()
             get_progress().epoch(entry)
-            if epoch < options.epochs:
-                after_saving()
+            if epoch < options.epochs and should_stop():
+                return None
     ranker.load_state_dict(best_weights)
     # The history lacks the measures of an average and of untrained weights.
     in_history = best_epoch and options.average_epochs < 2
@@ -180,13 +183,13 @@ def _train_epoch(
     context: _Context,
     epoch: int,
     resume_from: EpochState | None,
-    save: Callable[[EpochState], None],
+    save: Callable[[EpochState], bool],
     update: Update,
-) -> tuple[float, float, dict[str, float]]:
+) -> tuple[float, float, dict[str, float]] | None:
     """Take the remaining gradient steps of an epoch.
 
     Returns the mean loss, the fraction of pairs with a nonzero loss, and the seconds of ``train`` and of its
-    part ``mining``.
+    part ``mining``. Returns None if training stops after a checkpoint.
     """
     start = time.perf_counter()
     ranker, options, group, device = context.ranker, context.options, context.group, context.device
@@ -194,14 +197,13 @@ def _train_epoch(
     seed_dropout(context.seed, epoch, group.rank)
     pairs = _epoch_pairs(context.pairs, options.pairs, generator)
     updates_per_read = 1 if device.type == "cpu" else UPDATES_PER_READ
-    # Sum of losses, number of nonzero losses, and whether a checkpoint and a poll are due.
-    totals = torch.zeros(4, dtype=torch.float64, device=device)
+    totals = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, number of nonzero losses
     total = active = mining = 0.0
     done = updates = 0
     block = pairs[:0]
     if resume_from is not None:
         done, updates, mining = resume_from.pairs, resume_from.updates, resume_from.mining_seconds
-        totals[:2] = torch.tensor(resume_from.losses, dtype=torch.float64)
+        totals.copy_(torch.tensor(resume_from.losses, dtype=torch.float64))
         start -= resume_from.train_seconds
         generator.bit_generator.state = resume_from.sampling
         block = resume_from.sampled.numpy()
@@ -230,7 +232,7 @@ def _train_epoch(
         updates += 1
         if updates % updates_per_read and done < len(pairs):
             continue
-        total, active, due, poll_due = totals.tolist()
+        total, active = totals.tolist()
         if not math.isfinite(total):
             updates += (epoch - 1) * math.ceil(len(pairs) / size)
             raise AptoolError(
@@ -238,20 +240,19 @@ def _train_epoch(
                 "expected a lower training.learning_rate, or a training.clip such as 5"
             )
         update(done, len(pairs), "pairs", f"loss {total / done:.4f}")
-        totals[2:] = 0
-        if done < len(pairs) and ((poll_due and context.timer.poll()) or due):
-            save(
-                EpochState(
-                    pairs=done,
-                    updates=updates,
-                    losses=(total, active),
-                    train_seconds=time.perf_counter() - start,
-                    mining_seconds=mining,
-                    sampling=generator.bit_generator.state,
-                    sampled=torch.from_numpy(block),
-                    dropout=dropout_states(group, device),
-                )
+        if done < len(pairs) and context.timer.is_due(group):
+            state = EpochState(
+                pairs=done,
+                updates=updates,
+                losses=(total, active),
+                train_seconds=time.perf_counter() - start,
+                mining_seconds=mining,
+                sampling=generator.bit_generator.state,
+                sampled=torch.from_numpy(block),
+                dropout=dropout_states(group, device),
             )
+            if save(state):
+                return None
     return total / done, active / done, {"train": time.perf_counter() - start, "mining": mining}
 
 
@@ -259,11 +260,9 @@ def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
     """Update the weights by the mean loss of a batch of minibatches.
 
     Returns:
-        (4,) sum of losses, number of nonzero losses, and 1 each if process 0 wants a checkpoint or a poll.
+        (2,) sum of losses and number of nonzero losses, over all processes.
     """
     ranker, options, group = context.ranker, context.options, context.group
-    is_first = group.rank == 0
-    due, poll_due = float(is_first and context.timer.due), float(is_first and context.timer.poll_due)
     for optimizer in context.optimizers:
         optimizer.zero_grad(set_to_none=True)
     parts = []
@@ -273,9 +272,7 @@ def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:
         (losses.sum() * (weight / len(batch))).backward()
         losses = losses.detach()
         parts.append(torch.stack([losses.sum(), (losses > 0).sum().to(losses.dtype)]) * weight)
-    totals = torch.stack(parts).sum(0)
-    totals = torch.cat([totals, totals.new_full((1,), due), totals.new_full((1,), poll_due)])
-    totals = all_reduce_gradients(group, trainable_parameters(ranker), totals)
+    totals = all_reduce_gradients(group, trainable_parameters(ranker), torch.stack(parts).sum(0))
     if options.clip:
         clip_gradients(ranker, options.clip)
     take_step(context.optimizers, rate)

@@ -42,10 +42,17 @@ class TrainingState(NamedTuple):
     within: EpochState | None = None  # state within the epoch after ``history``; None before its first update
 
 
+class _Requests(NamedTuple):
+    """The requests of process 0 after an update."""
+
+    checkpoint: bool  # save a checkpoint
+    poll: bool  # ask the cluster for a notice of preemption, which all processes do together
+
+
 class CheckpointTimer:
     """When a checkpoint within an epoch is due: after an interval, on SIGTERM and on a notice of preemption.
 
-    All processes call ``is_preempted`` after the same updates. An interval of 0 minutes is never.
+    All processes call ``is_due`` after the same updates. An interval of 0 minutes is never.
     """
 
     def __init__(self, minutes: float, is_preempted: Callable[[], bool] | None = None) -> None:
@@ -55,20 +62,18 @@ class CheckpointTimer:
         self._is_terminated = False
         self.restart()
 
-    @property
-    def due(self) -> bool:
-        """Whether this process wants a checkpoint."""
-        return self._is_terminated or 0 < self._seconds <= time.monotonic() - self._start
+    def is_due(self, group: ProcessGroup) -> bool:
+        """Whether a checkpoint is due, the same in all processes."""
+        requests: _Requests = group.broadcast(self._requests())
+        if requests.poll and self._is_preempted is not None:
+            self._last_poll = time.monotonic()
+            return self._is_preempted() or requests.checkpoint
+        return requests.checkpoint
 
-    @property
-    def poll_due(self) -> bool:
-        """Whether this process wants all processes to call ``poll``."""
-        return self._is_preempted is not None and time.monotonic() - self._last_poll >= NOTICE_SECONDS
-
-    def poll(self) -> bool:
-        """Whether there is a notice of preemption, the same in all processes."""
-        self._last_poll = time.monotonic()
-        return self._is_preempted is not None and self._is_preempted()
+    def _requests(self) -> _Requests:
+        now = time.monotonic()
+        checkpoint = self._is_terminated or 0 < self._seconds <= now - self._start
+        return _Requests(checkpoint, poll=now - self._last_poll >= NOTICE_SECONDS)
 
     def restart(self) -> None:
         """Start the next interval."""

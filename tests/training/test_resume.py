@@ -12,18 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from recorded import recorded
 from tiny import options, recipe
 
 from aptool.config import VectorOptions
-from aptool.errors import AptoolError, InputError
+from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.models.initialization import learned_vectors
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import loop
 from aptool.training.checkpoint import STATE, save_state, training_folder
-from aptool.training.fit import check_training, fit
+from aptool.training.fit import GroupMember, check_training, fit, fit_in_group
+from aptool.training.process_group import SINGLE_PROCESS
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
 # Everything with a state: both kinds of Adam, dropout, sampled negatives, learned vectors.
@@ -60,6 +62,17 @@ def kill(moment, collection, output, *more, number=signal.SIGKILL):
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == (-number if number == signal.SIGKILL else 128 + number), finished.stderr
     return finished.stderr.splitlines()
+
+
+def fit_as_member(collection, tiny_recipe, output, device="cpu", checkpoint_minutes=0, **member):
+    """Train as a worker of a cluster does."""
+    tiny_recipe, key = check_training(collection, tiny_recipe, output, 3, device)
+    return fit_in_group(
+        *(collection, tiny_recipe, output, key, GroupMember(SINGLE_PROCESS, lambda: None, **member)),
+        seed=3,
+        device=torch.device(device),
+        checkpoint_minutes=checkpoint_minutes,
+    )
 
 
 def same(first, second):
@@ -103,7 +116,7 @@ def test_training_killed_within_an_epoch_resumes_within_the_epoch(undisturbed, c
 @pytest.mark.parametrize(
     ("moment", "resumed"),
     [
-        ("in the third epoch", f"in epoch 3 of 4, after {4 * MINIBATCH} pairs"),
+        ("in the third epoch", f"in epoch 3 of 4, after {3 * MINIBATCH} pairs"),
         ("between the state and its report", "after epoch 2 of 4"),
     ],
 )
@@ -151,17 +164,17 @@ def test_notice_of_preemption_saves_checkpoints_within_the_epoch(
             raise StoppedError
         return step(*given)
 
-    output = tmp_path / "model"
-
-    def run(**more):
-        return fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3, **more)
-
+    files, tiny_recipe, output = (
+        CollectionFiles(collection_folder),
+        recipe("ap-cnn", *ASKED),
+        tmp_path / "model",
+    )
     with monkeypatch.context() as patch:
         patch.setattr(loop, "_step", last)
         with pytest.raises(StoppedError):
-            run(is_preempted=lambda: next(polls) >= 10)
+            fit_as_member(files, tiny_recipe, output, is_preempted=lambda: next(polls) >= 10)
     with recorded() as log:
-        run()
+        fit(files, tiny_recipe, output, seed=3)
 
     assert f"{output}.training: resuming in epoch 3 of 4, after {3 * MINIBATCH} pairs" in log.messages
     assert same(output, undisturbed)
@@ -402,24 +415,19 @@ def test_training_ended_after_a_checkpoint_resumes_from_it(
     tiny_recipe, output = recipe("ap-cnn", *ASKED), tmp_path / "model"
     checkpoints = itertools.count(1)
 
-    def end():
-        if next(checkpoints) == after:
-            raise AptoolError("room")
-
     def run():
-        return fit(
+        return fit_as_member(
             *(CollectionFiles(collection_folder), tiny_recipe, output),
-            seed=3,
             checkpoint_minutes=minutes,
-            after_checkpoint=end,
+            should_stop=lambda: next(checkpoints) == after,
         )
 
-    with recorded() as before, pytest.raises(AptoolError, match="room"):
-        run()
+    with recorded() as before:
+        assert run() is None
     assert not output.exists()
     assert len(before.epochs) == (2 if not minutes else 1)
     with recorded() as log:
-        run()
+        assert run().best_epoch
 
     assert any(line.startswith(f"{output}.training: resuming ") for line in log.messages)
     assert same(output, undisturbed)

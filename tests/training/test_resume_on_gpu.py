@@ -18,7 +18,7 @@ import pytest
 from networks import REASON, network_recipe, write_network
 from recorded import recorded
 from simulated_gpu import SimulatedGpu
-from test_resume import ASKED, MINIBATCH, OFTEN, StoppedError, same, stop_after
+from test_resume import ASKED, MINIBATCH, OFTEN, StoppedError, fit_as_member, same, stop_after
 from tiny import recipe
 
 from aptool.formats.collection import CollectionFiles
@@ -40,9 +40,12 @@ RECIPES = {
 
 
 def on_gpu(collection, tiny_recipe, output, **more):
-    training = replace(tiny_recipe.training, deterministic=True)
     with SimulatedGpu():
-        return fit(collection, replace(tiny_recipe, training=training), output, seed=3, device="cuda", **more)
+        return fit(collection, deterministic(tiny_recipe), output, seed=3, device="cuda", **more)
+
+
+def deterministic(tiny_recipe):
+    return replace(tiny_recipe, training=replace(tiny_recipe.training, deterministic=True))
 
 
 def resumed(collection, tiny_recipe, output, **more):
@@ -124,8 +127,11 @@ def test_training_resumes_after_a_notice_of_preemption(name, whole, collection, 
     polls = itertools.count(1)  # one per update, except the last of an epoch
     with monkeypatch.context() as patch:
         patch.setattr(loop, "_step", raises_in_call(14, loop._step))
-        with pytest.raises(StoppedError):
-            on_gpu(collection, tiny_recipe, output, is_preempted=lambda: next(polls) >= 10)
+        with pytest.raises(StoppedError), SimulatedGpu():
+            fit_as_member(
+                *(collection, deterministic(tiny_recipe), output, "cuda"),
+                is_preempted=lambda: next(polls) >= 10,
+            )
 
     assert resumed(collection, tiny_recipe, output) == f"in epoch 3 of 4, after {3 * MINIBATCH} pairs"
     assert same(output, whole / name)
