@@ -8,7 +8,6 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -34,7 +33,7 @@ from aptool.models.device import pick_device
 from aptool.models.model import check_model_folder
 from aptool.models.start import training_recipe
 from aptool.training.fit import Fit, Seeds, check_seeds_folder, fit_seeds, summarize
-from aptool.training.recorders import LOGS, Log, OnEpoch, fit_with_callbacks
+from aptool.training.recorders import LOGS, Log, OnEpoch, reporting_epochs
 
 if TYPE_CHECKING:
     from aptool.library.collection import Collection
@@ -206,8 +205,11 @@ def train_models(
         def fit_seed(seed: int, folder: Location) -> Fit:
             if seeds is not None:
                 logger.info(f"seed {seed}: {folder}")
-            fit = partial(trainer, collection, recipe, folder, seed=seed)
-            return fit_with_callbacks(fit, on_epoch, log, str(folder), recipe, seed)
+            with reporting_epochs(on_epoch, log, str(folder), recipe, seed) as report:
+                fit = trainer(collection, recipe, folder, seed=seed)
+                for entry in fit.history:
+                    report(entry)
+            return fit
 
         if seeds is None:
             return summarize({seed: fit_seed(seed, output)}, recipe.training.dev_measure)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from typing_extensions import override
 
@@ -19,9 +19,6 @@ from aptool.config import Recipe
 from aptool.errors import AptoolError, first_line
 from aptool.progress import Progress, Update, get_progress, use_progress
 from aptool.version import install_command
-
-if TYPE_CHECKING:
-    from aptool.training.fit import Fit
 
 logger = logging.getLogger(__name__)
 
@@ -43,19 +40,16 @@ class Epoch(NamedTuple):
 OnEpoch: TypeAlias = Callable[[Epoch], None]
 
 
-def fit_with_callbacks(
-    train: "Callable[[], Fit]",
-    on_epoch: OnEpoch | None,
-    log: Log | None,
-    name: str,
-    recipe: Recipe,
-    seed: int,
-) -> "Fit":
-    """Train with a callback per epoch, and record epochs with a tracker.
+@contextmanager
+def reporting_epochs(
+    on_epoch: OnEpoch | None, log: Log | None, name: str, recipe: Recipe, seed: int
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Call a callback per epoch, and record epochs with a tracker, while the block trains.
 
-    ``train`` reports its epochs to the current progress. Each epoch is reported once per call; epochs before
-    an interruption are reported after training. An exception of the callback ends the training. The record
-    has the ``name`` of the model folder, and the recipe and the seed as parameters.
+    Training reports its epochs to the current progress. The block gets a function that reports an entry of
+    the history, for epochs before an interruption; each epoch is reported once. An exception of the callback
+    ends the training. The record has the ``name`` of the model folder, and the recipe and the seed as
+    parameters.
     """
     with ExitStack() as stack:
         callbacks = [] if on_epoch is None else [on_epoch]
@@ -63,10 +57,7 @@ def fit_with_callbacks(
             callbacks.append(stack.enter_context(_tracked(log, name, recipe, seed)))
         epochs = _EpochProgress(get_progress(), callbacks)
         with use_progress(epochs):
-            fit = train()
-        for entry in fit.history:
-            epochs.report(entry)
-    return fit
+            yield epochs.report
 
 
 class _EpochProgress(Progress):

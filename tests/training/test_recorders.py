@@ -13,7 +13,7 @@ from aptool.config import load_recipe
 from aptool.errors import AptoolError
 from aptool.progress import get_progress
 from aptool.training.fit import Fit
-from aptool.training.recorders import Epoch, epoch_metrics, fit_with_callbacks
+from aptool.training.recorders import Epoch, epoch_metrics, reporting_epochs
 from aptool.version import install_command
 
 EPOCHS = 3
@@ -157,6 +157,12 @@ def training_of(epochs, before=0):
     return run
 
 
+def fit_reporting(train, *arguments):
+    with reporting_epochs(*arguments) as report:
+        for entry in train().history:
+            report(entry)
+
+
 @pytest.fixture
 def full_disk(monkeypatch):
     """The calls of a tracker whose disk is full from the second epoch on."""
@@ -183,7 +189,7 @@ def full_disk(monkeypatch):
 def test_training_continues_if_recording_fails(full_disk, caplog):
     before = get_progress()
     with caplog.at_level("INFO", "aptool"):
-        fit_with_callbacks(training_of(3), None, "wandb", "../bucket/a:/b", load_recipe("ap-cnn"), 3)
+        fit_reporting(training_of(3), None, "wandb", "../bucket/a:/b", load_recipe("ap-cnn"), 3)
 
     assert full_disk == [("bucket/a/b", 3), 1, 2]
     assert "--log wandb: no space left; nothing more is recorded" in caplog.messages
@@ -196,7 +202,7 @@ def test_record_of_a_failed_training_is_failed(full_disk):
         raise AptoolError("diverged")
 
     with pytest.raises(AptoolError, match="diverged"):
-        fit_with_callbacks(diverge, None, "wandb", "bucket/a/b", load_recipe("ap-cnn"), 3)
+        fit_reporting(diverge, None, "wandb", "bucket/a/b", load_recipe("ap-cnn"), 3)
 
     assert full_disk == [("bucket/a/b", 3), True]
 
@@ -204,7 +210,7 @@ def test_record_of_a_failed_training_is_failed(full_disk):
 def test_callback_gets_each_epoch_of_a_resumed_training_once():
     epochs = []
 
-    fit_with_callbacks(training_of(4, before=2), epochs.append, None, "m", load_recipe("ap-cnn"), 0)
+    fit_reporting(training_of(4, before=2), epochs.append, None, "m", load_recipe("ap-cnn"), 0)
 
     assert [epoch.number for epoch in epochs] == [3, 4, 1, 2]
     assert epochs[0] == Epoch(

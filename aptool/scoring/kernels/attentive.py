@@ -77,7 +77,16 @@ class AttentivePairScorer(PairScorer):
             from aptool.scoring.kernels.attentive_batched import score_batched
 
             return score_batched(states, projected, answers, pairs, sharpness=sharpness)
-        return (_by_answer if pairs.by_answer else _by_question)(questions, answers, pairs)
+        if not pairs.by_answer:
+            return _by_question(questions, answers, pairs)
+        bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
+        block = max(1, PAIRS_PER_BLOCK * len(pairs.counts) // len(pairs.questions))
+        scores = []
+        for first in range(0, len(pairs.counts), block):
+            last = min(first + block, len(pairs.counts))
+            block_pairs = Pairs(pairs.questions[bounds[first] : bounds[last]], pairs.counts[first:last])
+            scores.append(_by_answer(questions, answers, first, block_pairs))
+        return torch.cat(scores)
 
     @override
     def groups_by_answer(self, pair_answer: np.ndarray) -> bool:
@@ -85,20 +94,11 @@ class AttentivePairScorer(PairScorer):
         return len(pair_answer) >= SHARED * int(np.count_nonzero(np.bincount(pair_answer)))
 
 
-def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-    """Compute one product per answer, with the tokens of all its K questions, in blocks of answers."""
-    bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
-    block = max(1, PAIRS_PER_BLOCK * len(pairs.counts) // len(pairs.questions))
-    scores = []
-    for first in range(0, len(pairs.counts), block):
-        last = min(first + block, len(pairs.counts))
-        block_pairs = Pairs(pairs.questions[bounds[first] : bounds[last]], pairs.counts[first:last])
-        scores.append(_score_block(questions, answers, first, block_pairs))
-    return torch.cat(scores)
+def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, first: int, pairs: Pairs) -> Tensor:
+    """(P,) scores of the pairs of consecutive answers from answer ``first``.
 
-
-def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: int, pairs: Pairs) -> Tensor:
-    """(P,) scores of the pairs of consecutive answers, starting with answer ``first``."""
+    Each answer takes one product with the tokens of all its K questions.
+    """
     states, projected, sharpness = questions
     rows = states.rows(pairs.questions)  # (S,) the question tokens of every pair, pair after pair
     sizes = states.sizes[pairs.questions]  # (P,) question tokens of each pair
@@ -115,19 +115,19 @@ def _score_block(questions: EncodedQuestions, answers: EncodedAnswers, first: in
     ):
         A = answers.rows(first + number).float()  # (L, c)
         length = int(answers.lengths[first + number])
-        G = product(projected.index_select(0, rows[token : token + tokens]), A.T)  # (s, L), before tanh
-        torch.amax(G, 1, out=g_q[token : token + tokens])
-        # (K, L), before tanh
+        # Eq. 13 before its tanh: (s, L).
+        G = product(projected.index_select(0, rows[token : token + tokens]), A.T)
+        torch.amax(G, 1, out=g_q[token : token + tokens])  # eq. 14 before its tanh: (s,)
+        # Eq. 15 before its tanh: (K, L).
         g_a = torch.segment_reduce(G, "max", lengths=lengths[pair : pair + count], axis=0, unsafe=True)
-        # g is within [-1, 1], so exp needs no shift; a cosine does not depend on the divisor of a softmax.
-        weights = _weights(g_a.tanh_(), sharpness)[:, :length]
-        product(weights, A[:length], out=r_a[pair : pair + count])
+        sigma_a = _weights(g_a.tanh_(), sharpness)[:, :length]  # eq. 16 for the answer
+        product(sigma_a, A[:length], out=r_a[pair : pair + count])  # eq. 18: (K, c)
         pair, token = pair + count, token + tokens
-    weights = _weights(g_q.tanh_(), sharpness)
+    sigma_q = _weights(g_q.tanh_(), sharpness)  # eq. 14 and 16: (S,)
     r_q = F.embedding_bag(
-        rows, states.values, question_tokens.offsets[:-1], mode="sum", per_sample_weights=weights
-    )  # (P, c)
-    return cosines(r_q, r_a)
+        rows, states.values, question_tokens.offsets[:-1], mode="sum", per_sample_weights=sigma_q
+    )  # eq. 17: (P, c)
+    return cosines(r_q, r_a)  # eq. 11
 
 
 def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
@@ -146,20 +146,22 @@ def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pa
         A = answers.select(partners).ragged()  # values (S, c)
         A = A.with_values(A.values.float())
         lengths = torch.from_numpy(answers.lengths[partners])
-        G = A.values @ projected[begin:end].T  # (S, M), before tanh
-        g_q = segment_max(G, A).tanh()  # (K, M)
-        weights = (g_q * sharpness if sharpness != 1 else g_q).softmax(1)  # (K, M)
-        r_q = weights @ states.values[begin:end]  # (K, c)
-        weights = _weights(G.amax(1).tanh(), sharpness)  # (S,)
-        inside = A.positions()[0] < A.spread(lengths)
-        weights = weights * inside
+        G = A.values @ projected[begin:end].T  # eq. 13 before its tanh, transposed: (S, M)
+        g_q = segment_max(G, A).tanh()  # eq. 14: (K, M)
+        sigma_q = (g_q * sharpness if sharpness != 1 else g_q).softmax(1)  # eq. 16: (K, M)
+        r_q = sigma_q @ states.values[begin:end]  # eq. 17: (K, c)
+        is_token = A.positions()[0] < A.spread(lengths)
+        sigma_a = _weights(G.amax(1).tanh(), sharpness) * is_token  # eq. 15 and 16: (S,)
         r_a = F.embedding_bag(
-            A.row_numbers(), A.values, A.offsets[:-1], mode="sum", per_sample_weights=weights
-        )  # (K, c)
-        scores[torch.from_numpy(members)] = cosines(r_q, r_a)
+            A.row_numbers(), A.values, A.offsets[:-1], mode="sum", per_sample_weights=sigma_a
+        )  # eq. 18: (K, c)
+        scores[torch.from_numpy(members)] = cosines(r_q, r_a)  # eq. 11
     return scores
 
 
 def _weights(g: Tensor, sharpness: float) -> Tensor:
-    """exp(g · sharpness), in place."""
+    """Eq. 16 without its divisor, in place: exp(g · sharpness).
+
+    g is within [-1, 1], so exp needs no shift; a cosine does not depend on the divisor of a softmax.
+    """
     return (g if sharpness == 1 else g.mul_(sharpness)).exp_()

@@ -101,15 +101,18 @@ def _score(
     slots = rows.offsets[:-1, None] + torch.minimum(slot, rows.lengths[:, None] - 1)  # (B, S)
     Q = projected[rows.values[slots]]  # (B, S, c)
 
-    G = (Q @ A.transpose(1, 2)).flatten(0, 1).index_select(0, rows.slots(widest))  # (T, L), before tanh
-    g_q = (G.amax(1).tanh() * sharpness).exp()  # (T,)
+    G = (
+        (Q @ A.transpose(1, 2)).flatten(0, 1).index_select(0, rows.slots(widest))
+    )  # eq. 13 before its tanh: (T, L)
+    sigma_q = (G.amax(1).tanh() * sharpness).exp()  # eq. 14, and 16 without its divisor: (T,)
     weights = Ragged.of_sizes(tokens.lengths, pairs.counts)  # of the pairs of B answers
     pair_lengths = weights.spread(lengths)  # (P,)
-    g_a = (segment_max(G, tokens).tanh() * sharpness).exp() * (position < pair_lengths[:, None])  # (P, L)
+    is_token = position < pair_lengths[:, None]
+    sigma_a = (segment_max(G, tokens).tanh() * sharpness).exp() * is_token  # eq. 15 and 16: (P, L)
 
     r_q = F.embedding_bag(
-        tokens.values, questions.values, tokens.offsets[:-1], mode="sum", per_sample_weights=g_q
-    )  # (P, c)
-    weights = weights.with_values(g_a)
-    r_a = (weights.padded()[0] @ A).flatten(0, 1)  # (B · most, c)
-    return cosines(r_q, r_a.index_select(0, weights.slots(int(pairs.counts.max()))))
+        tokens.values, questions.values, tokens.offsets[:-1], mode="sum", per_sample_weights=sigma_q
+    )  # eq. 17: (P, c)
+    weights = weights.with_values(sigma_a)
+    r_a = (weights.padded()[0] @ A).flatten(0, 1)  # eq. 18: (B · most, c)
+    return cosines(r_q, r_a.index_select(0, weights.slots(int(pairs.counts.max()))))  # eq. 11

@@ -1,0 +1,65 @@
+"""The call path of a command is short: frames of aptool from the command to its innermost work."""
+
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+
+import aptool
+from aptool import __main__ as command_line
+
+PACKAGE = Path(aptool.__file__).parent
+
+
+class ReachedError(Exception):
+    """Raised in the innermost work."""
+
+
+def reach(*arguments, **more):
+    raise ReachedError
+
+
+def frames_of(arguments, monkeypatch):
+    """(file, function) of each frame of aptool, from the command line to ``reach``."""
+    monkeypatch.setattr(sys, "argv", ["aptool", *map(str, arguments)])
+    monkeypatch.setattr("signal.signal", lambda *arguments: None)
+    for hook in ("excepthook", "unraisablehook"):
+        monkeypatch.setattr(sys, hook, getattr(sys, hook))  # restored after the test
+    with pytest.raises(ReachedError) as error:
+        command_line.main()
+    calls = traceback.extract_tb(error.value.__traceback__)
+    assert calls[-1].name == "reach"
+    return [
+        (Path(call.filename).relative_to(PACKAGE).as_posix(), call.name)
+        for call in calls
+        if PACKAGE in Path(call.filename).parents
+    ]
+
+
+def test_a_pair_is_scored_in_twelve_frames(collection_folder, model_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("aptool.scoring.kernels.attentive.cosines", reach)
+    pools, output = collection_folder / "dev.pools.parquet", tmp_path / "dev.run"
+
+    frames = frames_of(["score", pools, "--model", model_folder, "--output", output], monkeypatch)
+
+    frames = frames[frames.index(("cli/score.py", "score")) :]
+    assert frames[-1][0] == "scoring/kernels/attentive.py"
+    assert len(frames) <= 12, frames
+    assert len({file for file, _ in frames}) <= 10
+
+
+def test_an_optimizer_step_is_taken_in_eleven_frames(collection_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.optim.Adam.step", reach)
+    arguments = [
+        "train",
+        collection_folder,
+        "--output",
+        tmp_path / "model",
+        "--set",
+        "training.optimizer=adam",
+    ]
+
+    frames = frames_of([*arguments, "--set", "vectors.source=random"], monkeypatch)
+
+    assert len(frames) <= 11, frames
