@@ -3,6 +3,7 @@
 import importlib
 import importlib.metadata
 import json
+import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +14,10 @@ from tiny import OPTIONS
 
 import aptool as library
 from aptool import plugins, sources
+from aptool.cluster.worker import check_versions, versions
+from aptool.errors import AptoolError
 from aptool.models.build import POOLINGS
+from aptool.scoring.systems import Bm25System
 
 POOLING = """
 import torch
@@ -270,3 +274,28 @@ def test_the_hash_is_of_the_code_that_was_loaded(folder):
 
     importlib.reload(plug)
     assert sources.hash_modules(["plug"]) != before
+
+
+def test_a_word_function_that_differs_on_a_worker_changes_the_fingerprint(folder):
+    """A worker unpickles the system; its fingerprint must be the driver's."""
+    write(WORDS)
+    system = Bm25System(["a b", "c"], "split:words")
+    sent = pickle.dumps(system)
+    assert pickle.loads(sent).fingerprint == system.fingerprint
+
+    edit(WORDS, "text.split()", "text.lower().split()")
+
+    assert pickle.loads(sent).fingerprint != system.fingerprint
+
+
+def test_a_plugin_that_differs_on_a_node_is_refused(folder):
+    write({"plug.py": "X = 1\n"})
+    expected = versions(sources.hash_modules(["plug"]))
+    check_versions(expected)
+
+    write({"plug.py": "X = 20\n"})
+
+    with pytest.raises(
+        AptoolError, match=r"plug \w+ there, \w+ here: expected the same versions and plugins"
+    ):
+        check_versions(expected)

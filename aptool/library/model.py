@@ -32,7 +32,7 @@ from aptool.library.encoded_texts import EncodedTexts, check_encoded, filling
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
 from aptool.models.checkpoints import load_any
-from aptool.models.device import pick_device, set_products, to_device
+from aptool.models.device import pick_device, set_products, to_device, torch_settings
 from aptool.models.explain import Explanation, explain_pair
 from aptool.models.hub import find_folder, upload
 from aptool.models.model import (
@@ -126,6 +126,7 @@ class Model:
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
 
+    @torch_settings()
     def __init__(
         self,
         folder: PathLike,
@@ -158,6 +159,7 @@ class Model:
         """The dev measures of the best epoch by name; empty for a checkpoint."""
         return MeasureValues.from_any_names(self._loaded.config.get("training", {}).get("dev", {}))
 
+    @torch_settings()
     def encode(self, texts: Iterable[str], *, passages: str | tuple[int, int] | None = None) -> EncodedTexts:
         """Encode answers once in fp32, to score them with many questions.
 
@@ -197,6 +199,7 @@ class Model:
             counts=counts,
         )
 
+    @torch_settings()
     def score(
         self,
         pairs: Iterable[tuple[str, str]] | str,
@@ -233,6 +236,7 @@ class Model:
             return self._scores(*check_pairs(pairs), self._parsed(passages, aggregate))
         return self._scores_of(pairs, answers, passages, aggregate)
 
+    @torch_settings()
     def rank(
         self,
         question: str,
@@ -269,6 +273,7 @@ class Model:
         best = np.argsort(-scores, kind="stable")[:top_k]
         return list(zip(best.tolist(), scores[best].tolist(), strict=True))
 
+    @torch_settings()
     def run(
         self,
         pools: AnyPools,
@@ -309,6 +314,7 @@ class Model:
             frame, preset = score_in_memory(files.units, system, answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 
+    @torch_settings()
     def explain(
         self,
         question: str,
@@ -348,6 +354,7 @@ class Model:
         cut = self._parsed(passages, aggregate)
         return explain_pair(self._loaded, question, answer, cut, alignment=alignment)
 
+    @torch_settings()
     def save(self, folder: PathLike, *, overwrite: bool = False) -> None:
         """Copy the model folder, atomically.
 

@@ -9,7 +9,7 @@ from torch import nn
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
-from aptool.models.device import TooManyWeightsError, WeightLimit
+from aptool.models.device import TooManyWeightsError, WeightLimit, kept_settings
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder, WordVectorEncoder
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
@@ -244,7 +244,8 @@ def _component(recipe: Recipe, section: str) -> tuple[Any, Any]:
     registry, table = _REGISTRIES[section], getattr(recipe, section)
     kind = table["type"]
     if kind not in registry:
-        load_plugins()
+        with kept_settings():
+            load_plugins()
     if kind not in registry:
         expected = f"one of {', '.join(registry)}"
         raise _invalid(recipe, f"{section}.type", kind, expected)

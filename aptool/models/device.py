@@ -14,10 +14,11 @@ import logging
 import math
 import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,8 +31,17 @@ from aptool.errors import AptoolError, UsageError, first_line, one_line
 
 logger = logging.getLogger(__name__)
 
+# Objects with the precision of float32 products on GPUs and CPUs, their attribute, and its values.
 # PyTorch 2.9 replaced `allow_tf32` by `fp32_precision`.
-_HAS_FP32_PRECISION = hasattr(torch.backends.cudnn, "conv")
+_CUDA, _CUDNN, _MKLDNN = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+_GPU_PRODUCTS: list[Any] = [_CUDA.matmul, _CUDNN]
+_CPU_PRODUCTS: list[Any] = []
+_PRECISION, _TF32, _FP32 = "allow_tf32", True, False
+if hasattr(_CUDNN, "conv"):
+    _GPU_PRODUCTS = [_CUDA.matmul, _CUDNN.conv, _CUDNN.rnn]
+    _CPU_PRODUCTS = [getattr(_MKLDNN, kind) for kind in ("matmul", "conv", "rnn")]
+    _PRECISION, _TF32, _FP32 = "fp32_precision", "tf32", "ieee"  # type: ignore[assignment]
+_PRODUCTS = _GPU_PRODUCTS + _CPU_PRODUCTS
 
 # Functions that create a tensor of a given size.
 _FACTORIES = (torch.empty, torch.eye, torch.full, torch.ones, torch.randn, torch.zeros)
@@ -125,13 +135,106 @@ def set_products(precision: str) -> None:
 
     By default, cuDNN computes LSTMs and convolutions in TF32, which changes scores by more than 1e-5.
     """
-    if not _HAS_FP32_PRECISION:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    for kind in _GPU_PRODUCTS:
+        setattr(kind, _PRECISION, _TF32 if precision == "tf32" else _FP32)
+
+
+class _Settings(NamedTuple):
+    """Settings that all threads share."""
+
+    dtype: torch.dtype
+    is_deterministic: bool
+    warns_only: bool
+    products: tuple[Any, ...]
+
+    @staticmethod
+    def now() -> "_Settings":
+        return _Settings(
+            torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            tuple(getattr(kind, _PRECISION) for kind in _PRODUCTS),
+        )
+
+    def restore(self, now: "_Settings") -> None:
+        """Restore the settings that differ from the present ones."""
+        if self.dtype != now.dtype:
+            torch.set_default_dtype(self.dtype)
+        if self[1:3] != now[1:3]:  # the call imports torch.compile
+            torch.use_deterministic_algorithms(self.is_deterministic, warn_only=self.warns_only)
+        for kind, value, before in zip(_PRODUCTS, self.products, now.products, strict=True):
+            if value != before:
+                setattr(kind, _PRECISION, value)
+
+
+_OURS = _Settings(torch.float32, False, False, (_FP32,) * len(_PRODUCTS))
+
+
+class _Process:
+    """The settings of the process: the first thread saves them, and the last thread restores them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._saved = _OURS
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._saved = _Settings.now()
+                _OURS.restore(self._saved)
+            self._users += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._saved.restore(_Settings.now())
+
+
+_PROCESS = _Process()
+_THREAD = threading.local()
+
+
+@contextmanager
+def torch_settings() -> Iterator[None]:
+    """Compute in float32, on the CPU by default, with gradients and without autocast; restore the settings.
+
+    Every function that computes or creates a tensor for a user is inside. A block within a block changes
+    nothing, so that training may set its own determinism, and scoring its own precision of products.
+    """
+    if getattr(_THREAD, "is_inside", False):
+        yield
         return
-    kind = "tf32" if precision == "tf32" else "ieee"
-    torch.backends.cuda.matmul.fp32_precision = kind
-    torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]
-    torch.backends.cudnn.rnn.fp32_precision = kind  # type: ignore[attr-defined]
+    with ExitStack() as stack:
+        _PROCESS.enter()
+        stack.callback(_PROCESS.leave)
+        _THREAD.is_inside = True
+        stack.callback(setattr, _THREAD, "is_inside", False)
+        # NumPy's defaults: an overflow is a warning, not an exception.
+        stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+        if torch.empty(0).device.type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        if not torch.is_grad_enabled():
+            stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+@contextmanager
+def kept_settings() -> Iterator[None]:
+    """Undo changes of the settings inside the block, such as those of a plugin that is imported."""
+    before, device = _Settings.now(), torch.empty(0).device
+    try:
+        yield
+    finally:
+        before.restore(_Settings.now())
+        if torch.empty(0).device != device:
+            torch.set_default_device(device)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from aptool.errors import AptoolError
 from aptool.models.definition import redefines
+from aptool.models.device import torch_settings
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
@@ -168,6 +169,7 @@ class Explanation:
         return f"<div>{lines}</div>"
 
 
+@torch_settings()
 @torch.inference_mode()
 def explain_pairs(
     model: LoadedModel, pairs: Sequence[tuple[str, str]], *, alignment: bool = False

@@ -21,7 +21,7 @@ from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet, to_arrow
 from aptool.formats.pools import Unit, answers_beside, cached_answers, list_units, read_pools
 from aptool.models.checkpoints import load_any
-from aptool.models.device import pick_device
+from aptool.models.device import pick_device, torch_settings
 from aptool.models.model import LoadedModel
 from aptool.progress import get_progress
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store, precision_for, writing_to
@@ -128,6 +128,7 @@ class AnswerEncoder:
         return pa.array(cut_texts(texts.to_pylist(), self._passages)[0], type=texts.type)
 
 
+@torch_settings()
 def encode(
     files: Sequence[str],
     output: str,
@@ -215,6 +216,7 @@ def read_chunk(chunk: Chunk) -> pa.Array:
     return pools.answers.filter(to_arrow(pools.shared_rows < 0))
 
 
+@torch_settings()
 def encode_chunk(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
     """Encode a chunk in a worker; the worker loads the model only once."""
     encoder, store = _opened(job, device)

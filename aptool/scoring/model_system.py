@@ -15,7 +15,14 @@ from aptool.errors import UsageError
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.models.build import code_of
 from aptool.models.checkpoints import ScoreTokens, load_any
-from aptool.models.device import gpus_like, has_tensor_cores, pick_device, set_products, to_device
+from aptool.models.device import (
+    gpus_like,
+    has_tensor_cores,
+    pick_device,
+    set_products,
+    to_device,
+    torch_settings,
+)
 from aptool.models.model import LoadedModel
 from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
@@ -132,6 +139,7 @@ class ModelScorer(Scorer):
         return tokenized
 
     @override
+    @torch_settings()
     def score(
         self, inputs: TokenizedPools, progress: Callable[[int], None] = lambda pairs: None
     ) -> np.ndarray:

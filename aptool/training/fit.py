@@ -22,7 +22,7 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location, store_of
 from aptool.formats.outputs import Kind, adopt
 from aptool.models.build import build_ranker, check_recipe
-from aptool.models.device import check_training_precision, memory_for, pick_device, to_device
+from aptool.models.device import check_training_precision, memory_for, pick_device, to_device, torch_settings
 from aptool.models.initialization import TrainingTexts
 from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
 from aptool.models.start import check_start, initial_system
@@ -78,6 +78,7 @@ class Seeds(NamedTuple):
     best: int  # the seed with the best dev measure, the first in case of a tie
 
 
+@torch_settings()
 def fit(
     collection: CollectionFiles,
     recipe: Recipe,
@@ -254,6 +255,7 @@ def _prepare_output(output: PathOrUrl, key: str) -> Fit | None:
     return finished
 
 
+@torch_settings()
 def check_training(
     collection: CollectionFiles,
     recipe: Recipe,

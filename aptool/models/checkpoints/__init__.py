@@ -22,7 +22,7 @@ from aptool.models.checkpoints.files import (
     kind_of,
     read_layout,
 )
-from aptool.models.device import to_device
+from aptool.models.device import to_device, torch_settings
 from aptool.models.hub import find_folder
 from aptool.models.model import LoadedModel, load_model
 from aptool.version import __version__
@@ -33,6 +33,7 @@ __all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any"]
 _HASHED = (".json", ".jinja", ".txt", ".safetensors", ".metadata", ".model")
 
 
+@torch_settings()
 def load_any(
     name: PathOrUrl,
     device: torch.device | str = "cpu",
