@@ -3,7 +3,6 @@
 import importlib
 import importlib.metadata
 import json
-import pickle
 import shutil
 import sys
 from pathlib import Path
@@ -16,8 +15,9 @@ import aptool as library
 from aptool import plugins, sources
 from aptool.cluster.worker import check_versions, versions
 from aptool.errors import AptoolError
+from aptool.formats.pools import list_units, read_answers
 from aptool.models.build import POOLINGS
-from aptool.scoring.systems import Bm25System
+from aptool.scoring.systems import Bm25
 
 POOLING = """
 import torch
@@ -276,16 +276,16 @@ def test_the_hash_is_of_the_code_that_was_loaded(folder):
     assert sources.hash_modules(["plug"]) != before
 
 
-def test_a_word_function_that_differs_on_a_worker_changes_the_fingerprint(folder):
-    """A worker unpickles the system; its fingerprint must be the driver's."""
+def test_a_word_function_that_differs_on_a_worker_changes_the_fingerprint(pools):
+    """A worker opens the description of the driver's system; its fingerprint must be the driver's."""
     write(WORDS)
-    system = Bm25System(["a b", "c"], "split:words")
-    sent = pickle.dumps(system)
-    assert pickle.loads(sent).fingerprint == system.fingerprint
+    units, answers = list_units([str(pools)]), read_answers("answers.parquet")
+    opened = Bm25("split:words").open(units, answers)
+    assert opened.system.open().fingerprint == opened.fingerprint
 
     edit(WORDS, "text.split()", "text.lower().split()")
 
-    assert pickle.loads(sent).fingerprint != system.fingerprint
+    assert opened.system.open().fingerprint != opened.fingerprint
 
 
 def test_a_plugin_that_differs_on_a_node_is_refused(folder):
