@@ -6,7 +6,6 @@ once, within its part of the template, and the tokens of both parts are the toke
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,19 +15,16 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 from typing_extensions import override
 
-from aptool.errors import InputError, first_line
+from aptool.errors import InputError
+from aptool.text.chat_template import render
 from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import Role, Tokens, join_rows, truncate
 from aptool.text.tokenizer_file import encode_texts
-from aptool.version import require
 
 # Placeholders of question and document, which no function of a template changes.
 _QUESTION, _DOCUMENT = "\ue000", "\ue001"
 
 _EXPECTED = "a template that renders the messages of the roles query and document, each once"
-
-_MAX_CHARACTERS = 1 << 16
-_MAX_FACTOR = 1 << 16
 
 # Ends of a question and beginnings of a document that tokens may join with the text between them.
 _ENDS = ("a", "a?", "1", "a\u00e9", "a ", "a\n")
@@ -48,72 +44,19 @@ class PairTemplate(NamedTuple):
     system: str | None  # content of the system message
     where: str  # the file of the template, for errors
 
-    def render(self, question: str, document: str) -> str:
-        """Render a pair; raise an `InputError` if the template cannot be rendered."""
+    def render(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
+        """Render pairs of question and document; raise an `InputError` if the template cannot be rendered."""
+        defaults = {"tools": None, "documents": None, "add_generation_prompt": False}
+        variables = [{**defaults, **self.variables, "messages": self._messages(*pair)} for pair in pairs]
+        return render(self.source, self.where, variables)
+
+    def _messages(self, question: str, document: str) -> list[dict[str, Any]]:
         contents = {"system": self.system, "query": question, "document": document}
-        messages = [
+        return [
             {"role": role, "content": [{"type": "text", "text": text}] if self.structured else text}
             for role, text in contents.items()
             if text is not None
         ]
-        template = _compiled(self.source, self.where)
-        defaults = {"tools": None, "documents": None, "add_generation_prompt": False}
-        try:
-            rendered: str = template.render(messages=messages, **{**defaults, **self.variables})
-        except Exception as error:  # a template can raise anything
-            raise InputError(self.where, problem=first_line(error), expected=_EXPECTED) from error
-        return rendered
-
-
-@lru_cache(maxsize=8)
-def _compiled(source: str, where: str) -> Any:
-    """Compile a template in a sandbox, in which it cannot run code."""
-    jinja2 = require("jinja2", purpose="a chat template", extra="transformers")
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from jinja2.utils import missing
-
-    class Unknown(jinja2.Undefined):  # type: ignore[misc, name-defined]
-        """An undefined value; the text of an unknown variable is an error, not empty."""
-
-        def __init__(
-            self, hint: Any = None, obj: Any = missing, name: Any = None, exc: Any = jinja2.UndefinedError
-        ) -> None:
-            super().__init__(hint, obj, name, exc)
-            object.__setattr__(self, "unknown_name", name if obj is missing else None)
-
-        def __str__(self) -> str:
-            if self.unknown_name is not None:
-                raise jinja2.UndefinedError(f"unknown variable {self.unknown_name!r}")
-            return str(super().__str__())
-
-    class Sandbox(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset(["*", "**"])
-
-        @override
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            if not all(
-                isinstance(value, int | float) and abs(value) <= _MAX_FACTOR for value in (left, right)
-            ):
-                raise jinja2.TemplateError("a product of texts or of large numbers")
-            if operator == "**" and right > 8:
-                raise jinja2.TemplateError("a large power")
-            return super().call_binop(context, operator, left, right)
-
-    def raise_exception(message: object) -> None:
-        raise jinja2.TemplateError(str(message))
-
-    if len(source) > _MAX_CHARACTERS:
-        expected = f"at most {_MAX_CHARACTERS:,}"
-        raise InputError(where, problem=f"a template of {len(source):,} characters", expected=expected)
-    environment = Sandbox(
-        trim_blocks=True, lstrip_blocks=True, undefined=Unknown, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals.pop("lipsum", None)
-    try:
-        return environment.from_string(source)
-    except jinja2.TemplateError as error:
-        raise InputError(where, problem=first_line(error), expected="a template of jinja2") from error
 
 
 class _Part(NamedTuple):
@@ -136,7 +79,7 @@ class TemplateTokenizer(SubwordTokenizer):
         super().__init__(tokenizer, source=source)
         self.template = template
         self._strips = False
-        rendered = template.render(_QUESTION, _DOCUMENT)
+        (rendered,) = template.render([(_QUESTION, _DOCUMENT)])
         for role, text in (("query", _QUESTION), ("document", _DOCUMENT)):
             if rendered.count(text) != 1:
                 problem = f"the message of the role {role} is rendered {rendered.count(text)} times"
@@ -164,8 +107,7 @@ class TemplateTokenizer(SubwordTokenizer):
         self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
     ) -> Tokens:
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
-        contents = [self._content(text, role) for text in batch]
-        rows = self._tokenize(self._parts[role], contents)
+        rows = self._tokenize(self._parts[role], self._contents(batch, role))
         tokens = join_rows([ids or [max(self.unknown, 0)] for ids in rows])
         return tokens if limit is None else truncate(tokens, limit, self._suffixes[role])
 
@@ -173,17 +115,20 @@ class TemplateTokenizer(SubwordTokenizer):
     def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
         raise NotImplementedError("a language model has no weights of words")
 
-    def _content(self, text: str, role: Role) -> str:
-        """Return a text as the template renders it."""
-        text = text.strip() if self._strips else text
+    def _contents(self, texts: list[str], role: Role) -> list[str]:
+        """Return texts as the template renders them."""
+        texts = [text.strip() for text in texts] if self._strips else texts
         is_question = role == "question"
-        rendered = self.template.render(*((text, _DOCUMENT) if is_question else (_QUESTION, text)))
+        pairs = [(text, _DOCUMENT) if is_question else (_QUESTION, text) for text in texts]
         before, after = self._around["first" if is_question == self.question_first else "second"]
-        end = len(rendered) - len(after)
-        if end < len(before) or not (rendered.startswith(before) and rendered.endswith(after)):
-            expected = "a template whose fixed text does not depend on the question or the document"
-            raise InputError(self.template.where, value=text[:40], expected=expected)
-        return rendered[len(before) : end]
+        contents = []
+        for text, rendered in zip(texts, self.template.render(pairs), strict=True):
+            end = len(rendered) - len(after)
+            if end < len(before) or not (rendered.startswith(before) and rendered.endswith(after)):
+                expected = "a template whose fixed text does not depend on the question or the document"
+                raise InputError(self.template.where, value=text[:40], expected=expected)
+            contents.append(rendered[len(before) : end])
+        return contents
 
     def _split(self, head: str, middle: str, tail: str) -> tuple[_Part, _Part]:
         """Return the parts of the first and the second text, split where no token joins them.
