@@ -13,11 +13,12 @@ from threading import Lock
 from typing import Any
 
 from aptool.errors import InputError
-from aptool.text import template_process
 from aptool.version import check_installed
 
 MOST_CHARACTERS = 1 << 16
 EXPECTED = "a chat template that renders a pair"
+
+_PROCESS = Path(__file__).with_name("template_process.py")
 
 
 def render(source: str, where: str, variables: Sequence[dict[str, Any]]) -> list[str]:
@@ -77,7 +78,7 @@ def _renderer(process: int, source: str, where: str) -> _Renderer:
 def _start() -> "subprocess.Popen[bytes]":
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
-        [sys.executable, str(Path(template_process.__file__))],
+        [sys.executable, str(_PROCESS)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
