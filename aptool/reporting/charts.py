@@ -31,6 +31,7 @@ from aptool.reporting.plots import (
     label_points,
     line_style,
     svg,
+    use_least_range,
     use_logarithms,
     use_whole_numbers,
 )
@@ -151,6 +152,7 @@ def line_chart(data: pl.DataFrame, slots: dict[str, int], x_label: str) -> "Figu
         draw_lines(axes, data, "x", "y", styles)
         axes.set_xlabel(x_label, loc="right")
         use_whole_numbers(axes)
+        use_least_range(axes)
     return figure
 
 
@@ -161,6 +163,7 @@ def cost_chart(data: pl.DataFrame, slots: dict[str, int], x_label: str) -> "Figu
         draw_lines(axes, data, "x", "y", styles, joined=False)
         axes.set_xlabel(x_label, loc="right")
         use_logarithms(axes)
+        use_least_range(axes)
         figure.draw_without_rendering()  # `label_points` needs the layout
         label_points(axes, data.select("system", "x", "y").rows(), PAGE_THEME)
     return figure

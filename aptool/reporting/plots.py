@@ -32,6 +32,7 @@ _DOTS_PER_INCH = 160
 _FILE_SIZE = (6.4, 4.0)  # inches
 _ID = re.compile(r'\bid="|\bhref="#|url\(#')
 # Offsets of a label from its point, in points of 1/72 inch, in the order of preference.
+LEAST_RANGE = 0.05  # of the axis of a measure
 _LABEL_OFFSETS = ((6, 3), (-6, 3), (6, -10), (-6, -10), (6, 14), (-6, 14))
 
 
@@ -92,6 +93,7 @@ def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
         lines = draw_lines(axes, enough if len(enough) else data, "length", "accuracy", _styles(data))
         axes.set_xlabel("maximum length of the relevant answer, words; last point: all questions")
         axes.set_ylabel("accuracy (P@1)")
+        use_least_range(axes)
         _legend(axes, lines)
     return figure
 
@@ -111,6 +113,7 @@ def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
         if measure is not None:
             draw_lines(panels[1], data, "epoch", measure, styles)
             panels[1].set_ylabel(f"{measure.removeprefix('dev_')} on dev")
+            use_least_range(panels[1])
             best = data.group_by("system", maintain_order=True).agg(pl.all().get(pl.col(measure).arg_max()))
             panels[1].scatter(
                 best["epoch"], best[measure], s=90, facecolors="none", edgecolors=FILE_THEME.text, zorder=3
@@ -134,6 +137,7 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
         for name, axes in zip(drawn, panels, strict=True):
             draw_lines(axes, data, name, measure, styles, joined=False)
             use_logarithms(axes)
+            use_least_range(axes)
             axes.set_xlabel(titles[name])
             axes.set_ylabel(measure)
         figure.draw_without_rendering()  # `label_points` needs the layout
@@ -315,6 +319,14 @@ def use_whole_numbers(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def use_least_range(axes: Axes) -> None:
+    """Widen the y axis of a measure, so that rounding does not fill the height of the picture."""
+    low, high = axes.get_ylim()
+    missing = LEAST_RANGE - (high - low)
+    if missing > 0:
+        axes.set_ylim(low - missing / 2, high + missing / 2)
 
 
 def use_logarithms(axes: Axes) -> None:

@@ -2,8 +2,10 @@
 
 import json
 import logging
+import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aptool.environment import command
@@ -114,6 +116,7 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
     compared = [system for system in results.systems if system.name != results.baseline]
     best = max(compared or results.systems, key=lambda system: system.means[results.measures[0]])
     rows = [result_row(system, results) for system in results.systems]
+    ticks = _ticks(results)
     split = results.collection.manifest["splits"][results.split]
     seeds = sorted({system.entries[0].seed for system in results.systems if len(system.entries) > 1})
     tests = [test for system in compared for test in significance_rows(system)]
@@ -142,6 +145,7 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
         "measures": list(results.measures),
         "baseline": results.baseline,
         "rows": rows,
+        "ticks": [(100 * number / (len(ticks) - 1), f"{tick:g}") for number, tick in enumerate(ticks)],
         "plain_rows": plain_results(rows, results.measures),
         "test_titles": TEST_TITLES,
         "tests": tests,
@@ -222,16 +226,14 @@ class IntervalBar(NamedTuple):
     end: float
     value: float
     reference: float  # the baseline's value
-    beyond: str  # ``left`` or ``right`` if the value is outside the scale, else empty
 
 
 def result_row(system: SystemResults, results: CollectionResults) -> dict[str, Any]:
     """The row of a system in the table of results."""
     main = results.measures[0]
     reference = next(other for other in results.systems if other.name == results.baseline)
-    # Significantly worse systems, such as a random order, would compress the scale.
-    near = [other.intervals[main] for other in results.systems if _mark(other, main) != "▼"]
-    scale = (min(low for low, _ in near), max(high for _, high in near))
+    ticks = _ticks(results)
+    scale = ticks[0], ticks[-1]
     bar = interval_bar(system.intervals[main], system.means[main], scale, reference.means[main])
     comparison = system.comparisons.get(main)
     return {
@@ -262,11 +264,24 @@ def interval_bar(
 ) -> IntervalBar:
     """Place an interval, the mean and the baseline's mean on a scale (lowest value, highest value)."""
     low, high = scale
-    begin, end, dot, line = (
-        100 * (min(max(x, low), high) - low) / ((high - low) or 1.0) for x in (*interval, value, reference)
-    )
-    beyond = "left" if value < low else "right" if value > high else ""
-    return IntervalBar(begin, end, dot, line, beyond)
+    return IntervalBar(*(100 * (x - low) / (high - low) for x in (*interval, value, reference)))
+
+
+def scale_ticks(low: float, high: float) -> list[float]:
+    """Three to five multiples of a round number, of which the first and the last enclose two values."""
+    for power in count(-4):
+        for digit in (1, 2, 5):
+            step = digit * 10.0**power
+            first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+            if last - first <= 4:
+                return [round(number * step, 12) for number in range(first, max(last, first + 2) + 1)]
+    raise AssertionError("a step encloses every range")
+
+
+def _ticks(results: CollectionResults) -> list[float]:
+    """The ticks of the scale of all intervals of the main measure."""
+    intervals = [system.intervals[results.measures[0]] for system in results.systems]
+    return scale_ticks(min(low for low, _ in intervals), max(high for _, high in intervals))
 
 
 def _cell(system: SystemResults, measure: str, results: CollectionResults) -> dict[str, Any]:

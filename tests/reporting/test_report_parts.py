@@ -24,7 +24,7 @@ from aptool.reporting.charts import (
     swatch,
 )
 from aptool.reporting.plots import FILE_THEME, MARKERS, line_style
-from aptool.reporting.report import interval_bar
+from aptool.reporting.report import interval_bar, scale_ticks
 from aptool.reporting.review import groups_answer
 
 
@@ -112,13 +112,33 @@ def test_the_colours_of_charts_are_variables_of_the_page():
         assert f"{variable}: {colour};" in styles
 
 
-def test_interval_beyond_the_scale_is_an_arrow():
-    inside = interval_bar((0.4, 0.6), 0.5, (0.4, 0.8), 0.6)
-    below = interval_bar((0.0, 0.1), 0.05, (0.4, 0.8), 0.6)
-    above = interval_bar((0.9, 1.0), 0.95, (0.4, 0.8), 0.6)
+def test_interval_is_placed_on_the_scale():
+    bar = interval_bar((0.4, 0.6), 0.5, (0.4, 0.8), 0.6)
 
-    assert inside == (0, pytest.approx(50), pytest.approx(25), pytest.approx(50), "")
-    assert (below.beyond, above.beyond) == ("left", "right")
+    assert bar == pytest.approx((0, 50, 25, 50))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.6, 0.65, [0.6, 0.62, 0.64, 0.66]),
+        (0.21, 0.84, [0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.2, 0.8, [0.2, 0.4, 0.6, 0.8]),
+        (0.5, 0.5, [0.5, 0.5001, 0.5002]),
+        (-0.3, 0.1, [-0.3, -0.2, -0.1, 0.0, 0.1]),
+    ],
+)
+def test_the_scale_has_few_round_ticks_around_all_intervals(low, high, ticks):
+    assert scale_ticks(low, high) == ticks
+
+
+def test_a_small_difference_does_not_fill_the_height():
+    points = pl.DataFrame({"system": ["s", "s"], "x": [1, 2], "y": [0.6, 0.6003]})
+
+    low, high = line_chart(points, {"s": 0}, "epoch").axes[0].get_ylim()
+
+    assert high - low == pytest.approx(0.05)
+    assert (low + high) / 2 == pytest.approx(0.60015)
 
 
 def test_styles_of_twelve_systems_differ_without_colours():
