@@ -90,6 +90,10 @@ def explain(
             raise UsageError(f"{option} {path}: expected a name ending in {suffix}")
     folder = folder if folder is not None else default_model()
 
+    from aptool.models.hub import find_folder
+
+    find_folder(folder)  # before PyTorch is imported
+
     from aptool.formats.atomic import check_output
     from aptool.formats.outputs import Kind
     from aptool.models.checkpoints import load_any

@@ -17,6 +17,10 @@ def export(folder: str, output: Path) -> None:
     Mean or first pooling over a pretrained network becomes a sentence-transformers model, maxsim a ColBERT
     model of PyLate.
     """
+    from aptool.models.hub import find_folder
+
+    find_folder(folder)  # before PyTorch is imported
+
     from aptool.models.checkpoints import load_any
     from aptool.models.export import export_model
 

@@ -67,8 +67,11 @@ def matrix(
         raise UsageError(
             f"--workers {where.workers}: requires --jobs 1; expected --jobs for trials side by side"
         )
-    from aptool.evaluation.names import is_mean
     from aptool.experiments.matrix import read_matrix
+
+    plan = read_matrix(table, _values(given))  # before PyTorch is imported
+
+    from aptool.evaluation.names import is_mean
     from aptool.experiments.runner import adopt_results, run_matrix
     from aptool.experiments.table import (
         TABLES,
@@ -82,7 +85,6 @@ def matrix(
     from aptool.formats.atomic import check_output
     from aptool.formats.outputs import Kind
 
-    plan = read_matrix(table, _values(given))
     if overwrite:
         adopt_results(output)
     if quick:

@@ -188,6 +188,12 @@ def score(
         check_one_word("--tag", tag)
     model = model if model is not None else default_model()
     output = output if output is not None else _default_run(pools)
+    if isinstance(model, Path):
+        from aptool.formats.inputs import expand, stat
+        from aptool.models.hub import find_folder
+
+        stat(expand(pools, ".pools.parquet")[0])
+        find_folder(model)  # before PyTorch is imported
 
     from aptool.library.scoring import score as score_pools
 
@@ -256,6 +262,12 @@ def encode(
     same command again after an interruption, or with more answers.
     """
     folder = folder if folder is not None else default_model()
+
+    from aptool.formats.inputs import expand, stat
+    from aptool.models.hub import find_folder
+
+    stat(expand(texts, ".parquet")[0])
+    find_folder(folder)  # before PyTorch is imported
 
     from aptool.library.scoring import encode as encode_answers
 

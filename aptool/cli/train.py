@@ -164,15 +164,17 @@ def train(
 
 
 def _check_collections(collections: tuple[str, ...]) -> None:
-    """Raise if there is no collection, or if one is the name of a preset."""
+    """Raise, before PyTorch is imported, if there is no collection, or if one cannot be opened."""
     if not collections:
         hint = "`aptool data functions --output data/functions` builds one to try"
         raise UsageError(f"missing argument COLLECTION ({hint})")
     from aptool.config import preset_names
+    from aptool.formats.collection import CollectionFiles
 
     for name in collections:
         if name in preset_names() and not Path(name).exists():
             raise UsageError(f"COLLECTION {name}: the name of a preset; expected --preset {name}")
+        CollectionFiles(name)
 
 
 def _details(fit: "Fit", recipe: "Recipe") -> str:

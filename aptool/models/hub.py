@@ -10,6 +10,8 @@ from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.formats.location import Location, PathOrUrl, is_object_url, location
 from aptool.version import require
 
+CONFIG = "config.json"
+
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 # pathlib writes hf:// as hf:/.
 _URL = re.compile(rf"hf://?({_NAME.pattern})(?:@([^@\s]+))?")

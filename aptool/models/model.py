@@ -26,7 +26,7 @@ from aptool.formats.schemas import check_document
 from aptool.models.backbone import BatchedNetwork
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import TooManyWeightsError, WeightLimit, to_device
-from aptool.models.hub import check_model_files, find_folder
+from aptool.models.hub import CONFIG, check_model_files, find_folder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
@@ -35,7 +35,6 @@ from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
-CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
 

@@ -13,6 +13,7 @@ from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.inputs import stat
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
+from aptool.models.hub import CONFIG
 from aptool.reporting.runs import ACCURACY, TABLE, Runs
 
 # Results over fewer questions are not shown: a single question changes them too much.
@@ -71,8 +72,6 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
 
 def was_trained(model: PathOrUrl) -> bool:
     """Whether a model was trained for at least one epoch."""
-    from aptool.models.model import CONFIG  # loads torch, which eval does not need
-
     path = located(location(model), CONFIG, HISTORY)
     return not path.is_file() or stat(path).size > 0
 
@@ -84,8 +83,6 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
         One row per epoch: epoch, loss (mean loss), active (share of pairs with a loss), learning_rate,
         ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``; only recorded columns.
     """
-    from aptool.models.model import CONFIG  # loads torch, which eval does not need
-
     path = located(location(model), CONFIG, HISTORY)
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the history of a trained model")

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from aptool import version
 from aptool.errors import UsageError
 from aptool.formats.atomic import check_output, output_file
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
 from aptool.reporting.curves import LEAST_QUESTIONS
-from aptool.version import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -213,7 +213,7 @@ def plot_files(path: PathOrUrl) -> tuple[list[Location], Location]:
 
 def check_installed() -> None:
     """Raise an `AptoolError` unless matplotlib is installed."""
-    require("matplotlib", purpose="a chart", extra="report")
+    version.check_installed("matplotlib", purpose="a chart", extra="report")
 
 
 @contextmanager

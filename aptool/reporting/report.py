@@ -63,10 +63,6 @@ def write_report(
         depth: number of answers from the top of each ranking in the browser.
         device: the device that computes the heat maps.
     """
-    # Report missing packages and devices before the slow part.
-    environment()
-    check_installed()
-    picked = _device(device)
     runs = read_runs(folder)
     store, key = store_of(folder)
     check_apart(output, (folder / name for name in store.names(key) if not name.endswith(".html")))
@@ -76,6 +72,10 @@ def write_report(
     names = {entry.system for entry in runs.entries}
     if baseline is not None and baseline not in names:
         raise UsageError(f"--baseline {baseline!r}: expected one of {', '.join(sorted(names))}")
+    # After the checks of paths, as PyTorch takes seconds to import, and before the slow part.
+    environment()
+    check_installed()
+    picked = _device(device)
     sections = []
     for number, (name, collection) in enumerate(opened.items()):
         systems = runs.on(name)

@@ -24,7 +24,7 @@ from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.formats.object_folder import local_copy
 from aptool.models.build import code_of, encoder_type
-from aptool.models.model import CONFIG
+from aptool.models.hub import CONFIG
 from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.state import EpochState, TrainingState

@@ -23,8 +23,9 @@ from aptool.formats.location import Location, PathOrUrl, location, store_of
 from aptool.formats.outputs import Kind, adopt
 from aptool.models.build import build_ranker, check_recipe
 from aptool.models.device import check_training_precision, memory_for, pick_device, to_device, torch_settings
+from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
-from aptool.models.model import CONFIG, check_model_folder, has_model, opened_folder, save_model
+from aptool.models.model import check_model_folder, has_model, opened_folder, save_model
 from aptool.models.start import check_start, initial_system
 from aptool.progress import get_progress
 from aptool.training.checkpoint import (

@@ -1,0 +1,48 @@
+"""A wrong path is refused before large libraries are imported."""
+
+import subprocess
+import sys
+
+import pytest
+
+# Prints the large libraries that a command imported, after the command.
+PROGRAM = """
+import sys
+from aptool.cli.main import main
+try:
+    main()
+except SystemExit as stop:
+    print(stop.code, *({"torch", "transformers", "matplotlib", "ray"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "nowhere"),
+        ("explain", "--model", "nowhere", "--question", "a", "--answer", "b"),
+        ("train", "nowhere"),
+        ("score", "nowhere.parquet", "--model", "nowhere", "--output", "x.run"),
+        ("encode", "nowhere.parquet", "--model", "nowhere", "--output", "x"),
+        ("plot", "training", "nowhere", "--output", "x.svg"),
+        ("plot", "lengths", "nowhere.run", "--qrels", "nowhere", "--output", "x.svg"),
+        ("plot", "costs", "nowhere", "--output", "x.svg"),
+        ("matrix", "nowhere.toml", "--output", "x"),
+        ("export", "nowhere", "--output", "x"),
+        ("vectors", "learn", "nowhere", "--output", "x.bin"),
+        ("eval", "nowhere.run", "--qrels", "nowhere"),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_path_is_refused_without_large_libraries(arguments, tmp_path):
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
+
+    assert finished.stdout.split() == ["1"], finished.stderr
+    assert "nowhere" in finished.stderr
+    assert list(tmp_path.iterdir()) == []
