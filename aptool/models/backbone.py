@@ -69,6 +69,7 @@ class BatchedNetwork(nn.Module):
         super().__init__()
         self.network = network
         self.has_fillers = False  # texts may have unattended tokens (``aptool.text.subwords``)
+        self.layer: int | None = None  # index of the hidden states that are returned; None: the last states
         self.is_packed = False  # texts can share one row, which gives states but no logits
         self._pad = int(network.config.pad_token_id or 0)
         self._has_types = getattr(network.config, "type_vocab_size", 0) > 1
@@ -118,6 +119,8 @@ class BatchedNetwork(nn.Module):
                 inputs, slots = self._padded_inputs(batch, width, batch_types, batch_embedded)
             if copies > 1:
                 slots = batch.row_numbers()[: len(rows) // copies]
+            if self.layer is not None:
+                inputs["output_hidden_states"] = True
             yield self.network(return_dict=True, **inputs), slots
 
     def _packed_inputs(self, tokens: Ragged, types: Tensor | None) -> dict[str, Any]:
@@ -206,7 +209,9 @@ class Backbone(BatchedNetwork):
             parts = []
             least = 1 if training else MIN_ROWS
             for output, slots in self.run(tokens, order, types, embedded, share=training, least=least):
-                states = output.last_hidden_state.flatten(0, 1)
+                last = self.layer is None
+                states = output.last_hidden_state if last else output.hidden_states[self.layer]
+                states = states.flatten(0, 1)
                 states = states if slots is None else states.index_select(0, slots)
                 parts.append(states.float() if bf16 else states)
         ordered = tokens.rows(order)

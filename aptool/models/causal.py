@@ -118,9 +118,11 @@ class CausalPooling(Pooling):
         suffix_length: int,
         question_first: bool,
         activation: str = "identity",
+        relevant: int = 0,
     ) -> None:
         super().__init__()
         self.network = network
+        self.relevant = relevant  # number of the relevant one of two outputs
         self.max_tokens = max_tokens  # of a pair
         self.suffix_length = suffix_length  # tokens at the end of an answer that truncation keeps
         self.question_first = question_first
@@ -152,9 +154,11 @@ class CausalPooling(Pooling):
         return pooling
 
     def _scores(self, outputs: Tensor) -> Tensor:
-        """(n,) scores from the outputs (n, 1) or (n, 2): the first, minus the second."""
+        """(n,) scores from the outputs (n, 1) or (n, 2): the relevant output, minus the other."""
         outputs = apply_activation(self.activation, outputs)
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 0] - outputs[:, 1]
+        if outputs.shape[1] == 1:
+            return outputs[:, 0]
+        return outputs[:, self.relevant] - outputs[:, 1 - self.relevant]
 
     def _truncated(self, answers: Ragged, question_sizes: np.ndarray) -> Ragged:
         """Truncate answers (n) to the room that questions (n,) leave, before their suffix."""

@@ -28,7 +28,7 @@ from aptool.models.pooling import JoinedPooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.passages import Passages
 from aptool.text.subwords import TOKEN_ID, pooled_rows
-from aptool.text.tokenizer import Role, TextTokenizer, Tokens, truncate
+from aptool.text.tokenizer import Role, TextTokenizer, Tokens
 
 ATTENTION, MAX_POOLING, MATCHES = "attention", "max_pooling", "matches"
 _WEIGHTS = {
@@ -299,8 +299,8 @@ class _Texts:
         text, begin, end = self._texts[row], self.tokens.offsets[row], self.tokens.offsets[row + 1]
         ids, length = self.tokens.ids[begin:end], int(end - begin)
         indices = self._tokenizer.word_indices(text, self._role)
-        suffix = self._tokenizer.suffix_length
-        token_words = truncate(Tokens(indices, np.array([0, len(indices)])), length, suffix).ids
+        complete = Tokens(indices, np.array([0, len(indices)]))
+        token_words = self._tokenizer.truncate(complete, length, self._role).ids
         spans = word_spans(self._tokenizer, text)
         count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
         words_without_token = set(range(count)) - set(token_words.tolist())

@@ -14,6 +14,7 @@ from aptool.errors import InputError
 from aptool.formats.atomic import output_folder
 from aptool.formats.outputs import Kind
 from aptool.models.checkpoints.files import CONFIG, MODULES, ST_CONFIG, WEIGHTS
+from aptool.models.checkpoints.options import OPTIONS
 from aptool.models.features import NoHead
 from aptool.models.matching import MaxSimPooling
 from aptool.models.model import LoadedModel
@@ -22,7 +23,7 @@ from aptool.models.pretrained import network_library
 from aptool.models.similarity import Cosine, Dot
 from aptool.models.tensor_file import write_tensors
 from aptool.models.transformer import TransformerEncoder
-from aptool.text.subwords import SubwordTokenizer
+from aptool.text.subwords import PLAIN, SubwordTokenizer, TextForm
 
 _LIBRARY = "sentence_transformers.models."
 _MODES: dict[type[Any], str] = {MeanPooling: "mean", FirstPooling: "cls"}
@@ -37,37 +38,34 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
     pooling, limits = ranker.pooling, recipe.text
     longest = max(limits.max_question_tokens, limits.max_answer_tokens)
     modules = {"": _LIBRARY + "Transformer"}  # by subfolder
+    question, answer = _forms(model)
+    st_config: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}
+    transformer: dict[str, Any] = {"max_seq_length": longest, "do_lower_case": False}
     if isinstance(pooling, MaxSimPooling):
         library, modules["1_Dense"] = "pylate", "pylate.models.Dense.Dense"
-        st_config = {
-            "model_type": "ColBERT",
-            "query_prefix": "",
-            "document_prefix": "",
-            "query_length": limits.max_question_tokens,
-            "document_length": limits.max_answer_tokens,
-            "do_query_expansion": False,
-            "attend_to_expansion_tokens": False,
-            "skiplist_words": [],
-            "similarity_fn_name": "MaxSim",
-        }
+        st_config |= _pylate_settings(model, source)
     else:
         assert isinstance(pooling, VectorPooling)
         library, modules["1_Pooling"] = "sentence-transformers", _LIBRARY + "Pooling"
-        st_config = {"similarity_fn_name": _SIMILARITIES[type(pooling.similarity)]}
+        st_config["similarity_fn_name"] = _SIMILARITIES[type(pooling.similarity)]
+        st_config["prompts"] = {"query": question.prompt, "document": answer.prompt}
+        transformer |= _transformer_options(model)
         # The mean of projected states equals the projected mean.
         if ranker.projection is not None:
             modules["2_Dense"] = _LIBRARY + "Dense"
     with output_folder(folder, Kind.EXPORT, MODULES) as into:
         _write_network(model, into, longest)
-        _write_json(into / ST_CONFIG, {**st_config, "prompts": {}, "default_prompt_name": None})
-        _write_json(into / "sentence_bert_config.json", {"max_seq_length": longest, "do_lower_case": False})
+        _write_json(into / ST_CONFIG, st_config)
+        _write_json(into / OPTIONS, transformer)
         size = ranker.encoder.size
         for subfolder in list(modules)[1:]:
             (into / subfolder).mkdir()
             if subfolder == "1_Pooling":
                 mode = _MODES[type(pooling)]
                 modes = {"pooling_mode_mean_tokens": mode == "mean", "pooling_mode_cls_token": mode == "cls"}
-                _write_json(into / subfolder / CONFIG, {"word_embedding_dimension": size, **modes})
+                pools_prompt = not (question.prompt_tokens or answer.prompt_tokens)
+                options = {"word_embedding_dimension": size, **modes, "include_prompt": pools_prompt}
+                _write_json(into / subfolder / CONFIG, options)
             else:
                 _write_dense(into / subfolder, ranker.projection, size)
         entries = [
@@ -100,6 +98,60 @@ def _check(model: LoadedModel, source: object) -> None:
         raise InputError(source, problem=f"no other library has {problem}", expected=expected)
 
 
+def _forms(model: LoadedModel) -> tuple[TextForm, TextForm]:
+    """Return the forms of questions and answers."""
+    assert isinstance(model.tokenizer, SubwordTokenizer)
+    forms = model.tokenizer.presentation.forms
+    return forms.get("question", PLAIN), forms.get("answer", PLAIN)
+
+
+def _pylate_settings(model: LoadedModel, source: object) -> dict[str, Any]:
+    """Return the settings of PyLate that present texts as the model does."""
+    assert isinstance(model.ranker.encoder, TransformerEncoder)
+    assert isinstance(model.tokenizer, SubwordTokenizer)
+    question, answer = _forms(model)
+    presentation, tokenizer = model.tokenizer.presentation, model.tokenizer.copy()
+    layer = model.ranker.encoder.backbone.layer
+    fills = question.filler >= 0
+    fits = not fills or (
+        question.fill_to == model.recipe.text.max_question_tokens
+        and tokenizer.id_to_token(question.filler) in _SPECIAL["mask_token"]
+    )
+    is_described = question.prompt == answer.prompt and layer is None and presentation.special
+    if not (is_described and fits) or question.unpooled:
+        problem = "prompts by role, another filler or layer, or no special tokens"
+        raise InputError(source, problem=problem, expected="a model that PyLate can describe")
+    prefixes = ["" if form.mark < 0 else tokenizer.id_to_token(form.mark) for form in (question, answer)]
+    limits = model.recipe.text
+    return {
+        "model_type": "ColBERT",
+        "query_prefix": prefixes[0],
+        "document_prefix": prefixes[1],
+        "query_length": limits.max_question_tokens,
+        "document_length": limits.max_answer_tokens,
+        "do_query_expansion": fills,
+        "attend_to_expansion_tokens": question.attend_filler,
+        "skiplist_words": [tokenizer.id_to_token(token) for token in answer.unpooled],
+        "similarity_fn_name": "MaxSim",
+        "prompts": {"query": question.prompt} if question.prompt else {},
+        "default_prompt_name": "query" if question.prompt else None,
+    }
+
+
+def _transformer_options(model: LoadedModel) -> dict[str, Any]:
+    """Return the options of sentence-transformers that the texts and the states of a model require."""
+    assert isinstance(model.ranker.encoder, TransformerEncoder)
+    assert isinstance(model.tokenizer, SubwordTokenizer)
+    options: dict[str, Any] = {}
+    if not model.tokenizer.presentation.special:
+        options["processing_kwargs"] = {"text": {"add_special_tokens": False}}
+    layer = model.ranker.encoder.backbone.layer
+    if layer is not None:
+        text = {"method": "forward", "method_output_name": ["hidden_states", layer]}
+        options |= {"modality_config": {"text": text}, "module_output_name": "token_embeddings"}
+    return options
+
+
 def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
     """Write the network and its tokenizer in the layout of ``transformers``."""
     transformers = network_library()
@@ -117,6 +169,7 @@ def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=longest,
+        truncation_side="left" if model.tokenizer.presentation.truncates_left else "right",
         model_input_names=["input_ids", "attention_mask"],
         **{role: name for role, name in names.items() if name is not None},
     ).save_pretrained(folder)

@@ -4,6 +4,7 @@ The ``transformers`` package is an optional extra and is imported only when a ne
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +57,9 @@ _LOADERS = {
     "logits": "AutoModelForCausalLM",
 }
 
+# Configuration of an adapter of peft, such as LoRA.
+ADAPTER = "adapter_config.json"
+
 _MAX_LAYERS = 4096
 _MAX_DEPTH = 20
 
@@ -65,7 +69,8 @@ class OpenedNetwork(NamedTuple):
 
     network: Any  # fp32, in evaluation mode
     tokenizer: Any  # of ``transformers``, with a ``backend_tokenizer``
-    max_tokens: int  # maximum length of a text
+    max_tokens: int  # maximum length of a text, as configured
+    positions: int  # maximum length of a text that the network can read
     causal: bool  # the state of a token does not depend on later tokens
 
 
@@ -85,12 +90,29 @@ def check_name(where: str, name: str) -> None:
     check_installed("transformers", purpose=f"encoder.name {name!r}", extra="transformers")
 
 
-def open_network(name: str, *, head: Head = "none") -> OpenedNetwork:
-    """Load a network of ``transformers`` with a head; raise if a weight is missing."""
+def open_network(
+    name: str,
+    *,
+    head: Head = "none",
+    config_args: Mapping[str, Any] | None = None,
+    tokenizer_args: Mapping[str, Any] | None = None,
+) -> OpenedNetwork:
+    """Load a network of ``transformers`` with a head; raise if a weight is missing.
+
+    Args:
+        name: its folder, or its name on the hub.
+        head: the head of the network.
+        config_args: entries that replace those of its configuration.
+        tokenizer_args: arguments of its tokenizer.
+    """
     transformers = network_library()
     loader = getattr(transformers, _LOADERS[head])
     if is_remote(name):
         raise InputError(name, problem="a URL", expected=EXPECTED)
+    if Path(name, ADAPTER).is_file():
+        # transformers ignores an adapter where peft is not installed.
+        expected = "merged weights: save the model after merge_and_unload() of peft"
+        raise InputError(Path(name, ADAPTER), problem="an adapter", expected=expected)
     where = name
     if Path(name).is_dir():
         check_model_files(Path(name))
@@ -99,11 +121,15 @@ def open_network(name: str, *, head: Head = "none") -> OpenedNetwork:
         check_network_config(name, without_code(entries), "config.json")
         where = f"{name}/config.json"
         config = transformers.AutoConfig.from_pretrained(name, **SAFELY)
+        if config_args:
+            _check_config_args(name, config_args, config)
+            config = transformers.AutoConfig.from_pretrained(name, **config_args, **SAFELY)
         _check_size(name, loader, config)
         if Path(name, "tokenizer.json").is_file():
             read_tokenizer(Path(name, "tokenizer.json"))
         where = f"{name}/tokenizer_config.json"
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, **SAFELY)
+        more = {"use_fast": True, **(tokenizer_args or {}), **SAFELY}
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **more)
         has_tokenizer_file = _has_tokenizer_file(transformers, name, tokenizer)
         if getattr(tokenizer, "backend_tokenizer", None) is not None:
             check_encodes(tokenizer.backend_tokenizer)
@@ -130,7 +156,9 @@ def open_network(name: str, *, head: Head = "none") -> OpenedNetwork:
         raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
     network = network.float()
     check_ids(name, tokenizer.backend_tokenizer, network)
-    return OpenedNetwork(network, tokenizer, _max_tokens(name, tokenizer, network, head == "labels"), causal)
+    is_set = "model_max_length" in (tokenizer_args or {})
+    limits = _limits(name, tokenizer, network, pair=head == "labels", is_set=is_set)
+    return OpenedNetwork(network, tokenizer, *limits, causal)
 
 
 def check_ids(name: str, tokenizer: Any, network: Any) -> None:
@@ -149,17 +177,37 @@ def check_ids(name: str, tokenizer: Any, network: Any) -> None:
         raise InputError(name, position="tokenizer.json", problem=f"token type {largest}", expected=expected)
 
 
-def _max_tokens(name: str, hf_tokenizer: Any, network: nn.Module, pair: bool) -> int:
-    """Return the maximum length of a text, in tokens, for the positions of a network and its tokenizer."""
+def _limits(name: str, hf_tokenizer: Any, network: nn.Module, *, pair: bool, is_set: bool) -> tuple[int, int]:
+    """Return the maximum length of a text, as configured, and as the positions of the network allow.
+
+    A length in the options of a checkpoint (``is_set``) may exceed the one in the network's configuration.
+    """
     least = hf_tokenizer.num_special_tokens_to_add(pair) + (2 if pair else 1)
     declared, positions = hf_tokenizer.model_max_length, max_positions(network)
     if not isinstance(declared, int | float) or isinstance(declared, bool) or not declared >= least:
-        position, expected = "tokenizer_config.json: model_max_length", f"a number of tokens from {least}"
+        position = "max_seq_length" if is_set else "tokenizer_config.json: model_max_length"
+        expected = f"a number of tokens from {least}, special tokens included"
         raise InputError(name, position=position, value=declared, expected=expected)
     if positions < least:
         expected = f"at least {least}, special tokens included"
         raise InputError(name, problem=f"texts of up to {positions} tokens", expected=expected)
-    return int(min(declared, positions))
+    config: Any = network.config
+    # Rotary and relative positions have no table that ends.
+    is_relative = bool(getattr(config, "rope_parameters", None)) or not getattr(
+        config, "position_biased_input", True
+    )
+    longest = _UNLIMITED if is_relative else positions
+    return int(min(declared, longest if is_set else positions)), longest
+
+
+def _check_config_args(name: str, config_args: Mapping[str, Any], config: Any) -> None:
+    """Raise unless the configuration of a network has all entries that are replaced, and they are safe."""
+    check_network_config(name, without_code(config_args), "config_args")
+    known = {*config.to_dict(), *type(config).attribute_map}
+    for key, value in config_args.items():
+        if key not in known:
+            expected = f"an entry of the configuration of {config.model_type}"
+            raise InputError(name, position=f"config_args/{key}", value=value, expected=expected)
 
 
 def _check_size(name: str, loader: Any, config: Any) -> None:

@@ -20,7 +20,7 @@ from aptool.models.build import initialize, with_features
 from aptool.models.checkpoints import checkpoint_fingerprint
 from aptool.models.checkpoints.colbert import read_colbert
 from aptool.models.checkpoints.cross_encoder import read_cross_encoder
-from aptool.models.checkpoints.files import Checkpoint, Kind, Layout, kind_of, read_layout
+from aptool.models.checkpoints.files import ST_CONFIG, Checkpoint, Kind, Layout, kind_of, read_layout
 from aptool.models.checkpoints.sentence import Normalize, SentencePooling, read_sentence
 from aptool.models.encoders import WordEncoder
 from aptool.models.hub import find_folder
@@ -244,7 +244,8 @@ def _initial_checkpoint(layout: Layout, recipe: Recipe) -> Initialization:
     else:
         assert isinstance(ranker.encoder, TransformerEncoder)
         network, pair = ranker.encoder.backbone.network, tokenizer.special_tokens()
-        backbone = backbone_of(network, tokenizer, pair, forms=tokenizer.saved_forms())
+        layer = ranker.encoder.backbone.layer
+        backbone = backbone_of(network, tokenizer, pair, forms=tokenizer.saved_forms(), layer=layer)
         spec = EncoderSpec(len(tokenizer), ranker.encoder.size, backbone)
 
     def load_weights(target: nn.Module) -> int:
@@ -268,6 +269,7 @@ def _read_system(layout: Layout) -> tuple[Checkpoint, dict[str, Any], str]:
     encoder = {"type": checkpoint.recipe.encoder["type"], "name": str(layout.transformer)}
     if isinstance(pooling, HeadPooling):
         table: dict[str, Any] = {"type": "head", "activation": pooling.activation}
+        table["relevant"] = pooling.relevant
         network = pooling.classifier.network
         if (network.config.pad_token_id or 0) >= network.get_input_embeddings().weight.shape[0]:
             raise InputError(layout.folder, problem="no padding token", expected="a tokenizer with one")
@@ -282,6 +284,10 @@ def _read_system(layout: Layout) -> tuple[Checkpoint, dict[str, Any], str]:
             problem = f"pooling {modes}, {len(layers)} layers, {type(pooling.similarity).__name__}"
             expected = "mean or cls, without Dense and LayerNorm, by cosine or inner product"
             raise InputError(layout.folder, problem=problem, expected=expected)
+        if pooling.dim is not None:
+            expected = "all values of an embedding: remove it and train all"
+            where = layout.folder / ST_CONFIG
+            raise InputError(where, position="truncate_dim", value=pooling.dim, expected=expected)
         similarity = names[type(pooling.similarity)]
         table = {"type": _POOLINGS[modes]}
     else:

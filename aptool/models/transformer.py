@@ -26,10 +26,15 @@ from aptool.models.initialization import EncoderSpec, Initialization, TrainingTe
 from aptool.models.pooling import Activation, Pooling, apply_activation, segment_mean
 from aptool.models.pretrained import check_name, new_network, open_network, structure_of
 from aptool.models.ragged import Ragged
+from aptool.options import bounded
 from aptool.text.subwords import SpecialTokens, SubwordTokenizer
 
 # Options of ``text`` that apply only to word tokenizers.
 WORD_OPTIONS = ("lowercase", "words", "min_count")
+
+
+# The text of a pair that truncation shortens.
+PairTruncation = Literal["longest_first", "only_first", "only_second"]
 
 
 class PretrainedEncoder(Encoder):
@@ -90,6 +95,7 @@ class PretrainedEncoder(Encoder):
         """Build the network with new weights."""
         assert self.spec.backbone is not None
         backbone = Backbone(new_network(self.spec.backbone["network"], self.options.name), self.options)
+        backbone.layer = self.spec.backbone.get("layer")
         forms = self.spec.backbone.get("forms", {"roles": {}})["roles"].values()
         backbone.has_fillers = any(form["filler"] >= 0 and not form["attend_filler"] for form in forms)
         return backbone
@@ -169,6 +175,8 @@ class PairPooling(Pooling):
         special = SpecialTokens(**backbone["pair"])
         self._prefix_length, self._suffix_length = backbone["prefix_length"], backbone["suffix_length"]
         self._max_tokens: int | None = backbone.get("max_tokens")  # of a pair
+        self._truncation: PairTruncation = backbone.get("truncation", "longest_first")
+        self._truncates_left = bool(backbone.get("truncates_left"))
         parts = [special.before, special.between, special.after]
         self._special_counts = [len(ids) for ids in parts]
         special_ids = torch.tensor(list(chain.from_iterable(parts)), dtype=torch.int64)
@@ -192,14 +200,20 @@ class PairPooling(Pooling):
         before, between, after = self._special_counts
         around = self._prefix_length + self._suffix_length
         length_q, length_a = questions.sizes - around, answers.sizes - around  # (n,)
+        removed_q = removed_a = 0 * length_q
         if self._max_tokens is not None:
-            length_q, length_a = longest_first(length_q, length_a, self._max_tokens - len(self._special_ids))
+            room = self._max_tokens - len(self._special_ids)
+            kept_q, kept_a = truncate_pairs(length_q, length_a, room, self._truncation)
+            if self._truncates_left:
+                removed_q, removed_a = length_q - kept_q, length_a - kept_a
+            length_q, length_a = kept_q, kept_a
         # Five segments per pair: special tokens, question, special tokens, answer, special tokens.
         source = torch.cat([self._special_ids, questions.values, answers.values])
         first_q = before + between + after
         first_a = first_q + len(questions.values)
-        begin_q = first_q + np.cumsum(questions.sizes) - questions.sizes + self._prefix_length
-        begin_a = first_a + np.cumsum(answers.sizes) - answers.sizes + self._prefix_length
+        before_q, before_a = first_q + self._prefix_length, first_a + self._prefix_length
+        begin_q = before_q + np.cumsum(questions.sizes) - questions.sizes + removed_q
+        begin_a = before_a + np.cumsum(answers.sizes) - answers.sizes + removed_a
         ones = np.ones_like(length_q)
         starts = np.stack([0 * ones, begin_q, before * ones, begin_a, (before + between) * ones], 1)
         counts = np.stack([before * ones, length_q, between * ones, length_a, after * ones], 1)  # (n, 5)
@@ -208,6 +222,19 @@ class PairPooling(Pooling):
         rows = segments.row_numbers() + segments.spread(shift)
         types = segments.spread(self._segment_types.repeat(len(length_q)))
         return Ragged.of_sizes(source[rows], counts.sum(1)), types
+
+
+def truncate_pairs(
+    first: np.ndarray, second: np.ndarray, room: int, strategy: PairTruncation
+) -> tuple[np.ndarray, np.ndarray]:
+    """Truncate the lengths of the texts of pairs to ``room`` tokens, by a strategy of ``tokenizers``."""
+    if strategy == "longest_first":
+        return longest_first(first, second, room)
+    if strategy == "only_first":
+        second = np.minimum(second, room)
+        return np.minimum(first, room - second), second
+    first = np.minimum(first, room)
+    return first, np.minimum(second, room - first)
 
 
 def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
@@ -277,14 +304,17 @@ class HeadPooling(PairPooling):
 
         Attributes:
             activation: Function of the head's output.
+            relevant: Number of the relevant one of two labels.
         """
 
         activation: Activation = "identity"
+        relevant: int = bounded(1, below=2)
 
-    def __init__(self, network: Any, backbone: dict[str, Any], activation: str) -> None:
+    def __init__(self, network: Any, backbone: dict[str, Any], activation: str, relevant: int = 1) -> None:
         super().__init__(backbone)
         self.classifier = Classifier(network)
         self.activation = activation
+        self.relevant = relevant
 
     @classmethod
     @override
@@ -292,12 +322,15 @@ class HeadPooling(PairPooling):
         backbone = encoder.spec.backbone
         if backbone is None or "max_tokens" not in backbone:
             raise ValueError("head pooling has the network of a cross-encoder")
-        return cls(new_network(backbone["network"], head="labels"), backbone, options.activation)
+        network = new_network(backbone["network"], head="labels")
+        return cls(network, backbone, options.activation, options.relevant)
 
     @override
     def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
         outputs = apply_activation(self.activation, self.classifier(ids, types))  # (n, labels)
-        return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, 1] - outputs[:, 0]
+        if outputs.shape[1] == 1:
+            return outputs[:, 0]
+        return outputs[:, self.relevant] - outputs[:, 1 - self.relevant]
 
     @override
     def in_bf16(self) -> "HeadPooling":

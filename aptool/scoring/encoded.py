@@ -23,7 +23,7 @@ from aptool.formats.pools import UNSHARED, Answers, PoolBatch
 from aptool.formats.shared_texts import text_hash
 from aptool.models.device import send
 from aptool.models.ragged import Ragged, rows_of
-from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated, truncate
+from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated
 
 # Unshared texts are cached on first sight up to this many bytes, then on their second occurrence: in most
 # collections they occur once, and their tokens and encodings would waste memory.
@@ -161,7 +161,7 @@ class PoolTokenizer:
         """Return token ids of texts, and (n,) whether each text was truncated."""
         limit = self._options.max_answer_tokens
         complete = self._tokenizer.encode(texts)
-        return truncate(complete, limit, self._tokenizer.suffix_length), complete.lengths > limit
+        return self._tokenizer.truncate(complete, limit), complete.lengths > limit
 
 
 def text_keys(texts: Tokens) -> np.ndarray:

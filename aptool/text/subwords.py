@@ -4,20 +4,20 @@ A text is encoded with the special tokens that the network expects, such as [CLS
 the special tokens at the end of a text.
 
 Some networks read questions and answers differently: with a prompt per role, a mark (a token after the first
-special token), filler tokens that extend a question to a fixed length, or answer tokens that are read but not
+one), filler tokens that extend a question to a fixed length, or answer tokens that are read but not
 matched. The tokenizer applies such a `TextForm`. Later steps see it as flags in the token ids, which stay
 with a token when texts are selected, cached, deduplicated or sent.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from typing_extensions import override
 
 from aptool.text.tokenizer import Role, TextTokenizer, Tokens, join_rows, truncate
@@ -35,16 +35,21 @@ class TextForm:
 
     prompt: str = ""  # prefix of each text
     prompt_tokens: int = 0  # number of tokens at the beginning, special tokens included, that are not pooled
-    mark: int = -1  # id of the token inserted after the special tokens at the beginning; -1 for none
+    mark: int = -1  # id of the token inserted after the first token; -1 for none
     filler: int = -1  # id of the token that extends texts to ``fill_to`` tokens; -1 for none
     fill_to: int = 0  # minimum length in tokens
     attend_filler: bool = False  # whether other tokens attend to filler tokens
     unpooled: tuple[int, ...] = ()  # ids of tokens whose states are not pooled
+    strips: bool = False  # whether outer white space is removed, the prompt included
 
-    def apply(self, tokens: Tokens, prefix_length: int) -> Tokens:
-        """Apply the form to the tokens of texts, prompts included, after ``prefix_length`` special tokens."""
+    def present(self, text: str) -> str:
+        """Return a text with its prompt."""
+        return (self.prompt + text).strip() if self.strips else self.prompt + text
+
+    def apply(self, tokens: Tokens) -> Tokens:
+        """Apply the form to the tokens of texts, prompts included."""
         if self.mark >= 0:
-            tokens = _inserted(tokens, np.minimum(prefix_length, tokens.lengths), self.mark)
+            tokens = _inserted(tokens, np.minimum(1, tokens.lengths), self.mark)
         flags = np.zeros(len(tokens.ids), dtype=np.int32)
         if self.unpooled:
             flags[np.isin(tokens.ids, self.unpooled)] |= UNPOOLED
@@ -55,15 +60,24 @@ class TextForm:
         filler = self.filler if self.attend_filler else self.filler | UNATTENDED
         return tokens if self.filler < 0 else _filled(tokens, filler, self.fill_to)
 
-    def word_indices(self, indices: np.ndarray, prefix_length: int) -> np.ndarray:
+    def word_indices(self, indices: np.ndarray) -> np.ndarray:
         """Insert -1 for mark and filler into the word indices of one text."""
         tokens = Tokens(indices, np.array([0, len(indices)]))
         if self.mark >= 0:
-            tokens = _inserted(tokens, np.minimum(prefix_length, tokens.lengths), -1)
+            tokens = _inserted(tokens, np.minimum(1, tokens.lengths), -1)
         return tokens.ids if self.filler < 0 else _filled(tokens, -1, self.fill_to).ids
 
 
 PLAIN = TextForm()
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How texts are presented to a network."""
+
+    forms: Mapping[Role, TextForm] = field(default_factory=dict)
+    special: bool = True  # whether the network reads special tokens
+    truncates_left: bool = False  # truncation removes the beginning of a text, not its end
 
 
 class SpecialTokens(NamedTuple):
@@ -88,22 +102,30 @@ class SubwordTokenizer(TextTokenizer):
     def __init__(
         self,
         tokenizer: Tokenizer,
-        forms: Mapping[Role, TextForm] | None = None,
+        presentation: Presentation | None = None,
         *,
-        lowercase: bool = False,
         characters: int = 0,
+        empty: int | None = None,
         source: object = "tokenizer.json",
     ) -> None:
-        """Wrap a tokenizer that reads at most ``characters`` of a text, all if 0; errors name ``source``."""
+        """Wrap a tokenizer; errors name ``source``.
+
+        Args:
+            tokenizer: the tokenizer of a network.
+            presentation: how texts are presented; unchanged by default.
+            characters: maximum number of characters of a text, without a limit if 0.
+            empty: id of a text without tokens, by default of the unknown token.
+            source: the file of the tokenizer.
+        """
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
         self.source = str(source)
-        self.forms = dict(forms or {})
-        self._lowercase = lowercase
+        self.presentation = presentation if presentation is not None else Presentation()
         self._characters = characters or None
         self.unknown = _unknown_id(tokenizer)
-        special = tokenizer.encode("a").special_tokens_mask
+        self._empty = max(self.unknown, 0) if empty is None else empty
+        special = self._encode_pair("a").special_tokens_mask
         self.prefix_length = special.index(0) if 0 in special else 0
         self.suffix_length = special[::-1].index(0) if 0 in special else 0
 
@@ -113,16 +135,19 @@ class SubwordTokenizer(TextTokenizer):
         return cls(read_tokenizer(path), source=path)
 
     def saved_forms(self) -> dict[str, Any]:
-        """Return the forms of texts as JSON values."""
-        roles = {role: {**asdict(form), "unpooled": list(form.unpooled)} for role, form in self.forms.items()}
-        return {"lowercase": self._lowercase, "roles": roles}
+        """Return the presentation of texts as JSON values."""
+        forms = self.presentation.forms.items()
+        roles = {role: {**asdict(form), "unpooled": list(form.unpooled)} for role, form in forms}
+        shown = self.presentation
+        return {"roles": roles, "special": shown.special, "truncates_left": shown.truncates_left}
 
     def with_forms(self, saved: dict[str, Any]) -> "SubwordTokenizer":
         """Return this tokenizer with the result of ``saved_forms``."""
         forms: dict[Role, TextForm] = {}
         for role, form in saved["roles"].items():
             forms[role] = TextForm(**{**form, "unpooled": tuple(form["unpooled"])})
-        return SubwordTokenizer(self._tokenizer, forms, lowercase=saved["lowercase"], source=self.source)
+        presentation = Presentation(forms, saved["special"], saved["truncates_left"])
+        return SubwordTokenizer(self._tokenizer, presentation, source=self.source)
 
     def copy(self) -> Tokenizer:
         """Copy the underlying tokenizer, for other libraries to change."""
@@ -135,44 +160,52 @@ class SubwordTokenizer(TextTokenizer):
     def encode(
         self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
     ) -> Tokens:
-        form = self.forms.get(role, PLAIN)
+        form = self._form(role)
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else list(texts)
-        presented = [self._presented(text, form) for text in batch]
-        encodings = encode_texts(self._tokenizer, presented, self.source)
-        tokens = join_rows([encoding.ids or [max(self.unknown, 0)] for encoding in encodings])
+        presented = [form.present(text[: self._characters]) for text in batch]
+        special = self.presentation.special
+        encodings = encode_texts(self._tokenizer, presented, self.source, special=special)
+        tokens = join_rows([encoding.ids or [self._empty] for encoding in encodings])
         if form is not PLAIN:
-            tokens = form.apply(tokens, self.prefix_length)
-        return tokens if limit is None else truncate(tokens, limit, self.suffix_length)
+            tokens = form.apply(tokens)
+        return tokens if limit is None else self.truncate(tokens, limit, role)
+
+    @override
+    def truncate(self, tokens: Tokens, limit: int, role: Role = "answer") -> Tokens:
+        begin = None
+        if self.presentation.truncates_left:
+            begin = self.prefix_length + (self._form(role).mark >= 0)
+        return truncate(tokens, limit, self.suffix_length, begin)
 
     @override
     def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
         # A token belongs to the word that contains its last character.
-        form = self.forms.get(role, PLAIN)
-        encoding = self._tokenizer.encode(self._presented(text, form))
-        word_of = np.full(len(text) + 1, -1, dtype=np.int64)  # of each character
+        form = self._form(role)
+        encoding = self._encode_pair(form.present(text))
+        word_of = np.full(len(form.prompt) + len(text) + 1, -1, dtype=np.int64)  # of each character
         end = 0
         for number, word in enumerate(self.split(text)):
             begin = text.index(word, end)
             end = begin + len(word)
-            word_of[begin:end] = number
-        if self._lowercase:  # some letters become two, such as İ
-            word_of = word_of.repeat([len(letter.lower()) for letter in text] + [1])
-        in_prompt = np.full(len(self._presented("", form)), -1, dtype=np.int64)
-        word_of = np.concatenate([in_prompt, word_of])
+            word_of[len(form.prompt) + begin : len(form.prompt) + end] = number
+        if form.strips:
+            prompted = form.prompt + text
+            word_of = word_of[len(prompted) - len(prompted.lstrip()) :]
         lasts = np.array([end - 1 for _, end in encoding.offsets], dtype=np.int64)
         special = np.array(encoding.special_tokens_mask, dtype=bool)
         indices = np.where(special, -1, word_of[lasts])
-        if not len(indices):
-            return np.array([-1])
-        return form.word_indices(indices, self.prefix_length)
+        return form.word_indices(indices) if len(indices) else np.array([-1])
 
-    def _presented(self, text: str, form: TextForm) -> str:
-        prompted = form.prompt + text[: self._characters]
-        return prompted.lower() if self._lowercase else prompted
+    def _form(self, role: Role) -> TextForm:
+        return self.presentation.forms.get(role, PLAIN)
+
+    def _encode_pair(self, *texts: str) -> Encoding:
+        """Encode one text or two, with the special tokens that the network reads."""
+        return self._tokenizer.encode(*texts, add_special_tokens=self.presentation.special)
 
     def special_tokens(self) -> SpecialTokens:
         """The special tokens and token type ids of a pair of texts."""
-        encoding = self._tokenizer.encode("a", "a")
+        encoding = self._encode_pair("a", "a")
         parts: list[list[tuple[int, int]]] = [[], [], [], [], []]
         part = 0
         for sequence, token, kind in zip(encoding.sequence_ids, encoding.ids, encoding.type_ids, strict=True):

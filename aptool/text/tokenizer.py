@@ -100,6 +100,10 @@ class TextTokenizer(ABC):
     ) -> Tokens:
         """Encode texts, truncated to ``limit`` tokens; runs on all cores."""
 
+    def truncate(self, tokens: Tokens, limit: int, role: Role = "answer") -> Tokens:
+        """Truncate every text to ``limit`` tokens, special tokens included."""
+        return truncate(tokens, limit, self.suffix_length)
+
     @abstractmethod
     def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
         """(tokens,) int64: index of the word of ``split`` that contains each token of a text, or -1."""
@@ -269,15 +273,19 @@ def concatenated(parts: Sequence[Tokens]) -> Tokens:
     )
 
 
-def truncate(tokens: Tokens, limit: int, suffix_length: int = 0) -> Tokens:
-    """Truncate every text to ``limit`` tokens; its last ``suffix_length`` tokens are kept."""
+def truncate(tokens: Tokens, limit: int, suffix_length: int = 0, prefix_length: int | None = None) -> Tokens:
+    """Truncate every text to ``limit`` tokens; its last ``suffix_length`` tokens are kept.
+
+    With a ``prefix_length``, the tokens after the prefix are removed instead of those before the suffix.
+    """
     lengths = np.minimum(tokens.lengths, limit)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     indices = np.repeat(tokens.offsets[:-1], lengths) + within
-    if suffix_length:
+    if suffix_length or prefix_length is not None:
         skipped = np.repeat(tokens.lengths - lengths, lengths)
-        indices += np.where(within >= np.repeat(lengths - suffix_length, lengths), skipped, 0)
+        kept = np.repeat(lengths - suffix_length, lengths) if prefix_length is None else prefix_length
+        indices += np.where(within >= kept, skipped, 0)
     return tokens._select(indices, offsets, truncated=int((tokens.lengths > limit).sum()))
 
 

@@ -347,7 +347,10 @@ def test_no_code_of_a_folder_runs(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_language_model_without_options_is_a_sentence_encoder_as_before(tmp_path):
+def test_a_language_model_without_a_kind_is_refused(tmp_path):
     write(tmp_path / "model")
 
-    assert load_any(tmp_path / "model").config["model_type"] == "sentence-transformers"
+    with pytest.raises(InputError, match=r"architectures: 'Qwen3ForCausalLM': .*--kind: causal-lm reads"):
+        load_any(tmp_path / "model")
+    with pytest.raises(InputError, match="a chat template; expected modules"):
+        load_any(tmp_path / "model", kind="sentence-transformers")

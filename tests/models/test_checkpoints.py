@@ -292,7 +292,12 @@ def broken(tmp_path, network, fault):
         change(folder / "config.json", hidden_size=1 << 13, intermediate_size=1 << 16)
         expected = "weights; expected a network of at most"
     elif fault == "prefix":
-        change(folder / "config_sentence_transformers.json", model_type="ColBERT", query_prefix="[Q] ")
+        settings = {"model_type": "ColBERT", "query_prefix": "[Q] ", "similarity_fn_name": "MaxSim"}
+        change(folder / "config_sentence_transformers.json", **settings)
+        change(
+            folder / "2_Dense" / "config.json", module_input_name="token_embeddings", module_output_name=None
+        )
+        del modules[1]
         expected = "query_prefix: '[Q] ': expected a token of tokenizer.json"
     elif fault == "similarity":
         change(folder / "config_sentence_transformers.json", similarity_fn_name="evil")
@@ -374,7 +379,7 @@ def test_token_without_embedding_is_refused(network, tmp_path, damage, expected)
 def test_maximum_length_of_special_tokens_alone_is_refused(network, tmp_path):
     sentence_encoder(network, tmp_path / "st", pooling("mean"))
     change(tmp_path / "st" / "sentence_bert_config.json", max_seq_length=2)
-    with pytest.raises(InputError, match="max_seq_length: 2: expected at least 3, special tokens included"):
+    with pytest.raises(InputError, match="max_seq_length: 2: expected a number of tokens from 3, special"):
         load_any(tmp_path / "st")
 
 

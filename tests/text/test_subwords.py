@@ -56,13 +56,6 @@ def test_subword_tokens_belong_to_words(pieces):
     assert pieces.word_indices("").tolist() == [-1, -1]
 
 
-def test_letters_that_become_two_in_lower_case_shift_no_word():
-    pieces = SubwordTokenizer(piece_tokenizer(), lowercase=True)
-
-    # [CLS] [UNK] riv ##er [SEP]; the lower case of İ is i and a combining dot.
-    assert pieces.word_indices("İİİ river").tolist() == [-1, 0, 1, 1, -1]
-
-
 def test_a_pair_has_the_special_tokens_of_its_tokenizer(pieces):
     assert pieces.special_tokens() == ([CLS], [SEP], [SEP], [0, 0, 0, 1, 1])
 

@@ -161,7 +161,7 @@ def test_the_library_starts_from_a_checkpoint(network, collection, tmp_path):
     model = aptool.train(collection.path, start=tmp_path / "checkpoint", set=options, device="cpu")
 
     assert model.preset == "cross-minilm"
-    assert model.config["recipe"]["pooling"] == {"type": "head", "activation": "sigmoid"}
+    assert model.config["recipe"]["pooling"] == {"type": "head", "activation": "sigmoid", "relevant": 1}
 
 
 def static(network, folder):

@@ -14,25 +14,25 @@ from torch import nn
 from aptool.errors import InputError, UsageError
 from aptool.models.backbone import BackboneOptions
 from aptool.models.causal import CausalPooling, LastTokenNetwork
+from aptool.models.checkpoints.encoder import open_checkpoint
 from aptool.models.checkpoints.files import (
     CONFIG,
     ST_CONFIG,
     Checkpoint,
     Layout,
     ScoreTokens,
-    network_options,
     positive_integer,
     recipe_of,
-    require_safetensors,
 )
+from aptool.models.checkpoints.keys import check_keys
+from aptool.models.checkpoints.options import NetworkOptions, read_options
 from aptool.models.checkpoints.template import PairTemplate, TemplateTokenizer
 from aptool.models.initialization import EncoderSpec
-from aptool.models.pretrained import OpenedNetwork, open_network
+from aptool.models.pretrained import OpenedNetwork
 from aptool.models.ranker import Ranker
 from aptool.models.transformer import CrossInput
 
 _TEMPLATE = "chat_template.jinja"
-_OPTIONS = "sentence_bert_config.json"
 
 # Options of tokenization that do not change a text.
 _IGNORED = ("padding", "truncation", "restore_suffix", "return_tensors")
@@ -44,7 +44,6 @@ _STRUCTURED = ("content[0]", ".type", "'type'", '"type"', "item.type", "message.
 def read_causal_lm(layout: Layout, tokens: ScoreTokens | None) -> Checkpoint:
     """Read a causal language model; ``tokens`` are required unless the folder has a module LogitScore."""
     folder = layout.transformer
-    require_safetensors(folder)
     saved = layout.modules_of("LogitScore")
     if saved and tokens is not None:
         expected = "no --true-token: the folder names its tokens"
@@ -57,7 +56,9 @@ def read_causal_lm(layout: Layout, tokens: ScoreTokens | None) -> Checkpoint:
     if kinds not in ([], ["Transformer", "LogitScore"]):
         problem = f"modules {', '.join(kinds)}"
         raise InputError(layout.folder, problem=problem, expected="Transformer and LogitScore")
-    opened = open_network(str(folder), head="logits")
+    options = read_options(layout, "causal-lm")
+    check_keys(layout.folder / ST_CONFIG, f"{ST_CONFIG} of causal-lm", layout.st_config)
+    opened = open_checkpoint(layout, options, head="logits")
     if tokens is not None:
         ids = [_token_id(opened, folder, token) for token in tokens if token is not None]
         if len(set(ids)) < len(ids):
@@ -67,16 +68,21 @@ def read_causal_lm(layout: Layout, tokens: ScoreTokens | None) -> Checkpoint:
     else:
         ids = _saved_ids(saved[0].folder / CONFIG, saved[0].config, opened)
     _keep_logits(opened.network, ids)
-    return read_templated(layout, opened, LastTokenNetwork(opened.network, "logits"))
+    return read_templated(layout, opened, options, LastTokenNetwork(opened.network, "logits"))
 
 
 def read_templated(
-    layout: Layout, opened: OpenedNetwork, network: LastTokenNetwork, activation: str = "identity"
+    layout: Layout,
+    opened: OpenedNetwork,
+    options: NetworkOptions,
+    network: LastTokenNetwork,
+    activation: str = "identity",
+    relevant: int = 0,
 ) -> Checkpoint:
     """Read a causal network whose pairs have a chat template."""
     folder = layout.transformer
-    variables, max_tokens = _read_options(layout, opened.max_tokens)
-    template = _read_template(layout, opened, variables)
+    variables, max_tokens = _read_options(options, opened)
+    template = _read_template(layout, opened, options, variables)
     tokenizer = TemplateTokenizer(opened.tokenizer.backend_tokenizer, template, folder / "tokenizer.json")
     least = sum(tokenizer.least.values())
     if max_tokens < least + 2:
@@ -89,6 +95,7 @@ def read_templated(
         suffix_length=tokenizer.suffix_length,
         question_first=tokenizer.question_first,
         activation=activation,
+        relevant=relevant,
     )
     size = opened.network.config.hidden_size
     encoder = CrossInput(EncoderSpec(len(tokenizer), size, {}), BackboneOptions(tune="none"))
@@ -96,15 +103,16 @@ def read_templated(
     return Checkpoint(Ranker(encoder, pooling), tokenizer, recipe)
 
 
-def has_template(layout: Layout, opened: OpenedNetwork) -> bool:
-    """Whether sentence-transformers reads pairs of a checkpoint in a chat template."""
-    modalities = network_options(layout).get("modality_config")
-    if isinstance(modalities, dict):
-        return "message" in modalities
+def has_template(layout: Layout, opened: OpenedNetwork, options: NetworkOptions) -> bool:
+    """Whether sentence-transformers reads texts of a checkpoint in a chat template."""
+    if layout.modules is not None:
+        return "message" in (options.entries.get("modality_config") or {})
     return bool(opened.tokenizer.chat_template)
 
 
-def _read_template(layout: Layout, opened: OpenedNetwork, variables: dict[str, Any]) -> PairTemplate:
+def _read_template(
+    layout: Layout, opened: OpenedNetwork, options: NetworkOptions, variables: dict[str, Any]
+) -> PairTemplate:
     """Read the chat template of a folder."""
     source, path = opened.tokenizer.chat_template, layout.transformer / _TEMPLATE
     if isinstance(source, dict):
@@ -112,7 +120,7 @@ def _read_template(layout: Layout, opened: OpenedNetwork, variables: dict[str, A
     if not source:
         expected = "a chat template that renders the messages of the roles query and document"
         raise InputError(path, problem="file not found", expected=expected)
-    modalities = network_options(layout).get("modality_config")
+    modalities = options.entries.get("modality_config")
     message = modalities.get("message") if isinstance(modalities, dict) else None
     saved_format = message.get("format") if isinstance(message, dict) else None
     structured = any(text in source for text in _STRUCTURED)
@@ -135,19 +143,17 @@ def _system(layout: Layout) -> str | None:
     return str(prompts[name]) or None
 
 
-def _read_options(layout: Layout, max_tokens: int) -> tuple[dict[str, Any], int]:
+def _read_options(options: NetworkOptions, opened: OpenedNetwork) -> tuple[dict[str, Any], int]:
     """Read the variables of the template, and the maximum length of a pair."""
-    path, options = layout.transformer / _OPTIONS, network_options(layout)
-    task = options.get("transformer_task", "text-generation")
-    if task not in ("text-generation", "sequence-classification"):
-        raise InputError(path, position="transformer_task", value=task, expected="text-generation")
-    saved = options.get("processing_kwargs") or {}
-    if not isinstance(saved, dict) or not all(isinstance(table, dict) for table in saved.values()):
-        raise InputError(path, position="processing_kwargs", value=saved, expected="options per modality")
-    limits = [max_tokens, positive_integer(path, options, "max_seq_length", max_tokens)]
+    path, saved = options.path, options.entries.get("processing_kwargs") or {}
+    if opened.tokenizer.truncation_side == "left":
+        expected = "right: truncation would remove the instructions of the chat template"
+        raise InputError(path.parent, position="truncation_side", value="left", expected=expected)
+    lengths: dict[str, int] = {}
     variables: dict[str, Any] = {}
     for section, table in saved.items():
-        limits.append(positive_integer(path, table, "max_length", max_tokens))
+        if table.get("max_length") is not None:
+            lengths[section] = positive_integer(path, table, "max_length", 0)
         for name, value in table.items():
             if name in (*_IGNORED, "max_length"):
                 continue
@@ -156,14 +162,14 @@ def _read_options(layout: Layout, max_tokens: int) -> tuple[dict[str, Any], int]
                 expected = "only max_length, and variables of the chat template"
                 raise InputError(path, position=position, value=value, expected=expected)
             variables[name] = value
-    return variables, min(limits)
+    order = ("chat_template", "text", "common")
+    length = next((lengths[section] for section in order if section in lengths), opened.max_tokens)
+    return variables, min(length, opened.positions)
 
 
 def _saved_ids(path: Path, config: dict[str, Any], opened: OpenedNetwork) -> list[int]:
     """Return the token ids of a module LogitScore."""
-    source = config.get("module_input_name", "causal_logits")
-    if source != "causal_logits":
-        raise InputError(path, position="module_input_name", value=source, expected="causal_logits")
+    check_keys(path, "config.json of LogitScore", config)
     rows = opened.network.get_output_embeddings().weight.shape[0]
     ids = []
     for name in ("true_token_id", "false_token_id"):

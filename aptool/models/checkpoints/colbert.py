@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from aptool.errors import InputError
+from aptool.models.checkpoints.encoder import OpenedEncoder, open_encoder
 from aptool.models.checkpoints.files import (
     CONFIG,
+    MODULES,
     ST_CONFIG,
     WEIGHTS,
     Checkpoint,
     Layout,
-    OpenedEncoder,
-    open_encoder,
     optional_object,
     positive_integer,
     projection_of,
@@ -26,6 +26,7 @@ from aptool.models.checkpoints.files import (
     recipe_of,
     shapes,
 )
+from aptool.models.checkpoints.keys import check_keys
 from aptool.models.checkpoints.sentence import read_prompts
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
@@ -43,8 +44,17 @@ _QUESTION_TOKENS, _ANSWER_TOKENS = 32, 180
 
 def read_colbert(layout: Layout) -> Checkpoint:
     """Read a ColBERT model."""
-    opened = open_encoder(layout)
-    if layout.modules is None:
+    is_native = layout.st_config.get("model_type") == "MultiVectorEncoder"
+    kind, path = "colbert" if is_native else "pylate", layout.folder / ST_CONFIG
+    check_keys(path, f"{ST_CONFIG} of {kind}", layout.st_config)
+    opened = open_encoder(layout, kind)
+    if is_native:
+        layers = _projection(layout, opened.encoder.size)
+        forms, limits = _native_forms(layout, opened)
+    elif layout.modules is not None:
+        layers = _projection(layout, opened.encoder.size)
+        forms, limits = _pylate_forms(path, layout.st_config, opened)
+    else:
         layers = _stanford_projection(layout, opened.encoder.size)
         path = layout.folder / METADATA
         metadata = optional_object(path)
@@ -57,19 +67,15 @@ def read_colbert(layout: Layout) -> Checkpoint:
             "skiplist_words": None if metadata.get("mask_punctuation", True) else [],
         }
         forms, limits = _pylate_forms(path, about, opened)
-    else:
-        layers = _projection(layout, opened.encoder.size)
-        path = layout.folder / ST_CONFIG
-        if layout.st_config.get("model_type") == "MultiVectorEncoder":
-            forms, limits = _native_forms(layout, opened)
-        else:
-            forms, limits = _pylate_forms(path, layout.st_config, opened)
     special = opened.tokenizer.prefix_length + opened.tokenizer.suffix_length
     for form, limit in zip(forms.values(), limits, strict=True):
         least = special + (form.mark >= 0) + 1
-        if not least <= limit <= opened.max_tokens:
-            expected = f"{least} to {opened.max_tokens}, as the network takes, special tokens included"
+        if not least <= limit <= opened.positions:
+            expected = f"{least} to {opened.positions}, as the network takes, special tokens included"
             raise InputError(path, problem=f"texts of {limit} tokens", expected=expected)
+    if opened.tokenizer.presentation.truncates_left and not is_native and opened.tokenizer.prefix_length != 1:
+        problem, expected = "truncation_side left with a marker", "one special token before a text"
+        raise InputError(layout.transformer, problem=problem, expected=expected)
     opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
     means = layout.st_config.get("similarity_fn_name") == "meanmaxsim"
     pooling = MaxSimPooling(0, MaxSimPooling.Options(reduce="mean" if means else "sum"))
@@ -82,10 +88,26 @@ def _projection(layout: Layout, size: int) -> list[Dense]:
     """Read the Dense layers after the network."""
     layers = []
     for module in layout.modules_of("Dense"):
-        layers.append(read_dense(module, size))
+        layers.append(read_dense(module, size, "the states of tokens"))
         size = layers[-1].outputs
-    if layout.st_config.get("model_type") == "MultiVectorEncoder" and not layout.modules_of("Normalize"):
-        raise InputError(layout.folder, problem="vectors without unit length", expected="a module Normalize")
+    kinds = [module.kind for module in layout.modules or []]
+    if layout.st_config.get("model_type") == "MultiVectorEncoder":
+        ends = (["Normalize"], ["MultiVectorMask", "Normalize"], ["Normalize", "MultiVectorMask"])
+        if kinds[1 + len(layers) :] not in ends or kinds[1 : 1 + len(layers)] != ["Dense"] * len(layers):
+            problem = f"modules {', '.join(kinds)}: vectors without unit length"
+            expected = "Transformer, Dense, and Normalize and MultiVectorMask"
+            raise InputError(layout.folder / MODULES, problem=problem, expected=expected)
+        for module in layout.modules_of("Normalize"):
+            path, config = module.folder / CONFIG, module.config
+            check_keys(path, "config.json of Normalize", config)
+            source = config.get("module_input_name")
+            if source != "token_embeddings" or config.get("module_output_name") not in (None, source):
+                raise InputError(
+                    path, position="module_input_name", value=source, expected="token_embeddings"
+                )
+    elif kinds != ["Transformer", *["Dense"] * len(layers)]:
+        problem = f"modules {', '.join(kinds)}"
+        raise InputError(layout.folder / MODULES, problem=problem, expected="Transformer and Dense")
     return layers
 
 
@@ -111,7 +133,14 @@ def _pylate_forms(
     prefixes = about.get("query_prefix", "[Q] "), about.get("document_prefix", "[D] ")
     marks = [_mark(path, name, prefix, opened) for name, prefix in zip(_PREFIXES, prefixes, strict=True)]
     fills = about.get("do_query_expansion") is not False
+    # PyLate gives all texts the default prompt, and removes outer white space.
+    prompts, name = about.get("prompts") or {}, about.get("default_prompt_name")
+    if name is not None and not (isinstance(prompts, dict) and isinstance(prompts.get(name), str)):
+        raise InputError(path, position="default_prompt_name", value=name, expected="the name of a prompt")
+    prompt = "" if name is None else prompts[name]
     question = TextForm(
+        prompt=prompt,
+        strips=True,
         mark=marks[0],
         filler=_filler(path, opened, None) if fills else -1,
         fill_to=fill_to if fills else 0,
@@ -119,32 +148,32 @@ def _pylate_forms(
     )
     words = about.get("skiplist_words")
     skipped = _ids(path, list(string.punctuation) if words is None else words, opened)
-    return {"question": question, "answer": TextForm(mark=marks[1], unpooled=skipped)}, (fill_to, longest)
+    answer = TextForm(prompt=prompt, strips=True, mark=marks[1], unpooled=skipped)
+    return {"question": question, "answer": answer}, (fill_to, longest)
 
 
 def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, TextForm], tuple[int, int]]:
     """Return the forms and maximum lengths of texts, from the modules of sentence-transformers."""
-    path, options = layout.folder / ST_CONFIG, opened.options
-    limits = [
-        positive_integer(path, options, name, opened.max_tokens)
-        for name in ("query_length", "document_length")
-    ]
+    path, entries = opened.options.path, opened.options.entries
     prompts = read_prompts(layout)
-    expansion = options.get("query_expansion")
+    limits = [opened.limit(name) for name in ("query_length", "document_length")]
+    expansion = entries.get("query_expansion")
     filling: dict[str, Any] = {}
     if expansion is not None:
-        if not isinstance(expansion, dict) or expansion.get("strategy") not in ("fixed", "min"):
-            expected = "a strategy fixed or min, and a length"
-            raise InputError(path, position="query_expansion", value=expansion, expected=expected)
+        if not isinstance(expansion, dict):
+            raise InputError(path, position="query_expansion", value=expansion, expected="its settings")
+        check_keys(path, "query_expansion", expansion, "query_expansion/")
         fill_to = positive_integer(path, expansion, "length", _QUESTION_TOKENS)
         filler, attend = _filler(path, opened, expansion.get("token")), bool(expansion.get("attend"))
         filling = {"filler": filler, "fill_to": fill_to, "attend_filler": attend}
-        limits[0] = fill_to if expansion["strategy"] == "fixed" else max(limits[0], fill_to)
+        if expansion["strategy"] == "fixed":
+            limits[0] = fill_to
+        elif opened.options.max_length is None and entries.get("query_length") is not None:
+            limits[0] = max(limits[0], fill_to)
     skipped: tuple[int, ...] = ()
     for mask in layout.modules_of("MultiVectorMask"):
         mask_path, config = mask.folder / CONFIG, mask.config
-        if config.get("keep_only_token_ids") or config.get("skiplist_tasks") not in (None, ["document"]):
-            raise InputError(mask_path, problem="another mask", expected="a skip list of documents")
+        check_keys(mask_path, "config.json of MultiVectorMask", config)
         skipped = _ids(mask_path, config.get("skiplist_words") or [], opened)
     question = TextForm(prompt=prompts["question"], **filling)
     answer = TextForm(prompt=prompts["answer"], unpooled=skipped)

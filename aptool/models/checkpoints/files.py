@@ -1,5 +1,6 @@
 """Checkpoints of other libraries: layout of the folder, JSON files, weights, and parts of several types."""
 
+import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -9,16 +10,12 @@ from torch import Tensor, nn
 from aptool.config import Recipe, TextOptions
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
-from aptool.models.backbone import Backbone, BackboneOptions
 from aptool.models.hub import check_model_files
-from aptool.models.initialization import EncoderSpec
+from aptool.models.checkpoints.keys import check_keys
 from aptool.models.pooling import ACTIVATIONS, Dense
-from aptool.models.pretrained import check_network_config, open_network
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header
-from aptool.models.transformer import TransformerEncoder
-from aptool.text.subwords import SubwordTokenizer, TextForm
-from aptool.text.tokenizer import Role
+from aptool.text.subwords import SubwordTokenizer
 
 Kind = Literal["aptool", "sentence-transformers", "cross-encoder", "causal-lm", "colbert", "static"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -39,6 +36,9 @@ _MODULES = (
     *("StaticEmbedding", "MultiVectorMask", "LogitScore"),
 )
 _LIBRARIES = ("sentence_transformers.", "pylate.")
+
+# Classes of networks without head.
+_NO_HEAD = re.compile(r".*(?<!LMHead)(?<!DoubleHeads)(Model|Encoder)")
 
 # ``model_type`` in ``config_sentence_transformers.json``.
 _MODEL_TYPES: dict[str, Kind] = {
@@ -103,6 +103,9 @@ def read_layout(folder: Path) -> Layout:
     """Read the configuration files of a folder."""
     check_model_files(folder)
     modules = _read_modules(folder) if (folder / MODULES).is_file() else None
+    if modules is None and (folder / ST_CONFIG).is_file():
+        expected = f"{MODULES}, without which sentence-transformers does not read {ST_CONFIG}"
+        raise InputError(folder / MODULES, problem="file not found", expected=expected)
     return Layout(folder, optional_object(folder / CONFIG), optional_object(folder / ST_CONFIG), modules)
 
 
@@ -112,8 +115,14 @@ def kind_of(layout: Layout, requested: str = "auto") -> Kind:
         raise UsageError(f"kind {requested!r}: expected one of auto, {', '.join(KINDS)}")
     candidates = _candidates(layout)
     accepted = {"sentence-transformers"} if candidates == [NETWORK] else set()
-    if layout.modules is None and _architecture(layout).endswith("ForCausalLM"):
-        accepted.add("causal-lm")  # its folder may as well hold a sentence encoder
+    head = architecture(layout) if candidates == [NETWORK] else ""
+    is_causal = head.endswith(("ForCausalLM", "LMHeadModel"))
+    if is_causal:
+        accepted.add("causal-lm")
+    if requested == "auto" and head and not _NO_HEAD.fullmatch(head):
+        reads = "causal-lm reads its logits, " if is_causal else ""
+        expected = f"a network without head, or --kind: {reads}sentence-transformers pools its states"
+        raise InputError(layout.folder / CONFIG, position="architectures", value=head, expected=expected)
     if requested in accepted:
         return requested  # type: ignore[return-value]
     if requested != "auto":
@@ -148,7 +157,7 @@ def _candidates(layout: Layout) -> list[str]:
         raise InputError(
             layout.folder / ST_CONFIG, position="model_type", value=model_type, expected=expected
         )
-    architecture = _architecture(layout)
+    network = architecture(layout)
     kinds: list[str] = []
     if layout.modules is not None:
         if layout.modules_of("StaticEmbedding"):
@@ -157,18 +166,18 @@ def _candidates(layout: Layout) -> list[str]:
             kinds.append("colbert")
         else:
             kinds.append("sentence-transformers")
-    elif architecture == "HF_ColBERT":
+    elif network == "HF_ColBERT":
         kinds.append("colbert")
-    elif layout.config.get("model_type") == "model2vec" or architecture == "StaticModel":
+    elif layout.config.get("model_type") == "model2vec" or network == "StaticModel":
         kinds.append("static")
-    if architecture.endswith("ForSequenceClassification"):
+    if network.endswith("ForSequenceClassification"):
         kinds.append("cross-encoder")
     if not kinds and layout.config.get("model_type"):
         kinds.append(NETWORK)
     return kinds
 
 
-def _architecture(layout: Layout) -> str:
+def architecture(layout: Layout) -> str:
     """Return the class of the network; empty if it is not known."""
     architectures = layout.config.get("architectures") or [""]
     if not isinstance(architectures, list):
@@ -197,6 +206,7 @@ def _read_modules(folder: Path) -> list[Module]:
             )
         config = {} if kind in ("Transformer", "StaticEmbedding") else optional_object(subfolder / CONFIG)
         modules.append(Module(kind, subfolder, config))
+        check_keys(path, MODULES, entry, f"{position}: ")
     networks = [module for module in modules if module.kind in ("Transformer", "StaticEmbedding")]
     if len(networks) != 1 or networks[0] is not modules[0]:
         problem = f"{len(networks)} networks" if len(networks) != 1 else f"{modules[0].kind} comes first"
@@ -246,56 +256,6 @@ def load_weights(module: nn.Module, path: Path) -> None:
     module.load_state_dict({name: read_tensor(path, name, [*weights[name].shape]) for name in weights})
 
 
-class OpenedEncoder(NamedTuple):
-    """The network of a checkpoint, as an encoder."""
-
-    encoder: TransformerEncoder
-    hf_tokenizer: Any  # of ``transformers``
-    tokenizer: SubwordTokenizer  # the same tokenizer
-    max_tokens: int  # maximum length of a text
-    options: dict[str, Any]  # of the module, such as ``max_seq_length``
-
-    def tokenizer_with(self, forms: dict[Role, TextForm]) -> SubwordTokenizer:
-        """Return the tokenizer for texts with a form by role."""
-        backend, source = self.hf_tokenizer.backend_tokenizer, self.tokenizer.source
-        return SubwordTokenizer(
-            backend, forms, lowercase=bool(self.options.get("do_lower_case")), source=source
-        )
-
-
-def open_encoder(layout: Layout) -> OpenedEncoder:
-    """Load the network of a checkpoint, without head."""
-    folder = layout.transformer
-    require_safetensors(folder)
-    opened = open_network(str(folder))
-    options = network_options(layout)
-    path = folder / "sentence_bert_config.json"
-    max_tokens = positive_integer(path, options, "max_seq_length", opened.max_tokens)
-    backbone = Backbone(opened.network, BackboneOptions(tune="none"))
-    tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer, source=folder / "tokenizer.json")
-    least = tokenizer.prefix_length + tokenizer.suffix_length + 1
-    if max_tokens < least:
-        expected = f"at least {least}, special tokens included"
-        raise InputError(path, position="max_seq_length", value=max_tokens, expected=expected)
-    spec = EncoderSpec(len(tokenizer), backbone.size, {})
-    return OpenedEncoder(
-        TransformerEncoder(spec, BackboneOptions(tune="none"), backbone),
-        opened.tokenizer,
-        tokenizer,
-        min(max_tokens, opened.max_tokens),
-        options,
-    )
-
-
-def network_options(layout: Layout) -> dict[str, Any]:
-    """Read the options of the network's module, such as ``max_seq_length``."""
-    for path in sorted(layout.transformer.glob("sentence_*_config.json")):
-        options = optional_object(path)
-        check_network_config(path, {"model_args": options.get("model_args") or {}}, "model_args")
-        return options
-    return {}
-
-
 def require_safetensors(folder: Path) -> None:
     """Raise unless a folder has weights that can be read without running code."""
     if not any(folder.glob("*.safetensors")):
@@ -327,10 +287,11 @@ def activation_of(path: Path, name: object) -> str:
     return activation
 
 
-def read_dense(module: Module, inputs: int) -> Dense:
-    """Read a Dense layer with ``inputs`` input features."""
+def read_dense(module: Module, inputs: int, of: str = "an embedding") -> Dense:
+    """Read a Dense layer with ``inputs`` input features, of an embedding or of the states of tokens."""
     path, weights = module.folder / CONFIG, module.folder / WEIGHTS
     config = module.config
+    check_keys(path, f"config.json of Dense, of {of}", config)
     if positive_integer(path, config, "in_features", 0) != inputs:
         expected = f"{inputs}, the features of its input"
         raise InputError(path, position="in_features", value=config.get("in_features"), expected=expected)

@@ -6,23 +6,27 @@
   in all texts. The vector of a text is the mean of its tokens' vectors.
 """
 
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from aptool.documents import read_json
 from aptool.errors import InputError
+from aptool.models.checkpoints.encoder import OpenedEncoder, open_encoder
 from aptool.models.checkpoints.files import (
     CONFIG,
+    EXPECTED,
+    MODULES,
     ST_CONFIG,
     WEIGHTS,
     Checkpoint,
     Layout,
     Module,
+    architecture,
     load_weights,
-    open_encoder,
     optional_object,
     positive_integer,
     projection_of,
@@ -31,12 +35,12 @@ from aptool.models.checkpoints.files import (
     recipe_of,
     shapes,
 )
+from aptool.models.checkpoints.keys import check_keys
 from aptool.models.encoders import Encoder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pooling import (
     Dense,
     IndependentPooling,
-    MeanPooling,
     StateOptions,
     segment_max,
     segment_mean,
@@ -44,7 +48,7 @@ from aptool.models.pooling import (
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import Cosine, Dot, Similarity, distances
-from aptool.text.subwords import TOKEN_ID, SubwordTokenizer, TextForm
+from aptool.text.subwords import TOKEN_ID, Presentation, SubwordTokenizer, TextForm
 from aptool.text.tokenizer import Role
 from aptool.text.tokenizer_file import read_tokenizer
 
@@ -58,8 +62,8 @@ _MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 
-# Names of the prompt of each role, in order of precedence.
-_PROMPTS: dict[Role, tuple[str, ...]] = {"question": ("query",), "answer": ("document", "passage", "corpus")}
+# Name of the prompt of each role.
+_PROMPTS: dict[Role, str] = {"question": "query", "answer": "document"}
 
 # Maximum length of texts by default: of model2vec, and of StaticEmbedding, which has no limit.
 _MAX_TOKENS, _UNLIMITED = 512, 1 << 20
@@ -68,16 +72,20 @@ _MAX_TOKENS, _UNLIMITED = 512, 1 << 20
 class SentencePooling(IndependentPooling):
     """r = the embedding of sentence-transformers: the pooled states after further layers."""
 
-    def __init__(self, modes: list[str], layers: list[nn.Module], similarity: Similarity) -> None:
+    def __init__(
+        self, modes: list[str], layers: list[nn.Module], similarity: Similarity, dim: int | None = None
+    ) -> None:
+        """Pool the states by modes; an embedding has the first ``dim`` values after the layers."""
         super().__init__(0, StateOptions())
         self.modes = modes
         self.layers = nn.Sequential(*layers)
         self.similarity = similarity
+        self.dim = dim
 
     @override
     def represent(self, states: Ragged) -> Tensor:
         embeddings: Tensor = self.layers(torch.cat([pool(states, mode) for mode in self.modes], 1))
-        return embeddings
+        return embeddings if self.dim is None else embeddings[:, : self.dim].contiguous()
 
 
 def pool(states: Ragged, mode: str) -> Tensor:
@@ -138,52 +146,75 @@ _SIMILARITIES: dict[str, type[Similarity]] = {
 
 
 def read_sentence(layout: Layout) -> Checkpoint:
-    """Read a sentence encoder; without modules, it has mean pooling, as in sentence-transformers."""
-    opened = open_encoder(layout)
-    modules = [Module("Pooling", layout.folder, {})] if layout.modules is None else layout.modules[1:]
-    size = opened.encoder.size
+    """Read a sentence encoder; without modules, it has the pooling of sentence-transformers."""
+    check_keys(layout.folder / ST_CONFIG, f"{ST_CONFIG} of sentence-transformers", layout.st_config)
+    opened = open_encoder(layout, "sentence-transformers")
+    if layout.modules is None and opened.hf_tokenizer.chat_template:
+        expected = "modules: sentence-transformers renders every text with the chat template"
+        raise InputError(layout.folder, problem="a chat template", expected=expected)
+    modules, size = (layout.modules or [])[1:], opened.encoder.size
     before: list[Dense] = []
+    while modules and modules[0].kind == "Dense":
+        before.append(read_dense(modules.pop(0), size, "the states of tokens"))
+        size = before[-1].outputs
+    if layout.modules is None:
+        modes, pools_prompt = [_bare_pooling(layout, opened)], True
+    elif modules and modules[0].kind == "Pooling":
+        modes, pools_prompt = _read_pooling(modules.pop(0), size)
+    else:
+        problem = f"{modules[0].kind} comes first" if modules else "no module Pooling"
+        raise InputError(layout.folder / MODULES, problem=problem, expected="Pooling after the network")
+    layers = _read_layers(modules, size * len(modes))
+    forms = _forms(layout, opened, pools_prompt)
+    limits = opened.limit("query_length"), opened.limit("document_length")
+    if not pools_prompt and forms:
+        presentation, shortest = opened.tokenizer.presentation, min(limits)
+        problem = ""
+        if "weightedmean" in modes:  # the weights of tokens would depend on the length of the prompt
+            problem = "weightedmean of texts without their prompts"
+        elif presentation.truncates_left or any(form.prompt_tokens >= shortest for form in forms.values()):
+            problem = "truncation of prompts that are not pooled"
+        if problem:
+            raise InputError(layout.folder, problem=problem, expected="another mode, or include_prompt")
+    pooling = SentencePooling(modes, layers, _read_similarity(layout), _read_dim(layout))
+    ranker = Ranker(opened.encoder, pooling, projection=projection_of(before))
+    recipe = recipe_of(layout, "transformer", "+".join(modes), *limits)
+    return Checkpoint(ranker, opened.tokenizer_with(forms), recipe)
+
+
+def _bare_pooling(layout: Layout, opened: OpenedEncoder) -> str:
+    """Return the mode of a network without modules."""
+    is_causal = getattr(opened.encoder.backbone.network.config, "is_causal", True)
+    return "lasttoken" if architecture(layout).endswith("ForCausalLM") and is_causal else "mean"
+
+
+def _read_layers(modules: list[Module], size: int) -> list[nn.Module]:
+    """Read the modules after the pooling."""
     layers: list[nn.Module] = []
-    modes: list[str] = []
-    pools_prompt = True
     for module in modules:
         path = module.folder / CONFIG
-        if module.kind == "Pooling" and not modes:
-            modes, pools_prompt = _read_pooling(module, size)
-            size *= len(modes)
-        elif module.kind == "Dense" and not modes:
-            if module.config.get("module_input_name") != "token_embeddings":
-                raise InputError(path, problem="Dense before Pooling", expected="one of token_embeddings")
-            before.append(read_dense(module, size))
-            size = before[-1].outputs
-        elif not modes:
-            raise InputError(path, problem=f"{module.kind} comes first", expected="Pooling after the network")
-        elif module.kind == "Dense":
+        if module.kind == "Dense":
             dense = read_dense(module, size)
             layers.append(dense)
             size = dense.outputs
-        elif module.kind == "LayerNorm":
+            continue
+        if module.kind not in ("LayerNorm", "Normalize", "Dropout"):
+            raise InputError(path, problem=f"{module.kind} after Pooling", expected="Dense or Normalize")
+        check_keys(path, f"config.json of {module.kind}", module.config)
+        if module.kind == "LayerNorm":
             layers.append(_read_norm(module, size))
         elif module.kind == "Normalize":
+            for name, value in module.config.items():
+                if value not in (None, "sentence_embedding"):
+                    raise InputError(path, position=name, value=value, expected="sentence_embedding")
             layers.append(Normalize())
-        elif module.kind != "Dropout":
-            raise InputError(path, problem=f"{module.kind} after Pooling", expected="Dense or Normalize")
-    if not modes:
-        raise InputError(layout.folder, problem="no module Pooling", expected="a sentence encoder")
-    if "weightedmean" in modes and not pools_prompt and any(read_prompts(layout).values()):
-        # The weights of tokens would depend on the length of the prompt.
-        problem = "weightedmean of texts without their prompts"
-        raise InputError(layout.folder, problem=problem, expected="another mode, or include_prompt")
-    tokenizer = opened.tokenizer_with(_forms(layout, opened.tokenizer, pools_prompt))
-    pooling = SentencePooling(modes, layers, _read_similarity(layout))
-    ranker = Ranker(opened.encoder, pooling, projection=projection_of(before))
-    recipe = recipe_of(layout, "transformer", "+".join(modes), opened.max_tokens, opened.max_tokens)
-    return Checkpoint(ranker, tokenizer, recipe)
+    return layers
 
 
 def _read_pooling(module: Module, size: int) -> tuple[list[str], bool]:
     """Return the modes of a module Pooling, and whether it includes the tokens of a prompt."""
     path, config = module.folder / CONFIG, module.config
+    check_keys(path, "config.json of Pooling", config)
     dim = config.get("embedding_dimension", config.get("word_embedding_dimension", size))
     if dim != size:
         raise InputError(
@@ -200,6 +231,10 @@ def _read_pooling(module: Module, size: int) -> tuple[list[str], bool]:
 
 def _read_norm(module: Module, size: int) -> nn.Module:
     """Read a module LayerNorm with its weights."""
+    dimension = module.config.get("dimension")
+    if dimension != size:
+        expected = f"{size}, the features of its input"
+        raise InputError(module.folder / CONFIG, position="dimension", value=dimension, expected=expected)
     norm = nn.ModuleDict({"norm": nn.LayerNorm(size)})
     load_weights(norm, module.folder / WEIGHTS)
     return norm["norm"]
@@ -216,27 +251,38 @@ def _read_similarity(layout: Layout) -> Similarity:
     return _SIMILARITIES[name](0, None)
 
 
+def _read_dim(layout: Layout) -> int | None:
+    """Return the number of values of an embedding that count; None for all of them."""
+    return positive_integer(layout.folder / ST_CONFIG, layout.st_config, "truncate_dim", 0) or None
+
+
 def read_prompts(layout: Layout) -> dict[Role, str]:
     """Return the prompt of each role; empty without a prompt."""
-    prompts: Any = layout.st_config.get("prompts") or {}
+    path, prompts = layout.folder / ST_CONFIG, layout.st_config.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
         text is None or isinstance(text, str) for text in prompts.values()
     ):
         expected = "the text of each prompt by its name"
-        raise InputError(layout.folder / ST_CONFIG, position="prompts", value=prompts, expected=expected)
-    return {
-        role: next((prompts[name] or "" for name in names if name in prompts), "")
-        for role, names in _PROMPTS.items()
-    }
+        raise InputError(path, position="prompts", value=prompts, expected=expected)
+    name = layout.st_config.get("default_prompt_name")
+    if name is not None and name not in (*prompts, *_PROMPTS.values()):
+        expected = f"one of {', '.join(prompts)}" if prompts else "a prompt"
+        raise InputError(path, position="default_prompt_name", value=name, expected=expected)
+    other = next((name for name in ("passage", "corpus") if prompts.get(name)), None)
+    if other and "document" not in prompts:
+        expected = "the name document: sentence-transformers 6.2 gives documents no other prompt"
+        raise InputError(path, position=f"prompts/{other}", value=prompts[other], expected=expected)
+    return {role: prompts.get(name) or "" for role, name in _PROMPTS.items()}
 
 
-def _forms(layout: Layout, tokenizer: SubwordTokenizer, pools_prompt: bool) -> dict[Role, TextForm]:
+def _forms(layout: Layout, opened: OpenedEncoder, pools_prompt: bool) -> dict[Role, TextForm]:
     """Return the forms of the roles that have a prompt."""
     forms = {}
     for role, prompt in read_prompts(layout).items():
         if not prompt:
             continue
-        unpooled = 0 if pools_prompt else len(tokenizer.encode([prompt]).ids) - tokenizer.suffix_length
+        ids = opened.tokenizer.encode([prompt]).ids.tolist()
+        unpooled = 0 if pools_prompt else len(ids) - (ids[-1] in opened.hf_tokenizer.all_special_ids)
         forms[role] = TextForm(prompt=prompt, prompt_tokens=unpooled)
     return forms
 
@@ -266,6 +312,7 @@ class StaticEncoder(Encoder):
 def read_static(layout: Layout) -> Checkpoint:
     """Read a static embedding model."""
     folder = layout.transformer
+    check_keys(layout.folder / ST_CONFIG, f"{ST_CONFIG} of static", layout.st_config)
     path = folder / WEIGHTS
     names = shapes(path)
     is_model2vec = "embeddings" in names
@@ -288,18 +335,37 @@ def read_static(layout: Layout) -> Checkpoint:
         raise InputError(
             path, position="mapping", value=int(rows.max()), expected=f"rows below {len(vectors)}"
         )
-    form, characters, limit = TextForm(), 0, _UNLIMITED
-    tokenizer = SubwordTokenizer(backend)
+    characters, limit, left = 0, *_saved_truncation(tokenizer_path)
+    unpooled: tuple[int, ...] = ()
     if is_model2vec:
         config = optional_object(folder / CONFIG)
-        limit = positive_integer(folder / CONFIG, config, "max_length", _MAX_TOKENS)
+        check_keys(folder / CONFIG, "config.json of model2vec", config)
+        default = _UNLIMITED if "max_length" in config else _MAX_TOKENS
+        limit, left = positive_integer(folder / CONFIG, config, "max_length", default), False
         characters = limit * int(np.median([len(token) for token in backend.get_vocab()]))
-        if tokenizer.unknown >= 0:
-            form = TextForm(unpooled=(tokenizer.unknown,))
+        unknown = SubwordTokenizer(backend).unknown
+        if unknown >= 0:
+            unpooled = (unknown,)
             weights = weights.clone()
-            weights[tokenizer.unknown] = 0  # a text of unknown tokens has the zero vector
-    forms: dict[Role, TextForm] = {"question": form, "answer": form}
-    tokenizer = SubwordTokenizer(backend, forms, characters=characters, source=tokenizer_path)
+            weights[unknown] = 0  # a text of unknown tokens has the zero vector
+    prompts = read_prompts(layout)
+    forms: dict[Role, TextForm] = {
+        role: TextForm(prompt=prompts[role], unpooled=unpooled) for role in ("question", "answer")
+    }
+    # A text without tokens has the zero vector.
+    rows, weights = (torch.cat([values, values.new_zeros(1)]) for values in (rows, weights))
+    presentation = Presentation(forms, truncates_left=left)
+    tokenizer = SubwordTokenizer(
+        backend, presentation, characters=characters, empty=size, source=tokenizer_path
+    )
     encoder = StaticEncoder(vectors, rows, weights)
-    ranker = Ranker(encoder, MeanPooling(encoder.size, StateOptions()))
+    layers = _read_layers((layout.modules or [])[1:], encoder.size)
+    pooling = SentencePooling(["mean"], layers, _read_similarity(layout), _read_dim(layout))
+    ranker = Ranker(encoder, pooling)
     return Checkpoint(ranker, tokenizer, recipe_of(layout, "static", "mean", limit, limit))
+
+
+def _saved_truncation(path: Path) -> tuple[int, bool]:
+    """Return the maximum length of a tokenizer file, and whether truncation removes the beginning."""
+    truncation = read_json(path, EXPECTED).get("truncation") or {}
+    return positive_integer(path, truncation, "max_length", _UNLIMITED), truncation.get("direction") == "Left"
