@@ -203,9 +203,9 @@ def _limits(name: str, hf_tokenizer: Any, network: nn.Module, *, pair: bool, is_
 def _check_config_args(name: str, config_args: Mapping[str, Any], config: Any) -> None:
     """Raise unless the configuration of a network has all entries that are replaced, and they are safe."""
     check_network_config(name, without_code(config_args), "config_args")
-    known = {*config.to_dict(), *type(config).attribute_map}
+    names = {*config.to_dict(), *type(config).attribute_map}
     for key, value in config_args.items():
-        if key not in known:
+        if key not in names:
             expected = f"an entry of the configuration of {config.model_type}"
             raise InputError(name, position=f"config_args/{key}", value=value, expected=expected)
 

@@ -199,9 +199,9 @@ class SubwordTokenizer(TextTokenizer):
     def _form(self, role: Role) -> TextForm:
         return self.presentation.forms.get(role, PLAIN)
 
-    def _encode_pair(self, *texts: str) -> Encoding:
+    def _encode_pair(self, text: str, second: str | None = None) -> Encoding:
         """Encode one text or two, with the special tokens that the network reads."""
-        return self._tokenizer.encode(*texts, add_special_tokens=self.presentation.special)
+        return self._tokenizer.encode(text, second, add_special_tokens=self.presentation.special)
 
     def special_tokens(self) -> SpecialTokens:
         """The special tokens and token type ids of a pair of texts."""

@@ -82,7 +82,8 @@ def _read(layout: Layout, kind: Kind, tokens: ScoreTokens | None) -> Checkpoint:
         return read_causal_lm(layout, tokens)
     from aptool.models.checkpoints.colbert import read_colbert
     from aptool.models.checkpoints.cross_encoder import read_cross_encoder
-    from aptool.models.checkpoints.sentence import read_sentence, read_static
+    from aptool.models.checkpoints.sentence import read_sentence
+    from aptool.models.checkpoints.static import read_static
 
     readers = {
         "sentence-transformers": read_sentence,

@@ -20,14 +20,11 @@ from aptool.models.checkpoints.files import (
     Layout,
     optional_object,
     positive_integer,
-    projection_of,
-    read_dense,
-    read_tensor,
     recipe_of,
-    shapes,
 )
 from aptool.models.checkpoints.keys import check_keys
 from aptool.models.checkpoints.sentence import read_prompts
+from aptool.models.checkpoints.weights import projection_of, read_dense, read_tensor, shapes
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
 from aptool.models.ranker import Ranker
@@ -58,6 +55,7 @@ def read_colbert(layout: Layout) -> Checkpoint:
         layers = _stanford_projection(layout, opened.encoder.size)
         path = layout.folder / METADATA
         metadata = optional_object(path)
+        check_keys(path, "artifact.metadata of ColBERT", metadata)
         about: dict[str, Any] = {
             "query_prefix": metadata.get("query_token_id") or "[unused0]",
             "document_prefix": metadata.get("doc_token_id") or "[unused1]",

@@ -20,11 +20,11 @@ from aptool.models.checkpoints.files import (
     ST_CONFIG,
     Checkpoint,
     Layout,
-    activation_of,
     recipe_of,
 )
 from aptool.models.checkpoints.keys import check_keys
 from aptool.models.checkpoints.options import read_options
+from aptool.models.checkpoints.weights import activation_of
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.models.transformer import CrossInput, HeadPooling, backbone_of

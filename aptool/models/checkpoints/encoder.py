@@ -105,7 +105,8 @@ def subword_tokenizer(layout: Layout, opened: OpenedNetwork, options: NetworkOpt
 def add_lowercase(backend: Any) -> None:
     """Lower the case of texts before other normalization, as sentence-transformers does."""
     normalizer: Any = backend.normalizer
-    steps = list(normalizer) if isinstance(normalizer, normalizers.Sequence) else [normalizer]
+    is_sequence = isinstance(normalizer, normalizers.Sequence)
+    steps: list[Any] = [*normalizer] if is_sequence else [normalizer]
     if not any(isinstance(step, normalizers.Lowercase) for step in steps):
         steps = [step for step in steps if step is not None]
         backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])

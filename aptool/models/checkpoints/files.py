@@ -1,20 +1,14 @@
-"""Checkpoints of other libraries: layout of the folder, JSON files, weights, and parts of several types."""
+"""Checkpoints of other libraries: from a folder to its configuration files and the type of checkpoint."""
 
 import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from safetensors import safe_open
-from torch import Tensor, nn
-
 from aptool.config import Recipe, TextOptions
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.models.hub import check_model_files
-from aptool.models.checkpoints.keys import check_keys
-from aptool.models.pooling import ACTIVATIONS, Dense
 from aptool.models.ranker import Ranker
-from aptool.models.tensor_file import read_header
 from aptool.text.subwords import SubwordTokenizer
 
 Kind = Literal["aptool", "sentence-transformers", "cross-encoder", "causal-lm", "colbert", "static"]
@@ -188,6 +182,9 @@ def architecture(layout: Layout) -> str:
 
 def _read_modules(folder: Path) -> list[Module]:
     """Read the modules that ``modules.json`` lists."""
+    # Imported here, because models of aptool do not need it.
+    from aptool.models.checkpoints.keys import check_keys
+
     path = folder / MODULES
     entries = read_json(path, EXPECTED)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries) or not entries:
@@ -232,30 +229,6 @@ def positive_integer(path: Path, table: dict[str, Any], name: str, default: int)
     return value
 
 
-def shapes(path: Path) -> dict[str, list[int]]:
-    """Return the shape of each tensor of a safetensors file."""
-    header = read_header(path, "weights in a safetensors file; pickled ones are not read")
-    return {name: shape for name, (shape, _) in header.items()}
-
-
-def read_tensor(path: Path, name: str, shape: list[int] | None = None) -> Tensor:
-    """Read a tensor of a safetensors file, of a given shape; floating-point values as fp32."""
-    in_file = shapes(path)
-    if name not in in_file:
-        raise InputError(path, position=name, problem="missing", expected="the weights of the checkpoint")
-    if shape is not None and in_file[name] != shape:
-        raise InputError(path, position=name, value=in_file[name], expected=f"shape {shape}, as in {CONFIG}")
-    with safe_open(path, framework="pt") as file:
-        tensor: Tensor = file.get_tensor(name)
-    return tensor.float() if tensor.is_floating_point() else tensor
-
-
-def load_weights(module: nn.Module, path: Path) -> None:
-    """Load the weights of a module from a safetensors file, by name."""
-    weights = module.state_dict()
-    module.load_state_dict({name: read_tensor(path, name, [*weights[name].shape]) for name in weights})
-
-
 def require_safetensors(folder: Path) -> None:
     """Raise unless a folder has weights that can be read without running code."""
     if not any(folder.glob("*.safetensors")):
@@ -276,41 +249,3 @@ def checkpoint_name(folder: Path) -> str:
         if part.startswith("models--"):
             return part.split("--")[-1]
     return path.resolve().name or "model"
-
-
-def activation_of(path: Path, name: object) -> str:
-    """Return the name of an activation function, given the name of torch's class."""
-    activation = str(name).rpartition(".")[2].lower()
-    if activation not in ACTIVATIONS or not str(name).startswith("torch."):
-        expected = f"torch's class for one of {', '.join(ACTIVATIONS)}"
-        raise InputError(path, position="activation_function", value=name, expected=expected)
-    return activation
-
-
-def read_dense(module: Module, inputs: int, of: str = "an embedding") -> Dense:
-    """Read a Dense layer with ``inputs`` input features, of an embedding or of the states of tokens."""
-    path, weights = module.folder / CONFIG, module.folder / WEIGHTS
-    config = module.config
-    check_keys(path, f"config.json of Dense, of {of}", config)
-    if positive_integer(path, config, "in_features", 0) != inputs:
-        expected = f"{inputs}, the features of its input"
-        raise InputError(path, position="in_features", value=config.get("in_features"), expected=expected)
-    outputs = positive_integer(path, config, "out_features", 0)
-    activation = activation_of(path, config.get("activation_function", "torch.nn.modules.activation.Tanh"))
-    read_tensor(weights, "linear.weight", [outputs, inputs])  # checks the size before allocation
-    layer = Dense(
-        inputs,
-        outputs,
-        bias=bool(config.get("bias", True)),
-        activation=activation,
-        residual=bool(config.get("use_residual", False)),
-    )
-    load_weights(layer, weights)
-    return layer
-
-
-def projection_of(layers: list[Dense]) -> nn.Module | None:
-    """Chain layers to a projection; None without layers."""
-    if len(layers) == 1:
-        return layers[0]
-    return nn.Sequential(*layers) if layers else None

@@ -5,6 +5,7 @@ those of sentence-transformers 6.2, transformers 5.23, PyLate 1.6 and model2vec 
 earlier versions wrote.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,7 +88,7 @@ TABLES: dict[str, Table] = {
     "config_sentence_transformers.json of cross-encoder": {
         **_SETTINGS,
         "prompts": HARMLESS,
-        "default_prompt_name": only(None, ""),
+        "default_prompt_name": only(None),
         "activation_fn": READ,
         "keep_in_fp32_modules": HARMLESS,
     },
@@ -177,6 +178,26 @@ TABLES: dict[str, Table] = {
             HARMLESS,
         ),
     },
+    "artifact.metadata of ColBERT": {
+        **dict.fromkeys(("query_token_id", "doc_token_id", "query_maxlen", "doc_maxlen"), READ),
+        **dict.fromkeys(("attend_to_mask_tokens", "mask_punctuation"), READ),
+        "similarity": only("cosine"),
+        "interaction": only("colbert"),
+        "relu": only(False),
+        # Of training and of the index.
+        **dict.fromkeys(
+            (
+                *("query_token", "doc_token", "dim", "model_name", "checkpoint", "triples", "collection"),
+                *("queries", "index_name", "index_path", "index_root", "index_bsize", "overwrite", "root"),
+                *("experiment", "name", "rank", "nranks", "amp", "gpus", "avoid_fork_if_possible", "meta"),
+                *("ncells", "centroid_score_threshold", "ndocs", "load_index_with_mmap", "nbits", "resume"),
+                *("kmeans_niters", "num_partitions_max", "bsize", "accumsteps", "lr", "maxsteps"),
+                *("save_every", "warmup", "warmup_bert", "nway", "use_ib_negatives", "reranker"),
+                *("distillation_alpha", "ignore_scores"),
+            ),
+            HARMLESS,
+        ),
+    },
     # Arguments in sentence_bert_config.json.
     "query_expansion": {
         "strategy": only("fixed", "min"),
@@ -259,8 +280,10 @@ def check_key(path: str | Path, name: str, key: str, value: Any, position: str =
         expected = f"one of {', '.join(table)}" if len(table) < 12 else "a key that aptool knows"
         raise InputError(path, position=position + key, value=value, expected=expected)
     values = table[key].values
-    if values is not None and not any(value == known and type(value) is type(known) for known in values):
-        expected = " or ".join(dict.fromkeys("null" if known is None else str(known) for known in values))
+    if values is not None and not any(
+        value == allowed and type(value) is type(allowed) for allowed in values
+    ):
+        expected = " or ".join(map(_shown, values))
         raise InputError(path, position=position + key, value=value, expected=expected)
 
 
@@ -270,3 +293,19 @@ def check_network_keys(path: Path, document: Mapping[str, Any], config: Any) -> 
     for key, value in document.items():
         if key in vars(config) and not hasattr(defaults, key):
             check_key(path, "config.json of a network", key, value)
+
+
+def key_table() -> str:
+    """Return all keys as a Markdown table, for the documentation."""
+    lines = ["| file | implemented | harmless |", "|---|---|---|"]
+    for name, table in TABLES.items():
+        implemented, harmless = [], []
+        for key, (values, effect) in table.items():
+            shown = "" if values is None else f" ({', '.join(map(_shown, values))})"
+            (implemented if effect else harmless).append(f"`{key}`{shown}")
+        lines.append(f"| {name} | {', '.join(implemented)} | {', '.join(harmless)} |")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value).strip('"')

@@ -122,9 +122,9 @@ def _read_layer(path: Path, entries: dict[str, Any], kind: str) -> int | None:
         names = source if isinstance(source, list) else [source]
         if table.get("method") == "forward" and names == [output]:
             continue
-        is_layer = len(names) == 2 and names[0] == "hidden_states" and type(names[1]) is int
-        if table.get("method") != "forward" or output == "logits" or not is_layer:
+        layer = names[1] if len(names) == 2 and names[0] == "hidden_states" else None
+        if table.get("method") != "forward" or output == "logits" or type(layer) is not int:
             expected = f"{output} of forward, or [hidden_states, INDEX]"
             raise InputError(path, position=position, value=entry, expected=expected)
-        return int(names[1])
+        return layer
     return None
