@@ -299,7 +299,8 @@ def key_table() -> str:
     """Return all keys as a Markdown table, for the documentation."""
     lines = ["| file | implemented | harmless |", "|---|---|---|"]
     for name, table in TABLES.items():
-        implemented, harmless = [], []
+        implemented: list[str] = []
+        harmless: list[str] = []
         for key, (values, effect) in table.items():
             shown = "" if values is None else f" ({', '.join(map(_shown, values))})"
             (implemented if effect else harmless).append(f"`{key}`{shown}")
