@@ -11,7 +11,7 @@ with a token when texts are selected, cached, deduplicated or sent.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,6 +78,8 @@ class Presentation:
     forms: Mapping[Role, TextForm] = field(default_factory=dict)
     special: bool = True  # whether the network reads special tokens
     truncates_left: bool = False  # truncation removes the beginning of a text, not its end
+    # Texts keep ``margin`` times as many tokens as the limit, where pairs are truncated by their lengths.
+    margin: int = 1
 
 
 class SpecialTokens(NamedTuple):
@@ -138,15 +140,17 @@ class SubwordTokenizer(TextTokenizer):
         """Return the presentation of texts as JSON values."""
         forms = self.presentation.forms.items()
         roles = {role: {**asdict(form), "unpooled": list(form.unpooled)} for role, form in forms}
-        shown = self.presentation
-        return {"roles": roles, "special": shown.special, "truncates_left": shown.truncates_left}
+        options = asdict(self.presentation)
+        del options["forms"]
+        return {**options, "roles": roles}
 
     def with_forms(self, saved: dict[str, Any]) -> "SubwordTokenizer":
         """Return this tokenizer with the result of ``saved_forms``."""
         forms: dict[Role, TextForm] = {}
         for role, form in saved["roles"].items():
             forms[role] = TextForm(**{**form, "unpooled": tuple(form["unpooled"])})
-        presentation = Presentation(forms, saved["special"], saved["truncates_left"])
+        options = {name: value for name, value in saved.items() if name != "roles"}
+        presentation = Presentation(forms, **options)
         return SubwordTokenizer(self._tokenizer, presentation, source=self.source)
 
     def copy(self) -> Tokenizer:
@@ -175,7 +179,8 @@ class SubwordTokenizer(TextTokenizer):
         begin = None
         if self.presentation.truncates_left:
             begin = self.prefix_length + (self._form(role).mark >= 0)
-        return truncate(tokens, limit, self.suffix_length, begin)
+        cut = truncate(tokens, limit * self.presentation.margin, self.suffix_length, begin)
+        return replace(cut, truncated=int((tokens.lengths > limit).sum()))
 
     @override
     def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import libraries
 import numpy as np
 from checkpoints import write_all
 from tiny import OPTIONS, SIZES, labelled_pools, recipe
@@ -42,6 +43,7 @@ class World:
         self.train_run = folder / "train.run"
         self.matrix = folder / "matrix"
         self.checkpoints = folder / "checkpoints"
+        self.libraries = folder / "libraries"
         if folder.exists():
             return
         folder.mkdir(parents=True)
@@ -107,6 +109,8 @@ class World:
         self._write_state()
         if importlib.util.find_spec("transformers"):
             write_all(self.checkpoints)
+        if importlib.util.find_spec("sentence_transformers"):
+            libraries.write_all(self.libraries)
 
     def _write_state(self) -> None:
         import torch

@@ -74,6 +74,9 @@ def read_colbert(layout: Layout) -> Checkpoint:
     if opened.tokenizer.presentation.truncates_left and not is_native and opened.tokenizer.prefix_length != 1:
         problem, expected = "truncation_side left with a marker", "one special token before a text"
         raise InputError(layout.transformer, problem=problem, expected=expected)
+    if forms["question"].filler >= 0 and opened.hf_tokenizer.padding_side == "left":
+        expected = "right: aptool adds the tokens that extend a question at its end"
+        raise InputError(layout.transformer, position="padding_side", value="left", expected=expected)
     opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
     means = layout.st_config.get("similarity_fn_name") == "meanmaxsim"
     pooling = MaxSimPooling(0, MaxSimPooling.Options(reduce="mean" if means else "sum"))
@@ -158,6 +161,9 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
     expansion = entries.get("query_expansion")
     filling: dict[str, Any] = {}
     if expansion is not None:
+        if not layout.modules_of("MultiVectorMask"):
+            expected = "a module MultiVectorMask, without which the added tokens do not count"
+            raise InputError(path, position="query_expansion", value=expansion, expected=expected)
         if not isinstance(expansion, dict):
             raise InputError(path, position="query_expansion", value=expansion, expected="its settings")
         check_keys(path, "query_expansion", expansion, "query_expansion/")

@@ -29,6 +29,9 @@ from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.models.transformer import CrossInput, HeadPooling, backbone_of
 
+# Of two texts that exceed the limit by less, the longer one gets the odd token of a truncated pair.
+_MARGIN = 4
+
 # Names of a relevant label, in lower case.
 RELEVANT = ("relevant", "entailment", "yes", "true", "positive", "1", "label_1")
 
@@ -57,7 +60,7 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
     if config.pad_token_id is None and isinstance(getattr(opened.network, "score", None), nn.Linear):
         # The head of a causal network reads the last token that is not padding, and batches have none.
         config.pad_token_id = opened.network.get_input_embeddings().weight.shape[0]
-    tokenizer = subword_tokenizer(layout, opened, options)
+    tokenizer = subword_tokenizer(layout, opened, options, margin=_MARGIN)
     max_tokens = min(options.max_length or opened.max_tokens, opened.positions)
     special = tokenizer.special_tokens()
     least = len(special.before + special.between + special.after) + 2
@@ -74,6 +77,7 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
         max_tokens=max_tokens,
         truncation="longest_first" if strategy is True else strategy,
         truncates_left=tokenizer.presentation.truncates_left,
+        forms=tokenizer.saved_forms(),
     )
     pooling = HeadPooling(opened.network, backbone, activation, relevant)
     encoder = CrossInput(

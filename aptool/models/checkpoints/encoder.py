@@ -85,14 +85,15 @@ def open_checkpoint(layout: Layout, options: NetworkOptions, head: Head = "none"
     return opened
 
 
-def subword_tokenizer(layout: Layout, opened: OpenedNetwork, options: NetworkOptions) -> SubwordTokenizer:
+def subword_tokenizer(
+    layout: Layout, opened: OpenedNetwork, options: NetworkOptions, margin: int = 1
+) -> SubwordTokenizer:
     """Return the tokenizer of a network, as the options of its texts say."""
     source, backend = layout.transformer / "tokenizer.json", opened.tokenizer.backend_tokenizer
     if options.entries.get("do_lower_case"):
         add_lowercase(backend)
-    presentation = Presentation(
-        special=options.special, truncates_left=opened.tokenizer.truncation_side == "left"
-    )
+    left = opened.tokenizer.truncation_side == "left"
+    presentation = Presentation(special=options.special, truncates_left=left, margin=margin)
     tokenizer = SubwordTokenizer(backend, presentation, source=source)
     for probe in _PROBES:
         encoding = opened.tokenizer(probe, add_special_tokens=options.special, verbose=False)

@@ -146,7 +146,7 @@ def _candidates(layout: Layout) -> list[str]:
         return ["causal-lm"]
     if isinstance(model_type, str) and model_type in _MODEL_TYPES:
         return [_MODEL_TYPES[model_type]]
-    if model_type not in (None, "SentenceTransformer"):
+    if "model_type" in layout.st_config and model_type != "SentenceTransformer":
         expected = f"a model of kind {', '.join(KINDS)}"
         raise InputError(
             layout.folder / ST_CONFIG, position="model_type", value=model_type, expected=expected

@@ -230,7 +230,8 @@ TABLES: dict[str, Table] = {
         "sentence_transformers": READ,
         "sbert_ce_default_activation_function": READ,
         # Read by the network.
-        **dict.fromkeys(("is_causal", "global_attn_every_n_layers", "sliding_window_pattern"), READ),
+        **dict.fromkeys(("global_attn_every_n_layers", "sliding_window_pattern"), READ),
+        "is_causal": only(False),
         **dict.fromkeys(("attention_bias", "mlp_bias"), only(False, None)),
         "sliding_window": only(None),
         "talking_head": only(False),

@@ -9,6 +9,7 @@ import itertools
 from case import SURFACES
 
 from surfaces import (  # noqa: F401 - they register
+    checkpoint_keys,
     checkpoints,
     collections,
     existing,
