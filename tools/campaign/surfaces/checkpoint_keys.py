@@ -1,4 +1,4 @@
-"""A sound checkpoint with one key changed: the scores are those of sentence-transformers, or it is refused."""
+"""A checkpoint with one key changed: its scores are those of sentence-transformers, or it is refused."""
 
 import importlib.util
 import json
@@ -43,6 +43,7 @@ _CONFIGS = (
     {"revision": "main"},
     {"something": 1},
 )
+_STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 _OUTPUTS = ("last_hidden_state", ["last_hidden_state"], "pooler_output", "logits", *_LAYERS)
 _METHODS = [{"method": "forward", "method_output_name": output} for output in _OUTPUTS]
 
@@ -145,7 +146,7 @@ CHANGES: dict[str, dict[str, tuple[Any, ...]]] = {
             {"strategy": {"Fixed": 12}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
              "pad_type_id": 0, "pad_token": "[PAD]"},
         ),
-        "normalizer": (None, {"type": "Lowercase"}, {"type": "Strip", "strip_left": True, "strip_right": True}),
+        "normalizer": (None, {"type": "Lowercase"}, _STRIP),
     },
     "1_Pooling/config.json": {
         "pooling_mode": ("mean", "cls", "max", "lasttoken", "weightedmean", ["cls", "max"], "evil"),
