@@ -17,11 +17,8 @@ from torch import nn
 from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
 from aptool.models.build import initialize, with_features
-from aptool.models.checkpoints import checkpoint_fingerprint
-from aptool.models.checkpoints.colbert import read_colbert
-from aptool.models.checkpoints.cross_encoder import read_cross_encoder
+from aptool.models.checkpoints import checkpoint_fingerprint, read_checkpoint
 from aptool.models.checkpoints.files import ST_CONFIG, Checkpoint, Kind, Layout, kind_of, read_layout
-from aptool.models.checkpoints.sentence import Normalize, SentencePooling, read_sentence
 from aptool.models.encoders import WordEncoder
 from aptool.models.hub import find_folder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts, init_embedding
@@ -40,11 +37,11 @@ _SYSTEM = ("encoder", "pooling", "similarity", "head")
 _MAY_DIFFER = ("max_question_tokens", "max_answer_tokens", "min_count")
 _TUNING = ("tune", "last", "checkpointing", "precision")
 
-# Checkpoints of other libraries: the reader, and the default preset of the training.
-_READERS = {
-    "sentence-transformers": (read_sentence, "mean-minilm"),
-    "cross-encoder": (read_cross_encoder, "cross-minilm"),
-    "colbert": (read_colbert, "maxsim-minilm"),
+# The default preset of the training, by kind of checkpoint.
+_PRESETS = {
+    "sentence-transformers": "mean-minilm",
+    "cross-encoder": "cross-minilm",
+    "colbert": "maxsim-minilm",
 }
 _EXPECTED = "a sentence encoder, a ColBERT or a cross-encoder, to start from"
 
@@ -258,10 +255,12 @@ def _initial_checkpoint(layout: Layout, recipe: Recipe) -> Initialization:
 def _read_system(layout: Layout) -> tuple[Checkpoint, dict[str, Any], str]:
     """Read a checkpoint, and return it with the sections of its recipe and the preset of the others."""
     kind: Kind = kind_of(layout)
-    if kind not in _READERS:
+    if kind not in _PRESETS:
         raise InputError(layout.folder, problem=f"a model of kind {kind}", expected=_EXPECTED)
-    read, preset = _READERS[kind]
-    checkpoint = read(layout)
+    # Imported here, because other trainings do not need it.
+    from aptool.models.checkpoints.sentence import Normalize, SentencePooling
+
+    preset, checkpoint = _PRESETS[kind], read_checkpoint(layout, kind)
     pooling: Any = checkpoint.ranker.pooling
     similarity = "cosine"
     text = asdict(checkpoint.recipe.text)

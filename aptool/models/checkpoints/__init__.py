@@ -27,7 +27,7 @@ from aptool.models.hub import find_folder
 from aptool.models.model import LoadedModel, load_model
 from aptool.version import __version__
 
-__all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any"]
+__all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any", "read_checkpoint"]
 
 # Suffixes of files that determine the scores of a checkpoint.
 _HASHED = (".json", ".jinja", ".txt", ".safetensors", ".metadata", ".model")
@@ -53,7 +53,7 @@ def load_any(
     model_type = kind_of(layout, kind)
     if model_type == "aptool":
         return load_model(folder, device)
-    checkpoint = _read(layout, model_type, tokens)
+    checkpoint = read_checkpoint(layout, model_type, tokens)
     for name, weight in checkpoint.ranker.state_dict().items():
         if not torch.isfinite(weight).all():
             position, expected = f"weight {name!r}", "finite weights"
@@ -74,7 +74,8 @@ def load_any(
     )
 
 
-def _read(layout: Layout, kind: Kind, tokens: ScoreTokens | None) -> Checkpoint:
+def read_checkpoint(layout: Layout, kind: Kind, tokens: ScoreTokens | None = None) -> Checkpoint:
+    """Read a checkpoint of a kind; ``tokens`` as in ``read_causal_lm``."""
     # Imported here, because models of aptool do not need these modules.
     if kind == "causal-lm":
         from aptool.models.checkpoints.causal_lm import read_causal_lm
