@@ -19,6 +19,7 @@ from aptool.formats.trec import read_qrels, read_run
 from aptool.models.model import load_model
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.reporting.runs import read_runs
+from aptool.scoring.parts import unit_pairs
 
 
 def flipped(path, seed):
@@ -166,7 +167,8 @@ def test_row_group_that_unpacks_to_gigabytes_is_one_line(aptool, model_folder, t
         assert "more than 200 times its size; expected texts" in line
 
 
-def test_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize("has_version", [True, False])  # units of a cluster have no version of a local file
+def test_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch, has_version):
     from aptool.formats import parquet
 
     path = write_pools(tmp_path / "x.pools.parquet", *([row(f"q{n}")] for n in range(50)))
@@ -174,11 +176,13 @@ def test_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "row_groups", lambda footer: calls.append(1) or read(footer))
 
     units = list_units([path])
+    units = [unit if has_version else unit._replace(version=None) for unit in units]
     assert [read_pools(unit).question_ids.to_pylist() for unit in units] == [[f"q{n}"] for n in range(50)]
+    assert unit_pairs(units) == [2] * 50
     assert len(calls) == 1
 
     write_pools(path, [row("another")])
-    [unit] = list_units([path])
+    unit = list_units([path])[0] if has_version else units[0]
     assert read_pools(unit).question_ids.to_pylist() == ["another"]
 
 

@@ -157,9 +157,7 @@ class ClusterExecutor(Executor):
                     scored.add(number)
                     faults.pop(number, None)
                     meter.reach(number)
-                    # A worker with a GPU reserves no core, but uses one.
-                    cores, gpus = record.seconds * max(each.cpus, 1), record.seconds * each.gpus
-                    yield record._replace(core_seconds=cores, gpu_seconds=gpus)
+                    yield record._replace(gpu_seconds=record.seconds * each.gpus)
                 if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(remaining):
                     break  # do not wait for stragglers
         if faults:

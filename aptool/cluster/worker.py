@@ -66,6 +66,7 @@ class Reading(NamedTuple):
     unit: bytes
     error: str
     fatal: bool
+    core_seconds: float = 0.0  # CPU time
 
 
 @lru_cache(maxsize=1)
@@ -108,13 +109,14 @@ def read_and_prepare(job: ScoringJob, part: Part) -> Reading:
         scorer, answers = open_scorer(job, to_prepare=True)
     except AptoolError as error:
         return Reading(b"", f"node {host()}: {error}", True)
+    cpu = time.process_time()
     try:
         start_attempt(part, "read")
         unit = prepare(part.unit, read(job, part.unit, answers), scorer)
         end_attempts(part, "read")
     except AptoolError as error:
         return Reading(b"", str(error), False)
-    return Reading(pickle.dumps(unit, protocol=5), "", False)
+    return Reading(pickle.dumps(unit, protocol=5), "", False, time.process_time() - cpu)
 
 
 class Worker:
@@ -145,7 +147,7 @@ class Worker:
         failed = UnitRecord(number, 0, self._name, error=self._failure, fatal=True)
         if self._failure:
             return failed
-        started = time.monotonic()
+        started, cpu = time.monotonic(), time.process_time()
         if reading is not None and reading.error:
             return failed._replace(error=reading.error, fatal=reading.fatal)
         try:
@@ -168,7 +170,8 @@ class Worker:
             return failed._replace(error=str(error), fatal=False)
         seconds = time.monotonic() - started
         self._units, self._seconds = self._units + 1, self._seconds + seconds
-        return UnitRecord(number, part.pairs, self._name, attempts, seconds=seconds)
+        cores = time.process_time() - cpu + (reading.core_seconds if reading is not None else 0.0)
+        return UnitRecord(number, part.pairs, self._name, attempts, seconds=seconds, core_seconds=cores)
 
     @property
     def seconds_per_unit(self) -> float:
@@ -181,7 +184,7 @@ class Worker:
 
     def score_again(self, number: int, part: Part) -> UnitRecord | None:
         """Re-score a straggler's unit. Return None if another worker already took it, or on error."""
-        started = time.monotonic()
+        started, cpu = time.monotonic(), time.process_time()
         try:
             if start_attempt(part, "again") > 1:
                 return None
@@ -192,7 +195,8 @@ class Worker:
                 raise
             return None  # the worker of the unit reports the error
         seconds = time.monotonic() - started
-        return UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds)
+        cores = time.process_time() - cpu
+        return UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds, core_seconds=cores)
 
     def _score(
         self,

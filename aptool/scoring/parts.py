@@ -28,7 +28,7 @@ from aptool.formats.atomic import remove_matching
 from aptool.formats.inputs import Input, open_native, stat
 from aptool.formats.location import Location, PathOrUrl, is_remote, location, store_of
 from aptool.formats.outputs import Kind
-from aptool.formats.parquet import candidate_counts, read_footer, row_groups
+from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Unit, answers_beside
 from aptool.formats.trec import log_ties, open_text, run_lines
 from aptool.scoring.systems import Scorer
@@ -260,9 +260,9 @@ def plan(
     folder = parts_folder(output)
     files: dict[str, tuple[str, str | None, list[int]]] = {}
     for path, version in dict.fromkeys((unit.path, unit.version) for unit in units):
-        identity, pairs = _identity_and_pairs(path, version)
+        identity, pairs = _identity(path, version), _pairs(path, version)
         shared_file = answers if answers is not None else current_input(answers_beside(path))
-        shared = _identity(*shared_file)[0] if shared_file is not None else None
+        shared = _identity(*shared_file) if shared_file is not None else None
         files[path] = identity, shared, pairs
     parts = []
     for unit in units:
@@ -281,7 +281,7 @@ def current_input(path: PathOrUrl | None) -> Input | None:
 def unit_pairs(units: Sequence[Unit]) -> list[int]:
     """Return the number of pairs of each unit."""
     files = dict.fromkeys((unit.path, unit.version) for unit in units)
-    pairs = {path: _identity_and_pairs(path, version)[1] for path, version in files}
+    pairs = {path: _pairs(path, version) for path, version in files}
     return [pairs[unit.path][unit.row_group] for unit in units]
 
 
@@ -296,21 +296,16 @@ def _tail(file: pa.NativeFile) -> bytes:
     return bytes(file.read())
 
 
-def _identity(path: str, version: str | None) -> tuple[str, bytes]:
-    """Return a text that differs between a file and its replacement, and the Parquet footer."""
+def _identity(path: str, version: str | None) -> str:
+    """Return a text that differs between a file and its replacement."""
     with open_native(path, version) as file:
-        tail = _tail(file)
-        footer = read_footer(file)
-    digest = hashlib.sha256(tail).hexdigest()
+        digest = hashlib.sha256(_tail(file)).hexdigest()
     # A local folder may be moved; a remote file is identified by its URL.
     name = path if is_remote(path) else Path(path).name
-    return json.dumps([name, version, digest]), footer
+    return json.dumps([name, version, digest])
 
 
-def _identity_and_pairs(path: str, version: str | None) -> tuple[str, list[int]]:
-    """Return the identity of a pools file, and the number of pairs of each row group."""
-    identity, footer = _identity(path, version)
-    try:
-        return identity, candidate_counts(row_groups(footer))
-    except ValueError as error:
-        raise InputError(path, problem=str(error), expected="a readable Parquet file") from error
+def _pairs(path: str, version: str | None) -> list[int]:
+    """Return the number of pairs of each row group of a pools file."""
+    with open_parquet(path, version) as reader:
+        return reader.candidate_counts()

@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -81,6 +82,21 @@ def test_a_unit_is_scored(shared_folder, job):
 
     assert (outcome.pairs, outcome.attempts, outcome.error) == (part.pairs, 1, "")
     assert part.path.exists()
+
+
+def test_core_seconds_are_cpu_time(shared_folder, job, monkeypatch):
+    """A unit that waits for a second takes little CPU time."""
+    score = RandomScorer.score
+
+    def wait_and_score(self, inputs, progress):
+        time.sleep(1)
+        return score(self, inputs, progress)
+
+    monkeypatch.setattr(RandomScorer, "score", wait_and_score)
+
+    outcome = Worker(job).score(0, first_part(shared_folder))
+
+    assert 0 < outcome.core_seconds <= outcome.seconds - 0.9
 
 
 def test_out_of_memory_is_one_line_and_the_unit_can_be_scored_again(shared_folder, job, monkeypatch):
