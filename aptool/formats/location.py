@@ -87,7 +87,10 @@ def bucket_store(bucket: str) -> ObjectStore:
 
 
 class RangedFile(io.RawIOBase):
-    """A seekable file whose reads request only the needed bytes; they raise if the file is replaced."""
+    """A seekable file whose reads request only the needed bytes; they raise if the file is replaced.
+
+    The readers of obstore and fsspec compare no version: they would mix the bytes of two files.
+    """
 
     def __init__(self, store: ObjectStore, key: str, stat: Stat) -> None:
         """Open without a request."""

@@ -45,11 +45,13 @@ _ROLE_VARIABLES = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 
-# Variables with credentials, by the first letter of the URL.
+# Variables with credentials, by the scheme of the URL.
 _VARIABLES = {
-    "s": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "g": "GOOGLE_APPLICATION_CREDENTIALS",
-    "a": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    **dict.fromkeys(("s3", "s3a"), "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    **dict.fromkeys(
+        ("az", "adl", "abfs", "abfss"), "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+    ),
 }
 
 # Pattern of a message of the store, and the problem and the expected value for an error.
@@ -259,7 +261,7 @@ class ObjectStore(Store):
         text = str(error)
         for pattern, problem, expected in _FAULTS:
             if re.search(pattern, text):
-                return problem, expected.format(variables=_VARIABLES[self._scheme[0]])
+                return problem, expected.format(variables=_VARIABLES[self._scheme])
         return None
 
 

@@ -54,7 +54,11 @@ class Store(ABC):
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> bool:
-        """Create a file atomically; return False if it exists with other bytes: a request may be retried."""
+        """Create a file atomically; return False if it exists.
+
+        An object store also returns True if the file exists with the same bytes, since a repeated request
+        cannot be told from another writer. Callers that compete write different bytes.
+        """
 
     @abstractmethod
     def swap(self, key: str, data: bytes, version: str) -> bool:
