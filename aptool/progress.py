@@ -124,7 +124,7 @@ class Progress:
 
 
 class LineProgress(Progress):
-    """Display without a terminal: a log line about the innermost task every ``INTERVAL`` seconds."""
+    """Display without a terminal: a line every ``INTERVAL`` seconds if the innermost task moved."""
 
     def __init__(self) -> None:
         self._running: list[Pace] = []
@@ -135,8 +135,12 @@ class LineProgress(Progress):
         pace, over, started = Pace(), threading.Event(), time.monotonic()
 
         def show() -> None:
+            shown: tuple[int, str] | None = None
             while not over.wait(INTERVAL):
-                if self._running[-1:] == [pace]:
+                state = pace.done, pace.detail
+                is_news = not pace.total or state != shown
+                if is_news and self._running[-1:] == [pace]:
+                    shown = state
                     logger.info(pace.line(name, time.monotonic() - started))
 
         thread = threading.Thread(target=show, name="aptool progress", daemon=True)

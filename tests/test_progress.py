@@ -140,6 +140,18 @@ def test_lines_are_logged_at_intervals_without_reports(monkeypatch):
     assert set(inner[inner.index("dev: 0 s") :]) == {"dev: 0 s"}
 
 
+def test_a_line_is_logged_only_if_the_task_moved(monkeypatch):
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    with recorded() as recording, LineProgress().task("train") as update:
+        update(3, 10, "pairs")
+        wait_for(lambda: recording.messages)
+        threading.Event().wait(0.1)
+        update(4, 10, "pairs")
+        wait_for(lambda: len(recording.messages) > 1)
+
+    assert [line.split(" of ")[0] for line in recording.messages] == ["train: 3", "train: 4"]
+
+
 def wait_for(condition):
     for _ in range(6000):
         if condition():

@@ -91,7 +91,10 @@ def explain(
     folder = folder if folder is not None else default_model()
 
     from aptool.models.hub import find_folder
+    from aptool.scoring.systems import BASELINES
 
+    if str(folder) in BASELINES and not folder.exists():
+        raise UsageError(f"--model {folder}: a baseline, which has no weights of words; expected a model")
     find_folder(folder)  # before PyTorch is imported
 
     from aptool.formats.atomic import check_output

@@ -213,6 +213,11 @@ def test_answer_outside_the_pool_is_read_from_shared_answers(aptool, model_folde
         ([], 2, "no --question and no --answer given; expected"),
         (["--question", "a"], 2, "no --answer given"),
         (["--question", "a", "--answer", "b", "--split", "dev"], 2, "--split dev given without --collection"),
+        (
+            ["--model", "bm25", "--question", "a", "--answer", "b"],
+            2,
+            "bm25: a baseline, which has no weights",
+        ),
         (["--question", "a", "--answer", "b", "--html", "x", "--png", "x"], 2, "both x; expected two files"),
         (["--question", "caf\udce9", "--answer", "a"], 2, "'caf\\udce9': expected text in UTF-8"),
         (["--collection", "shared", "--question-id", "q1"], 2, "no --answer-id given"),
