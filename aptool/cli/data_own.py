@@ -95,6 +95,7 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
         type=click.Choice(["literal", "csv"]),
         help="Quotation marks: literal, or csv (around fields).  [default: csv; literal for tabs]",
     )
+    @click.option("--encoding", metavar="NAME", help="Encoding, such as cp1252.  [default: UTF-8 or UTF-16]")
     @_policies
     def command(splits: dict[str, str], columns: str | None, **options: Any) -> None:
         """Import a table with one row per question and candidate.

@@ -32,7 +32,7 @@ _SECTIONS = {
     "--fill --passages --aggregate --answers --tag --name --split --config --field --let --quick --groups "
     "--per-question --log --json --markdown --latex",
     "Columns": "--question --answer --label --question-id --answer-id --candidates --positions --columns "
-    "--delimiter --quotes",
+    "--delimiter --quotes --encoding",
     "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
     "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
     "Server": "--server-model --server-batch --server-requests --server-timeout --server-set",

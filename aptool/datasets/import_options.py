@@ -23,6 +23,7 @@ RELEVANT_OPTION = "--relevant"
 UNLABELLED_OPTION = "--unlabelled"
 COLUMNS_OPTION = "--columns"
 DELIMITER_OPTION = "--delimiter"
+ENCODING_OPTION = "--encoding"
 
 Quotes: TypeAlias = Literal["literal", "csv"]
 
@@ -58,9 +59,16 @@ class ColumnNames:
     # ``literal``: quotation marks are text; ``csv``: they enclose fields, in which the delimiter and line
     # breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``.
     quotes: Quotes | None = None
+    encoding: str | None = None  # of a table; None: UTF-8, or UTF-16 with a byte order mark
 
     def __post_init__(self) -> None:
         """Check the format of a table."""
+        if self.encoding is not None:
+            try:
+                "".encode(self.encoding)
+            except LookupError as error:
+                expected = "a text encoding of Python, such as cp1252"
+                raise UsageError(f"{ENCODING_OPTION} {self.encoding!r}: expected {expected}") from error
         if self.delimiter is not None and not _DELIMITER.fullmatch(str(self.delimiter)):
             expected = "one character other than a quotation mark"
             raise UsageError(f"{DELIMITER_OPTION} {self.delimiter!r}: expected {expected}")

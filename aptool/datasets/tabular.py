@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from aptool.datasets.import_options import (
     COLUMNS_OPTION,
     DELIMITER_OPTION,
+    ENCODING_OPTION,
     ColumnNames,
     SplitPolicies,
     missing_column,
@@ -15,8 +16,8 @@ from aptool.datasets.import_options import (
     quoted_names,
 )
 from aptool.datasets.pairs import Columns
-from aptool.datasets.text_files import read_lines, read_rows, without_blank_end
-from aptool.errors import InputError
+from aptool.datasets.text_files import read_lines, without_blank_end
+from aptool.errors import InputError, counted
 from aptool.formats.inputs import unpacked_name
 
 # Characters of a quoted field: an unclosed quotation mark reads on up to this limit.
@@ -28,16 +29,19 @@ _XML = re.compile(r"\s*<[?!A-Za-z]")
 _TRECQA = re.compile(r"\s*<QApairs\b")
 _ROWS = 50  # read to guess the columns of a table without a header
 _MOST_WORD_LABELS = 5
+_ENCODING_HINT = f" (or {ENCODING_OPTION} NAME, such as cp1252)"
+_QUOTES_HINT = " (or --quotes csv, if quotation marks enclose fields with line breaks)"
 
 Rows = Iterator[tuple[int, list[str]]]
 
 
 def read_table(path: str) -> Iterator[dict[str, str]]:
     """Read the rows of a table as mappings by column name."""
-    rows = _read_fields(path, _delimiter(path), None)
-    _, header = next(rows, (1, []))
-    for number, row in rows:
-        yield dict(zip(header, _checked_width(path, number, row, header), strict=True))
+    rows = _FieldReader(path, _delimiter(path), None, None)
+    numbered = rows.read()
+    _, header = next(numbered, (1, []))
+    for number, row in numbered:
+        yield dict(zip(header, rows.checked_width(number, row, header), strict=True))
 
 
 def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None = None) -> Rows:
@@ -45,7 +49,8 @@ def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None =
     columns, delimiter, header = names.columns, names.delimiter or _delimiter(path), names.header
     if policies is not None and not policies.labelled:
         columns = columns._replace(label=names.question)  # the label is not read
-    rows = _read_fields(path, delimiter, names.quotes)
+    reader = _FieldReader(path, delimiter, names.quotes, names.encoding)
+    rows = reader.read()
     position = COLUMNS_OPTION
     if header is None:
         number, first_row = next(rows, (1, None))
@@ -60,6 +65,7 @@ def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None =
             expected = "a table with a header line; `aptool data import json` reads JSON"
             raise InputError(path, position="line 1", problem="JSON", expected=expected)
         if policies is not None:
+            _check_delimiter(path, position, header, delimiter)
             _check_header(path, position, header, columns, rows)
     for name in header:
         if header.count(name) > 1:
@@ -67,11 +73,11 @@ def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None =
     if missing:
         hint = ""
         if policies is not None:
-            hint = _delimiter_hint(header) or option_hint(_part(missing[0], columns), policies.split)
+            hint = option_hint(_part(missing[0], columns), policies.split)
         raise missing_column(path, position, missing[0], header, hint)
     indices = [header.index(name) for name in columns]
     for number, row in rows:
-        fields = _checked_width(path, number, row, header)
+        fields = reader.checked_width(number, row, header)
         yield number, [fields[index] for index in indices]
 
 
@@ -89,38 +95,56 @@ def _delimiter(path: str) -> str:
     return "," if unpacked_name(path).lower().endswith(".csv") else "\t"
 
 
-def _read_fields(path: str, delimiter: str, quotes: str | None) -> Rows:
-    """Read all rows with their line numbers, the header included."""
-    quotes = quotes or ("literal" if delimiter == "\t" else "csv")
-    if quotes == "csv":
-        yield from without_blank_end(path, _quoted_rows(path, delimiter), bool)
-    else:
-        for number, line in read_rows(path):
-            yield number, line.split(delimiter)
+class _FieldReader:
+    """Reads the rows of a table with their line numbers, the header included."""
 
+    def __init__(self, path: str, delimiter: str, quotes: str | None, encoding: str | None) -> None:
+        self._path, self._delimiter = path, delimiter
+        self._quotes = quotes or ("literal" if delimiter == "\t" else "csv")
+        self._lines = read_lines(path, encoding, _ENCODING_HINT)
+        self._is_open = False  # whether a line with quotation marks as text began a field that it did not end
 
-def _quoted_rows(path: str, delimiter: str) -> Rows:
-    """Read rows with quoted fields; a blank line is a row without fields, except inside quotation marks."""
-    lines = (f"{line}\n" for _, line in read_lines(path))
-    csv.field_size_limit(LONGEST_FIELD)
-    # Without `strict`, text after a closing quotation mark would be appended to the field, and an unclosed
-    # quotation mark would make the rest of the file one field.
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    number = 1
-    try:
-        for row in reader:
-            yield number, row
-            number = reader.line_num + 1
-    except csv.Error as error:
-        expected = "fields in which quotation marks are doubled and closed (or --quotes literal)"
-        raise InputError(path, position=f"line {number}", problem=str(error), expected=expected) from error
+    def read(self) -> Rows:
+        """Read all rows."""
+        if self._quotes == "csv":
+            return without_blank_end(self._path, self._quoted_rows(), bool)
+        rows = without_blank_end(self._path, self._noted_lines(), str.strip, self._hint)
+        return ((number, line.split(self._delimiter)) for number, line in rows)
 
+    def checked_width(self, number: int, row: list[str], header: Sequence[str]) -> list[str]:
+        """Return a row that has as many fields as the header."""
+        if len(row) != len(header):
+            expected = f"{len(header)} as in the header ({', '.join(header[:20])}){self._hint()}"
+            problem = f"{len(row)} columns"
+            raise InputError(self._path, position=f"line {number}", problem=problem, expected=expected)
+        return row
 
-def _checked_width(path: str, number: int, row: list[str], header: Sequence[str]) -> list[str]:
-    if len(row) != len(header):
-        expected = f"{len(header)} as in the header ({', '.join(header[:20])})"
-        raise InputError(path, position=f"line {number}", problem=f"{len(row)} columns", expected=expected)
-    return row
+    def _hint(self) -> str:
+        return _QUOTES_HINT if self._is_open else ""
+
+    def _noted_lines(self) -> Iterator[tuple[int, str]]:
+        for number, line in self._lines:
+            last = line.rpartition(self._delimiter)[2]
+            self._is_open = self._is_open or (last.startswith('"') and last.count('"') % 2 == 1)
+            yield number, line
+
+    def _quoted_rows(self) -> Rows:
+        """Read rows with quoted fields; a blank line outside quotation marks is a row without fields."""
+        lines = (f"{line}\n" for _, line in self._lines)
+        csv.field_size_limit(LONGEST_FIELD)
+        # Without `strict`, text after a closing quotation mark would be appended to the field, and an
+        # unclosed quotation mark would make the rest of the file one field.
+        reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
+        number = 1
+        try:
+            for row in reader:
+                yield number, row
+                number = reader.line_num + 1
+        except csv.Error as error:
+            expected = "fields in which quotation marks are doubled and closed (or --quotes literal)"
+            raise InputError(
+                self._path, position=f"line {number}", problem=str(error), expected=expected
+            ) from error
 
 
 def _check_header(path: str, position: str, header: Sequence[str], columns: Columns, rows: Rows) -> None:
@@ -170,13 +194,16 @@ def _is_few_words(column: Sequence[str]) -> bool:
     )
 
 
-def _delimiter_hint(header: Sequence[str]) -> str:
-    """Name the delimiter of a header that was read as one column."""
-    for mark, name in _DELIMITERS.items():
-        if len(header) == 1 and mark in header[0]:
-            shown = "\\t" if mark == "\t" else mark
-            return f"{DELIMITER_OPTION} '{shown}' for columns separated by {name}"
-    return ""
+def _check_delimiter(path: str, position: str, header: Sequence[str], delimiter: str) -> None:
+    """Refuse a header that another delimiter splits into more columns, and name that delimiter."""
+    line = delimiter.join(header)
+    counts = {mark: line.count(mark) for mark in _DELIMITERS if mark != delimiter}
+    mark = max(counts, key=lambda mark: counts[mark])
+    if counts[mark] and counts[mark] >= len(header):
+        shown = "\\t" if mark == "\t" else mark
+        expected = f"{DELIMITER_OPTION} '{shown}' for columns separated by {_DELIMITERS[mark]}"
+        problem = f"{counted(len(header), 'column')}, {quoted_names(header)}"
+        raise InputError(path, position=position, problem=problem, expected=expected)
 
 
 def _part(name: str, columns: Columns) -> str:

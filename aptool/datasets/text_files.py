@@ -1,9 +1,10 @@
-"""Text files, local or remote, plain or gzip: lines, and JSON objects.
+"""Text files, local or remote, plain or packed: lines, and JSON objects.
 
 A line ends in LF or CR LF and nowhere else: Python's ``str.splitlines`` would also end one at U+2028, and
-`csv` at a lone CR. A byte order mark is skipped; gzip is detected by its first bytes.
+`csv` at a lone CR. A byte order mark is skipped; that of UTF-16 tells the encoding.
 """
 
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 from aptool.documents import parse_json
 from aptool.errors import InputError, first_few
-from aptool.formats.inputs import open_unpacked, readable
+from aptool.formats.inputs import UTF_16, check_is_text, open_unpacked, readable
 
 FIELD_OPTION = "--field"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -20,12 +21,22 @@ _DEEPEST_FIELD = 4
 Row = TypeVar("Row")
 
 
-def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
-    """Read the lines of a UTF-8 file, with their numbers from 1; refuse NUL bytes and lone CR."""
+def read_lines(path: str | Path, encoding: str | None = None, hint: str = "") -> Iterator[tuple[int, str]]:
+    """Read the lines of a text file, with their numbers from 1; refuse NUL bytes and lone CR.
+
+    An ``encoding`` of None is UTF-8, or UTF-16 with a byte order mark. The error for another encoding has the
+    ``hint``.
+    """
     with open_unpacked(path) as file, readable(path):
-        for number, raw in enumerate(file, 1):
+        start = file.peek(4)
+        check_is_text(path, start)
+        lines: Iterable[bytes] = file
+        if encoding is not None or start.startswith(UTF_16):
+            text = io.TextIOWrapper(file, encoding or "utf-16", newline="\n")
+            lines = (line.encode() for line in text)
+        for number, raw in enumerate(lines, 1):
             line = raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw
-            yield number, _decode(path, number, line)
+            yield number, _decode(path, number, line, hint)
 
 
 def read_rows(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -34,21 +45,24 @@ def read_rows(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def without_blank_end(
-    path: str | Path, rows: Iterable[tuple[int, Row]], content: Callable[[Row], object]
+    path: str | Path,
+    rows: Iterable[tuple[int, Row]],
+    content: Callable[[Row], object],
+    hint: Callable[[], str] = str,
 ) -> Iterator[tuple[int, Row]]:
-    """Yield numbered rows; rows without content are skipped at the end and refused elsewhere."""
+    """Yield numbered rows; rows without content are skipped at the end, or refused with the hint."""
     blank = 0
     for number, row in rows:
         if not content(row):
             blank = blank or number
         elif blank:
-            expected = "a row; only the end may be blank"
+            expected = f"a row; only the end may be blank{hint()}"
             raise InputError(path, position=f"line {blank}", value="", expected=expected)
         else:
             yield number, row
 
 
-def _decode(path: str | Path, number: int, raw: bytes) -> str:
+def _decode(path: str | Path, number: int, raw: bytes, hint: str) -> str:
     raw = raw.removesuffix(b"\n").removesuffix(b"\r")
     for byte, name, expected in (
         (b"\0", "a NUL byte", "text, not a binary file"),
@@ -62,7 +76,7 @@ def _decode(path: str | Path, number: int, raw: bytes) -> str:
     except UnicodeDecodeError as error:
         position = f"line {number}, byte {error.start + 1}"
         bad = raw[error.start : error.start + 1]
-        raise InputError(path, position=position, value=bad, expected="text in UTF-8") from error
+        raise InputError(path, position=position, value=bad, expected=f"text in UTF-8{hint}") from error
 
 
 def read_objects(

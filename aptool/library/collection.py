@@ -69,6 +69,7 @@ class Collection:
         columns: Sequence[str] | None = None,
         delimiter: str | None = None,
         quotes: Quotes | None = None,
+        encoding: str | None = None,
         field: str | None = None,
         relevant: str | Sequence[str] | None = None,
         empty: Empty = "drop",
@@ -98,6 +99,7 @@ class Collection:
             delimiter: column separator of a table. Default: a comma in .csv files, otherwise a tab.
             quotes: quotation marks in a table are text (``literal``) or enclose fields (``csv``). Default:
                 ``literal`` if the delimiter is a tab, otherwise ``csv``.
+            encoding: encoding of a table, such as ``cp1252``. Default: UTF-8, or UTF-16 if it is marked.
             field: keys, joined by dots, of the list of rows in a JSON document. Default: the document itself.
             relevant: labels that count as relevant, such as ``Good``. Default: labels are integers.
             empty: candidates without text: ``drop``, ``keep`` or ``refuse``.
@@ -137,6 +139,7 @@ class Collection:
             header=tuple(columns) if columns is not None else None,
             delimiter=delimiter,
             quotes=quotes,
+            encoding=encoding,
         )
         policies = ImportPolicies(
             questions=questions,

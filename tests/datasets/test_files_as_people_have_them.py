@@ -3,11 +3,16 @@
 The fixture `imported` runs the command, and runs it again with the option that the error names.
 """
 
+import bz2
+import gzip
 import json
+import lzma
 import re
 
 import pytest
 from imported import labels_of
+
+import aptool
 
 OPTION = re.compile(r"--[a-z]+(?: [^\s;)]+)?")
 
@@ -163,3 +168,96 @@ def test_device_is_refused_before_it_is_read(aptool, tmp_path, kind):
     assert finished.code == 1
     assert finished.err == ["aptool: /dev/zero: a device; expected a file"]
     assert not (tmp_path / "out").exists()
+
+
+GERMAN = (
+    "Ticket;question;answer;label\n"
+    '1;"Mein Gerät\n\nist kaputt.";"Bitte, ""neu"" starten; danke.";1\n'
+    '1;"Mein Gerät\n\nist kaputt.";"Größe prüfen";0\n'
+)
+GERMAN_LABELS = {
+    "Mein Gerät\n\nist kaputt.": {'Bitte, "neu" starten; danke.': 1, "Größe prüfen": 0},
+}
+
+
+def test_the_separator_of_a_table_with_line_breaks_in_its_cells_is_named(imported):
+    """Excel writes semicolons where a comma is the decimal sign."""
+    data = GERMAN.replace("\n", "\r\n").encode("utf-8-sig")
+    assert imported("csv", data, option="--delimiter", values=";") == GERMAN_LABELS
+
+
+def test_the_separator_is_named_where_names_of_columns_have_commas(aptool, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(GERMAN.replace("Ticket", "Ticket, Datum", 1))
+    finished = aptool("data", "import", "csv", f"train={path}", "--output", tmp_path / "out")
+    assert finished.code == 1
+    problem = "2 columns, 'Ticket', ' Datum;question;answer;label'"
+    expected = "expected --delimiter ';' for columns separated by semicolons"
+    assert finished.err == [f"aptool: {path}: line 1: {problem}; {expected}"]
+
+
+@pytest.mark.parametrize("cell", ['"Mein Gerät\n\nist kaputt."', '"Mein Gerät\nist kaputt."'])
+def test_line_breaks_in_quoted_cells_of_a_table_with_tabs(imported, cell):
+    data = f"question\tanswer\tlabel\n{cell}\tNeu starten\t1\n".encode()
+    question = cell.strip('"')
+    assert imported("tsv", data, option="--quotes", values="csv") == {question: {"Neu starten": 1}}
+
+
+def test_an_encoding_of_windows_is_asked_for(imported):
+    data = "question,answer,label\nGröße?,“XL” für 5 €,1\n".encode("cp1252")
+    assert imported("csv", data, option="--encoding", values="cp1252") == {"Größe?": {"“XL” für 5 €": 1}}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_utf_16_is_read_by_its_byte_order_mark(imported, kind, encoding):
+    """Excel's "Unicode text" is a table with tabs in UTF-16."""
+    text = "question\tanswer\tlabel\r\nGröße?\tXL 😀\t1\r\n"
+    if kind == "jsonl":
+        text = '{"question": "Größe?", "answer": "XL 😀", "label": 1}\n'
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    assert imported(kind, (mark + text).encode(encoding)) == {"Größe?": {"XL 😀": 1}}
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        (
+            b"PK\x03\x04\x14\0\x06\0",
+            "an Excel workbook or a ZIP archive; expected text, such as the sheet",
+        ),
+        (
+            b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+            "an Excel workbook; expected text, such as the sheet",
+        ),
+        (b"PAR1\x15\0", "a Parquet file; expected text"),
+        (b"\x28\xb5\x2f\xfd\0", "zstd data; expected text, or gzip, bzip2 or xz data"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_formats_that_are_not_text_are_named(aptool, tmp_path, kind, start, name):
+    path = tmp_path / "x.xlsx"
+    path.write_bytes(start + b"\0" * 99)
+    finished = aptool("data", "import", kind, f"train={path}", "--output", tmp_path / "out")
+    assert finished.code == 1
+    assert len(finished.err) == 1
+    assert finished.err[0].startswith(f"aptool: {path}: {name}")
+
+
+@pytest.mark.parametrize("encoding", ["no-such", "hex", ""])
+def test_an_unknown_encoding_is_wrong_usage(aptool, tmp_path, encoding):
+    (tmp_path / "x.csv").write_text("question,answer,label\nWho?,Me,1\n")
+    command = ("data", "import", "csv", f"train={tmp_path / 'x.csv'}", "--output", tmp_path / "out")
+    finished = aptool(*command, "--encoding", encoding)
+    assert finished.code == 2
+    assert finished.err == [
+        f"aptool: --encoding {encoding!r}: expected a text encoding of Python, such as cp1252"
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_packed_tables_are_read_by_the_name_of_the_table(tmp_path, suffix):
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[suffix]
+    (tmp_path / f"x.csv{suffix}").write_bytes(pack(b"question,answer,label\nWho?,Me,1\n"))
+    aptool.Collection.from_rows({"dev": tmp_path / f"x.csv{suffix}"}, tmp_path / "out")
+    assert labels_of(tmp_path / "out", "dev") == {"Who?": {"Me": 1}}

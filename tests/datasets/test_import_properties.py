@@ -42,9 +42,13 @@ def text(*lines):
     return "".join(f"{line}\n" for line in lines).encode()
 
 
+def decoded(data):
+    return data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+
+
 def rows(data):
     """Lines that are not blank."""
-    return sum(bool(line.strip()) for line in data.decode("utf-8-sig").split("\n"))
+    return sum(bool(line.strip()) for line in decoded(data).split("\n"))
 
 
 WIKIQA = Format(
@@ -88,7 +92,7 @@ JACANA = Format(
     lambda folder, out: import_trecqa(out, {"dev": f"{folder}/a.xml"}),
     lambda files: {
         "dev": sum(
-            line.rstrip("\r") in ("<positive>", "<negative>") for line in files["a.xml"].decode().split("\n")
+            line.rstrip("\r") in ("<positive>", "<negative>") for line in decoded(files["a.xml"]).split("\n")
         )
     },
 )
@@ -108,7 +112,7 @@ INSURANCEQA = Format(
 
 
 def labels(data, column):
-    lines = data.decode("utf-8-sig").split("\n")
+    lines = decoded(data).split("\n")
     return sum(len(line.split("\t")[column].split()) for line in lines if line.strip())
 
 
@@ -130,7 +134,7 @@ JSONL = Format(
     lambda files: {
         "train": sum(
             len(json.loads(line)["candidates"])
-            for line in files["a.jsonl"].decode("utf-8-sig").split("\n")
+            for line in decoded(files["a.jsonl"]).split("\n")
             if line.strip()
         )
     },

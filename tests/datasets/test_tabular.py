@@ -108,7 +108,7 @@ def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
         (
             ["question,answer,label", "who?,me,1"],
             {},
-            "expected this column, or --delimiter ',' for columns separated by commas",
+            "expected --delimiter ',' for columns separated by commas",
         ),
         (
             ["Question\tanswer\tlabel"],
