@@ -11,6 +11,8 @@ from aptool.cli.parameters import overwrite_option, with_options
 from aptool.cli.tables import print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from aptool.datasets.import_options import ColumnNames
     from aptool.formats.collection import CollectionFiles
 
@@ -26,6 +28,19 @@ def by_split(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     return parse_splits(values)
 
 
+def splits_of_folder(splits: tuple[str, ...], names: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The path of each split, from ``SPLIT=PATH`` values or one folder with files of the given names."""
+    from aptool.datasets.importing import parse_splits, splits_in
+    from aptool.formats.location import location
+
+    if len(splits) == 1 and (folder := location(splits[0])).is_dir():
+        return splits_in(folder, names)
+    return parse_splits(splits)
+
+
+folder_or_splits_argument = click.argument(
+    "splits", metavar="FOLDER | SPLIT=PATH...", nargs=-1, required=True
+)
 splits_argument = click.argument(
     "splits", metavar="SPLIT=PATH...", nargs=-1, required=True, callback=by_split
 )

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli import retrieval
-from aptool.cli.collections import output_option, questions_option, report_collection, splits_argument
+from aptool.cli.collections import (
+    folder_or_splits_argument,
+    output_option,
+    questions_option,
+    report_collection,
+    splits_of_folder,
+)
 from aptool.cli.data_own import OWN_FORMATS
 from aptool.cli.parameters import Count, json_option, overwrite_option
 from aptool.cli.tables import print_table
@@ -196,31 +202,31 @@ def import_() -> None:
 
 
 @import_.command()
-@splits_argument
+@folder_or_splits_argument
 @output_option
 @questions_option
-def wikiqa(splits: dict[str, str], output: str, questions: str) -> None:
+def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
     """Import WikiQA: TSV files, or Parquet files of microsoft/wiki_qa.
 
     For the questions of the paper, pass --questions answerable.
     """
-    from aptool.datasets.wikiqa import import_wikiqa
+    from aptool.datasets.wikiqa import SPLITS, import_wikiqa
 
-    report_collection(import_wikiqa(output, splits, questions=questions))
+    report_collection(import_wikiqa(output, splits_of_folder(splits, SPLITS), questions=questions))
 
 
 @import_.command()
-@splits_argument
+@folder_or_splits_argument
 @output_option
 @questions_option
-def trecqa(splits: dict[str, str], output: str, questions: str) -> None:
+def trecqa(splits: tuple[str, ...], output: str, questions: str) -> None:
     """Import TREC-QA: XML files of jacana, or folders with a.toks, b.toks, id.txt and sim.txt.
 
     For the questions of the paper, pass --questions both-labels.
     """
-    from aptool.datasets.trecqa import import_trecqa
+    from aptool.datasets.trecqa import SPLITS, import_trecqa
 
-    collection = import_trecqa(output, splits, questions=questions)
+    collection = import_trecqa(output, splits_of_folder(splits, SPLITS), questions=questions)
     details = collection.manifest["details"]
     logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
     report_collection(collection)

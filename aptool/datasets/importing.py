@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from aptool.formats.collection import (
     check_splits_kept,
     keeps_question,
 )
-from aptool.formats.location import PathOrUrl, with_home
+from aptool.formats.location import Location, PathOrUrl, with_home
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,20 @@ def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
         if split in splits:
             raise UsageError(f"{argument!r}: split {split!r} is given twice")
         splits[split] = with_home(path)
+    return splits
+
+
+def splits_in(folder: Location, names: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The paths of the splits of a published data set in a folder, from their possible names."""
+    splits: dict[str, str] = {}
+    for split, choices in names.items():
+        paths = [folder / name for name in choices]
+        path = next((path for path in paths if path.exists()), None)
+        if path is not None:
+            splits[split] = str(path)
+        elif split != "test":
+            expected = f"{' or '.join(choices)}, or in `aptool data import` SPLIT=PATH for other names"
+            raise InputError(folder, problem=f"no split {split!r}", expected=expected)
     return splits
 
 

@@ -7,6 +7,7 @@ Raw TREC-QA has dev and test questions whose candidates are all relevant or all 
 has none. Scores on the two are not comparable, so the manifest records which one the labels show.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.inputs import expand, readable
 from aptool.formats.location import PathOrUrl, is_remote
 
+logger = logging.getLogger(__name__)
+
 SOURCE = "TREC-QA (Wang et al. 2007), as in jacana-qa-naacl2013 (Yao et al. 2013)"
 _QUESTION, _ANSWER, _ID, _LABEL = "a.toks", "b.toks", "id.txt", "sim.txt"
 _FILES = (_ID, _QUESTION, _ANSWER, _LABEL)
@@ -27,6 +30,9 @@ _TAG = re.compile(r"</?(question|positive|negative)>|</?QApairs\b.*>")
 # Lines of a block: tokens, parts of speech, dependency labels, dependency heads, named entities. A positive
 # answer has two more lines, for the words that answer the question and their positions.
 _TOKENS, _HEADS, _ANNOTATED = 0, 3, 5
+
+# The names of the splits in a folder, the first of each that is there.
+SPLITS = {"train": ("train-all", "train"), "dev": ("clean-dev", "dev"), "test": ("clean-test", "test")}
 
 Lines = Iterator[tuple[int, str]]
 
@@ -82,6 +88,17 @@ def _folder_pairs(folder: str) -> Iterator[Pair]:
         if len(rows) != lines:
             expected = f"as many as {folder}/{_ID} has: {lines}"
             raise InputError(f"{folder}/{name}", problem=f"{len(rows)} lines", expected=expected)
+    rows = columns[_ID]
+    texts = [question for _, question in columns[_QUESTION]]
+    if lines > len(set(texts)) and lines == len({question_id for _, question_id in rows}):
+        first: dict[str, str] = {}
+        rows = [
+            (number, first.setdefault(text, question_id))
+            for (number, question_id), text in zip(rows, texts, strict=True)
+        ]
+        message = f"each of {lines:,} lines has another id; grouped into {len(first):,} questions by text"
+        logger.warning(f"{folder}: warning: {message}")
+    columns = {**columns, _ID: rows}
     for (number, question_id), (_, question), (_, answer), (_, label) in zip(*columns.values(), strict=True):
         position = f"line {number}"
         relevance = parse_label(f"{folder}/{_LABEL}", position, "label", label)

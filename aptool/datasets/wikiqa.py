@@ -18,6 +18,8 @@ from aptool.formats.parquet import open_parquet
 
 SOURCE = "WikiQA (Microsoft Research), www.microsoft.com/download/details.aspx?id=52419"
 TSV = ColumnNames("Question", "Sentence", "Label", "QuestionID", "SentenceID", delimiter="\t")
+# The names of the splits in a folder.
+SPLITS = {split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")}
 _PARQUET_MAGIC = b"PAR1"
 
 

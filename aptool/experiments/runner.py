@@ -13,7 +13,9 @@ from typing import Any
 import polars as pl
 
 from aptool.config import Recipe, load_recipe
+from aptool.datasets import trecqa, wikiqa
 from aptool.datasets.folds import write_folds
+from aptool.datasets.importing import splits_in
 from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.datasets.leaks import labelled_pools
 from aptool.datasets.trecqa import import_trecqa
@@ -36,12 +38,8 @@ logger = logging.getLogger(__name__)
 
 CLAIM = ".claim"  # claim file of the output folder
 
-# Published data sets that a matrix imports, and the file names of their splits.
-PUBLISHED = {
-    "wikiqa": {"train": "WikiQA-train.tsv", "dev": "WikiQA-dev.tsv", "test": "WikiQA-test.tsv"},
-    "trecqa": {"train": "train-all", "dev": "clean-dev", "test": "clean-test"},
-    "insuranceqa": {},
-}
+# Published data sets that a matrix imports.
+PUBLISHED = ("wikiqa", "trecqa", "insuranceqa")
 
 # The split of the collection of all questions, on which the pooled runs are evaluated.
 POOLED = "folds"
@@ -175,15 +173,9 @@ def import_published(name: str, folder: Location, out: Location) -> CollectionFi
     """Import a published data set with the paper's choice of questions; the test split may be missing."""
     if name == "insuranceqa":
         return import_insuranceqa(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))
-    files = {split: folder / file for split, file in PUBLISHED[name].items()}
-    splits = {split: str(file) for split, file in files.items() if file.exists()}
-    for split in ("train", "dev"):
-        if split not in splits:
-            expected = f"{files[split].name}, or a collection built by `aptool data import {name}`"
-            raise InputError(folder, problem=f"no split {split!r}", expected=expected)
     if name == "wikiqa":
-        return import_wikiqa(out, splits, questions="answerable")
-    return import_trecqa(out, splits, questions="both-labels")
+        return import_wikiqa(out, splits_in(folder, wikiqa.SPLITS), questions="answerable")
+    return import_trecqa(out, splits_in(folder, trecqa.SPLITS), questions="both-labels")
 
 
 def _open_folds(collection: CollectionFiles, folder: Location, number: int) -> list[CollectionFiles]:

@@ -1,10 +1,11 @@
 """TREC-QA: counts of the published files, and small files of both layouts."""
 
 import pytest
-from imported import DATA, counts_of, jacana_block, needs_data
+from imported import DATA, counts_of, jacana_block, labels_of, needs_data
 
 from aptool.datasets.trecqa import import_trecqa, read_pools
 from aptool.errors import InputError
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.trec import read_qrels
 
 
@@ -154,3 +155,30 @@ def test_wrong_jacana_files_are_refused(tmp_path, lines, message):
         import_trecqa(tmp_path / "out", {"dev": path})
     assert str(error.value).startswith(path)
     assert message in str(error.value)
+
+
+def test_lines_with_an_id_each_are_grouped_by_their_questions(aptool, tmp_path):
+    """As in castorini's copy of WikiQA, whose ids are those of candidates."""
+    pairs = [("Q1-0", "why ?", "so .", 1), ("Q1-1", "why ?", "no .", 0), ("Q2-0", "who ?", "me .", 1)]
+    folder = tmp_path / "dev"
+    folder.mkdir()
+    for name, column in (("id.txt", 0), ("a.toks", 1), ("b.toks", 2), ("sim.txt", 3)):
+        (folder / name).write_text("".join(f"{pair[column]}\n" for pair in pairs))
+    finished = aptool("data", "import", "trecqa", f"dev={folder}", "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    message = "each of 3 lines has another id; grouped into 2 questions by text"
+    assert f"{folder}: warning: {message}" in finished.err
+    assert labels_of(tmp_path / "out", "dev") == {"why ?": {"so .": 1, "no .": 0}, "who ?": {"me .": 1}}
+
+
+def test_a_folder_with_the_published_names_needs_no_splits(aptool, tmp_path):
+    for name in ("train-all", "train", "clean-dev"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        write_folder(tmp_path / "in" / name, PAIRS)
+    finished = aptool("data", "import", "trecqa", tmp_path / "in", "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert list(CollectionFiles(tmp_path / "out").splits) == ["train", "dev"]
+    refused = aptool("data", "import", "trecqa", tmp_path / "in" / "train", "--output", tmp_path / "other")
+    assert refused.code == 1
+    expected = "train-all or train, or in `aptool data import` SPLIT=PATH for other names"
+    assert refused.err == [f"aptool: {tmp_path / 'in' / 'train'}: no split 'train'; expected {expected}"]

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from imported import DATA, candidates_of, counts_of, needs_data
+from imported import DATA, candidates_of, counts_of, labels_of, needs_data
 
 from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import InputError
@@ -134,3 +134,13 @@ def test_wrong_parquet_files_are_refused(tmp_path, changes, message):
     with pytest.raises(InputError) as error:
         import_wikiqa(tmp_path / "out", {"train": str(tmp_path / "a.parquet")})
     assert message in str(error.value)
+
+
+def test_a_folder_with_the_published_names_needs_no_splits(aptool, tmp_path):
+    header = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
+    for split in ("train", "dev", "test"):
+        (tmp_path / f"WikiQA-{split}.tsv").write_text(f"{header}Q1\twhy?\tD1\tWhy\tD1-0\t{split}\t1\n")
+    finished = aptool("data", "import", "wikiqa", tmp_path, "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert labels_of(tmp_path / "out", "dev") == {"why?": {"dev": 1}}
+    assert labels_of(tmp_path / "out", "test") == {"why?": {"test": 1}}

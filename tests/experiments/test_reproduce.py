@@ -121,8 +121,8 @@ def test_missing_published_file_is_one_error_line(table):
 
     assert finished.code == 1
     assert finished.err[-1] == (
-        "aptool: data/wikiqa: no split 'dev'; expected WikiQA-dev.tsv, or a collection "
-        "built by `aptool data import wikiqa`"
+        "aptool: data/wikiqa: no split 'dev'; expected WikiQA-dev.tsv, or in "
+        "`aptool data import` SPLIT=PATH for other names"
     )
 
 
