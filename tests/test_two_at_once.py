@@ -8,6 +8,13 @@ import sys
 import pytest
 from tiny import options
 
+from aptool.errors import InputError
+from aptool.formats.atomic import atomic_file
+from aptool.formats.claim import DRIVER, Claim, claimed_beside, claimed_folder
+from aptool.formats.ir_metadata import metadata_path
+from aptool.scoring.parts import parts_folder
+from aptool.training.checkpoint import training_folder
+
 # Runs commands; each stops at its first call of a function until it reads a line.
 HOLDING = """
 import contextlib, importlib, io, json, sys
@@ -126,3 +133,73 @@ def test_one_process_writes_and_the_other_names_it(name, arguments, other, aptoo
     assert result == expected  # no parts, no claims
     for file in same:
         assert (target.parent / file).read_bytes() == (tmp_path / "alone" / file).read_bytes()
+
+
+def test_a_second_command_through_a_link_names_the_first(arguments, other, aptool, tmp_path, monkeypatch):
+    (tmp_path / "both").mkdir()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.run").symlink_to("both/x.run")
+    _, module, function, _ = OUTPUTS["score"]
+    send(other, json.dumps([module, function, [*arguments["score"], str(tmp_path / "both" / "x.run")]]))
+    assert other.stdout.readline() == "stopped\n"
+    try:
+        refused = aptool(*arguments["score"], "link.run")
+    finally:
+        send(other, "go")
+        code, printed = json.loads(other.stdout.readline())
+
+    assert (code, refused.code) == (0, 1), printed
+    assert f"aptool: link.run: being written by process {other.pid} on " in refused.err[-1]
+    assert {path.name for path in tmp_path.glob("link*")} == {"link.run"}
+
+
+# The name of the second writer, relative to a folder with d/x, l -> d, x -> d/x, and w, its current folder.
+NAMES = [
+    "../x",
+    "../l/x",
+    "../d/x",
+    "../d/../d/x",
+    "../l/../l/x",
+    "../chain",
+    "{root}/d//x",
+    "{root}/w/../l/x",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_names_of_an_output_are_one_output(name, tmp_path, monkeypatch):
+    root = tmp_path / "root"
+    for folder in ("d", "w"):
+        (root / folder).mkdir(parents=True)
+    for link, target in (("l", "d"), ("x", "d/x"), ("chain", "x")):
+        (root / link).symlink_to(target)
+    monkeypatch.chdir(root / "w")
+    first, second = root / "d" / "x", name.format(root=root)
+
+    for folder_of in (parts_folder, training_folder):
+        refused = pytest.raises(InputError, match="being written by process")
+        with claimed_folder(folder_of(first), first), refused:
+            Claim(folder_of(second) / DRIVER, second).take()
+    with claimed_beside(first), pytest.raises(InputError, match="being written by process"):
+        claimed_beside(second).__enter__()
+    assert metadata_path(second) == root / "d" / "x.ir-metadata.yml"
+
+
+def test_a_hard_link_is_an_output_of_its_own(tmp_path):
+    """A file is replaced, so its other names keep the earlier content: nothing is mixed."""
+    first, second = tmp_path / "a.run", tmp_path / "b.run"
+    first.write_text("before")
+    second.hardlink_to(first)
+
+    with atomic_file(first) as temporary:
+        temporary.write_text("after")
+
+    assert (first.read_text(), second.read_text()) == ("after", "before")
+    assert parts_folder(first) != parts_folder(second)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/m/x", "s3://bucket/m/x/", "s3:/bucket/m/x"])
+def test_a_url_is_one_output_with_and_without_a_trailing_slash(url):
+    assert str(parts_folder(url)) == "s3://bucket/m/x.parts"
+    assert str(training_folder(url)) == "s3://bucket/m/x.training"
+    assert str(metadata_path(url)) == "s3://bucket/m/x.ir-metadata.yml"

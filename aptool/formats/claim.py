@@ -22,8 +22,7 @@ from typing import Any
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError, one_line
 from aptool.formats.atomic import remove_leftovers
-from aptool.formats.local_store import resolved
-from aptool.formats.location import Location, PathOrUrl, location, store_of
+from aptool.formats.location import Location, PathOrUrl, output_location, store_of
 
 logger = logging.getLogger(__name__)
 
@@ -181,9 +180,7 @@ def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iter
 @contextmanager
 def claimed_beside(output: PathOrUrl) -> Iterator[Claim]:
     """Claim an output with the hidden file ``.NAME.claim`` in its folder."""
-    path = location(output)
-    if isinstance(path, Path):
-        path = resolved(path)
+    path = output_location(output)
     with claimed(path.with_name(f".{path.name}.claim"), output) as claim:
         yield claim
 

@@ -11,7 +11,7 @@ from typing import Any
 from aptool.documents import parse_yaml, yaml_text
 from aptool.errors import InputError, first_line
 from aptool.formats.atomic import atomic_file
-from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.location import Location, PathOrUrl, location, output_location
 from aptool.formats.outputs import (
     EXPECTED,
     METADATA_SUFFIX,
@@ -33,7 +33,7 @@ _COMPONENTS = ("platform", "research goal", "implementation", "method", "actor",
 
 def metadata_path(run: PathOrUrl) -> Location:
     """The metadata file of a run file."""
-    return location(f"{run}{METADATA_SUFFIX}")
+    return location(f"{output_location(run)}{METADATA_SUFFIX}")
 
 
 def write_metadata(run: PathOrUrl, metadata: dict[str, Any]) -> Location:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from typing_extensions import override
 
 from aptool.errors import InputError
-from aptool.formats.local_store import LocalStore
+from aptool.formats.local_store import LocalStore, resolved
 from aptool.formats.object_store import ObjectStore
 from aptool.formats.store import Stat, Store
 
@@ -272,3 +272,9 @@ def location(path: PathOrUrl) -> Location:
     local = Path(with_home(str(path)))
     # A folder ./~ stays one where its path is expanded again.
     return local if with_home(str(local)) == str(local) else local.absolute()
+
+
+def output_location(path: PathOrUrl) -> Location:
+    """The location of an output without links: files beside it are the same for all of its names."""
+    output = location(path)
+    return resolved(output) if isinstance(output, Path) else output

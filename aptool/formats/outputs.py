@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from aptool.documents import parse_json
 from aptool.errors import InputError
-from aptool.formats.local_store import remove_leftovers, resolved
-from aptool.formats.location import Location, PathOrUrl, location, store_of
+from aptool.formats.local_store import remove_leftovers
+from aptool.formats.location import Location, PathOrUrl, output_location, store_of
 
 MANIFEST = ".aptool-outputs.json"
 
@@ -79,7 +79,7 @@ class Written(NamedTuple):
 
 def adopt(path: PathOrUrl, kind: Kind) -> None:
     """Record existing files as outputs of this kind, which every process then replaces: ``--overwrite``."""
-    final = _final(path)
+    final = output_location(path)
     store, key = store_of(final)
     if kind not in _FOLDER_FILES:
         with contextlib.suppress(FileNotFoundError):
@@ -95,12 +95,12 @@ def adopt(path: PathOrUrl, kind: Kind) -> None:
 
 def is_adopted(folder: PathOrUrl) -> bool:
     """Whether `adopt` was called for a folder that no output has replaced since."""
-    return _FOLDER in read_written(_final(folder))
+    return _FOLDER in read_written(output_location(folder))
 
 
 def check_replaceable(path: PathOrUrl, kind: Kind) -> None:
     """Raise if a file is not empty, and aptool did not write it as this kind or it has changed since."""
-    final = _final(path)
+    final = output_location(path)
     problem = _problem(final, kind, read_written(final.parent).get(final.name))
     if problem is not None:
         raise InputError(path, problem=problem, expected=EXPECTED)
@@ -108,7 +108,7 @@ def check_replaceable(path: PathOrUrl, kind: Kind) -> None:
 
 def check_folder_replaceable(folder: PathOrUrl, kind: Kind) -> None:
     """Raise if a folder has files and is not an unchanged output of this kind; files of the user stay."""
-    final = _final(folder)
+    final = output_location(folder)
     store, key = store_of(final)
     names = set(store.names(key))
     if not names:
@@ -124,7 +124,7 @@ def check_folder_replaceable(folder: PathOrUrl, kind: Kind) -> None:
 
 def check_names_replaceable(folder: PathOrUrl, kind: Kind, names: Iterable[str]) -> None:
     """Raise if one of these files of a folder, by relative name, may not be replaced."""
-    final = _final(folder)
+    final = output_location(folder)
     written = read_written(final)
     for name in sorted(names):
         problem = _problem(final / name, kind, written.get(name))
@@ -139,7 +139,7 @@ def is_unchanged(file: Location, entry: Written) -> bool:
 
 def record(path: PathOrUrl, kind: Kind, sha256: str) -> None:
     """Note that aptool is about to write a file; call before the file gets its final name."""
-    final = _final(path)
+    final = output_location(path)
     record_all(final.parent, {final.name: Written(kind, (sha256,))})
 
 
@@ -186,7 +186,7 @@ def sha256_of(file: Location) -> str:
 
 def sha256_of_output(path: PathOrUrl) -> str:
     """SHA-256 of a file, from the record if aptool has just written it."""
-    final = _final(path)
+    final = output_location(path)
     written = read_written(final.parent).get(final.name)
     return written.hashes[0] if written is not None and written.hashes else sha256_of(final)
 
@@ -207,12 +207,6 @@ def _problem(file: Location, kind: str, entry: Written | None) -> str | None:
     if sha256_of(file) not in entry.hashes:
         return "changed since aptool wrote it"
     return None
-
-
-def _final(path: PathOrUrl) -> Location:
-    """The location without links, whose targets are replaced."""
-    target = location(path)
-    return resolved(target) if isinstance(target, Path) else target
 
 
 def _dumped(written: Mapping[str, Written]) -> bytes:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import remove_matching
 from aptool.formats.inputs import Input, open_native, stat
-from aptool.formats.location import Location, PathOrUrl, is_remote, location, store_of
+from aptool.formats.location import Location, PathOrUrl, is_remote, location, output_location, store_of
 from aptool.formats.outputs import Kind
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Unit, answers_beside
@@ -62,7 +62,7 @@ class Part(NamedTuple):
 
 def parts_folder(output: PathOrUrl) -> Location:
     """Return the folder of the parts of a run file, until the run file is complete."""
-    return location(f"{output}.parts")
+    return location(f"{output_location(output)}.parts")
 
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:

@@ -21,7 +21,7 @@ from aptool.errors import InputError, one_line
 from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import stat
-from aptool.formats.location import Location, PathOrUrl, is_remote, location
+from aptool.formats.location import Location, PathOrUrl, is_remote, location, output_location
 from aptool.formats.object_folder import local_copy
 from aptool.models.build import code_of, encoder_type
 from aptool.models.hub import CONFIG
@@ -63,7 +63,7 @@ def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
 
 def training_folder(output: PathOrUrl) -> Location:
     """Return the folder of a model's training checkpoint."""
-    return location(f"{location(output)}.training")
+    return location(f"{output_location(output)}.training")
 
 
 def save_state(folder: Location, key: str, state: TrainingState) -> None:
