@@ -1,5 +1,6 @@
 """Errors caused by input or environment, with one-line messages; any other exception is a bug."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ _UNSET = object()
 _LONGEST_VALUE = 80
 _LONGEST_PROBLEM = 200
 MOST_EXAMPLES = 5
+_INTERPRETED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class AptoolError(Exception):
@@ -26,6 +28,9 @@ class AptoolError(Exception):
     """
 
     exit_code = 1
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(str(message)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the exit code and the message, since constructors of subclasses differ."""
@@ -79,7 +84,7 @@ class InputError(AptoolError):
             parts.append(f"{one_line(problem).rstrip('.')}; expected {expected}")
         else:
             parts.append(f"expected {expected}")
-        super().__init__(printable(": ".join(parts)))
+        super().__init__(": ".join(parts))
         self.path = str(path)
 
 
@@ -96,8 +101,12 @@ def shortened(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape characters that UTF-8 cannot encode, such as undecodable bytes of a file name."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """Escape characters that a terminal interprets, or that UTF-8 cannot encode.
+
+    These are control characters except tab and line feed, and characters that change the direction of text.
+    """
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return _INTERPRETED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def counted(number: float, noun: str) -> str:

@@ -21,7 +21,7 @@ from aptool.cli.collections import (
 from aptool.cli.data_own import OWN_FORMATS
 from aptool.cli.parameters import Count, json_option, overwrite_option
 from aptool.cli.tables import print_table
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, printable
 
 if TYPE_CHECKING:
     from aptool.datasets.stats import Statistics
@@ -149,7 +149,7 @@ def _print_leaks(path: str) -> None:
         )
         if leak.examples:
             pairs = ", ".join(f"{question} and {earlier}" for question, earlier in leak.examples)
-            click.echo(f"    questions such as {pairs}")
+            click.echo(printable(f"    questions such as {pairs}"))
 
 
 def _print_statistics(statistics: Statistics) -> None:

@@ -17,7 +17,7 @@ from aptool.cli.parameters import (
     overwrite_option,
     passages_option,
 )
-from aptool.errors import UsageError, counted
+from aptool.errors import UsageError, counted, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -247,7 +247,7 @@ def _line(console: Console, line: str) -> None:
 
 def visible(text: str) -> str:
     """Return text on one line, with visible symbols for control characters."""
-    return " ".join(text.split()).translate(_VISIBLE)
+    return printable(" ".join(text.split()).translate(_VISIBLE))
 
 
 def coloured(text: TextWeights) -> Text:

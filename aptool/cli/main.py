@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from aptool.cli.tables import messages_on_stderr
 from aptool.environment import limit_spinning
-from aptool.errors import AptoolError, Terminated
+from aptool.errors import AptoolError, Terminated, printable
 from aptool.plugins import use_plugin
 from aptool.version import __version__, requiring_torch
 
@@ -161,7 +161,7 @@ def _fail(message: str, code: int) -> NoReturn:
     remove_empty_folders()
     line = " ".join(message.splitlines())
     line = line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
-    click.echo(f"aptool: {line}", err=True)
+    click.echo(f"aptool: {printable(line)}", err=True)
     sys.exit(code)
 
 

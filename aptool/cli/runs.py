@@ -218,8 +218,8 @@ def print_answers(answers: Sequence[Answer], *, err: bool = False) -> None:
     """Print each question of the review with its answer."""
     for answer in answers:
         click.echo(err=err)
-        click.echo(answer.question, err=err)
+        click.echo(printable(answer.question), err=err)
         for sentence in answer.sentences:
-            click.echo(click.wrap_text(sentence, 100, "  ", "  "), err=err)
+            click.echo(click.wrap_text(printable(sentence), 100, "  ", "  "), err=err)
         if answer.rows:
             print_table([["  " + row[0], *row[1:]] for row in answer.rows], err=err)

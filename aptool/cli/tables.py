@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import click
 from typing_extensions import override
 
+from aptool.errors import printable
 from aptool.progress import BarProgress, LineProgress, use_progress
 
 logger = logging.getLogger("aptool")
@@ -15,6 +16,7 @@ logger = logging.getLogger("aptool")
 
 def print_table(rows: Sequence[Sequence[str]], left: int = 1, *, err: bool = False) -> None:
     """Print rows of cells, the column titles first, and the first ``left`` columns aligned left."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     if (sys.stderr if err else sys.stdout).isatty():
         _print_rich(rows, left, err)
         return
@@ -46,7 +48,7 @@ class _StderrHandler(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        line = record.getMessage()
+        line = printable(record.getMessage())
         if "tqdm" in sys.modules and sys.stderr.isatty():
             from tqdm import tqdm
 

@@ -47,6 +47,7 @@ _BINARY_FORMATS = {
     b"PK\x03\x04": ("an Excel workbook or a ZIP archive", _SAVE_SHEET),
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", _SAVE_SHEET),
     b"PAR1": ("a Parquet file", "text"),
+    **{bytes([0x80, protocol]): ("a Python pickle", "text") for protocol in range(2, 6)},
     b"\x28\xb5\x2f\xfd": ("zstd data", "text, or gzip, bzip2 or xz data"),
 }
 
@@ -107,11 +108,25 @@ def open_unpacked(path: PathOrUrl) -> Iterator[io.BufferedReader[Any]]:
         yield Unpacked(path, file, str(packed.lastgroup)) if packed is not None else file
 
 
-def check_is_text(path: PathOrUrl, start: bytes) -> None:
-    """Raise if the first bytes of a file are those of another known format."""
+def check_is_text(path: PathOrUrl, data: bytes) -> None:
+    """Raise if the content of a file is of another known format."""
     for magic, (name, expected) in _BINARY_FORMATS.items():
-        if start.startswith(magic):
+        if data.startswith(magic):
             raise InputError(path, problem=name, expected=expected)
+    if is_pickle(data):
+        raise InputError(path, problem="a Python pickle", expected="text")
+
+
+def is_pickle(data: bytes) -> bool:
+    """Whether data are a Python pickle of any protocol; its opcodes are read, not executed."""
+    if not data.endswith(b"."):  # the last opcode
+        return False
+    import pickletools
+
+    try:
+        return sum(1 for _ in pickletools.genops(data)) > 1
+    except Exception:
+        return False
 
 
 def unpacked_name(path: PathOrUrl) -> str:

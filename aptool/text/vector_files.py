@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from aptool.errors import InputError
-from aptool.formats.inputs import Unpacked, open_unpacked, readable
+from aptool.formats.inputs import Unpacked, is_pickle, open_unpacked, readable
 from aptool.formats.location import PathOrUrl
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ def _detect_format(path: PathOrUrl, file: IO[bytes], packing: str) -> VectorFile
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(path, problem=name, expected="word2vec, GloVe or fastText vectors")
+    if is_pickle(head):
+        raise InputError(path, problem="a Python pickle", expected="word2vec, GloVe or fastText vectors")
     first, _, remaining = head.partition(b"\n")
     header = _HEADER.fullmatch(first)
     if header is None:
