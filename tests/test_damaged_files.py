@@ -17,7 +17,7 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import Unit, list_units, read_pools
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.model import load_model
-from aptool.models.tensor_file import read_tensors, write_tensors
+from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
 from aptool.reporting.runs import read_runs
 from aptool.scoring.parts import unit_pairs
 
@@ -355,3 +355,17 @@ def test_too_large_image_is_refused(aptool, model_folder, tmp_path):
 
     assert actual.code == 1
     assert "expected at most 5,000 in an image; --html has no limit" in actual.err[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_one_weight_that_is_not_finite_is_found(dtype, number):
+    largest = torch.full((100, 7), torch.finfo(dtype).max).to(dtype)  # their sum is infinite
+    check_finite({"a": largest, "none": torch.empty(0), "ids": torch.arange(3)}, "m")
+    if dtype == torch.float8_e4m3fn:
+        number = float("nan")  # it has no infinity
+    damaged = largest.clone()
+    damaged[63, 2] = number
+
+    with pytest.raises(InputError, match=r"^m: weight 'b': NaN or infinite; expected finite weights$"):
+        check_finite({"a": largest, "b": damaged}, "m")

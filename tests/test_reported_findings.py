@@ -445,7 +445,7 @@ def test_weights_of_another_library_that_are_not_finite_are_named(aptool, collec
         *("--output", tmp_path / "x.run"),
     )
 
-    assert_one_line(finished, str(tmp_path / "st"), "not finite")
+    assert_one_line(finished, str(tmp_path / "st"), "NaN or infinite")
 
 
 @pytest.mark.parametrize("field", ["hidden_dropout_prob", "num_hidden_layers", "vocab_size"])

@@ -30,7 +30,7 @@ from aptool.models.hub import CONFIG, check_model_files, find_folder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
-from aptool.models.tensor_file import read_header, read_tensors, write_tensors
+from aptool.models.tensor_file import check_finite, read_header, read_tensors, write_tensors
 from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
@@ -172,10 +172,7 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
         if isinstance(part, BatchedNetwork):
             check_ids(str(path), tokenizer._tokenizer, part.network)
     weights, _ = read_tensors(path / WEIGHTS)
-    for name, weight in weights.items():
-        if not torch.isfinite(weight).all():
-            expected = "finite weights"
-            raise InputError(path / WEIGHTS, position=name, problem="NaN or infinite", expected=expected)
+    check_finite(weights, path / WEIGHTS)
     ranker.load_state_dict(weights)
     to_device(ranker.eval(), device)
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))

@@ -204,11 +204,11 @@ def change_weights(folder, change):
         ),
         (
             lambda weights: weights["pooling.U"].__setitem__((0, 0), float("nan")),
-            "pooling.U: NaN or infinite; expected finite weights",
+            "weight 'pooling.U': NaN or infinite; expected finite weights",
         ),
         (
             lambda weights: weights["encoder.convolution.bias"].__setitem__(3, float("inf")),
-            "encoder.convolution.bias: NaN or infinite; expected finite weights",
+            "weight 'encoder.convolution.bias': NaN or infinite; expected finite weights",
         ),
     ],
 )

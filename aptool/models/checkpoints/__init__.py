@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from aptool.errors import InputError, UsageError
+from aptool.errors import UsageError
 from aptool.formats.location import PathOrUrl
 from aptool.models.checkpoints.files import (
     Checkpoint,
@@ -25,6 +25,7 @@ from aptool.models.checkpoints.files import (
 from aptool.models.device import to_device, torch_settings
 from aptool.models.hub import find_folder
 from aptool.models.model import LoadedModel, load_model
+from aptool.models.tensor_file import check_finite
 from aptool.version import __version__
 
 __all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any", "read_checkpoint"]
@@ -54,10 +55,7 @@ def load_any(
     if model_type == "aptool":
         return load_model(folder, device)
     checkpoint = read_checkpoint(layout, model_type, tokens)
-    for name, weight in checkpoint.ranker.state_dict().items():
-        if not torch.isfinite(weight).all():
-            position, expected = f"weight {name!r}", "finite weights"
-            raise InputError(folder, position=position, problem="not finite", expected=expected)
+    check_finite(checkpoint.ranker.state_dict(), folder)
     to_device(checkpoint.ranker.requires_grad_(False).eval(), device)
     config: dict[str, Any] = {
         "model_type": model_type,
