@@ -1,4 +1,4 @@
-"""Environment of this process: hardware, operating system, versions, command line and thread settings."""
+"""Environment of this process: hardware, operating system, versions, command line, threads, batches."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aptool.version import __version__
 
@@ -20,6 +20,23 @@ SPIN_COUNT = 10_000
 
 # With any of these variables, the user controls how threads wait.
 USER_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+class BatchSizes(NamedTuple):
+    """Tokens per batch on a kind of device; they decide speed and memory, and no score on a CPU."""
+
+    encoder: int  # of texts to score; few enough for the caches of a core, enough to keep a GPU busy
+    network: int  # of a pretrained network, padding included
+    padding: int  # padding that costs as much as one more batch, in training of a network
+    pairs: int  # of both texts of pairs, for poolings of pairs
+    token_pairs: int  # the same for networks that read pairs of token ids
+
+
+BATCH_SIZES = {
+    "cpu": BatchSizes(1 << 13, 1 << 12, 1 << 6, 1 << 14, 1 << 18),
+    "cuda": BatchSizes(1 << 18, 1 << 16, 1 << 14, 1 << 14, 1 << 18),
+}
+ENCODER_BATCHES = f"{BATCH_SIZES['cpu'].encoder:,}; GPU: {BATCH_SIZES['cuda'].encoder:,}"
 
 
 def hardware() -> dict[str, Any]:

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 from typing_extensions import override
 
+from aptool.environment import ENCODER_BATCHES
 from aptool.errors import UsageError
 from aptool.options import BELOW
 
@@ -183,7 +184,7 @@ tokens_per_batch_option = click.option(
     "--tokens-per-batch",
     type=Count(),
     metavar="N",
-    help="Tokens per batch; fewer save memory.  [default: 8,192; GPU: 262,144]",
+    help=f"Tokens per batch; fewer save memory.  [default: {ENCODER_BATCHES}]",
 )
 passages_option = click.option(
     "--passages",

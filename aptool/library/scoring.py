@@ -89,8 +89,8 @@ def score(
         tag: the name of the run in the file, one word. Default: the preset of the model.
         device: device of a model folder, as for `load`. ``cuda`` uses all GPUs of the machine.
         precision: precision of the encoder of a model folder, as for `load`.
-        tokens_per_batch: number of tokens per batch of a model folder, which bounds memory. Default: 8,192 on
-            a CPU, 262,144 on a GPU.
+        tokens_per_batch: number of tokens per batch of a model folder, which bounds memory. Default: by
+            device, as in ``aptool score --help``.
         kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
         true_token: token of the score of a language model, as for `load`.
         false_token: token whose logit is subtracted, as for `load`.
@@ -222,7 +222,7 @@ def encode(
         precision: data type of the stored vectors: ``fp32`` (exact scores), ``fp16`` or ``int8``. Default:
             the type of an existing store, ``fp32`` for a new one.
         device: device of the encoder, as for `load`.
-        tokens_per_batch: number of tokens per batch. Default: 8,192 on a CPU, 262,144 on a GPU.
+        tokens_per_batch: number of tokens per batch. Default: by device, as in ``aptool encode --help``.
         kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster. Default: as many as fit.

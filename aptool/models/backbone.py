@@ -20,17 +20,11 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.errors import InputError
-from aptool.models.device import send
+from aptool.models.device import batch_sizes, send
 from aptool.models.pretrained import network_library
 from aptool.models.ragged import MIN_ROWS, Ragged
 from aptool.options import bounded
 from aptool.text.subwords import TOKEN_ID, UNATTENDED
-
-# Maximum number of tokens per batch or row, including padding.
-TOKENS_PER_BATCH = {"cpu": 4096, "cuda": 1 << 16}
-
-# Number of padding tokens that cost as much as one more batch in training.
-PADDING_PER_BATCH = {"cpu": 64, "cuda": 1 << 14}
 
 # Networks with absolute positions and full attention.
 _ABSOLUTE = ("albert", "bert", "distilbert", "electra")
@@ -165,17 +159,17 @@ class BatchedNetwork(nn.Module):
 
     def _batches(self, sizes: np.ndarray, share: bool) -> list[tuple[slice, int | None]]:
         """Split texts of ascending lengths (n,) into batches and their padded widths; None for one row."""
-        kind = "cpu" if next(self.parameters()).device.type == "cpu" else "cuda"
+        limits = batch_sizes(next(self.parameters()).device)
         if self.is_packed and not (share or self.has_fillers):
-            row = (np.cumsum(sizes) - 1) // TOKENS_PER_BATCH[kind]
+            row = (np.cumsum(sizes) - 1) // limits.network
             ends = [*(np.flatnonzero(np.diff(row)) + 1).tolist(), len(sizes)]
             return [(slice(begin, end), None) for begin, end in zip([0, *ends], ends, strict=False)]
-        widths = _shared_widths(sizes, PADDING_PER_BATCH[kind]) if share else sizes
+        widths = _shared_widths(sizes, limits.padding) if share else sizes
         batches: list[tuple[slice, int | None]] = []
         ends = [*(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(widths)]
         for begin, end in zip([0, *ends], ends, strict=False):
             width = int(widths[begin])
-            most = max(1, TOKENS_PER_BATCH[kind] // width)
+            most = max(1, limits.network // width)
             batches += [(slice(at, min(at + most, end)), width) for at in range(begin, end, most)]
         return batches
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.models.backbone import TOKENS_PER_BATCH, BatchedNetwork, lower_precision, use_attention
-from aptool.models.device import send
+from aptool.models.backbone import BatchedNetwork, lower_precision, use_attention
+from aptool.models.device import batch_sizes, send
 from aptool.models.pooling import Pooling, apply_activation
 from aptool.models.ragged import MIN_ROWS, Ragged, rows_of
 
@@ -56,10 +56,10 @@ class LastTokenNetwork(BatchedNetwork):
 
         Only a packed network reads prefixes.
         """
-        kind = "cuda" if texts.values.is_cuda else "cpu"
+        limit = batch_sizes(texts.values.device).network
         order = np.lexsort((texts.sizes, parents))
         outputs = []
-        for rows in _rows(texts.sizes, parents, prefixes.sizes, order, kind):
+        for rows in _rows(texts.sizes, parents, prefixes.sizes, order, limit):
             if self.is_packed:
                 outputs.append(self._packed(prefixes, texts, rows, parents[rows]))
             else:
@@ -179,12 +179,12 @@ def _no_mask(*arguments: Any, **options: Any) -> None:
 
 
 def _rows(
-    sizes: np.ndarray, parents: np.ndarray, prefix_sizes: np.ndarray, order: np.ndarray, kind: str
+    sizes: np.ndarray, parents: np.ndarray, prefix_sizes: np.ndarray, order: np.ndarray, limit: int
 ) -> list[np.ndarray]:
-    """Split texts in an order by parent into rows of about ``TOKENS_PER_BATCH`` tokens, prefixes included."""
+    """Split texts in an order by parent into rows of about ``limit`` tokens, prefixes included."""
     is_first = np.concatenate([[True], np.diff(parents[order]) != 0])
     total = np.cumsum(sizes[order] + np.where(is_first, prefix_sizes[parents[order]], 0))
-    row = (total - 1) // TOKENS_PER_BATCH[kind]
+    row = (total - 1) // limit
     return np.split(order, np.flatnonzero(np.diff(row)) + 1)
 
 

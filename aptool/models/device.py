@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from aptool.environment import GIB
+from aptool.environment import BATCH_SIZES, GIB, BatchSizes
 from aptool.errors import AptoolError, UsageError, first_line, one_line
 
 logger = logging.getLogger(__name__)
@@ -324,6 +324,11 @@ class WeightLimit(TorchFunctionMode):
             if self._count > self._most:
                 raise TooManyWeightsError(self._count)
         return func(*args, **kwargs)
+
+
+def batch_sizes(device: torch.device) -> BatchSizes:
+    """Return the batch sizes on a device; those of a CPU on unknown devices."""
+    return BATCH_SIZES.get(device.type, BATCH_SIZES["cpu"])
 
 
 def send(array: np.ndarray, device: torch.device | str) -> Tensor:

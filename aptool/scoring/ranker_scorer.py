@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.device import is_out_of_memory, memory_for, send, torch_settings
+from aptool.models.device import batch_sizes, is_out_of_memory, memory_for, send, torch_settings
 from aptool.models.features import NoHead, WordBags
 from aptool.models.ragged import Ragged, rows_of
 from aptool.models.ranker import Ranker
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 Precision = Literal["fp32", "tf32", "bf16"]
 
 T = TypeVar("T")
-
-# Tokens per batch: few enough for the caches of a core, enough to keep a GPU busy.
-TOKENS_PER_BATCH = {"cpu": 8192, "cuda": 1 << 18}
 
 # If pools do not share answers, a window of pairs has this many batches: answers of similar length are
 # encoded together, and the pairs of a question stay together.
@@ -84,7 +81,7 @@ class RankerScorer:
         """
         self._device = torch.device(device)
         self._stored = stored
-        self._batch = tokens_per_batch or TOKENS_PER_BATCH.get(self._device.type, 8192)
+        self._batch = tokens_per_batch or batch_sizes(self._device).encoder
         with torch_settings(), torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)

@@ -14,6 +14,7 @@ from tiny import labelled_pools, row, write_pools
 
 from aptool.formats.collection import CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units, read_pools
+from aptool.models.device import batch_sizes
 from aptool.models.model import load_model, save_model
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 
@@ -364,3 +365,13 @@ def test_missing_columns_end_in_one_line(score, folder):
     pl.DataFrame({"question": ["where"], "answer": ["here"]}).write_parquet("test.pools.parquet")
 
     assert_one_line(score(), 1, "test.pools.parquet: 'question, answer': expected a column 'question_id'")
+
+
+def test_help_and_docs_name_the_batch_sizes_in_use(aptool):
+    sizes = [f"{batch_sizes(torch.device(kind)).encoder:,}" for kind in ("cpu", "cuda")]
+
+    for command in ("score", "encode"):
+        text = " ".join(" ".join(aptool(command, "--help").out).split())
+        assert f"[default: {sizes[0]}; GPU: {sizes[1]}]" in text
+    page = (Path(__file__).parents[2] / "docs" / "score.md").read_text(encoding="utf-8")
+    assert f"{sizes[0]} tokens by default, {sizes[1]} on a GPU" in page

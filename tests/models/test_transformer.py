@@ -11,6 +11,7 @@ from recorded import recorded
 from tiny import labelled_pools, model_system, tokens
 from tokenizers import normalizers
 
+from aptool.environment import BATCH_SIZES
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.pools import list_units, read_pools
 from aptool.models import backbone
@@ -63,7 +64,7 @@ def test_states_do_not_depend_on_the_batch_size(network, monkeypatch):
     texts = corpus(60)
     together = states(ranker, texts)
 
-    monkeypatch.setattr(backbone, "TOKENS_PER_BATCH", {"cpu": 40})
+    monkeypatch.setattr(backbone, "batch_sizes", lambda device: BATCH_SIZES["cpu"]._replace(network=40))
     assert all(torch.equal(a, b) for a, b in zip(states(ranker, texts), together, strict=True))
 
 

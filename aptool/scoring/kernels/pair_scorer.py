@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from aptool.models.causal import CausalPooling
 from aptool.models.definition import redefines
-from aptool.models.device import send
+from aptool.models.device import batch_sizes, send
 from aptool.models.matching import MatchPooling
 from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
 from aptool.models.ragged import Ragged
@@ -139,8 +139,10 @@ class PairwisePairScorer(PairScorer):
     """``score_pairs`` of any pooling; pairs of similar length share a batch."""
 
     pooling: Pooling
-    # Tokens per batch, of both texts of its pairs.
-    tokens_per_batch = 1 << 14
+
+    def batch_tokens(self, device: torch.device) -> int:
+        """Return the tokens per batch, of both texts of its pairs."""
+        return batch_sizes(device).pairs
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
@@ -156,14 +158,15 @@ class PairwisePairScorer(PairScorer):
         joined, pair_answers = answers.ragged(), pairs.answers
         tokens = questions.sizes[pairs.questions] + answers.lengths[pair_answers]  # (P,)
         order = np.argsort(tokens, kind="stable")
-        batch_of = (np.cumsum(tokens[order]) - 1) // self.tokens_per_batch
+        device = questions.values.device
+        batch_of = (np.cumsum(tokens[order]) - 1) // self.batch_tokens(device)
         scores = []
         for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
             batch_questions = questions.select(pairs.questions[batch])
             batch_answers = _in_fp32(joined.select(pair_answers[batch]))
             scores.append(self.score_batch(batch_questions, batch_answers))
             pairs.scored(len(batch))
-        return torch.cat(scores)[send(np.argsort(order), questions.values.device)]
+        return torch.cat(scores)[send(np.argsort(order), device)]
 
     def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n,) scores of n pairs, from the rows of ``prepare_questions`` and ``cache_answers``."""
@@ -173,14 +176,19 @@ class PairwisePairScorer(PairScorer):
 class CrossPairScorer(PairwisePairScorer):
     """One pass of the network per pair; a batch is larger, as "states" are token ids."""
 
-    tokens_per_batch = 1 << 18
+    @override
+    def batch_tokens(self, device: torch.device) -> int:
+        return batch_sizes(device).token_pairs
 
 
 class CausalPairScorer(PairwisePairScorer):
     """Pairs of a causal network, grouped by question: the network reads each question once."""
 
     pooling: CausalPooling
-    tokens_per_batch = 1 << 18
+
+    @override
+    def batch_tokens(self, device: torch.device) -> int:
+        return batch_sizes(device).token_pairs
 
     @override
     @classmethod
@@ -191,13 +199,14 @@ class CausalPairScorer(PairwisePairScorer):
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         joined, pair_answers = answers.ragged(), pairs.answers
         order = np.argsort(pairs.questions, kind="stable")
-        batch_of = (np.cumsum(answers.counts[pair_answers[order]]) - 1) // self.tokens_per_batch
+        device = questions.values.device
+        batch_of = (np.cumsum(answers.counts[pair_answers[order]]) - 1) // self.batch_tokens(device)
         scores = []
         for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
             chosen = joined.select(pair_answers[batch])
             scores.append(self.pooling.score_shared(questions, chosen, pairs.questions[batch]))
             pairs.scored(len(batch))
-        return torch.cat(scores)[send(np.argsort(order), questions.values.device)]
+        return torch.cat(scores)[send(np.argsort(order), device)]
 
 
 def _in_fp32(states: Ragged) -> Ragged:
