@@ -199,3 +199,53 @@ def test_head_pooling_needs_a_start(network, collection):
 
     with pytest.raises(InputError, match="expected another pooling, or a cross-encoder to start from"):
         aptool.train(collection.path, "cross-minilm", set=options, device="cpu")
+
+
+def change(path, **entries):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+
+def test_settings_of_a_sentence_encoder_carry_on_through_training_and_export(network, collection, tmp_path):
+    from aptool.models.export import export_model
+
+    folder = tmp_path / "checkpoint"
+    sentence_encoder(network, folder, prompts=PROMPTS)
+    layer = {"text": {"method": "forward", "method_output_name": ["hidden_states", -2]}}
+    change(folder / "sentence_bert_config.json", modality_config=layer, do_lower_case=True)
+    change(folder / "tokenizer_config.json", truncation_side="left", model_max_length=9)
+    recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(folder))
+
+    fit(collection, recipe, tmp_path / "model", device="cpu")
+    export_model(load_model(tmp_path / "model"), tmp_path / "exported")
+
+    np.testing.assert_allclose(scores(tmp_path / "model"), scores(folder), atol=1e-5)
+    np.testing.assert_allclose(scores(tmp_path / "exported"), scores(folder), atol=1e-5)
+    model = library.SentenceTransformer(str(tmp_path / "exported"), device="cpu")
+    questions, answers = (
+        encode(list(texts), batch_size=1)
+        for encode, texts in zip(
+            (model.encode_query, model.encode_document), zip(*PAIRS, strict=True), strict=True
+        )
+    )
+    expected = model.similarity_pairwise(questions, answers)
+    np.testing.assert_allclose(scores(folder), expected, atol=1e-5)
+
+
+def test_settings_of_a_cross_encoder_carry_on_through_training(network, collection, tmp_path):
+    folder = tmp_path / "checkpoint"
+    cross_encoder(network, folder, 2)
+    change(folder / "config.json", id2label={"0": "entailment", "1": "not_entailment"}, label2id=None)
+    change(folder / "tokenizer_config.json", truncation_side="left", model_max_length=11)
+    recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(folder))
+
+    fit(collection, recipe, tmp_path / "model", device="cpu")
+
+    np.testing.assert_allclose(scores(tmp_path / "model"), scores(folder), atol=1e-5)
+    assert load_model(tmp_path / "model").ranker.pooling.relevant == 0
+
+
+def test_an_embedding_that_is_cut_is_no_start(network, tmp_path):
+    sentence_encoder(network, tmp_path / "checkpoint", truncate_dim=5)
+
+    with pytest.raises(InputError, match="truncate_dim: 5: expected all values of an embedding"):
+        training_recipe(None, FAST, str(tmp_path / "checkpoint"))
