@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from aptool.datasets.importing import PoolCounts, log_warnings
+from aptool.datasets.importing import PoolCounts, have_two_labels, log_warnings
+from aptool.datasets.pairs import comparable
 from aptool.datasets.text_files import read_lines
 from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, CollectionFiles
@@ -74,6 +75,7 @@ def _check_pools(
             problem = f"{len(pools.answer_ids)} candidates"
             expected = f"{counts[unit.row_group]}, as the footer says"
             raise InputError(path, position=position, problem=problem, expected=expected)
+        texts = list(map(comparable, pools.answers.to_pylist())) if judgements else []
         for row, question_id in enumerate(pools.question_ids.to_pylist()):
             if question_id in seen:
                 position, column = f"{position}: row {row}", "question_id"
@@ -84,8 +86,11 @@ def _check_pools(
             start, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
             judged = judgements.get(question_id, {}) if judgements else {}
             pool = pools.answer_ids[start:end].to_pylist() if judged else []
-            relevant = sum(judged.get(answer_id, 0) > 0 for answer_id in pool)
-            pool_counts.add(end - start, relevant, judged=bool(judged))
+            relevant = [judged.get(answer_id, 0) > 0 for answer_id in pool]
+            pool_counts.add(end - start, sum(relevant), judged=bool(judged))
+            if judged:
+                pool_texts = [texts[row] for row in pools.pair_answer[start:end].tolist()]
+                pool_counts.contradictory += have_two_labels(pool_texts, relevant)
         pool_counts.without_words += sum(not has_words(text) for text in pools.questions.to_pylist())
     return seen, pool_counts
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.datasets.pairs import EMPTY_DROPPED, Conflicts
+from aptool.datasets.pairs import EMPTY_DROPPED, SPELLINGS_JOINED, Conflicts, comparable
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.formats.collection import (
     CollectionFiles,
@@ -28,7 +28,8 @@ SMALL_POOL = 5
 
 SAME_ID_EXCLUDED = "candidates_with_the_id_of_their_question_excluded"
 _IMPORT_POLICIES = (
-    *("empty_answers_kept", "questions_without_candidates_dropped", EMPTY_DROPPED, SAME_ID_EXCLUDED),
+    *("empty_answers_kept", "questions_without_candidates_dropped"),
+    *(EMPTY_DROPPED, SAME_ID_EXCLUDED, SPELLINGS_JOINED),
 )
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -150,6 +151,9 @@ def _counted(
             candidates = set(pool.answer_ids)
             relevant = sum(pool.relevance.get(answer_id, 0) > 0 for answer_id in candidates)
             written.add(len(candidates), relevant, judged=bool(pool.relevance))
+            if content.labelled and pool.texts is not None:
+                labels = [pool.relevance.get(answer_id, 0) > 0 for answer_id in pool.answer_ids]
+                written.contradictory += have_two_labels(map(comparable, pool.texts), labels)
         yield pool
     if content.counts is not None:
         counts.update(content.counts)
@@ -166,6 +170,7 @@ class PoolCounts:
     relevant: int = 0  # relevant candidates
     single: int = 0  # pools with a single candidate
     without_relevant: int = 0  # judged pools without a relevant candidate
+    contradictory: int = 0  # pools with one text as a relevant and as a non-relevant candidate
     unjudged: int = 0  # pools of questions without a judgement, which no evaluation counts
     without_words: int = 0  # questions in which no two words are separated, as in Chinese; see `has_words`
 
@@ -199,6 +204,9 @@ class PoolCounts:
         if self.labelled and self.unjudged:
             verb = "is" if self.unjudged == 1 else "are"
             lines.append(f"{counted(self.unjudged, 'question')} {verb} not judged, and not evaluated")
+        if self.contradictory:
+            both = "have one text as a relevant and as a non-relevant candidate"
+            lines.append(f"{self.contradictory:,} {of_questions} {both}, which no model can tell apart")
         mean = self.candidates / self.questions
         if mean < SMALL_POOL:
             lines.append(f"mean pool size {mean:.1f} candidates: a random order already scores high")
@@ -208,6 +216,14 @@ class PoolCounts:
                 "BM25 needs --words bigrams, and word systems --set text.words=bigrams"
             )
         return lines
+
+
+def have_two_labels(texts: Iterable[str], relevant: Sequence[bool]) -> bool:
+    """Whether one text is that of a relevant and of a non-relevant candidate."""
+    by_label: tuple[set[str], set[str]] = set(), set()
+    for text, is_relevant in zip(texts, relevant, strict=True):
+        by_label[is_relevant].add(text)
+    return not by_label[0].isdisjoint(by_label[1])
 
 
 def log_warnings(name: str, counts: PoolCounts) -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import numbers
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
@@ -24,11 +25,13 @@ Empty: TypeAlias = Literal["drop", "keep", "refuse"]
 CONFLICTS_HINT = "--conflicts max or --conflicts min keeps one label"
 EMPTY_HINT = "--empty drop leaves such candidates out, --empty keep imports them"
 EMPTY_DROPPED = "empty_candidates_dropped"
+SPELLINGS_JOINED = "other_spellings_of_a_question_joined"  # see `comparable`
 
 # A label with grades, and its description in errors.
 INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 GRADE = "a whole number: 0 not relevant, 1 or more relevant"
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _BOOLEANS = {"true": "1", "false": "0"}
 
 
@@ -187,6 +190,13 @@ def label_text(value: Any) -> str:
         whole = str(int(number))
         return whole if INTEGER.fullmatch(whole) else text
     return _BOOLEANS.get(text.casefold(), text)
+
+
+def comparable(text: str) -> str:
+    """A text such that texts that look the same are equal: NFC, single blanks, no invisible characters."""
+    if not text.isascii():
+        text = _INVISIBLE.sub("", unicodedata.normalize("NFC", text))
+    return " ".join(text.split())
 
 
 def id_text(path: PathOrUrl, position: str, column: str, value: object) -> str:

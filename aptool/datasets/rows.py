@@ -22,7 +22,15 @@ from aptool.datasets.import_options import (
     quoted_names,
 )
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.pairs import EMPTY_HINT, Pair, id_text, label_text, pools_of
+from aptool.datasets.pairs import (
+    EMPTY_HINT,
+    SPELLINGS_JOINED,
+    Pair,
+    comparable,
+    id_text,
+    label_text,
+    pools_of,
+)
 from aptool.datasets.tabular import read_columns, refuse_xml
 from aptool.datasets.text_files import FIELD_OPTION, list_fields, read_lines, read_objects
 from aptool.errors import InputError
@@ -114,7 +122,7 @@ def _split_pools(
         pairs = (pair for pair, _ in rows)
     pools = pools_of(
         path,
-        _with_ids(pairs, names, policies.split),
+        _with_ids(pairs, names, policies),
         names.columns,
         empty=policies.empty,
         conflicts=policies.conflicts,
@@ -123,14 +131,19 @@ def _split_pools(
     return SplitPools(path, pools, policies.conflicts, policies.counts, policies.labelled)
 
 
-def _with_ids(pairs: Iterator[Pair], names: ColumnNames, split: str) -> Iterator[Pair]:
+def _with_ids(pairs: Iterator[Pair], names: ColumnNames, policies: SplitPolicies) -> Iterator[Pair]:
     """Number the texts by first appearance, where the file has no ids; an id fits no other split's qrels."""
-    questions: dict[str, str] = {}
+    questions: dict[str, tuple[str, str]] = {}  # comparable text -> id, first text
+    spellings: set[str] = set()
     answers: dict[str, dict[str, str]] = {}
     for pair in pairs:
         if names.question_id is None:
-            question_id = questions.setdefault(pair.question, f"{split}-Q{len(questions)}")
-            pair = pair._replace(question_id=question_id)
+            first = f"{policies.split}-Q{len(questions)}", pair.question
+            question_id, question = questions.setdefault(comparable(pair.question), first)
+            if question != pair.question:
+                spellings.add(pair.question)
+                policies.counts[SPELLINGS_JOINED] = len(spellings)
+            pair = pair._replace(question_id=question_id, question=question)
         if names.answer_id is None and pair.answer is not None:
             ids = answers.setdefault(pair.question_id, {})
             pair = pair._replace(answer_id=ids.setdefault(pair.answer, f"{pair.question_id}-{len(ids)}"))
