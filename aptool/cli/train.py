@@ -174,6 +174,7 @@ def _check_collections(collections: tuple[str, ...]) -> None:
     for name in collections:
         if name in preset_names() and not Path(name).exists():
             raise UsageError(f"COLLECTION {name}: the name of a preset; expected --preset {name}")
+    for name in collections:
         CollectionFiles(name)
 
 
