@@ -134,7 +134,8 @@ def test_file_of_the_user_with_the_name_of_a_new_file_is_preserved(tmp_path):
         pytest.raises(InputError, match=r"c/dev\.qrels: no record that aptool wrote it"),
         CollectionWriter(folder, name="mine", source="made by hand") as writer,
     ):
-        writer.add_split("dev", labelled_pools("dev", 12))
+        for split in ("dev", "test"):
+            writer.add_split(split, labelled_pools(split, 12))
 
     assert (folder / "dev.qrels").read_text() == "mine"
     assert (folder / "test.qrels").is_file()

@@ -75,8 +75,8 @@ def test_every_preset_has_a_fingerprint_of_eight_scores():
 
 
 def test_changed_numerics_change_the_fingerprint(monkeypatch):
-    before = Cosine.prepare_answers
-    monkeypatch.setattr(Cosine, "prepare_answers", lambda self, r_a: 0.99 * before(self, r_a))
+    before = Cosine.pairs
+    monkeypatch.setattr(Cosine, "pairs", lambda self, r_q, r_a: 0.99 * before(self, r_q, r_a))
 
     assert not is_same_version(numeric_fingerprint("qa-cnn"), COMMITTED["qa-cnn"])
 

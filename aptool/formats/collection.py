@@ -300,10 +300,13 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
 
 def check_splits_kept(path: PathOrUrl, splits: Collection[str]) -> None:
     """Raise if a new collection would remove splits of the present one; after `adopt`, it may."""
-    manifest = location(path) / MANIFEST
-    if not manifest.is_file() or is_adopted(path):
+    if not (location(path) / MANIFEST).is_file() or is_adopted(path):
         return
-    removed = [split for split in CollectionFiles(path).splits if split not in splits]
+    try:
+        present = CollectionFiles(path).splits
+    except InputError:  # a file of another program, which is never replaced
+        return
+    removed = [split for split in present if split not in splits]
     if removed:
         noun = "split" if len(removed) == 1 else "splits"
         problem = f"{noun} {', '.join(removed)} of the collection there would be removed"

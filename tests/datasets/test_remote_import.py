@@ -101,15 +101,18 @@ ONE_QUESTION = (1, 2, 1)
 
 
 def test_every_format(root, tmp_path):
-    out = tmp_path / "out"
-    assert counts_of(import_wikiqa(out, {"train": f"{root}/w/a.tsv"})) == {"train": ONE_QUESTION}
-    assert counts_of(import_wikiqa(out, {"train": f"{root}/w/train.parquet"})) == {"train": ONE_QUESTION}
-    assert counts_of(import_trecqa(out, {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
-    assert counts_of(import_insuranceqa(out, f"{root}/V1")) == {"dev": ONE_QUESTION}
-    table = import_rows(out, {"test": f"{root}/mine/a.csv"}, ColumnNames(), name="mine")
+    assert counts_of(import_wikiqa(tmp_path / "tsv", {"train": f"{root}/w/a.tsv"})) == {"train": ONE_QUESTION}
+    assert counts_of(import_wikiqa(tmp_path / "parquet", {"train": f"{root}/w/train.parquet"})) == {
+        "train": ONE_QUESTION
+    }
+    assert counts_of(import_trecqa(tmp_path / "trecqa", {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
+    assert counts_of(import_insuranceqa(tmp_path / "insuranceqa", f"{root}/V1")) == {"dev": ONE_QUESTION}
+    table = import_rows(tmp_path / "csv", {"test": f"{root}/mine/a.csv"}, ColumnNames(), name="mine")
     assert counts_of(table) == {"test": ONE_QUESTION}
     layout = ColumnNames(answer="text")
-    lines = import_rows(out, {"test": f"{root}/mine/a.jsonl"}, layout, name="mine", kind="jsonl")
+    lines = import_rows(
+        tmp_path / "jsonl", {"test": f"{root}/mine/a.jsonl"}, layout, name="mine", kind="jsonl"
+    )
     assert counts_of(lines) == {"test": ONE_QUESTION}
 
 

@@ -1,7 +1,5 @@
 """Training that starts from a trained model: its weights, new words, and incompatible recipes."""
 
-import json
-import shutil
 
 import numpy as np
 import pytest
@@ -128,18 +126,6 @@ def test_another_system_is_refused_before_any_work(model_folder, other, tmp_path
     with pytest.raises(InputError, match=phrase):
         fit(other, made().with_start(str(model_folder)), tmp_path / "model")
     assert not (tmp_path / "model").exists()
-
-
-def test_a_model_that_records_a_removed_option_at_its_default_can_be_the_start(model_folder, other, tmp_path):
-    old = tmp_path / "old"
-    shutil.copytree(model_folder, old)
-    config = json.loads((old / "config.json").read_text())
-    config["recipe"]["pooling"]["residual"] = 0.0  # as aptool 0.2 recorded it
-    (old / "config.json").write_text(json.dumps(config))
-
-    fitted = fit(other, recipe("ap-cnn", "training.epochs=1").with_start(str(old)), tmp_path / "model")
-
-    assert len(fitted.history) == 1
 
 
 def test_a_start_that_is_not_a_model_is_refused(model_folder, other, tmp_path):
