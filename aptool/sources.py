@@ -66,15 +66,13 @@ def hash_modules(names: Iterable[str]) -> dict[str, str]:
         if name in seen or package in _EXCLUDED:
             continue
         seen.add(name)
-        path = _file(name)
-        if path is None:
+        top = _file(package)
+        if top is not None and not _INSTALLED.isdisjoint(top.parts) and package in _distributions():
+            distribution = _distributions()[package]
+            hashes[distribution] = version_of(distribution) or "uncached"
             continue
-        if not _INSTALLED.isdisjoint(path.parts):
-            distribution = _distributions().get(package)
-            if distribution is not None:
-                hashes[distribution] = version_of(distribution) or "uncached"
-                continue
-        elif path.is_relative_to(_STANDARD):
+        path = _file(name)
+        if path is None or (_INSTALLED.isdisjoint(path.parts) and path.is_relative_to(_STANDARD)):
             continue
         hashes[name], imported = _read(name, path)
         pending += [*imported, *_parents(name), *_members(name, path)]
@@ -116,7 +114,10 @@ def _spec(name: str) -> ModuleSpec | None:
         package = _spec(parent)
         if package is None or package.submodule_search_locations is None:
             return None
-        folders = list(package.submodule_search_locations)
+        try:
+            folders = list(package.submodule_search_locations)
+        except KeyError:  # a namespace package inside a package that is not imported
+            return None
     return PathFinder.find_spec(name, folders)
 
 

@@ -95,9 +95,14 @@ def test_interrupted_replacement_of_a_folder_is_undone(tmp_path):
     assert (tmp_path / "m" / "notes.txt").read_text() == "mine"
 
 
-def write_collection(folder):
+def write_splits(folder, *splits):
     with CollectionWriter(folder, name="mine", source="made by hand") as writer:
-        writer.add_split("test", labelled_pools("test", 12))
+        for split in splits:
+            writer.add_split(split, labelled_pools(split, 12))
+
+
+def write_collection(folder):
+    write_splits(folder, "test")
     return CollectionFiles(folder)
 
 
@@ -130,12 +135,8 @@ def test_file_of_the_user_with_the_name_of_a_new_file_is_preserved(tmp_path):
     write_collection(folder)
     (folder / "dev.qrels").write_text("mine")
 
-    with (
-        pytest.raises(InputError, match=r"c/dev\.qrels: no record that aptool wrote it"),
-        CollectionWriter(folder, name="mine", source="made by hand") as writer,
-    ):
-        for split in ("dev", "test"):
-            writer.add_split(split, labelled_pools(split, 12))
+    with pytest.raises(InputError, match=r"c/dev\.qrels: no record that aptool wrote it"):
+        write_splits(folder, "dev", "test")
 
     assert (folder / "dev.qrels").read_text() == "mine"
     assert (folder / "test.qrels").is_file()

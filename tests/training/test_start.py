@@ -1,6 +1,5 @@
 """Training that starts from a trained model: its weights, new words, and incompatible recipes."""
 
-
 import numpy as np
 import pytest
 import torch
