@@ -10,12 +10,12 @@ from aptool.formats import ids
 from aptool.formats.location import PathOrUrl
 
 _MOST = {int: (1 << 63) - 1, float: sys.float_info.max}
-_JSON = re.compile(rb'\s*\{\s*["}]')
+_JSON = re.compile(rb'\s*\{\s*(\}\s*\Z|"(?:[^"\\]|\\.)*"\s*:)')  # an id of a TREC file may begin with a brace
 _BEIR_HEADER = re.compile(rb"\s*\S+[ \t]+\S+[ \t]+(?:score|relevance|label)\s*", re.IGNORECASE)
 
 
 def is_json(data: bytes) -> bool:
-    """Whether a file holds a JSON object; a TREC file has no such line."""
+    """Whether a file holds a JSON object."""
     return _JSON.match(data) is not None
 
 

@@ -479,3 +479,11 @@ def test_questions_with_one_score_for_all_candidates_are_counted(caplog):
         "dev.run: warning: 1 of 3 questions have one score for all candidates, "
         "so their order is that of the answer ids"
     ]
+
+
+@pytest.mark.parametrize("question_id", ["{}", '{"', "{", '{"a"'])
+def test_ids_that_begin_like_json_are_read(tmp_path, question_id):
+    path = tmp_path / "x.qrels"
+    path.write_text(f"{question_id} 0 a1 1\n")
+
+    assert read_qrels(path).rows() == [(question_id, "a1", 1)]
