@@ -257,6 +257,9 @@ def preset_names() -> list[str]:
     )
 
 
+DEFAULT_PRESET = "ap-cnn"
+
+
 def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a preset or a recipe file (``.toml``), and apply each ``section.key=value`` of ``overrides``."""
     path = Path(preset)

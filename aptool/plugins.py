@@ -7,9 +7,14 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections import UserDict
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Lock
+from typing import Any, TypeVar, cast
+
+from typing_extensions import override
 
 from aptool.errors import AptoolError, UsageError, first_line, one_line
 
@@ -18,6 +23,8 @@ VARIABLE = "APTOOL_PLUGINS"
 
 # The group of entry points.
 GROUP = "aptool.plugins"
+
+T = TypeVar("T")
 
 _lock = Lock()
 _loaded: set[str] = set()
@@ -96,3 +103,19 @@ def _add_to_path(folder: Path) -> None:
 
 def _reason(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {first_line(error)}").rstrip(".")
+
+
+class Registry(UserDict[str, T]):
+    """Classes by name; a class given as ``MODULE:CLASS`` is imported when it is looked up."""
+
+    def __init__(self, entries: Mapping[str, T | str]) -> None:
+        super().__init__()
+        self.data.update(entries)  # type: ignore[arg-type]  # names are resolved by __getitem__
+
+    @override
+    def __getitem__(self, name: str) -> T:
+        value: Any = super().__getitem__(name)
+        if isinstance(value, str):
+            module, _, attribute = value.partition(":")
+            value = self.data[name] = getattr(importlib.import_module(module), attribute)
+        return cast(T, value)

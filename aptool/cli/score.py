@@ -50,8 +50,7 @@ class SystemType(LocationType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> "Location | str":
-        from aptool.scoring.server import is_server_url
-        from aptool.scoring.systems import BASELINES
+        from aptool.scoring.systems import BASELINES, is_server_url
 
         # A location loses the ./ that distinguishes the folder ./bm25 from the baseline.
         return value if value in BASELINES or is_server_url(value) else super().convert(value, param, ctx)
@@ -92,13 +91,15 @@ def server_options(command: Command) -> Command:
 
     @wraps(command)
     def with_server(*, model: "Location | str | None", **arguments: Any) -> None:
-        from aptool.scoring.server import RerankServer, is_server_url
+        from aptool.scoring.systems import is_server_url
 
         names = ("model", "batch", "requests", "timeout")
         values = {name: arguments.pop(f"server_{name}") for name in names}
         values["fields"] = dict(map(_field, arguments.pop("server_set")))
         given = {name: value for name, value in values.items() if value is not None and value != {}}
         if is_server_url(model):
+            from aptool.scoring.server import RerankServer
+
             command(model=RerankServer(str(model), **given), **arguments)
             return
         if given:

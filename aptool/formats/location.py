@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.formats.local_store import LocalStore, resolved
-from aptool.formats.object_store import ObjectStore
 from aptool.formats.store import Stat, Store
+
+if TYPE_CHECKING:
+    from aptool.formats.object_store import ObjectStore
 
 # "s3://bucket/file", "s3:/bucket/file" (pathlib removes a slash) and "simplecache::s3://bucket/file" (chained
 # protocols of fsspec). A single letter is a Windows drive.
@@ -72,7 +74,7 @@ def store_of(path: object) -> tuple[Store, str]:
     return _bucket_and_key(url)
 
 
-def _bucket_and_key(url: str) -> tuple[ObjectStore, str]:
+def _bucket_and_key(url: str) -> "tuple[ObjectStore, str]":
     scheme, _, path_in_store = url.partition("://")
     bucket, _, key = path_in_store.partition("/")
     if not bucket:
@@ -81,8 +83,10 @@ def _bucket_and_key(url: str) -> tuple[ObjectStore, str]:
 
 
 @lru_cache(maxsize=16)
-def bucket_store(bucket: str) -> ObjectStore:
+def bucket_store(bucket: str) -> "ObjectStore":
     """The store of a bucket; tests clear the cache after a change of credentials."""
+    from aptool.formats.object_store import ObjectStore
+
     return ObjectStore(bucket)
 
 
@@ -92,7 +96,7 @@ class RangedFile(io.RawIOBase):
     The readers of obstore and fsspec compare no version: they would mix the bytes of two files.
     """
 
-    def __init__(self, store: ObjectStore, key: str, stat: Stat) -> None:
+    def __init__(self, store: "ObjectStore", key: str, stat: Stat) -> None:
         """Open without a request."""
         self._store, self._key, self._stat = store, key, stat
         self._position = 0

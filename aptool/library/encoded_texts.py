@@ -1,15 +1,12 @@
-"""The public class `EncodedTexts`, and checks of the store of encoded answers."""
+"""The public class `EncodedTexts`."""
 
 import copy
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aptool.errors import InputError, UsageError
-from aptool.formats.location import location
-from aptool.library.arguments import PathLike, check_path
+from aptool.errors import InputError
 from aptool.text.passages import Passages
 
 if TYPE_CHECKING:
@@ -97,24 +94,3 @@ class EncodedTexts:
         if chosen.size and not -len(self) <= chosen.min() <= chosen.max() < len(self):
             raise IndexError(f"rows: expected rows from 0 to {len(self) - 1}")
         return np.where(chosen < 0, chosen + len(self), chosen)
-
-
-def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str | None:
-    """Return the folder of a store of encoded answers, or None; a store requires precision fp32."""
-    if encoded is None:
-        if fill:
-            raise UsageError("fill: requires encoded, the store to extend (--fill requires --encoded)")
-        return None
-    if precision not in ("auto", "fp32"):
-        raise UsageError(f"precision {precision!r}: expected auto or fp32 with encoded answers")
-    return check_path("encoded", encoded)
-
-
-def filling(store: str | None, fill: bool) -> AbstractContextManager[None]:
-    """Claim a store while the block runs, if answers will be added to it."""
-    if store is not None and fill:
-        from aptool.scoring.answer_store import MANIFEST, writing_to
-
-        if (location(store) / MANIFEST).is_file():  # otherwise opening the store raises the error
-            return writing_to(store)
-    return nullcontext()

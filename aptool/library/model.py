@@ -23,12 +23,14 @@ from aptool.library.arguments import (
     Precision,
     check_choice,
     check_device,
+    check_encoded,
     check_integer,
     check_path,
     check_score_tokens,
     check_text,
+    filling,
 )
-from aptool.library.encoded_texts import EncodedTexts, check_encoded, filling
+from aptool.library.encoded_texts import EncodedTexts
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
 from aptool.models.checkpoints import load_any

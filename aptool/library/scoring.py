@@ -19,19 +19,18 @@ from aptool.library.arguments import (
     Precision,
     check_choice,
     check_device,
+    check_encoded,
     check_integer,
     check_path,
     check_paths,
     check_score_tokens,
     check_text,
+    filling,
 )
-from aptool.library.encoded_texts import check_encoded, filling
 from aptool.library.pools import AnyPools, as_pools
-from aptool.library.run import Run, run_of_scores
 from aptool.library.where import Address, Where
 from aptool.scoring.score import Executor, ScoredRun, score_files, score_in_memory
-from aptool.scoring.server import RerankServer, is_server_url
-from aptool.scoring.systems import BASELINES, Bm25, System, baseline
+from aptool.scoring.systems import BASELINES, Bm25, System, baseline, is_server_url
 from aptool.text.passages import Passages, parse_passages
 from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import requiring_torch
@@ -40,8 +39,10 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from aptool.library.model import Model
+    from aptool.library.run import Run
     from aptool.scoring.answer_store import StoredPrecision
     from aptool.scoring.encode import EncodeBackend, Encoded
+    from aptool.scoring.server import RerankServer
     from aptool.text.passages import Aggregate
 
 logger = logging.getLogger(__name__)
@@ -169,6 +170,8 @@ def _system(
         if passages is not None:
             raise UsageError(f"passages: expected None with {name}, which scores whole candidates")
     elif isinstance(model, System) or is_server_url(model):
+        from aptool.scoring.server import RerankServer
+
         system = model if isinstance(model, System) else RerankServer(str(model))
         name = system.url if isinstance(system, RerankServer) else name
         system = system if passages is None else replace(system, passages=passages)
@@ -274,7 +277,7 @@ def encode(
         )
 
 
-def bm25_run(pools: AnyPools, *, words: str = "unicode") -> Run:
+def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
     """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75).
 
     Document frequencies are counted over the distinct answers of the pools. ``aptool.score(pools, "bm25",
@@ -301,6 +304,8 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> Run:
         >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
+    from aptool.library.run import run_of_scores
+
     pools = as_pools(pools)
     system = Bm25(check_words(words))
     with pools.on_disk() as files:
@@ -313,7 +318,7 @@ def check_words(words: str) -> str:
     return words
 
 
-def rerank_run(pools: AnyPools, server: "RerankServer | str") -> Run:
+def rerank_run(pools: AnyPools, server: "RerankServer | str") -> "Run":
     """Score pools with a model behind a server, in memory; `score` writes the same run to a file.
 
     Args:
@@ -329,6 +334,9 @@ def rerank_run(pools: AnyPools, server: "RerankServer | str") -> Run:
     Example:
         >>> run = aptool.rerank_run(data.pools("dev"), "http://localhost:8000/rerank")  # doctest: +SKIP
     """
+    from aptool.library.run import run_of_scores
+    from aptool.scoring.server import RerankServer
+
     pools = as_pools(pools)
     system = server if isinstance(server, RerankServer) else RerankServer(check_text("server", server))
     with pools.on_disk() as files:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from aptool.config import CHECKPOINT_MINUTES, Recipe
+from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, location, with_home
@@ -31,8 +31,7 @@ from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
 from aptool.models.device import pick_device, torch_settings
 from aptool.models.model import check_model_folder
-from aptool.models.start import training_recipe
-from aptool.training.fit import Fit, Seeds, check_seeds_folder, fit_seeds, summarize
+from aptool.training.fit import Seeds, check_seeds_folder, summarize, write_summary
 from aptool.training.recorders import LOGS, Log, OnEpoch, reporting_epochs
 
 if TYPE_CHECKING:
@@ -158,11 +157,15 @@ def build_recipe(
     vectors: PathLike | None = None,
 ) -> Recipe:
     """Build and validate the recipe of a training from the arguments of ``train``."""
-    recipe = training_recipe(
-        None if preset is None else with_home(check_text("preset", preset)),
-        _overrides(set),
-        None if start is None else check_path("start", start, "a model folder (str or os.PathLike)"),
-    )
+    if preset is not None:
+        preset = with_home(check_text("preset", preset))
+    if start is None:
+        recipe = load_recipe(DEFAULT_PRESET if preset is None else preset, _overrides(set))
+    else:
+        from aptool.models.start import training_recipe
+
+        folder = check_path("start", start, "a model folder (str or os.PathLike)")
+        recipe = training_recipe(preset, _overrides(set), folder)
     if mixture:
         expected = "the folder of a collection (str or os.PathLike)"
         folders = check_list("mixture", mixture, "a list of folders")
@@ -192,6 +195,7 @@ def train_models(
 ) -> Seeds:
     """Train one model into ``output``, or with ``seeds`` one model per seed into ``output/seedN``.
 
+    Called again, it resumes: completed models are not trained again.
     The collection is opened after the checks of the device and the output.
     """
     if not where.on_cluster:
@@ -202,20 +206,20 @@ def train_models(
         check_seeds_folder(output)
     collection = open_collection()
     with where.connected() as connected:
-        trainer = connected.trainer(checkpoint_minutes)
-
-        def fit_seed(seed: int, folder: Location) -> Fit:
+        trainer, fits = connected.trainer(checkpoint_minutes), {}
+        for number in range(seed, seed + (seeds or 1)):
+            folder = output
             if seeds is not None:
-                logger.info(f"seed {seed}: {folder}")
-            with reporting_epochs(on_epoch, log, str(folder), recipe, seed) as report:
-                fit = trainer(collection, recipe, folder, seed=seed)
-                for entry in fit.history:
+                folder = location(output) / f"seed{number}"
+                logger.info(f"seed {number}: {folder}")
+            with reporting_epochs(on_epoch, log, str(folder), recipe, number) as report:
+                fits[number] = trainer(collection, recipe, folder, seed=number)
+                for entry in fits[number].history:
                     report(entry)
-            return fit
-
-        if seeds is None:
-            return summarize({seed: fit_seed(seed, output)}, recipe.training.dev_measure)
-        return fit_seeds(fit_seed, recipe, output, list(range(seed, seed + seeds)))
+    summary = summarize(fits, recipe.training.dev_measure)
+    if seeds is not None:
+        write_summary(summary, output)
+    return summary
 
 
 @contextlib.contextmanager

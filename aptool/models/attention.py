@@ -28,6 +28,8 @@ class AttentivePooling(VectorPooling):
     States are rows here and columns in the paper: ``Q`` is the paper's Qᵀ.
     """
 
+    kernel = "attentive"
+
     @dataclass(frozen=True)
     class Options(StateOptions):
         """Options of ``attentive`` pooling.

@@ -1,6 +1,7 @@
 """Construction of systems from recipes: registries of components, checks of recipes, and rankers."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,13 +14,6 @@ from aptool.models.device import TooManyWeightsError, WeightLimit, kept_settings
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder, WordVectorEncoder
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
-from aptool.models.matching import (
-    KernelPooling,
-    MaxSimPooling,
-    MeanMaxSimPooling,
-    SymmetricMaxSimPooling,
-)
-from aptool.models.papers import AbcnnPooling, AlignmentPooling, JointPooling, OneWayPooling
 from aptool.models.pooling import (
     FirstPooling,
     JoinedPooling,
@@ -31,41 +25,44 @@ from aptool.models.pooling import (
 )
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine
-from aptool.models.transformer import CrossInput, CrossPooling, HeadPooling, TransformerEncoder
 from aptool.options import build_options
-from aptool.plugins import load_plugins
+from aptool.plugins import Registry, load_plugins
 from aptool.sources import sources_of, versions_of
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 
 # ``encoder.type`` of a recipe.
-ENCODERS: dict[str, type[Encoder]] = {
-    "cnn": CnnEncoder,
-    "bilstm": BiLstmEncoder,
-    "transformer": TransformerEncoder,
-    "cross": CrossInput,
-    "words": WordVectorEncoder,
-}
+ENCODERS = Registry[type[Encoder]](
+    {
+        "cnn": CnnEncoder,
+        "bilstm": BiLstmEncoder,
+        "transformer": "aptool.models.transformer:TransformerEncoder",
+        "cross": "aptool.models.transformer:CrossInput",
+        "words": WordVectorEncoder,
+    }
+)
 
 # ``pooling.type`` of a recipe.
-POOLINGS: dict[str, type[Pooling]] = {
-    "max": MaxPooling,
-    "attentive": AttentivePooling,
-    "mean": MeanPooling,
-    "first": FirstPooling,
-    "maxsim": MaxSimPooling,
-    "symmetric-maxsim": SymmetricMaxSimPooling,
-    "mean-maxsim": MeanMaxSimPooling,
-    "kernels": KernelPooling,
-    "cross": CrossPooling,
-    "head": HeadPooling,
-    "one_way": OneWayPooling,
-    "abcnn": AbcnnPooling,
-    "joint": JointPooling,
-    "alignment": AlignmentPooling,
-}
+POOLINGS = Registry[type[Pooling]](
+    {
+        "max": MaxPooling,
+        "attentive": AttentivePooling,
+        "mean": MeanPooling,
+        "first": FirstPooling,
+        "maxsim": "aptool.models.matching:MaxSimPooling",
+        "symmetric-maxsim": "aptool.models.matching:SymmetricMaxSimPooling",
+        "mean-maxsim": "aptool.models.matching:MeanMaxSimPooling",
+        "kernels": "aptool.models.matching:KernelPooling",
+        "cross": "aptool.models.transformer:CrossPooling",
+        "head": "aptool.models.transformer:HeadPooling",
+        "one_way": "aptool.models.papers:OneWayPooling",
+        "abcnn": "aptool.models.papers:AbcnnPooling",
+        "joint": "aptool.models.papers:JointPooling",
+        "alignment": "aptool.models.papers:AlignmentPooling",
+    }
+)
 
 # By section of a recipe.
-_REGISTRIES: dict[str, dict[str, Any]] = {
+_REGISTRIES: dict[str, Mapping[str, Any]] = {
     "encoder": ENCODERS,
     "pooling": POOLINGS,
     "similarity": SIMILARITIES,

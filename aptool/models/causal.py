@@ -108,6 +108,7 @@ class LastTokenNetwork(BatchedNetwork):
 class CausalPooling(Pooling):
     """The score of a pair is read from a causal network at the last token of the joined texts."""
 
+    kernel = "causal"
     input_kind = "ids"
 
     def __init__(

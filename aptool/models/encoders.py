@@ -71,6 +71,11 @@ class Encoder(nn.Module, ABC):
         raise NotImplementedError
 
     @property
+    def is_frozen(self) -> bool:
+        """Whether training does not change the states of a text, and ``state_cache`` may have them."""
+        return False
+
+    @property
     def reads_table(self) -> bool:
         """Whether inference looks up the states in a table, which is as fast as reading them from memory."""
         return False

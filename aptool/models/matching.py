@@ -32,6 +32,7 @@ DEFINITION = ("score_pairs", "score_stored", "reduce", "reduce_one")
 class MatchPooling(Pooling):
     """A pooling of the similarities between the tokens of both texts."""
 
+    kernel = "match"
     # Number of stored rows per text in addition to one per token.
     extra_rows: ClassVar[int] = 0
     Options = StateOptions
@@ -52,6 +53,11 @@ class MatchPooling(Pooling):
     def has_reduce_one(self) -> bool:
         """Whether ``reduce_one`` computes ``score_pairs``: no subclass redefines only one of both."""
         return not redefines(self, MatchPooling, *DEFINITION)
+
+    @property
+    def matches_one_way(self) -> bool:
+        """Whether ``reduce_one`` is ``score`` of one ``match`` per answer."""
+        return not redefines(self, MatchPooling, "reduce_one")
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:

@@ -17,18 +17,16 @@ import torch
 
 from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import read_json, yaml_text
-from aptool.errors import AptoolError, InputError
+from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.atomic import check_output_folder, output_folder, remove_outputs
 from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
 from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
-from aptool.models.backbone import BatchedNetwork
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import TooManyWeightsError, WeightLimit, to_device
 from aptool.models.hub import CONFIG, check_model_files, find_folder
 from aptool.models.initialization import EncoderSpec
-from aptool.models.pretrained import check_ids, check_network_config
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import check_finite, read_header, read_tensors, write_tensors
 from aptool.text.subwords import SubwordTokenizer
@@ -49,6 +47,20 @@ _UNCHECKED = 1 << 26
 
 # Version of the layout.
 FORMAT = 2
+
+
+class ScoreTokens(NamedTuple):
+    """The tokens whose logits are the score of a causal language model."""
+
+    true: str
+    false: str | None = None  # its logit is subtracted
+
+    @classmethod
+    def of(cls, true: str | None, false: str | None) -> "ScoreTokens | None":
+        """Return the tokens of two options; None if neither is set."""
+        if true is None and false is not None:
+            raise UsageError(f"false token {false!r}: requires a true token")
+        return None if true is None else cls(true, false)
 
 
 class LoadedModel(NamedTuple):
@@ -147,6 +159,8 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
     backbone = config.get("backbone")
     if backbone is not None:
+        from aptool.models.pretrained import check_network_config
+
         check_network_config(path / CONFIG, backbone["network"])
     tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
     if backbone is not None and "forms" in backbone and isinstance(tokenizer, SubwordTokenizer):
@@ -168,9 +182,13 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
         torch.set_rng_state(generator)
         ranker = build_ranker(recipe, *spec)
     _check_shapes(path / WEIGHTS, header, ranker)
-    for part in ranker.modules():
-        if isinstance(part, BatchedNetwork):
-            check_ids(str(path), tokenizer._tokenizer, part.network)
+    if backbone is not None:
+        from aptool.models.backbone import BatchedNetwork
+        from aptool.models.pretrained import check_ids
+
+        for part in ranker.modules():
+            if isinstance(part, BatchedNetwork):
+                check_ids(str(path), tokenizer._tokenizer, part.network)
     weights, _ = read_tensors(path / WEIGHTS)
     check_finite(weights, path / WEIGHTS)
     ranker.load_state_dict(weights)

@@ -37,6 +37,8 @@ class Pooling(nn.Module, ABC):
     Options: ClassVar[type]
     # Input: the states of tokens, or token ids, which the pooling encodes.
     input_kind: ClassVar[Literal["states", "ids"]] = "states"
+    # The name of a kernel in ``scoring.kernels``; a class may add a faster one than those of its parents.
+    kernel: ClassVar[str] = "pairwise"
     # Whether the pooling returns several features per pair, from which a head computes the score.
     many_columns: ClassVar[bool] = False
 
@@ -120,6 +122,7 @@ class JoinedPooling(Pooling):
 class IndependentPooling(VectorPooling):
     """A pooling in which the vector of a text does not depend on the other text of the pair."""
 
+    kernel = "independent"
     Options = StateOptions
 
     def __init__(self, size: int, options: StateOptions) -> None:
@@ -169,6 +172,8 @@ class MeanPooling(IndependentPooling):
 
 class FirstPooling(IndependentPooling):
     """r = the first state: in many transformers the special token [CLS]."""
+
+    kernel = "first"
 
     @override
     def represent(self, states: Ragged) -> Tensor:

@@ -16,7 +16,7 @@ from torch import nn
 
 from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
-from aptool.models.build import initialize, with_features
+from aptool.models.build import with_features
 from aptool.models.checkpoints import checkpoint_fingerprint, read_checkpoint
 from aptool.models.checkpoints.files import ST_CONFIG, Checkpoint, Kind, Layout, kind_of, read_layout
 from aptool.models.encoders import WordEncoder
@@ -48,15 +48,11 @@ _EXPECTED = "a sentence encoder, a ColBERT or a cross-encoder, to start from"
 # Poolings of sentence-transformers that recipes have.
 _POOLINGS = {"mean": "mean", "cls": "first"}
 
-DEFAULT_PRESET = "ap-cnn"
-
 _EMBEDDING = "encoder.embedding.weight"
 
 
-def training_recipe(preset: str | None, overrides: Sequence[str] = (), start: str | None = None) -> Recipe:
-    """Return the recipe of a training: a preset or file, or of the model to start from, with overrides."""
-    if start is None:
-        return load_recipe(preset if preset is not None else DEFAULT_PRESET, overrides)
+def training_recipe(preset: str | None, overrides: Sequence[str], start: str) -> Recipe:
+    """Return the recipe of a training that starts from a model: a preset or file, or that of the model."""
     checkpoint = _find_checkpoint(start)
     if checkpoint is not None:
         return _checkpoint_recipe(checkpoint, preset, overrides).with_start(start)
@@ -78,11 +74,6 @@ def start_fingerprint(start: str) -> str:
 
 def check_start(recipe: Recipe) -> None:
     """Raise unless a recipe describes the same system as the model to start from."""
-    if not recipe.start.model:
-        if recipe.pooling["type"] == "head":
-            expected = "another pooling, or a cross-encoder to start from"
-            raise InputError(recipe.preset, position="pooling.type", value="head", expected=expected)
-        return
     checkpoint = _find_checkpoint(recipe.start.model)
     if checkpoint is None:
         before = asdict(model_recipe(recipe.start.model))
@@ -112,13 +103,11 @@ def _check_same(
 
 
 def initial_system(recipe: Recipe, texts: TrainingTexts) -> Initialization:
-    """Return the system before training: the model to start from, or a newly initialized system.
+    """Return the system before training: the model to start from.
 
     New words get ids above the ids of the model. Their vectors come from the recipe's vector file, if any;
     otherwise they are random, because newly learned vectors would lie in another space.
     """
-    if not recipe.start.model:
-        return initialize(recipe, texts)
     checkpoint = _find_checkpoint(recipe.start.model)
     if checkpoint is not None:
         return _initial_checkpoint(checkpoint, recipe)

@@ -124,8 +124,8 @@ class TransformerEncoder(PretrainedEncoder):
         self.state_cache: Callable[[Ragged], Tensor] | None = None
 
     @property
+    @override
     def is_frozen(self) -> bool:
-        """Whether training does not change the states of a text."""
         return self.options.tune == "none" and self.options.precision == "fp32"
 
     @override
@@ -165,6 +165,7 @@ class CrossInput(PretrainedEncoder):
 class PairPooling(Pooling):
     """A pooling that reads question and answer as one text."""
 
+    kernel = "cross"
     input_kind = "ids"
     _special_ids: Tensor  # (before + between + after,) the special tokens of a pair
     _segment_types: Tensor  # (5,) token types of the five segments of a pair

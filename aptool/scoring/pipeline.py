@@ -28,7 +28,6 @@ from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.formats.trec import rank_candidates
 from aptool.progress import Update
 from aptool.scoring.parts import check_questions
-from aptool.scoring.passages import candidate_progress, cut_pools
 from aptool.scoring.systems import Scorer
 
 # Limits of the pairs that are scored together, and of their part of the memory.
@@ -81,6 +80,8 @@ def prepare(unit: Unit, pools: PoolBatch, scorer: Scorer) -> PreparedUnit:
     """Prepare the pools of a unit for scoring: cut long candidates, tokenize."""
     passages, texts, counts = scorer.system.passages, pools, None
     if passages is not None:
+        from aptool.scoring.passages import cut_pools
+
         texts, counts = cut_pools(pools, passages)
     inputs = scorer.prepare(texts)
     return PreparedUnit(unit, pools.question_ids, pools.answer_ids, pools.pair_question, counts, inputs)
@@ -98,6 +99,8 @@ def score(
     if passages is None or counts is None:
         scores = scorer.score(inputs, progress)
     else:
+        from aptool.scoring.passages import candidate_progress
+
         scores = passages.aggregated(scorer.score(inputs, candidate_progress(counts, progress)), counts)
     ends = np.cumsum([len(unit.answer_ids) for unit in units])
     for unit, of_unit in zip(units, np.split(scores, ends[:-1]), strict=True):

@@ -18,18 +18,13 @@ from typing_extensions import override
 from aptool.errors import InputError, first_line
 from aptool.formats.pools import Answers, PoolBatch, Unit
 from aptool.scoring.rerank_client import KEY, RerankClient
-from aptool.scoring.systems import Scorer, System
+from aptool.scoring.systems import Scorer, System, is_server_url
 
 _MOST_REQUESTS = 1024
 _POLL_SECONDS = 0.5
 _LONGEST_TIMEOUT = 24 * 3600
 _RESERVED = ("query", "documents", "texts", "model")
 _EXPECTED_URL = "http://HOST:PORT/PATH or https://HOST/PATH, such as http://localhost:8000/rerank"
-
-
-def is_server_url(model: object) -> bool:
-    """Whether a model is named by a URL of a server."""
-    return isinstance(model, str) and model.lower().startswith(("http://", "https://"))
 
 
 @dataclass(frozen=True)

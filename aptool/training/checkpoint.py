@@ -25,7 +25,6 @@ from aptool.formats.location import Location, PathOrUrl, is_remote, location, ou
 from aptool.formats.object_folder import local_copy
 from aptool.models.build import code_of, encoder_type
 from aptool.models.hub import CONFIG
-from aptool.models.start import start_fingerprint
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.state import EpochState, TrainingState
 from aptool.training.texts import sources, teacher_fingerprint
@@ -53,9 +52,14 @@ def training_key(collection: CollectionFiles, recipe: Recipe, seed: int, device:
 
 def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
     """Identify the files that a recipe names: vectors, start model, teacher and further collections."""
+    start = None
+    if recipe.start.model:
+        from aptool.models.start import start_fingerprint
+
+        start = start_fingerprint(recipe.start.model)
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
-        "start": start_fingerprint(recipe.start.model) if recipe.start.model else None,
+        "start": start,
         "teacher": teacher_fingerprint(recipe),
         "mixture": [source.fingerprint for source in sources(collection, recipe)[1:]],
     }

@@ -21,12 +21,11 @@ from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location, store_of
 from aptool.formats.outputs import Kind, adopt
-from aptool.models.build import build_ranker, check_recipe
+from aptool.models.build import build_ranker, check_recipe, initialize
 from aptool.models.device import check_training_precision, memory_for, pick_device, to_device, torch_settings
 from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
 from aptool.models.model import check_model_folder, has_model, opened_folder, save_model
-from aptool.models.start import check_start, initial_system
 from aptool.progress import get_progress
 from aptool.training.checkpoint import (
     STATE,
@@ -153,7 +152,12 @@ def fit_in_group(
     initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection, recipe), seed, cache)
     with group.first_process_first(), get_progress().task("loading model"):
         # The other processes read the vectors that the first process learned.
-        initial = initial_system(recipe, initial_texts)
+        if recipe.start.model:
+            from aptool.models.start import initial_system
+
+            initial = initial_system(recipe, initial_texts)
+        else:
+            initial = initialize(recipe, initial_texts)
     tokenizer, recipe = initial.tokenizer, initial.recipe
     with group.together(), get_progress().task("tokenizing"):
         examples = tokenize(texts, tokenizer, recipe.text, teacher)
@@ -269,7 +273,13 @@ def check_training(
     Returns the recipe with the common name of its dev measure, and the key of the training.
     """
     check_recipe(recipe)
-    check_start(recipe)
+    if recipe.start.model:
+        from aptool.models.start import check_start
+
+        check_start(recipe)
+    elif recipe.pooling["type"] == "head":
+        expected = "another pooling, or a cross-encoder to start from"
+        raise InputError(recipe.preset, position="pooling.type", value="head", expected=expected)
     if recipe.start.model:
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
     names = measure_names([recipe.training.dev_measure])
@@ -339,18 +349,10 @@ def _restore(folder: Location, key: str, epochs: int, group: ProcessGroup) -> Tr
     return state
 
 
-def fit_seeds(
-    fit_seed: Callable[[int, Location], Fit], recipe: Recipe, output: PathOrUrl, seeds: list[int]
-) -> Seeds:
-    """Train a model per seed into ``OUTPUT/seedN``, and write ``OUTPUT/seeds.json``.
-
-    Called again, it resumes: completed models are not trained again.
-    """
-    fits = {seed: fit_seed(seed, location(output) / f"seed{seed}") for seed in seeds}
-    summary = summarize(fits, recipe.training.dev_measure)
+def write_summary(summary: Seeds, output: PathOrUrl) -> None:
+    """Write ``OUTPUT/seeds.json``."""
     with output_file(location(output) / SUMMARY, Kind.SEEDS) as temporary:
         temporary.write_text(json.dumps(to_dict(summary), indent=2) + "\n", encoding="utf-8")
-    return summary
 
 
 def adopt_models(output: PathOrUrl) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor
 from aptool.environment import available_memory
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.models.transformer import TransformerEncoder
 from aptool.text.tokenizer import Tokens
 
 logger = logging.getLogger(__name__)
@@ -50,8 +50,8 @@ class StateMemory:
 @torch.no_grad()
 def keep_states(ranker: Ranker, texts: Sequence[Tokens]) -> None:
     """Cache the states of all texts of a training, if the network is frozen and they fit into memory."""
-    encoder = ranker.encoder
-    if not (isinstance(encoder, TransformerEncoder) and encoder.is_frozen):
+    encoder: Any = ranker.encoder  # a ``TransformerEncoder``
+    if not encoder.is_frozen:
         return
     device = next(ranker.parameters()).device
     size = 4 * encoder.size * sum(len(tokens.ids) for tokens in texts)

@@ -109,7 +109,7 @@ def test_a_start_model_does_not_add_its_collections(parts, tmp_path):
     _, first, second = parts
     fit(first, recipe("qa-cnn", "training.epochs=0").with_mixture([str(second.path)]), tmp_path / "model")
 
-    assert training_recipe(None, start=str(tmp_path / "model")).mixture.collections == []
+    assert training_recipe(None, [], start=str(tmp_path / "model")).mixture.collections == []
 
 
 def test_the_content_of_a_further_collection_is_an_input_of_the_training(parts, tmp_path):

@@ -106,7 +106,6 @@ def test_the_default_recipe_is_that_of_the_model(model_folder):
 
     assert (actual.preset, actual.encoder, actual.vectors) == (before.preset, before.encoder, before.vectors)
     assert (actual.training.epochs, actual.start.model) == (7, str(model_folder))
-    assert training_recipe(None).preset == "ap-cnn"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_start_model_does_not_add_its_teacher(collection, tmp_path):
     write_run(tmp_path / "teacher.run", frame, "teacher")
     fit(collection, taught(tmp_path / "teacher.run", "teacher.weight=0.25"), tmp_path / "model")
 
-    again = training_recipe(None, start=str(tmp_path / "model"))
+    again = training_recipe(None, [], start=str(tmp_path / "model"))
     with_teacher = training_recipe(None, ["teacher.run=other.run"], start=str(tmp_path / "model"))
 
     assert (again.teacher.run, again.teacher.weight) == ("", 0.25)

@@ -7,26 +7,21 @@ checkpoints of one type each.
 import hashlib
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aptool.documents import read_json
 from aptool.errors import UsageError
 from aptool.formats.location import PathOrUrl
-from aptool.models.checkpoints.files import (
-    Checkpoint,
-    Kind,
-    Layout,
-    ScoreTokens,
-    checkpoint_name,
-    kind_of,
-    read_layout,
-)
 from aptool.models.device import to_device, torch_settings
-from aptool.models.hub import find_folder
-from aptool.models.model import LoadedModel, load_model
+from aptool.models.hub import CONFIG, check_model_files, find_folder
+from aptool.models.model import LoadedModel, ScoreTokens, load_model
 from aptool.models.tensor_file import check_finite
 from aptool.version import __version__
+
+if TYPE_CHECKING:
+    from aptool.models.checkpoints.files import Checkpoint, Kind, Layout
 
 __all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any", "read_checkpoint"]
 
@@ -38,7 +33,7 @@ _HASHED = (".json", ".jinja", ".txt", ".safetensors", ".metadata", ".model")
 def load_any(
     name: PathOrUrl,
     device: torch.device | str = "cpu",
-    kind: Kind | str = "auto",
+    kind: str = "auto",
     tokens: ScoreTokens | None = None,
 ) -> LoadedModel:
     """Load a model of aptool or of another library.
@@ -50,10 +45,14 @@ def load_any(
     folder = find_folder(name)
     if not isinstance(folder, Path):
         return load_model(folder, device)
+    check_model_files(folder)
+    if kind in ("auto", "aptool") and _is_aptool(folder):
+        return load_model(folder, device)
+    # Imported here, because models of aptool do not need these modules.
+    from aptool.models.checkpoints.files import kind_of, read_layout
+
     layout = read_layout(folder)
     model_type = kind_of(layout, kind)
-    if model_type == "aptool":
-        return load_model(folder, device)
     checkpoint = read_checkpoint(layout, model_type, tokens)
     check_finite(checkpoint.ranker.state_dict(), folder)
     to_device(checkpoint.ranker.requires_grad_(False).eval(), device)
@@ -72,9 +71,14 @@ def load_any(
     )
 
 
-def read_checkpoint(layout: Layout, kind: Kind, tokens: ScoreTokens | None = None) -> Checkpoint:
+def _is_aptool(folder: Path) -> bool:
+    """Whether the configuration of a folder is that of a model of aptool."""
+    config: Any = read_json(folder / CONFIG, "a model of aptool") if (folder / CONFIG).is_file() else None
+    return isinstance(config, dict) and config.get("model_type") == "aptool"
+
+
+def read_checkpoint(layout: "Layout", kind: "Kind", tokens: ScoreTokens | None = None) -> "Checkpoint":
     """Read a checkpoint of a kind; ``tokens`` as in ``read_causal_lm``."""
-    # Imported here, because models of aptool do not need these modules.
     if kind == "causal-lm":
         from aptool.models.checkpoints.causal_lm import read_causal_lm
 
@@ -96,6 +100,8 @@ def read_checkpoint(layout: Layout, kind: Kind, tokens: ScoreTokens | None = Non
 def checkpoint_fingerprint(folder: Path, kind: str = "auto", tokens: ScoreTokens | None = None) -> str:
     """Hash the kind, the tokens of the score and all files that determine scores."""
     named = "" if tokens is None else "".join(f"\0{token!r}" for token in tokens)
+    from aptool.models.checkpoints.files import checkpoint_name
+
     digest = hashlib.sha256(f"{__version__}\0{kind}\0{checkpoint_name(folder)}{named}".encode())
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name.endswith(_HASHED):

@@ -20,7 +20,6 @@ from aptool.models.checkpoints.files import (
     ST_CONFIG,
     Checkpoint,
     Layout,
-    ScoreTokens,
     positive_integer,
     recipe_of,
 )
@@ -28,6 +27,7 @@ from aptool.models.checkpoints.keys import check_keys
 from aptool.models.checkpoints.options import NetworkOptions, read_options
 from aptool.models.checkpoints.template import PairTemplate, TemplateTokenizer
 from aptool.models.initialization import EncoderSpec
+from aptool.models.model import ScoreTokens
 from aptool.models.pretrained import OpenedNetwork
 from aptool.models.ranker import Ranker
 from aptool.models.transformer import CrossInput

@@ -71,20 +71,6 @@ class Layout(NamedTuple):
         return [module for module in self.modules or [] if module.kind == kind]
 
 
-class ScoreTokens(NamedTuple):
-    """The tokens whose logits are the score of a causal language model."""
-
-    true: str
-    false: str | None = None  # its logit is subtracted
-
-    @classmethod
-    def of(cls, true: str | None, false: str | None) -> "ScoreTokens | None":
-        """Return the tokens of two options; None if neither is set."""
-        if true is None and false is not None:
-            raise UsageError(f"false token {false!r}: requires a true token")
-        return None if true is None else cls(true, false)
-
-
 class Checkpoint(NamedTuple):
     """A checkpoint of another library, loaded as a ranker on the CPU."""
 

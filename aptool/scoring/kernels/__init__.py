@@ -1,12 +1,6 @@
-"""Kernels that score pairs of encoded texts: fast kernels for some poolings, and one for any pooling."""
+"""From a pooling to the kernel that scores pairs of encoded texts."""
 
-from typing import Any
-
-from aptool.models.attention import AttentivePooling
-from aptool.models.causal import CausalPooling
-from aptool.models.matching import MatchPooling
-from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
-from aptool.models.transformer import PairPooling
+from aptool.models.pooling import Pooling
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.kernels.pair_scorer import (
     CausalPairScorer,
@@ -18,18 +12,20 @@ from aptool.scoring.kernels.pair_scorer import (
     PairwisePairScorer,
 )
 
-# The kernel of a pooling, and of its subclasses that redefine nothing of what the kernel re-implements.
-PAIR_SCORERS: dict[Any, type[PairScorer]] = {
-    AttentivePooling: AttentivePairScorer,
-    MatchPooling: MatchPairScorer,
-    PairPooling: CrossPairScorer,
-    CausalPooling: CausalPairScorer,
-    FirstPooling: FirstPairScorer,
-    IndependentPooling: IndependentPairScorer,
+# ``Pooling.kernel``.
+PAIR_SCORERS: dict[str, type[PairScorer]] = {
+    "attentive": AttentivePairScorer,
+    "match": MatchPairScorer,
+    "cross": CrossPairScorer,
+    "causal": CausalPairScorer,
+    "first": FirstPairScorer,
+    "independent": IndependentPairScorer,
+    "pairwise": PairwisePairScorer,
 }
 
 
 def pair_scorer_for(pooling: Pooling) -> PairScorer:
-    """Return the kernel of a pooling; ``PairwisePairScorer`` supports any pooling."""
-    kernels = (PAIR_SCORERS[kind] for kind in type(pooling).__mro__ if kind in PAIR_SCORERS)
-    return next((kernel for kernel in kernels if kernel.suits(pooling)), PairwisePairScorer)(pooling)
+    """Return the kernel that a pooling names; where its class redefines a method, the kernel of a parent."""
+    kinds = [kind for kind in type(pooling).__mro__ if "kernel" in vars(kind)]
+    kernels = (PAIR_SCORERS[vars(kind)["kernel"]] for kind in kinds)
+    return next(kernel for kernel in kernels if kernel.suits(pooling))(pooling)

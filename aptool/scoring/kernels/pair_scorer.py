@@ -6,21 +6,23 @@ question and per pair.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from aptool.models.causal import CausalPooling
 from aptool.models.definition import redefines
 from aptool.models.device import batch_sizes, send
-from aptool.models.matching import MatchPooling
 from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import EPSILON
 from aptool.scoring.encoded import EncodedAnswers, Pairs
+
+if TYPE_CHECKING:
+    from aptool.models.causal import CausalPooling
+    from aptool.models.matching import MatchPooling
 
 
 class PairScorer(ABC):
@@ -184,7 +186,7 @@ class CrossPairScorer(PairwisePairScorer):
 class CausalPairScorer(PairwisePairScorer):
     """Pairs of a causal network, grouped by question: the network reads each question once."""
 
-    pooling: CausalPooling
+    pooling: "CausalPooling"
 
     @override
     def batch_tokens(self, device: torch.device) -> int:
@@ -193,6 +195,8 @@ class CausalPairScorer(PairwisePairScorer):
     @override
     @classmethod
     def suits(cls, pooling: Any) -> bool:
+        from aptool.models.causal import CausalPooling
+
         return not redefines(pooling, CausalPooling, "score_pairs")
 
     @override
@@ -217,11 +221,11 @@ def _in_fp32(states: Ragged) -> Ragged:
 class MatchPairScorer(PairwisePairScorer):
     """Similarities of tokens; states are scaled to unit length once."""
 
-    pooling: MatchPooling
+    pooling: "MatchPooling"
 
     @override
     @classmethod
-    def suits(cls, pooling: MatchPooling) -> bool:
+    def suits(cls, pooling: "MatchPooling") -> bool:
         return pooling.has_reduce_one
 
     @override
@@ -250,7 +254,7 @@ class MatchPairScorer(PairwisePairScorer):
             questions.values.index_select(0, tokens_of_pairs) @ answers.rows(answer).float().T  # (s, L)
             for answer, tokens_of_pairs in enumerate(rows.split(tokens.tolist()))
         )
-        if not redefines(self.pooling, MatchPooling, "reduce_one"):  # one call of ``match`` per answer only
+        if self.pooling.matches_one_way:
             matched = torch.cat([self.pooling.match(S) for S in products])
             return self.pooling.score(Ragged.of_sizes(matched, sizes))
         of_answers = zip(products, np.split(sizes, ends[:-1]), strict=True)
