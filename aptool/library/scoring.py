@@ -139,7 +139,7 @@ def score(
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected None with an executor")
-    settings: dict[str, Any] = {"device": device, "precision": precision, "kind": kind}
+    settings: dict[str, Any] = {"device": where.device, "precision": precision, "kind": kind}
     settings |= {"true_token": true_token, "false_token": false_token, "tokens_per_batch": tokens_per_batch}
     settings |= {"encoded": store, "fill": fill, "passages": cut}
     system = _system(model, words, is_local=executor is None and not where.on_cluster, **settings)

@@ -113,7 +113,7 @@ class RankerScorer:
         pair_question: np.ndarray,
         pair_answer: np.ndarray,
         cache_keys: np.ndarray | None = None,
-        scored: Callable[[int], None] = lambda pairs: None,
+        progress: Callable[[int], None] = lambda pairs: None,
     ) -> np.ndarray:
         """Score pairs; peak memory grows by a few bytes per pair, not with the number of answers.
 
@@ -126,7 +126,7 @@ class RankerScorer:
             pair_answer: (P,) the answer of each pair.
             cache_keys: (answers,) a hashable value that identifies the token ids of an answer in all calls;
                 None: the answer is not cached.
-            scored: called with the number of pairs of each block, from any thread. If memory runs out, some
+            progress: called with the number of pairs of each block, from any thread. If memory runs out, some
                 pairs are counted twice.
 
         Returns:
@@ -167,7 +167,7 @@ class RankerScorer:
                 def batch_scored(number: int) -> None:
                     nonlocal unreported
                     unreported -= number
-                    scored(number)
+                    progress(number)
 
                 questions_of = pair_question[bounds[0] : bounds[-1]]
                 pairs = Pairs(questions_of, np.diff(bounds), batch_scored, by_answer)
@@ -175,7 +175,7 @@ class RankerScorer:
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
                 features = self._ranker.features_of(question_bags, answer_bags, pairs.questions, answer_of)
-                scored(unreported)
+                progress(unreported)
                 return self._ranker.from_columns(columns, features)
 
             done = for_each(partial(self._in_halves, score_window), windows)

@@ -83,7 +83,7 @@ class DevSet:
                     row_group.answers,
                     row_group.pair_question[pairs] - shard.start,
                     row_group.pair_answer[pairs],
-                    scored=partial(meter.add, [0]),
+                    progress=partial(meter.add, [0]),
                 )
                 parts.append(part)
         scores = group.all_reduce(torch.from_numpy(np.concatenate(parts)).to(device)).cpu().numpy()
