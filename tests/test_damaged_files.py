@@ -348,15 +348,6 @@ def test_invalid_results_of_a_matrix_are_one_line(tmp_path, change):
         read_runs(tmp_path)
 
 
-def test_too_large_image_is_refused(aptool, model_folder, tmp_path):
-    words = " ".join(["word"] * 6000)
-    pair = ("--question", "where", "--answer", words)
-    actual = aptool("explain", "--model", model_folder, *pair, "--png", tmp_path / "e.png")
-
-    assert actual.code == 1
-    assert "expected at most 5,000 in an image; --html has no limit" in actual.err[0]
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn])
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 def test_one_weight_that_is_not_finite_is_found(dtype, number):

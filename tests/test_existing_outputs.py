@@ -37,10 +37,9 @@ FILES = {
     "plot, PNG": ("plot training {model} --output {out}", ".png"),
     "plot, data": ("plot training {model} --output {stem}.svg", ".csv"),
     "explain": ("explain --model {model} --question w1 --answer w2 --html {out}", ".html"),
-    "explain, PNG": ("explain --model {model} --question w1 --answer w2 --png {out}", ".png"),
     "report": ("report {matrix} --output {out}", ".html"),
 }
-LOCAL_FILES = ("explain", "explain, PNG", "plot", "plot, PNG", "plot, data")
+LOCAL_FILES = ("explain", "plot", "plot, PNG", "plot, data")
 
 # Commands with an output folder, and a file that another program has there.
 FOLDERS = {

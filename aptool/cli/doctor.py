@@ -21,7 +21,7 @@ from aptool.version import __version__, install_command
 EXTRAS = {
     "torch": "training, scoring with a model, explain, heat maps of a report",
     "transformers": "pretrained encoders, cross-encoders, checkpoints of other libraries",
-    "report": "aptool report and plot, explain --html and --png",
+    "report": "aptool report and plot, explain --html",
     "cluster": "--cluster: training and scoring with Ray",
     "cloud": "s3://, gs:// and az:// URLs",
     "hub": "aptool push, models from hf://",

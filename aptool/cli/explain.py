@@ -47,8 +47,7 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 @passages_option
 @aggregate_option
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
-@click.option("--png", metavar="FILE", type=LOCATION, help="Write a PNG image.")
-@overwrite_option("HEAT_MAP", "html", "png")
+@overwrite_option("HEAT_MAP", "html")
 @click.option("--matrix", is_flag=True, help="Include the alignment matrix of question and answer words.")
 @device_option
 @json_option
@@ -63,7 +62,6 @@ def explain(
     passages: str | None,
     aggregate: str | None,
     html: Location | None,
-    png: Location | None,
     matrix: bool,
     device: str,
     as_json: bool,
@@ -83,11 +81,8 @@ def explain(
     )
     if split is not None and collection is None:
         raise UsageError(f"--split {split} given without --collection; expected both or neither")
-    if html is not None and html == png:
-        raise UsageError(f"--html and --png are both {html}; expected two files")
-    for option, path, suffix in (("--html", html, ".html"), ("--png", png, ".png")):
-        if path is not None and path.suffix != suffix:
-            raise UsageError(f"{option} {path}: expected a name ending in {suffix}")
+    if html is not None and html.suffix != ".html":
+        raise UsageError(f"--html {html}: expected a name ending in .html")
     folder = folder if folder is not None else default_model()
 
     from aptool.models.hub import find_folder
@@ -105,9 +100,8 @@ def explain(
     from aptool.text.passages import parse_passages
 
     cut = parse_passages(passages, aggregate)
-    for path in (html, png):
-        if path is not None:
-            check_output(path, Kind.HEAT_MAP)
+    if html is not None:
+        check_output(html, Kind.HEAT_MAP)
     if collection is not None:
         from aptool.evaluation.texts import find_pair
         from aptool.formats.collection import CollectionFiles
@@ -124,21 +118,20 @@ def explain(
         expected = "attentive, abcnn, alignment or token-matching pooling"
         raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {expected}")
     if html is not None:
-        from aptool.reporting.heatmap import write_explanation
+        from aptool.models.explain import pieces
+        from aptool.reporting.html import write_page
 
-        write_explanation(html, explanation, model.recipe.preset, str(folder))
-    if png is not None:
-        from aptool.reporting.heatmap import save_explanation
-
-        save_explanation(png, explanation, model.recipe.preset)
+        page = {"explanation": explanation, "pieces": pieces}
+        names = {"name": model.recipe.preset, "model": printable(str(folder))}
+        write_page(html, Kind.HEAT_MAP, "explain.html", page | names)
     if as_json:
         import json
 
         click.echo(json.dumps(_document(explanation, model, folder), indent=2, ensure_ascii=False))
-    elif html is None and png is None:
+    elif html is None:
         _print(explanation, model, pair[1])
     else:
-        click.echo("\n".join(str(path) for path in (html, png) if path is not None))
+        click.echo(html)
 
 
 def _check_pair(texts: dict[str, Any], ids: dict[str, Any]) -> None:

@@ -39,16 +39,15 @@ class Answer(NamedTuple):
 
 def main() -> None:
     """Draw all pictures."""
-    with tempfile.TemporaryDirectory() as folder:
-        _draw(Path(folder))
-    with sync_playwright() as started:
+    with sync_playwright() as started, tempfile.TemporaryDirectory() as folder:
         program = shutil.which("chromium")
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        _draw(Path(folder), browser)
         _report(browser)
         browser.close()
 
 
-def _draw(folder: Path) -> None:
+def _draw(folder: Path, browser: Browser) -> None:
     """Draw the plot and the heat map in a temporary folder and copy them."""
     lengths = folder / "accuracy-by-length.svg"
     runs = [QA_CNN / "test.run", AP_CNN / "test.run"]
@@ -61,11 +60,13 @@ def _draw(folder: Path) -> None:
         f"relevant answers of {ANSWER_WORDS.start} to {ANSWER_WORDS[-1]} words ranked first: {len(answers)}"
     )
     answer = min(answers, key=lambda answer: answer.saturated)  # the most varied weights
-    image = folder / "explain.png"
+    page = folder / "explain.html"
     pair = ("--question-id", answer.question_id, "--answer-id", answer.answer_id)
-    _aptool("explain", "--model", AP_CNN / "model", "--collection", COLLECTION, *pair, "--png", image)
-    _write(IMAGES / image.name, image.read_bytes())
-    print(f"{image.name}: {answer.question_id} {answer.answer_id}: {answer.question}")
+    _aptool("explain", "--model", AP_CNN / "model", "--collection", COLLECTION, *pair, "--html", page)
+    window = browser.new_page(viewport={"width": 1100, "height": 200})
+    window.goto(page.as_uri())
+    _write(IMAGES / "explain.png", window.screenshot(full_page=True))
+    print(f"{page.name}: {answer.question_id} {answer.answer_id}: {answer.question}")
 
 
 def _usual_share(model: aptool.Model) -> float:

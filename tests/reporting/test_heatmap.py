@@ -256,36 +256,3 @@ def test_nearly_equal_weights_are_nearly_colourless():
 
 def test_strongest_words_come_first_and_ties_are_in_text_order():
     assert side(0.2, 0.3, 0.2, 0.3).strongest(3) == [1, 3, 0]
-
-
-def test_image_has_the_words_in_order_on_colours_by_weight(by_hand):
-    pytest.importorskip("matplotlib")
-    from aptool.reporting.heatmap import plot_explanation
-
-    (explanation,) = explain_pairs(
-        by_hand("ap-cnn"), [("One two", "red, green " + "blue " * 30)], alignment=True
-    )
-    figure = plot_explanation(explanation, "mine")
-    figure.draw_without_rendering()
-    drawn = [text for text in figure.subfigs[0].axes[0].texts if text.get_bbox_patch() is not None]
-
-    assert [text.get_text() for text in drawn] == ["One", "two", "red", ",", "green", *["blue"] * 30]
-    for words, weights in (
-        (drawn[:2], explanation.question.weights),
-        (drawn[2:], explanation.answer.weights),
-    ):
-        strengths = [word.get_bbox_patch().get_alpha() for word in words]
-        assert sorted(range(len(words)), key=strengths.__getitem__) == sorted(
-            range(len(words)), key=weights.tolist().__getitem__
-        )
-        # The full range of colour: the weights of these words differ much.
-        assert (max(strengths), min(strengths)) == (0.75, 0)
-    # Words do not overlap, and all are inside the image.
-    boxes = [word.get_window_extent() for word in drawn]
-    assert max(box.x1 for box in boxes) < figure.bbox.width
-    for left, right in pairwise(boxes):
-        assert left.x1 <= right.x0 + 1 or left.y0 > right.y1
-    # The matrix has the words of both texts on its axes.
-    matrix = figure.subfigs[1].axes[0]
-    assert [label.get_text() for label in matrix.get_yticklabels()] == ["One", "two"]
-    assert [label.get_text() for label in matrix.get_xticklabels()][:3] == ["red", ",", "green"]

@@ -73,7 +73,7 @@ def _options(name: str) -> list[str]:
         group = group.get_command(context, word)
         if group is None:
             return []
-    left_out = {"--cluster", "--output", "--html", "--png", "--per-question"}
+    left_out = {"--cluster", "--output", "--html", "--per-question"}
     return [
         option
         for parameter in group.params
