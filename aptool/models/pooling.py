@@ -116,7 +116,11 @@ class JoinedPooling(Pooling):
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         r_q, r_a = self.inner(questions, answers)[:2]
-        return torch.cat([self.inner.similarity(r_q, r_a)[:, None], r_q, r_a], dim=1)
+        if redefines(self.inner, VectorPooling, "score_pairs"):
+            scores = self.inner.score_pairs(questions, answers)
+        else:
+            scores = self.inner.similarity(r_q, r_a)
+        return torch.cat([scores[:, None], r_q, r_a], dim=1)
 
 
 class IndependentPooling(VectorPooling):

@@ -11,6 +11,7 @@ from torch import nn
 from aptool.config import load_recipe
 from aptool.models.explain import explain_pairs, gives_weights
 from aptool.models.model import LoadedModel
+from aptool.models.pooling import JoinedPooling
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import SIMILARITIES
 from aptool.scoring.ranker_scorer import RankerScorer
@@ -173,6 +174,18 @@ def test_a_mixin_before_the_pooling_is_scored():
     system.pooling.__class__ = type("Mixed", (Doubled, type(system.pooling)), {})
 
     check_every_step(system, before)
+
+
+def test_a_head_reads_the_score_that_a_pooling_redefines():
+    system = new_system("max")
+    states = system.encode(Ragged.of(TOKENIZER.encode(QUESTIONS)))
+    redefine(system.pooling, "score_pairs", CHANGES["score_pairs"])
+
+    columns = JoinedPooling(system.pooling, 8).score_pairs(states, states)
+
+    assert columns.shape == (3, 1 + 2 * 8)
+    # A text has the cosine 1 with itself.
+    np.testing.assert_allclose(columns[:, 0].detach(), np.full(3, 3 - 2), atol=1e-6)
 
 
 def test_maxima_explain_no_other_vectors():
