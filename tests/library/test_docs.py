@@ -16,7 +16,7 @@ from aptool.config import load_recipe
 ROOT = Path(aptool.__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Methods for other modules of the package.
-INTERNAL = {"Model.system", "Pools.files", "Pools.on_disk", "RerankServer.load"}
+INTERNAL = {"Model.system", "Pools.files", "Pools.on_disk", "RerankServer.open"}
 
 
 def public():
@@ -36,7 +36,7 @@ def tiny_presets(monkeypatch):
     def tiny(preset, overrides=()):
         return load_recipe(preset, [*options(preset), *overrides])
 
-    monkeypatch.setattr("aptool.models.start.load_recipe", tiny)
+    monkeypatch.setattr("aptool.library.training.load_recipe", tiny)
 
 
 @pytest.fixture
