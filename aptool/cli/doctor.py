@@ -21,6 +21,7 @@ from aptool.version import __version__, install_command
 EXTRAS = {
     "torch": "training, scoring with a model, explain, heat maps of a report",
     "transformers": "pretrained encoders, cross-encoders, checkpoints of other libraries",
+    "sentence-transformers": "score --engine sentence-transformers",
     "report": "aptool report and plot, explain --html",
     "cluster": "--cluster: training and scoring with Ray",
     "cloud": "s3://, gs:// and az:// URLs",
@@ -40,6 +41,7 @@ EXTRAS = {
 MEGABYTES = {
     "torch": 860,
     "transformers": 140,
+    "sentence-transformers": 210,
     "report": 100,
     "cluster": 430,
     "cloud": 50,
@@ -190,4 +192,4 @@ def _print(findings: Findings) -> None:
     for name in sorted(names, key=lambda name: bool(findings.extras[name])):  # installed extras first
         state = "missing" if findings.extras[name] else "installed"
         size = f"{MEGABYTES[name]:,} MB" if name in MEGABYTES else ""
-        click.echo(f"  {name:14}{state:11}{size:>7}  {EXTRAS[name]}")
+        click.echo(f"  {name:23}{state:11}{size:>7}  {EXTRAS[name]}")

@@ -130,6 +130,14 @@ def _field(text: str) -> tuple[str, Any]:
     "API, such as http://HOST:PORT/rerank.  [default: models/ap-cnn]",
 )
 @kind_option
+@click.option(
+    "--engine",
+    metavar="NAME",
+    type=click.Choice(["aptool", "sentence-transformers"]),
+    default="aptool",
+    help="Library that loads and scores a checkpoint: aptool, or sentence-transformers for settings that "
+    "aptool refuses.",
+)
 @true_token_option
 @false_token_option
 @click.option(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from typing_extensions import override
 
 from aptool.cluster.messages import ray_failures
@@ -29,6 +30,7 @@ from aptool.formats.pools import Unit, read_answers
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import is_url, pinned_name
 from aptool.scoring.answer_store import AnswerStore, stored_precision
+from aptool.scoring.library_system import LibraryScorer, LibrarySystem, load_library_model
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
 from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_folder
 from aptool.scoring.pipeline import PairMeter, UnitRecord
@@ -83,20 +85,15 @@ class ClusterExecutor(Executor):
         self._units, self._answers = len(units), answers
         if isinstance(system, ModelSystem):
             return self._open_model(system, units, answers)
+        if isinstance(system, LibrarySystem):
+            return self._open_library(system)
         self._each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
         return system.open(units, read_answers(*answers) if answers is not None else None, "cpu")
 
     def _open_model(self, system: ModelSystem, units: Sequence[Unit], answers: Input | None) -> ModelScorer:
         cluster, folder = self.cluster, absolute_path(pinned_name(system.folder))
-        each = worker_resources(cluster, system.device, self._gpus_per_worker)
         model = load_any(folder, kind=system.kind, tokens=system.tokens)
-        weights = sum(tensor.nbytes for tensor in model.ranker.state_dict().values())
-        each = each._replace(memory=WORKER_BYTES + MODEL_COPIES * weights)
-        cluster.check_room(1, each, self._workers)  # including a core for reading
-        if each.gpus:
-            # Cores are left to the reading tasks: workers on all cores would wait for them forever.
-            each = each._replace(cpus=0)
-        self._each = each
+        each = self._reserve(system.device, model.ranker)
         # On a GPU, each worker derives the size of its cache from the free memory.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
         system = replace(system, folder=folder, cache_bytes=cache_bytes)
@@ -115,6 +112,24 @@ class ClusterExecutor(Executor):
             with ray_failures(cluster.address):
                 precision = ray.get(trial.remote(system, sample, shared))
         return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision, stored)
+
+    def _open_library(self, system: LibrarySystem) -> LibraryScorer:
+        system = replace(system, folder=absolute_path(pinned_name(system.folder)))
+        model = load_library_model(system)
+        each = self._reserve(system.device, model)
+        return LibraryScorer(system, model, "cuda" if each.gpus else "cpu")
+
+    def _reserve(self, device: str, network: torch.nn.Module) -> Resources:
+        """Set and return the resources of a worker with a network; raise if no worker has room."""
+        each = worker_resources(self.cluster, device, self._gpus_per_worker)
+        weights = sum(tensor.nbytes for tensor in network.state_dict().values())
+        each = each._replace(memory=WORKER_BYTES + MODEL_COPIES * weights)
+        self.cluster.check_room(1, each, self._workers)  # including a core for reading
+        if each.gpus:
+            # Cores are left to the reading tasks: workers on all cores would wait for them forever.
+            each = each._replace(cpus=0)
+        self._each = each
+        return each
 
     @contextlib.contextmanager
     @override

@@ -19,6 +19,10 @@ PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
 Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
+# The code that loads a checkpoint and scores with it.
+Engine: TypeAlias = Literal["aptool", "sentence-transformers"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
 # Maximum of waits and intervals: one year.
 LONGEST_SECONDS = 365 * 24 * 3600
 

@@ -14,7 +14,9 @@ from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.trec import check_run_output
 from aptool.library.arguments import (
+    ENGINES,
     PRECISIONS,
+    Engine,
     PathLike,
     Precision,
     check_choice,
@@ -26,6 +28,7 @@ from aptool.library.arguments import (
     check_score_tokens,
     check_text,
     filling,
+    is_path,
 )
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.where import Address, Where
@@ -33,7 +36,7 @@ from aptool.scoring.score import Executor, ScoredRun, score_files, score_in_memo
 from aptool.scoring.systems import BASELINES, Bm25, System, baseline, is_server_url
 from aptool.text.passages import Passages, parse_passages
 from aptool.text.words import EXPECTED, word_splitter
-from aptool.version import requiring_torch
+from aptool.version import check_installed, requiring_torch
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -60,6 +63,7 @@ def score(
     precision: Precision = "auto",
     tokens_per_batch: int | None = None,
     kind: str = "auto",
+    engine: Engine = "aptool",
     true_token: str | None = None,
     false_token: str | None = None,
     encoded: PathLike | None = None,
@@ -93,6 +97,8 @@ def score(
         tokens_per_batch: number of tokens per batch of a model folder, which bounds memory. Default: by
             device, as in ``aptool score --help``.
         kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
+        engine: ``"sentence-transformers"`` loads and scores a checkpoint with that library, also with
+            settings that aptool does not implement. Default: aptool.
         true_token: token of the score of a language model, as for `load`.
         false_token: token whose logit is subtracted, as for `load`.
         encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
@@ -139,10 +145,11 @@ def score(
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected None with an executor")
+    check_choice("engine", engine, ENGINES)
     settings: dict[str, Any] = {"device": where.device, "precision": precision, "kind": kind}
     settings |= {"true_token": true_token, "false_token": false_token, "tokens_per_batch": tokens_per_batch}
     settings |= {"encoded": store, "fill": fill, "passages": cut}
-    system = _system(model, words, is_local=executor is None and not where.on_cluster, **settings)
+    system = _system(model, words, engine, is_local=executor is None and not where.on_cluster, **settings)
     check_apart(path, files_of(*system.paths))
     with filling(store, fill), pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
@@ -152,6 +159,7 @@ def score(
 def _system(
     model: object,
     words: str | None,
+    engine: Engine,
     *,
     is_local: bool,
     true_token: str | None,
@@ -165,6 +173,16 @@ def _system(
     if words is not None and model != "bm25":
         raise UsageError("words: requires the model bm25; a recipe has text.words")
     name = type(model).__name__
+    if engine != "aptool":
+        if not is_path(model) or model in BASELINES or is_server_url(model):
+            raise UsageError(f"engine {engine!r}: requires the folder or the name of a model")
+        for option, value in (("encoded", encoded), ("true_token", true_token)):
+            if value is not None:
+                raise UsageError(f"{option}: expected None with the engine {engine}")
+        check_installed("sentence_transformers", purpose=f"engine {engine}", extra=engine)
+        from aptool.scoring.library_system import LibrarySystem
+
+        return LibrarySystem(check_path("model", model), passages=passages, **settings)
     if isinstance(model, str) and model in BASELINES:
         system, name = baseline(model, words="unicode" if words is None else check_words(words)), model
         if passages is not None:

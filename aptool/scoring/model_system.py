@@ -201,13 +201,18 @@ def pick_precision(
         has_bf16 = device.type == "cuda" and has_tensor_cores(device)
         is_exact = has_bf16 and all(same_rankings(model, device, pools) for pools in sample())
         return "bf16" if is_exact else "fp32"
-    if device.type == "cuda" and requested != "fp32" and not has_tensor_cores(device):
+    check_precision(requested, device)
+    return requested
+
+
+def check_precision(requested: str, device: torch.device) -> None:
+    """Raise if a GPU cannot compute in a precision."""
+    if device.type == "cuda" and requested in ("tf32", "bf16") and not has_tensor_cores(device):
         name = torch.cuda.get_device_name(device)
         raise UsageError(
             f"--precision {requested}: {name} cannot compute in it; "
             "expected fp32, or a GPU of compute capability 8.0 or later"
         )
-    return requested
 
 
 def sample_units(units: Sequence[Unit]) -> list[Unit]:

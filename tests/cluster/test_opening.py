@@ -4,12 +4,14 @@ import pickle
 from dataclasses import replace
 
 import pytest
+from networks import SENTENCE_TRANSFORMERS, write_network
 from one_node import OneNode
 from scene import write_row_groups
 
 from aptool.formats.pools import list_units
 from aptool.models.model import load_model
 from aptool.scoring.encode import encode
+from aptool.scoring.library_system import LibraryScorer, LibrarySystem
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.server import RerankServer
 from aptool.scoring.systems import Bm25, RandomScores
@@ -95,3 +97,22 @@ def test_a_driver_without_a_gpu_describes_workers_with_a_gpu(pools, model_folder
     same = ModelScorer(ModelSystem("m"), load_model(model_folder), "cuda", "bf16")
     assert (remote.fingerprint, remote.description) == (same.fingerprint, same.description)
     assert (remote.device, executor._each.gpus) == ("cuda", 1)
+
+
+def test_a_worker_and_one_process_open_the_same_checkpoint_of_another_library(pools, tmp_path, monkeypatch):
+    from aptool.cluster.score import ClusterExecutor
+
+    pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
+    folder = write_network(tmp_path / "bert")
+    monkeypatch.chdir(tmp_path)
+    executor = ClusterExecutor(OneNode())
+    remote = executor.open(LibrarySystem("bert"), list_units([pools]), None)
+
+    assert remote.system.folder == str(folder)  # workers have another current folder
+    copy = pickle.loads(pickle.dumps(remote.system))
+    assert (copy, hash(copy)) == (remote.system, hash(remote.system))
+    on_worker = copy.open(device="cpu")
+    assert (remote.fingerprint, remote.description) == (on_worker.fingerprint, on_worker.description)
+    on_gpu = ClusterExecutor(OneNode(gpus=1)).open(LibrarySystem("bert"), list_units([pools]), None)
+    assert on_gpu.device == "cuda"
+    assert on_gpu.fingerprint == LibraryScorer(copy, on_worker._model, "cuda").fingerprint

@@ -97,14 +97,19 @@ def read_checkpoint(layout: "Layout", kind: "Kind", tokens: ScoreTokens | None =
     return readers[kind](layout)
 
 
-def checkpoint_fingerprint(folder: Path, kind: str = "auto", tokens: ScoreTokens | None = None) -> str:
-    """Hash the kind, the tokens of the score and all files that determine scores."""
+def checkpoint_fingerprint(
+    folder: Path,
+    kind: str = "auto",
+    tokens: ScoreTokens | None = None,
+    suffixes: tuple[str, ...] = _HASHED,
+) -> str:
+    """Hash the kind, the tokens of the score and all files whose names have one of the suffixes."""
     named = "" if tokens is None else "".join(f"\0{token!r}" for token in tokens)
     from aptool.models.checkpoints.files import checkpoint_name
 
     digest = hashlib.sha256(f"{__version__}\0{kind}\0{checkpoint_name(folder)}{named}".encode())
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name.endswith(_HASHED):
+        if path.is_file() and path.name.endswith(suffixes):
             digest.update(str(path.relative_to(folder)).encode())
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())

@@ -23,7 +23,7 @@ from aptool.models.checkpoints.files import (
     positive_integer,
     recipe_of,
 )
-from aptool.models.checkpoints.keys import check_keys
+from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.options import NetworkOptions, read_options
 from aptool.models.checkpoints.template import PairTemplate, TemplateTokenizer
 from aptool.models.initialization import EncoderSpec
@@ -55,7 +55,7 @@ def read_causal_lm(layout: Layout, tokens: ScoreTokens | None) -> Checkpoint:
     kinds = [module.kind for module in layout.modules or []]
     if kinds not in ([], ["Transformer", "LogitScore"]):
         problem = f"modules {', '.join(kinds)}"
-        raise InputError(layout.folder, problem=problem, expected="Transformer and LogitScore")
+        raise UnsupportedError(layout.folder, problem=problem, expected="Transformer and LogitScore")
     options = read_options(layout, "causal-lm")
     check_keys(layout.folder / ST_CONFIG, f"{ST_CONFIG} of causal-lm", layout.st_config)
     opened = open_checkpoint(layout, options, head="logits")
@@ -148,7 +148,7 @@ def _read_options(options: NetworkOptions, opened: OpenedNetwork) -> tuple[dict[
     path, saved = options.path, options.entries.get("processing_kwargs") or {}
     if opened.tokenizer.truncation_side == "left":
         expected = "right: truncation would remove the instructions of the chat template"
-        raise InputError(path.parent, position="truncation_side", value="left", expected=expected)
+        raise UnsupportedError(path.parent, position="truncation_side", value="left", expected=expected)
     lengths: dict[str, int] = {}
     variables: dict[str, Any] = {}
     for section, table in saved.items():
@@ -160,7 +160,7 @@ def _read_options(options: NetworkOptions, opened: OpenedNetwork) -> tuple[dict[
             if section != "chat_template":
                 position = f"processing_kwargs/{section}/{name}"
                 expected = "only max_length, and variables of the chat template"
-                raise InputError(path, position=position, value=value, expected=expected)
+                raise UnsupportedError(path, position=position, value=value, expected=expected)
             variables[name] = value
     order = ("chat_template", "text", "common")
     length = next((lengths[section] for section in order if section in lengths), opened.max_tokens)

@@ -22,7 +22,7 @@ from aptool.models.checkpoints.files import (
     positive_integer,
     recipe_of,
 )
-from aptool.models.checkpoints.keys import check_keys
+from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.sentence import read_prompts
 from aptool.models.checkpoints.weights import projection_of, read_dense, read_tensor, shapes
 from aptool.models.matching import MaxSimPooling
@@ -73,10 +73,10 @@ def read_colbert(layout: Layout) -> Checkpoint:
             raise InputError(path, problem=f"texts of {limit} tokens", expected=expected)
     if opened.tokenizer.presentation.truncates_left and not is_native and opened.tokenizer.prefix_length != 1:
         problem, expected = "truncation_side left with a marker", "one special token before a text"
-        raise InputError(layout.transformer, problem=problem, expected=expected)
+        raise UnsupportedError(layout.transformer, problem=problem, expected=expected)
     if forms["question"].filler >= 0 and opened.hf_tokenizer.padding_side == "left":
         expected = "right: aptool adds the tokens that extend a question at its end"
-        raise InputError(layout.transformer, position="padding_side", value="left", expected=expected)
+        raise UnsupportedError(layout.transformer, position="padding_side", value="left", expected=expected)
     opened.encoder.backbone.has_fillers = forms["question"].filler >= 0
     means = layout.st_config.get("similarity_fn_name") == "meanmaxsim"
     pooling = MaxSimPooling(0, MaxSimPooling.Options(reduce="mean" if means else "sum"))
@@ -97,18 +97,18 @@ def _projection(layout: Layout, size: int) -> list[Dense]:
         if kinds[1 + len(layers) :] not in ends or kinds[1 : 1 + len(layers)] != ["Dense"] * len(layers):
             problem = f"modules {', '.join(kinds)}: vectors without unit length"
             expected = "Transformer, Dense, and Normalize and MultiVectorMask"
-            raise InputError(layout.folder / MODULES, problem=problem, expected=expected)
+            raise UnsupportedError(layout.folder / MODULES, problem=problem, expected=expected)
         for module in layout.modules_of("Normalize"):
             path, config = module.folder / CONFIG, module.config
             check_keys(path, "config.json of Normalize", config)
             source = config.get("module_input_name")
             if source != "token_embeddings" or config.get("module_output_name") not in (None, source):
-                raise InputError(
+                raise UnsupportedError(
                     path, position="module_input_name", value=source, expected="token_embeddings"
                 )
     elif kinds != ["Transformer", *["Dense"] * len(layers)]:
         problem = f"modules {', '.join(kinds)}"
-        raise InputError(layout.folder / MODULES, problem=problem, expected="Transformer and Dense")
+        raise UnsupportedError(layout.folder / MODULES, problem=problem, expected="Transformer and Dense")
     return layers
 
 

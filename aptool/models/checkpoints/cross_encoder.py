@@ -22,7 +22,7 @@ from aptool.models.checkpoints.files import (
     Layout,
     recipe_of,
 )
-from aptool.models.checkpoints.keys import check_keys
+from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.options import read_options
 from aptool.models.checkpoints.weights import activation_of
 from aptool.models.initialization import EncoderSpec
@@ -41,7 +41,7 @@ def read_cross_encoder(layout: Layout) -> Checkpoint:
     folder = layout.transformer
     if layout.modules is not None and len(layout.modules) > 1:
         kinds = ", ".join(module.kind for module in layout.modules[1:])
-        raise InputError(folder, problem=f"modules after the network: {kinds}", expected="its own head")
+        raise UnsupportedError(folder, problem=f"modules after the network: {kinds}", expected="its own head")
     check_keys(layout.folder / ST_CONFIG, f"{ST_CONFIG} of cross-encoder", layout.st_config)
     options = read_options(layout, "cross-encoder")
     if not options.special:

@@ -6,8 +6,13 @@ from tokenizers import normalizers
 
 from aptool.errors import InputError
 from aptool.models.backbone import Backbone, BackboneOptions
-from aptool.models.checkpoints.files import CONFIG, Layout, optional_object, require_safetensors
-from aptool.models.checkpoints.keys import check_network_keys
+from aptool.models.checkpoints.files import (
+    CONFIG,
+    Layout,
+    optional_object,
+    require_safetensors,
+)
+from aptool.models.checkpoints.keys import UnsupportedError, check_network_keys
 from aptool.models.checkpoints.options import NetworkOptions, read_options
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pretrained import Head, OpenedNetwork, open_network
@@ -55,7 +60,7 @@ def open_encoder(layout: Layout, kind: str) -> OpenedEncoder:
     config = opened.network.config
     if getattr(config, "is_encoder_decoder", False) and config.model_type not in _ENCODERS:
         expected = f"an encoder, or one of {', '.join(_ENCODERS)}: sentence-transformers pools the decoder"
-        raise InputError(
+        raise UnsupportedError(
             layout.transformer / CONFIG, position="model_type", value=config.model_type, expected=expected
         )
     strategy = options.texts.get("truncation", True)
@@ -99,7 +104,9 @@ def subword_tokenizer(
         encoding = opened.tokenizer(probe, add_special_tokens=options.special, verbose=False)
         if encoding["input_ids"] and encoding["input_ids"] != tokenizer.encode([probe]).ids.tolist():
             expected = "a tokenizer that only its tokenizer.json determines"
-            raise InputError(layout.transformer / "tokenizer_config.json", value=probe, expected=expected)
+            raise UnsupportedError(
+                layout.transformer / "tokenizer_config.json", value=probe, expected=expected
+            )
     return tokenizer
 
 

@@ -79,10 +79,10 @@ class Checkpoint(NamedTuple):
     recipe: Recipe  # components and maximum lengths of texts
 
 
-def read_layout(folder: Path) -> Layout:
-    """Read the configuration files of a folder."""
+def read_layout(folder: Path, *, check: bool = True) -> Layout:
+    """Read the configuration files of a folder; ``check``: raise for modules that are not implemented."""
     check_model_files(folder)
-    modules = _read_modules(folder) if (folder / MODULES).is_file() else None
+    modules = _read_modules(folder, check) if (folder / MODULES).is_file() else None
     if modules is None and (folder / ST_CONFIG).is_file():
         expected = f"{MODULES}, without which sentence-transformers does not read {ST_CONFIG}"
         raise InputError(folder / MODULES, problem="file not found", expected=expected)
@@ -166,10 +166,10 @@ def architecture(layout: Layout) -> str:
     return str(architectures[0])
 
 
-def _read_modules(folder: Path) -> list[Module]:
+def _read_modules(folder: Path, check: bool) -> list[Module]:
     """Read the modules that ``modules.json`` lists."""
     # Imported here, because models of aptool do not need it.
-    from aptool.models.checkpoints.keys import check_keys
+    from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 
     path = folder / MODULES
     entries = read_json(path, EXPECTED)
@@ -179,9 +179,10 @@ def _read_modules(folder: Path) -> list[Module]:
     for number, entry in enumerate(entries):
         name, position = str(entry.get("type")), f"module {number}"
         kind = name.rpartition(".")[2]
-        if not name.startswith(_LIBRARIES) or kind not in _MODULES:
+        if check and (not name.startswith(_LIBRARIES) or kind not in _MODULES):
             expected = f"one of {', '.join(_MODULES)} of sentence-transformers; no code of a model is run"
-            raise InputError(path, position=f"{position}: type", value=name, expected=expected)
+            error = UnsupportedError if name.startswith(_LIBRARIES[0]) else InputError
+            raise error(path, position=f"{position}: type", value=name, expected=expected)
         subfolder = folder / str(entry.get("path", ""))
         if not subfolder.resolve().is_relative_to(folder.resolve()):
             raise InputError(
@@ -189,11 +190,14 @@ def _read_modules(folder: Path) -> list[Module]:
             )
         config = {} if kind in ("Transformer", "StaticEmbedding") else optional_object(subfolder / CONFIG)
         modules.append(Module(kind, subfolder, config))
-        check_keys(path, MODULES, entry, f"{position}: ")
+        if check:
+            check_keys(path, MODULES, entry, f"{position}: ")
     networks = [module for module in modules if module.kind in ("Transformer", "StaticEmbedding")]
-    if len(networks) != 1 or networks[0] is not modules[0]:
+    if check and (len(networks) != 1 or networks[0] is not modules[0]):
         problem = f"{len(networks)} networks" if len(networks) != 1 else f"{modules[0].kind} comes first"
-        raise InputError(path, problem=problem, expected="one network, followed by modules on its states")
+        raise UnsupportedError(
+            path, problem=problem, expected="one network, followed by modules on its states"
+        )
     return modules
 
 

@@ -12,6 +12,18 @@ from typing import Any, NamedTuple
 
 from aptool.errors import InputError
 
+# The engine that scores with the library of a checkpoint: its name, and that of its extra.
+ENGINE = "sentence-transformers"
+
+
+class UnsupportedError(InputError):
+    """A setting of a checkpoint that aptool does not implement, but its library may."""
+
+    def __init__(self, path: object, *, expected: str, **problem: Any) -> None:
+        super().__init__(
+            path, expected=f"{expected}; or `aptool score --engine {ENGINE}` uses the library", **problem
+        )
+
 
 class Key(NamedTuple):
     """The values of a key that are implemented."""
@@ -279,13 +291,13 @@ def check_key(path: str | Path, name: str, key: str, value: Any, position: str =
     table = TABLES[name]
     if key not in table:
         expected = f"one of {', '.join(table)}" if len(table) < 12 else "a key that aptool knows"
-        raise InputError(path, position=position + key, value=value, expected=expected)
+        raise UnsupportedError(path, position=position + key, value=value, expected=expected)
     values = table[key].values
     if values is not None and not any(
         value == allowed and type(value) is type(allowed) for allowed in values
     ):
         expected = " or ".join(map(_shown, values))
-        raise InputError(path, position=position + key, value=value, expected=expected)
+        raise UnsupportedError(path, position=position + key, value=value, expected=expected)
 
 
 def check_network_keys(path: Path, document: Mapping[str, Any], config: Any) -> None:

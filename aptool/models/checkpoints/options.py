@@ -4,8 +4,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.errors import InputError
-from aptool.models.checkpoints.files import MODULES, Layout, optional_object, positive_integer
-from aptool.models.checkpoints.keys import check_keys
+from aptool.models.checkpoints.files import (
+    MODULES,
+    Layout,
+    optional_object,
+    positive_integer,
+)
+from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.pretrained import check_network_config
 
 OPTIONS = "sentence_bert_config.json"
@@ -116,7 +121,7 @@ def _read_layer(path: Path, entries: dict[str, Any], kind: str) -> int | None:
         position = f"modality_config/{name}"
         if name != "text":
             expected = "only text: aptool renders no chat template for a sentence encoder"
-            raise InputError(path, position=position, value=entry, expected=expected)
+            raise UnsupportedError(path, position=position, value=entry, expected=expected)
         table: dict[str, Any] = entry if isinstance(entry, dict) else {}
         source = table.get("method_output_name")
         names = source if isinstance(source, list) else [source]
@@ -125,6 +130,6 @@ def _read_layer(path: Path, entries: dict[str, Any], kind: str) -> int | None:
         layer = names[1] if len(names) == 2 and names[0] == "hidden_states" else None
         if table.get("method") != "forward" or output == "logits" or type(layer) is not int:
             expected = f"{output} of forward, or [hidden_states, INDEX]"
-            raise InputError(path, position=position, value=entry, expected=expected)
+            raise UnsupportedError(path, position=position, value=entry, expected=expected)
         return layer
     return None

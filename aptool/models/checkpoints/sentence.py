@@ -21,7 +21,7 @@ from aptool.models.checkpoints.files import (
     positive_integer,
     recipe_of,
 )
-from aptool.models.checkpoints.keys import check_keys
+from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.weights import load_weights, projection_of, read_dense
 from aptool.models.pooling import (
     Dense,
@@ -132,7 +132,7 @@ def read_sentence(layout: Layout) -> Checkpoint:
     opened = open_encoder(layout, "sentence-transformers")
     if layout.modules is None and opened.hf_tokenizer.chat_template:
         expected = "modules: sentence-transformers renders every text with the chat template"
-        raise InputError(layout.folder, problem="a chat template", expected=expected)
+        raise UnsupportedError(layout.folder, problem="a chat template", expected=expected)
     modules, size = (layout.modules or [])[1:], opened.encoder.size
     before: list[Dense] = []
     while modules and modules[0].kind == "Dense":
@@ -144,7 +144,7 @@ def read_sentence(layout: Layout) -> Checkpoint:
         modes, pools_prompt = _read_pooling(modules.pop(0), size)
     else:
         problem = f"{modules[0].kind} comes first" if modules else "no module Pooling"
-        raise InputError(layout.folder / MODULES, problem=problem, expected="Pooling after the network")
+        raise UnsupportedError(layout.folder / MODULES, problem=problem, expected="Pooling after the network")
     layers = read_layers(modules, size * len(modes))
     forms = _forms(layout, opened, pools_prompt)
     limits = opened.limit("query_length"), opened.limit("document_length")
@@ -156,7 +156,7 @@ def read_sentence(layout: Layout) -> Checkpoint:
         elif presentation.truncates_left or any(form.prompt_tokens >= shortest for form in forms.values()):
             problem = "truncation of prompts that are not pooled"
         if problem:
-            raise InputError(layout.folder, problem=problem, expected="another mode, or include_prompt")
+            raise UnsupportedError(layout.folder, problem=problem, expected="another mode, or include_prompt")
     pooling = SentencePooling(modes, layers, read_similarity(layout), read_dim(layout))
     ranker = Ranker(opened.encoder, pooling, projection=projection_of(before))
     recipe = recipe_of(layout, "transformer", "+".join(modes), *limits)
@@ -180,14 +180,16 @@ def read_layers(modules: list[Module], size: int) -> list[nn.Module]:
             size = dense.outputs
             continue
         if module.kind not in ("LayerNorm", "Normalize", "Dropout"):
-            raise InputError(path, problem=f"{module.kind} after Pooling", expected="Dense or Normalize")
+            raise UnsupportedError(
+                path, problem=f"{module.kind} after Pooling", expected="Dense or Normalize"
+            )
         check_keys(path, f"config.json of {module.kind}", module.config)
         if module.kind == "LayerNorm":
             layers.append(_read_norm(module, size))
         elif module.kind == "Normalize":
             for name, value in module.config.items():
                 if value not in (None, "sentence_embedding"):
-                    raise InputError(path, position=name, value=value, expected="sentence_embedding")
+                    raise UnsupportedError(path, position=name, value=value, expected="sentence_embedding")
             layers.append(Normalize())
     return layers
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tokenizers import Tokenizer
 from typing_extensions import override
 
-from aptool.errors import InputError
+from aptool.models.checkpoints.keys import UnsupportedError
 from aptool.text.chat_template import render
 from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import Role, Tokens, join_rows, truncate
@@ -83,7 +83,7 @@ class TemplateTokenizer(SubwordTokenizer):
         for role, text in (("query", _QUESTION), ("document", _DOCUMENT)):
             if rendered.count(text) != 1:
                 problem = f"the message of the role {role} is rendered {rendered.count(text)} times"
-                raise InputError(template.where, problem=problem, expected=_EXPECTED)
+                raise UnsupportedError(template.where, problem=problem, expected=_EXPECTED)
         self.question_first = rendered.index(_QUESTION) < rendered.index(_DOCUMENT)
         first, second = (_QUESTION, _DOCUMENT) if self.question_first else (_DOCUMENT, _QUESTION)
         head, rest = rendered.split(first)
@@ -126,7 +126,7 @@ class TemplateTokenizer(SubwordTokenizer):
             end = len(rendered) - len(after)
             if end < len(before) or not (rendered.startswith(before) and rendered.endswith(after)):
                 expected = "a template whose fixed text does not depend on the question or the document"
-                raise InputError(self.template.where, value=text[:40], expected=expected)
+                raise UnsupportedError(self.template.where, value=text[:40], expected=expected)
             contents.append(rendered[len(before) : end])
         return contents
 
@@ -151,7 +151,7 @@ class TemplateTokenizer(SubwordTokenizer):
                 if all(a + b == ids for a, b, ids in zip(firsts, seconds, whole, strict=True)):
                     return first, second
         expected = "text between question and document that no token joins with them"
-        raise InputError(self.template.where, value=middle, expected=expected)
+        raise UnsupportedError(self.template.where, value=middle, expected=expected)
 
     def _tokenize(self, part: _Part, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of texts within a part of the template."""
