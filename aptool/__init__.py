@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from aptool.library.collection import Collection
     from aptool.library.encoded_texts import EncodedTexts
     from aptool.library.evaluation import compare, evaluate
-    from aptool.library.exchange import load_ranx, save_ranx, to_ir_measures
     from aptool.library.fusion import fuse, learn_fusion
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
@@ -47,11 +46,8 @@ __all__ = [
     "fuse",
     "learn_fusion",
     "load",
-    "load_ranx",
     "rerank_run",
-    "save_ranx",
     "score",
-    "to_ir_measures",
     "train",
     "__version__",
 ]
@@ -72,10 +68,7 @@ _MODULES = {
     "fuse": "aptool.library.fusion",
     "learn_fusion": "aptool.library.fusion",
     "load": "aptool.library.model",
-    "load_ranx": "aptool.library.exchange",
     "rerank_run": "aptool.library.scoring",
-    "save_ranx": "aptool.library.exchange",
-    "to_ir_measures": "aptool.library.exchange",
     "score": "aptool.library.scoring",
     "train": "aptool.library.training",
 }

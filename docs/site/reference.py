@@ -40,7 +40,6 @@ LIBRARY = {
         "EncodedTexts",
     ),
     "Evaluate, compare and fuse": ("evaluate", "compare", "fuse", "learn_fusion"),
-    "Other tools": ("to_ir_measures", "load_ranx", "save_ranx"),
     "Errors": ("AptoolError",),
 }
 

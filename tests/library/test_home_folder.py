@@ -30,16 +30,14 @@ def test_the_library_saves_and_loads_below_the_home_folder(home, model_folder):
     library.Run(RUN).save("~/mine.run")
     library.Qrels(QRELS).save(Path("~/mine.qrels"))
     library.Pools(POOLS).save("~/new/mine.pools.parquet")
-    library.save_ranx(library.Run(RUN), "~/mine.json")
     library.load(model_folder).save("~/model")
     library.score("~/new/*.parquet", "~/model", "~/scored.run")
 
-    names = {"mine.run", "mine.qrels", "new", "mine.json", "model", "scored.run"}
+    names = {"mine.run", "mine.qrels", "new", "model", "scored.run"}
     assert names <= {path.name for path in home.iterdir()}
     assert library.Run.load("~/mine.run").to_dict() == RUN
     assert library.evaluate("~/mine.qrels", "~/mine.run").means["MAP"] == 1.0
     assert library.Pools.load("~/new").to_dict() == POOLS
-    assert library.load_ranx("~/mine.json").to_dict() == RUN
     assert library.Run.load("~/scored.run").to_dict().keys() == POOLS.keys()
 
 

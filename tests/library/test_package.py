@@ -23,7 +23,7 @@ HEAVY = {
 NAMES = {
     *("AptoolError", "Collection", "EncodedTexts", "Model", "Pools", "Qrels", "Run", "__version__"),
     *("bm25_run", "compare", "encode", "evaluate", "fuse", "learn_fusion", "load", "score", "train"),
-    *("to_ir_measures", "load_ranx", "save_ranx", "RerankServer", "rerank_run"),
+    *("RerankServer", "rerank_run"),
 }
 
 SNIPPET = """
