@@ -55,6 +55,11 @@ def error_with(exit_code: int, message: str) -> AptoolError:
     return (UsageError if exit_code == UsageError.exit_code else AptoolError)(message)
 
 
+def located(error: AptoolError, position: str) -> AptoolError:
+    """The error with a position before its message."""
+    return error_with(error.exit_code, f"{position}: {error}")
+
+
 class InputError(AptoolError):
     """A file or an argument has an unexpected value.
 

@@ -14,11 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from typing_extensions import override
-
-from aptool.errors import AptoolError, error_with
 
 logger = logging.getLogger(__name__)
 
@@ -225,22 +223,6 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-class WorkerError(NamedTuple):
-    """An ``AptoolError`` of another process."""
-
-    exit_code: int
-    line: str
-
-    @classmethod
-    def of(cls, error: AptoolError, position: str = "") -> "WorkerError":
-        """The exit code and the message of an error, with an optional position before the message."""
-        return cls(error.exit_code, f"{position}: {error}" if position else str(error))
-
-    def error(self) -> AptoolError:
-        """The error to raise in the other process."""
-        return error_with(self.exit_code, self.line)
 
 
 class _PostedProgress(Progress):

@@ -20,14 +20,13 @@ from aptool.cluster.messages import BoardPost, cause, ray_failures, start_board,
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources
 from aptool.cluster.score import absolute_path, describe_workers
 from aptool.cluster.worker import Versions, check_versions, host, versions
-from aptool.errors import AptoolError, counted
+from aptool.errors import AptoolError, counted, located
 from aptool.experiments.matrix import Trial
 from aptool.experiments.side_by_side import Event, Processes, run_trial
 from aptool.experiments.trial import TrialRunner
 from aptool.formats.location import is_remote, location
 from aptool.models.build import code_of
 from aptool.models.hub import pinned_name
-from aptool.progress import WorkerError
 from aptool.scoring.answer_store import MANIFEST
 from aptool.scoring.encode import Chunk, Encoded, EncodeJob, encode_chunk
 
@@ -157,7 +156,7 @@ class ClusterProcesses(Processes):
             except ray.exceptions.RayTaskError:
                 raise  # a bug, not a lost worker
             except ray.exceptions.RayError as error:
-                kind, value = "error", WorkerError(1, f"{trial}: {cause(error)}")
+                kind, value = "error", AptoolError(f"{trial}: {cause(error)}")
             events.append(Event(number, kind, value))
         return events
 
@@ -169,7 +168,7 @@ def _run_trial(
     try:
         check_versions(expected)
     except AptoolError as difference:
-        return "error", WorkerError.of(difference, f"{trial}: node {host()}")
+        return "error", located(difference, f"{trial}: node {host()}")
     with contextlib.suppress(OSError):  # absolute paths need no current folder
         os.chdir(start)
     if isinstance(runner.output, Path) and not runner.output.is_dir():
@@ -177,7 +176,7 @@ def _run_trial(
             f"{start / runner.output}: not found on node {host()}: expected an output on storage that all "
             "nodes share"
         )
-        return "error", WorkerError.of(error, str(trial))
+        return "error", located(error, str(trial))
     try:
         return run_trial(trial, runner, post)
     finally:

@@ -36,7 +36,7 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.models.build import code_of
-from aptool.progress import RelayedTasks, WorkerError, get_progress
+from aptool.progress import RelayedTasks, get_progress
 from aptool.training.checkpoint import STATE, trained_key, training_folder
 from aptool.training.fit import Fit, already_trained, check_training
 
@@ -207,7 +207,7 @@ def _attempt(
             failure_config=ray.train.FailureConfig(max_failures=RESTARTS, controller_failure_limit=0),  # type: ignore[call-arg]
         ),
     )
-    errors: list[WorkerError] = []
+    errors: list[AptoolError] = []
     room: list[None] = []
     with RelayedTasks() as tasks:
         receive: dict[str, Callable[[Any], None]] = {
@@ -225,7 +225,7 @@ def _attempt(
             if not errors:  # a worker's own error is clearer than Ray's
                 raise
     if errors:
-        raise errors[0].error()
+        raise errors[0]
     return bool(room)
 
 

@@ -13,12 +13,12 @@ from ray.train.torch import get_device
 from aptool.cluster.messages import BoardPost
 from aptool.cluster.worker import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, located
 from aptool.formats.claim import DRIVER, check_held, holds
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.models.device import pick_device
-from aptool.progress import WorkerError, relayed_to
+from aptool.progress import relayed_to
 from aptool.training.checkpoint import training_folder
 from aptool.training.fit import GroupMember, fit_in_group
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
@@ -69,7 +69,7 @@ def train_worker(config: dict[str, Any]) -> None:
         # Ray would restart the workers if this error were raised.
         alone = size > 1 and error is not group.raised
         if post is not None or alone:
-            board("error", WorkerError.of(error, f"node {host()}" if alone else ""))
+            board("error", located(error, f"node {host()}") if alone else error)
         if alone:  # the other workers wait for this process
             board.flush()
             raise RuntimeError("an error of one worker ends all") from error

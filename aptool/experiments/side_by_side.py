@@ -20,12 +20,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from typing_extensions import override
 
-from aptool.errors import AptoolError, error_with
+from aptool.errors import AptoolError, error_with, located
 from aptool.experiments.matrix import Trial, parts_of
 from aptool.experiments.trial import Result, TrialRunner
 from aptool.models.device import gpus_like, pick_device
 from aptool.plugins import load_plugins
-from aptool.progress import Post, WorkerError, epoch_line, get_progress, relayed_to
+from aptool.progress import Post, epoch_line, get_progress, relayed_to
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.3
 class Event(NamedTuple):
     """A message from the process of a trial: a ``progress.Post``, or the last message.
 
-    The last message has the kind ``results`` with the results, or ``error`` with a ``WorkerError``.
+    The last message has the kind ``results`` with the results, or ``error`` with an ``AptoolError``.
     """
 
     trial: int
@@ -57,17 +57,17 @@ class Processes(Protocol):
         """Wait for messages for at most ``timeout`` seconds."""
 
 
-def run_trial(trial: Trial, runner: TrialRunner, post: Post) -> tuple[str, list[Result] | WorkerError]:
+def run_trial(trial: Trial, runner: TrialRunner, post: Post) -> tuple[str, list[Result] | AptoolError]:
     """Run a trial in a worker process and post its messages; return kind and value of the last event."""
     try:
         with relayed_to(post):
             return "results", runner.run(trial)
     except AptoolError as error:
-        return "error", WorkerError.of(error, str(trial))
+        return "error", located(error, str(trial))
     except OSError as error:
         if error.strerror is None:
             raise
-        return "error", WorkerError(1, f"{trial}: {error.filename or 'output'}: {error.strerror}")
+        return "error", AptoolError(f"{trial}: {error.filename or 'output'}: {error.strerror}")
 
 
 def run_side_by_side(
@@ -104,7 +104,7 @@ class _Schedule:
         self._needs = needs  # numbers of the trials that each trial fuses
         self._waiting = [number for number in range(len(trials)) if number not in stored]
         self._running: dict[int, str] = {}  # progress of each running trial, as text
-        self._failed: dict[int, WorkerError] = {}
+        self._failed: dict[int, AptoolError] = {}
         self._skipped = 0
 
     @property
@@ -140,7 +140,7 @@ class _Schedule:
         elif kind == "error":
             del self._running[number]
             self._failed[number] = value
-            logger.info(f"failed: {value.line}")
+            logger.info(f"failed: {value}")
 
     def detail(self) -> str:
         """The running trials, for the progress bar."""
@@ -155,7 +155,7 @@ class _Schedule:
         first = self._failed[min(self._failed)]
         missing = len(self._failed) - 1 + self._skipped
         more = f" (and {missing} more without results)" if missing else ""
-        raise error_with(first.exit_code, f"{first.line}{more}; all other trials finished")
+        raise error_with(first.exit_code, f"{first}{more}; all other trials finished")
 
 
 class _Worker:
@@ -231,15 +231,14 @@ class LocalProcesses(Processes):
             events.append(Event(number, kind, value))
         return events
 
-    def _lost(self, worker: _Worker, trial: Trial) -> WorkerError:
+    def _lost(self, worker: _Worker, trial: Trial) -> AptoolError:
         """The error of a process that ended early, such as by the out-of-memory killer."""
         worker.process.join()
         self._workers.remove(worker)
         self._free.append(worker.slot)
         code = worker.process.exitcode or 0
         reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        line = f"{trial}: its process ended early ({reason}); expected enough memory for --jobs"
-        return WorkerError(1, line)
+        return AptoolError(f"{trial}: its process ended early ({reason}); expected enough memory for --jobs")
 
 
 def _main(connection: Connection, start: Path, threads: int, slot: int) -> None:

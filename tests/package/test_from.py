@@ -4,7 +4,6 @@ import re
 import shlex
 import shutil
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
