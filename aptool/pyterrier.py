@@ -31,9 +31,6 @@ def transformer(source: Model | Run | PathLike, *, text_field: str = "text") -> 
 
     Returns:
         The transformer.
-
-    Raises:
-        AptoolError: ``source`` is not a model.
     """
     check_text("text_field", text_field)
     if isinstance(source, Run):
@@ -57,9 +54,6 @@ class ModelTransformer(pyterrier.Transformer):
 
         Returns:
             The rows with ``score`` and ``rank`` (from 0), per query in trec_eval's order.
-
-        Raises:
-            AptoolError: a column is missing, or a query or a text is not a text.
         """
         _check_columns(inp, ["qid", "query", "docno", self.text_field])
         if inp.empty:
@@ -86,9 +80,6 @@ class RunTransformer(pyterrier.Transformer):
 
         Returns:
             The rows with ``docno``, ``score`` and ``rank`` (from 0), in trec_eval's order.
-
-        Raises:
-            AptoolError: a column is missing.
         """
         _check_columns(inp, ["qid"])
         named = self.run.frame.rename({"question_id": "qid", "answer_id": "docno"})

@@ -77,8 +77,6 @@ def fuse(
     the sum of its normalized scores (combsum), times the number of runs with the candidate (combmnz). With
     --train, by a linear model of the scores, standardized per question; its weights are printed.
     """
-    if len(runs) < 2:
-        raise UsageError(f"{len(runs)} run given; expected two or more")
     if qrels is None and (train_runs or folds is not None):
         option = "--train-run" if train_runs else "--folds"
         raise UsageError(f"{option} given without --train QRELS; expected both")
@@ -89,12 +87,6 @@ def fuse(
             raise UsageError(
                 f"{option} given with --train; expected one or the other: learned fusion has no {name}"
             )
-    if method in (None, "rrf") and normalization is not None:
-        raise UsageError("--normalization requires --method combsum or combmnz")
-    if method not in (None, "rrf") and k is not None:
-        raise UsageError(f"--k given with --method {method}; expected one or the other")
-    if train_runs and len(train_runs) != len(runs):
-        raise UsageError(f"{len(train_runs)} --train-run for {len(runs)} runs; expected one for each")
     if train_runs and folds is not None:
         raise UsageError("--folds given with --train-run; expected one or the other")
     check_one_word("--tag", tag)

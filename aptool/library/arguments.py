@@ -4,15 +4,13 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
 
 from aptool.errors import InputError, UsageError
 from aptool.formats.location import ObjectPath, location, with_home
 
 if TYPE_CHECKING:
     from aptool.models.checkpoints import ScoreTokens
-
-T = TypeVar("T")
 
 PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
 
@@ -108,13 +106,6 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     """Return a name that is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(name, value=value, expected=f"one of {', '.join(choices)}")
-    return value
-
-
-def check_type(name: str, value: object, kind: type[T], expected: str) -> T:
-    """Return an instance of a class."""
-    if not isinstance(value, kind):
-        raise InputError(name, value=value, expected=expected)
     return value
 
 

@@ -4,7 +4,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from aptool.datasets.import_options import ColumnNames, ImportPolicies, Quotes
 from aptool.datasets.importing import check_split, collection_name
@@ -19,9 +19,6 @@ from aptool.library.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.library.pools import Pools
 from aptool.library.qrels import Qrels
 
-if TYPE_CHECKING:
-    pass
-
 Rows: TypeAlias = PathLike | Table
 
 _EXPECTED = f"a path, {TABLE}, or a dict of these by split"
@@ -34,9 +31,6 @@ class Collection:
 
     Args:
         path: folder of the collection.
-
-    Raises:
-        AptoolError: the folder has no valid manifest.
 
     Example:
         >>> data = aptool.Collection("data/wikiqa")
@@ -111,9 +105,6 @@ class Collection:
         Returns:
             The new collection.
 
-        Raises:
-            AptoolError: a value is invalid; the message names the row and the column.
-
         Example:
             >>> rows = [
             ...     {"question": "What is a deductible?", "answer": "Your own share.", "label": "Good"},
@@ -182,9 +173,6 @@ class Collection:
         Returns:
             The questions of the split with their candidates.
 
-        Raises:
-            AptoolError: the collection has no such split, or its file is not a pools file.
-
         Example:
             >>> data = aptool.Collection("data/wikiqa")
             >>> data.pools("dev").frame["question_id"].n_unique()
@@ -203,8 +191,7 @@ class Collection:
             The relevance of the candidates.
 
         Raises:
-            AptoolError: the collection has no such split, the split is unlabelled, or its file is not a
-                qrels file.
+            AptoolError: the split has no labels.
 
         Example:
             >>> aptool.Collection("data/wikiqa").qrels("dev")

@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from aptool.errors import InputError, UsageError
+import polars as pl
+
+from aptool.errors import UsageError
 from aptool.evaluation import fusion
 from aptool.evaluation.fusion import (
     DEFAULT_K,
@@ -43,9 +45,6 @@ def fuse(
     Returns:
         A run with the candidates of all runs.
 
-    Raises:
-        AptoolError: fewer than two runs are given, a run is invalid, or an argument is not of the method.
-
     Example:
         >>> first = aptool.Run({"q1": {"a": 0.9, "b": 0.2}})
         >>> second = aptool.Run({"q1": {"b": 12.0, "c": 3.0}})
@@ -54,21 +53,27 @@ def fuse(
         >>> aptool.fuse([first, second], method="combmnz").to_dict()["q1"]
         {'b': 2.0, 'a': 1.0, 'c': 0.0}
     """
-    fused = [as_run(run) for run in check_list("runs", runs, "at least two runs")]
-    if len(fused) < 2:
-        raise InputError("runs", value=fused, expected="at least two runs")
-    frames = [run.frame for run in fused]
-    if check_choice("method", method, METHODS) == "rrf":
-        if normalization is not None:
-            raise UsageError("normalization: expected None with the method rrf, which uses no scores")
+    by_rank = check_choice("method", method, METHODS) == "rrf"
+    if by_rank and normalization is not None:
+        raise UsageError("normalization: requires the method combsum or combmnz")
+    if not by_rank and k is not None:
+        raise UsageError("k: requires the method rrf")
+    normalization = "min-max" if normalization is None else normalization
+    check_choice("normalization", normalization, NORMALIZATIONS)
+    frames = _frames(runs)
+    if by_rank:
         frame = reciprocal_rank_fusion(frames, check_number("k", DEFAULT_K if k is None else k, 0, 1 << 53))
     else:
-        if k is not None:
-            raise UsageError(f"k: expected None with the method {method}, which uses no ranks")
-        normalization = "min-max" if normalization is None else normalization
-        check_choice("normalization", normalization, NORMALIZATIONS)
         frame = combine_scores(frames, normalization, multiply=method == "combmnz")
     return run_of_scores(frame, check_text("tag", tag))
+
+
+def _frames(runs: Iterable[AnyRun]) -> list[pl.DataFrame]:
+    """Read at least two runs."""
+    given = check_list("runs", runs, "at least two runs")
+    if len(given) < 2:
+        raise UsageError(f"runs: {len(given)} given; expected at least two runs")
+    return [as_run(run).frame for run in given]
 
 
 class LearnedFusion(NamedTuple):
@@ -104,8 +109,7 @@ def learn_fusion(
         ``questions``, the number of judged questions.
 
     Raises:
-        AptoolError: fewer than two runs are given, scikit-learn is not installed, or the judged candidates
-            are all relevant or all not relevant.
+        AptoolError: the judged candidates are all relevant or all not relevant.
 
     Example:
         >>> first = {f"q{n}": {"a": 0.9, "b": 0.2} for n in range(4)}
@@ -115,17 +119,14 @@ def learn_fusion(
         >>> list(fusion.run.to_dict()["q0"]), fusion.questions
         (['a', 'b'], 4)
     """
-    fused = [as_run(run).frame for run in check_list("runs", runs, "at least two runs")]
-    if len(fused) < 2:
-        raise InputError("runs", value=len(fused), expected="at least two runs")
     check_integer("folds", folds, 2)
-    judgements = as_qrels(qrels).frame
+    fused, judgements = _frames(runs), as_qrels(qrels).frame
     if train_runs is None:
         result = fusion.cross_fitted(fused, judgements, folds)
     else:
         train = [as_run(run).frame for run in check_list("train_runs", train_runs, "one for each run")]
         if len(train) != len(fused):
-            raise InputError("train_runs", value=len(train), expected=f"{len(fused)}, one for each run")
+            raise UsageError(f"train_runs: {len(train)} given; expected one for each of {len(fused)} runs")
         result = fusion.learn_fusion(train, judgements, fused)
     means, deviations = result.weights.mean(0), result.weights.std(0)
     weights = list(zip(means.tolist(), deviations.tolist(), strict=True))

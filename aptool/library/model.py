@@ -80,10 +80,6 @@ def load(
     Returns:
         The model on ``device``.
 
-    Raises:
-        AptoolError: the folder does not exist or is not a model of this version, or the device does not
-            exist.
-
     Example:
         >>> model = aptool.load("models/wikiqa", device="cpu")
         >>> model
@@ -100,27 +96,16 @@ def load(
 
 
 class Model:
-    """A trained ranker.
+    """A trained ranker; the arguments are those of `load`.
 
     Several threads may rank, score and encode at the same time. A model can be copied and pickled; the copy
     contains the weights.
-
-    Args:
-        folder: a model folder or the name of a model on the Hugging Face hub, as for `load`.
-        device: device of the model, as for `load`.
-        precision: precision of the encoder when pools are scored, as for `load`.
-        kind: checkpoint type, if it cannot be detected, as for `load`.
-        true_token: token of the score of a language model, as for `load`.
-        false_token: token whose logit is subtracted, as for `load`.
 
     Attributes:
         folder: the model folder.
         device: the device of the weights (``torch.device``).
         kind: the argument ``kind``.
         score_tokens: the arguments ``true_token`` and ``false_token``; None if not set.
-
-    Raises:
-        AptoolError: the folder is not a model, or the device does not exist.
 
     Example:
         >>> model = aptool.Model("models/wikiqa")
@@ -174,9 +159,6 @@ class Model:
         Returns:
             The n encoded answers, for `Model.rank` and `Model.score`.
 
-        Raises:
-            AptoolError: an item is not a text, or the passages are invalid.
-
         Example:
             >>> model = aptool.load("models/wikiqa")
             >>> encoded = model.encode(["She wrote it.", "Nobody knows."])
@@ -225,7 +207,7 @@ class Model:
             cross-encoder.
 
         Raises:
-            AptoolError: an item is not a text or a pair of texts, or another model encoded the answers.
+            AptoolError: another model encoded the answers.
 
         Example:
             >>> model = aptool.load("models/wikiqa")
@@ -261,7 +243,7 @@ class Model:
             ``(index into answers, score)`` with the best first; equal scores in the order of ``answers``.
 
         Raises:
-            AptoolError: an item is not a text, or another model encoded the answers.
+            AptoolError: another model encoded the answers.
 
         Example:
             >>> model = aptool.load("models/wikiqa")
@@ -298,9 +280,6 @@ class Model:
 
         Returns:
             The run with the scores of all candidates.
-
-        Raises:
-            AptoolError: the pools, the tag or the store is invalid, or a score is not finite.
 
         Example:
             >>> data = aptool.Collection("data/wikiqa")
@@ -344,7 +323,7 @@ class Model:
             ``answer`` is the best passage.
 
         Raises:
-            AptoolError: an argument is not a text, or the pooling of the model has no weights.
+            AptoolError: the pooling of the model has no weights.
 
         Example:
             >>> explanation = aptool.load("models/wikiqa").explain("who wrote it?", "She wrote it.")
@@ -408,9 +387,6 @@ class Model:
 
         Returns:
             The URL of the commit.
-
-        Raises:
-            AptoolError: the name is invalid, huggingface_hub is not installed, or the upload fails.
 
         Example:
             >>> aptool.load("models/wikiqa").push("my-org/wikiqa")  # doctest: +SKIP

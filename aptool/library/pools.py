@@ -72,9 +72,6 @@ class Pools(Tabular):
         Returns:
             The pools of all files.
 
-        Raises:
-            AptoolError: a file is missing, or is not a pools file.
-
         Example:
             >>> pools = aptool.Pools.load("data/wikiqa/dev.pools.parquet")
             >>> len(pools.to_dict())
@@ -112,9 +109,6 @@ class Pools(Tabular):
         Returns:
             question_id, question, answer_id, answer (all str), in the order of the pools.
 
-        Raises:
-            AptoolError: a file of the pools is invalid.
-
         Example:
             >>> pools = aptool.Pools({"q1": ("who wrote it?", {"b": "She did."})})
             >>> pools.to_polars().rows()
@@ -127,9 +121,6 @@ class Pools(Tabular):
 
         Returns:
             ``{question id: (question, {answer id: answer})}``, in the order of the pools.
-
-        Raises:
-            AptoolError: a file of the pools is invalid.
 
         Example:
             >>> aptool.Pools({"q1": ["who wrote it?", {"b": "She did."}]}).to_dict()
@@ -146,9 +137,6 @@ class Pools(Tabular):
         Args:
             path: a file name that ends in ``.pools.parquet``.
             overwrite: replace an existing file even if aptool did not write it, or it has changed since.
-
-        Raises:
-            AptoolError: the file cannot be written or may not be replaced.
 
         Example:
             >>> pools = aptool.Pools({"q1": ("who wrote it?", {"b": "She did."})})

@@ -55,9 +55,6 @@ class Qrels(Tabular):
         Returns:
             The judgements of the file.
 
-        Raises:
-            AptoolError: the file cannot be read, or a line is invalid; the message names the line.
-
         Example:
             >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
             >>> aptool.Qrels.load("mine.qrels")
@@ -99,9 +96,6 @@ class Qrels(Tabular):
         Args:
             path: the file; gzip if the name ends in ``.gz``.
             overwrite: replace an existing file even if aptool did not write it, or it has changed since.
-
-        Raises:
-            AptoolError: the file cannot be written or may not be replaced.
 
         Example:
             >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")

@@ -61,9 +61,6 @@ class Run(Tabular):
         Returns:
             The run of the file, with its tag.
 
-        Raises:
-            AptoolError: the file cannot be read, or a line is invalid; the message names the line.
-
         Example:
             >>> aptool.Run({"q1": {"a": 0.2}}, tag="mine").save("mine.run")
             >>> aptool.Run.load("mine.run")
@@ -108,9 +105,6 @@ class Run(Tabular):
             path: the file; gzip if the name ends in ``.gz``.
             tag: the name of the system in the file, one word. Default: the tag of the run.
             overwrite: replace an existing file even if aptool did not write it, or it has changed since.
-
-        Raises:
-            AptoolError: the file cannot be written or may not be replaced, or the tag is not one word.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine")

@@ -121,9 +121,6 @@ def score(
         passages), ``units`` (number of row groups), ``resumed`` (row groups of an earlier call) and
         ``seconds``.
 
-    Raises:
-        AptoolError: an input or the output is invalid, or the cluster could not score all pairs.
-
     Example:
         >>> result = aptool.score("data/wikiqa/dev.pools.parquet", "models/wikiqa", "dev.run")
         >>> result.pairs
@@ -254,9 +251,6 @@ def encode(
         Statistics: ``texts`` (number of answers), ``encoded`` (number of new answers or passages), ``tokens``
         (number of their tokens), ``size`` (bytes of the store) and ``seconds``.
 
-    Raises:
-        AptoolError: an input or the store is invalid, or the disk is full.
-
     Example:
         >>> pools = "data/wikiqa/dev.pools.parquet"
         >>> result = aptool.encode(pools, "models/wikiqa", "encoded/wikiqa")
@@ -310,9 +304,6 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
     Returns:
         A run with the tag ``bm25``.
 
-    Raises:
-        AptoolError: the pools or the words are invalid.
-
     Example:
         >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}
         >>> aptool.bm25_run(aptool.Pools({"q1": pool})).to_polars()["answer_id"].to_list()
@@ -347,7 +338,7 @@ def rerank_run(pools: AnyPools, server: "RerankServer | str") -> "Run":
         A run whose tag is the name of the model, or ``rerank``.
 
     Raises:
-        AptoolError: the pools are invalid, or the server does not return a score per candidate.
+        AptoolError: the server does not return a score per candidate.
 
     Example:
         >>> run = aptool.rerank_run(data.pools("dev"), "http://localhost:8000/rerank")  # doctest: +SKIP

@@ -101,9 +101,6 @@ def train(
     Returns:
         The model of the best epoch, on ``device`` (after training on a cluster, on ``auto``).
 
-    Raises:
-        AptoolError: the collection, the recipe, the device or the output is invalid.
-
     Example:
         >>> data = aptool.Collection("data/wikiqa")
         >>> model = aptool.train(data, preset="ap-cnn", seed=1, set={"training.epochs": 1})

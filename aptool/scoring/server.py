@@ -42,9 +42,6 @@ class RerankServer(System):
         timeout: seconds for the answer to a request.
         fields: further fields of the requests, such as ``{"truncate_prompt_tokens": -1}``.
 
-    Raises:
-        AptoolError: a value is invalid.
-
     Example:
         >>> server = aptool.RerankServer("http://localhost:8000/v1/rerank", model="BAAI/bge-reranker-v2-m3")
         >>> server.requests

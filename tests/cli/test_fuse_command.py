@@ -55,8 +55,8 @@ MIN_MAX = [{}, {"normalization": "min-max"}]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--method", "combsum", "--k", 5], "--k given with --method combsum; expected one or the other"),
-        (["--normalization", "z-score"], "--normalization requires --method combsum or combmnz"),
+        (["--method", "combsum", "--k", 5], "k: requires the method rrf"),
+        (["--normalization", "z-score"], "normalization: requires the method combsum or combmnz"),
         (
             ["--train", "dev.qrels", "--method", "rrf"],
             "--method given with --train; expected one or",
@@ -104,12 +104,12 @@ def test_weights_are_learned_on_training_runs(aptool, folder):
 @pytest.mark.parametrize(
     ("arguments", "phrase"),
     [
-        (["good.run"], "1 run given; expected two or more"),
+        (["good.run"], "runs: 1 given; expected at least two runs"),
         (["good.run", "bad.run", "--folds", "3"], "--folds given without --train QRELS"),
         (["good.run", "bad.run", "--train", "dev.qrels", "--k", "3"], "--k given with --train"),
         (
             ["good.run", "bad.run", "--train", "dev.qrels", "--train-run", "good.run"],
-            "1 --train-run for 2 runs",
+            "train_runs: 1 given; expected one for each of 2 runs",
         ),
     ],
 )
