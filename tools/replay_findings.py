@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 TIMEOUT = 240
 TOLERANCE = 1e-4  # of ``expected.json``, whose scores are rounded
+SIXTEEN_BITS = 5e-3  # of a library that computes in bfloat16, as docs/checkpoints.md says
 
 LOAD = """
 import json, sys, aptool
@@ -108,7 +109,7 @@ CASES = [
     Case(
         "26",
         f"{IMPORT} csv test=pairs.csv --question-id qid --answer-id aid --output OUT",
-        r"different labels|other label",
+        r"no model can tell",
     ),
     Case("27", "aptool eval a.run --qrels a.qrels --measures MAP", r"(?s)0?\.3333.*ranks|ranks.*0?\.3333"),
     Case("28", f"{IMPORT} csv train=blank.csv --output OUT", r"train\s+1\s|differ|joined"),
@@ -209,9 +210,9 @@ def outcomes(source: Path, names: list[str]) -> Iterator[tuple[str, bool, str]]:
         for expected in sorted(copy.glob("*/*/expected.json")):
             name = str(expected.parent.relative_to(copy))
             if not names or any(name.startswith(start) for start in names):
-                output = run(
-                    f"python -W ignore -c '{LOAD}' {expected.parent} {TOLERANCE} 2>&1 | tail -1", copy
-                )
+                tolerance = SIXTEEN_BITS if name.startswith("21") else TOLERANCE
+                command = f"python -W ignore -c '{LOAD}' {expected.parent} {tolerance} 2>&1 | tail -1"
+                output = run(command, copy)
                 yield name, output.startswith(("equal", "refused")), output
         for case in CASES:
             if case.folder in folders and (not names or any(case.folder == start[:2] for start in names)):
