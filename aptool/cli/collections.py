@@ -41,9 +41,6 @@ def splits_of_folder(splits: tuple[str, ...], names: Mapping[str, Sequence[str]]
 folder_or_splits_argument = click.argument(
     "splits", metavar="FOLDER | SPLIT=PATH...", nargs=-1, required=True
 )
-splits_argument = click.argument(
-    "splits", metavar="SPLIT=PATH...", nargs=-1, required=True, callback=by_split
-)
 output_option = with_options(
     click.option("--output", metavar="FOLDER", required=True, help="Folder of the collection to write."),
     overwrite_option("COLLECTION"),

@@ -12,13 +12,13 @@ from aptool.cli.collections import (
     output_option,
     questions_option,
     report_collection,
-    splits_argument,
 )
-from aptool.cli.parameters import SectionedCommand, with_options
+from aptool.cli.parameters import SectionedCommand, seed_option, with_options
 
 if TYPE_CHECKING:
     from aptool.datasets.import_options import ColumnNames, ImportPolicies
 
+_tables_argument = click.argument("tables", metavar="SPLIT=PATH...", nargs=-1, required=True)
 _columns = with_options(
     click.option("--question", default="question", metavar="NAME", help="Column of the question text."),
     click.option(
@@ -73,6 +73,19 @@ _policies = with_options(
         multiple=True,
         help="Split without labels: write pools, no qrels; repeatable.",
     ),
+    click.option(
+        "--add-candidates",
+        metavar="all|N|bm25:N",
+        help="Add answers of other questions of the split to each pool: all, N at random, or the N best by "
+        "BM25. Without a label column, each row is a right answer.",
+    ),
+    seed_option,
+    click.option(
+        "--split-ratio",
+        metavar="RATIO",
+        help="Split one table by question, as train:dev:test or train:dev, such as 80:10:10.",
+    ),
+    click.option("--strip-html", is_flag=True, help="Remove the tags of HTML from questions and answers."),
 )
 
 
@@ -80,7 +93,7 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
     """Return the command ``tsv`` or ``csv``; they differ in the default delimiter."""
 
     @click.command(kind, cls=SectionedCommand)
-    @splits_argument
+    @_tables_argument
     @output_option
     @_columns
     @click.option(
@@ -97,7 +110,7 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
     )
     @click.option("--encoding", metavar="NAME", help="Encoding, such as cp1252.  [default: UTF-8 or UTF-16]")
     @_policies
-    def command(splits: dict[str, str], columns: str | None, **options: Any) -> None:
+    def command(tables: tuple[str, ...], columns: str | None, **options: Any) -> None:
         """Import a table with one row per question and candidate.
 
         Columns are found by name in the header or in --columns; other columns are ignored.
@@ -105,18 +118,18 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
         if options["delimiter"] == "\\t":
             options["delimiter"] = "\t"
         header = tuple(part.strip() for part in columns.split(",")) if columns is not None else None
-        _import(kind, splits, header=header, **options)
+        _import(kind, tables, header=header, **options)
 
     return command
 
 
 @click.command(cls=SectionedCommand)
-@splits_argument
+@_tables_argument
 @output_option
 @_columns
 @_lists
 @_policies
-def json(splits: dict[str, str], **options: Any) -> None:
+def json(tables: tuple[str, ...], **options: Any) -> None:
     r"""Import JSON with one object per question or per pair.
 
     \b
@@ -126,7 +139,7 @@ def json(splits: dict[str, str], **options: Any) -> None:
 
     The file is JSON Lines, an array, or a document with a list (see --field).
     """
-    _import("jsonl", splits, **options)
+    _import("jsonl", tables, **options)
 
 
 @click.command(cls=SectionedCommand)
@@ -158,9 +171,13 @@ def hf(dataset: str, splits: dict[str, str], config: str | None, **options: Any)
     report_collection(collection, names)
 
 
-def _import(kind: Literal["tsv", "csv", "jsonl"], splits: dict[str, str], **options: Any) -> None:
+def _import(kind: Literal["tsv", "csv", "jsonl"], tables: tuple[str, ...], **options: Any) -> None:
+    from aptool.datasets.importing import parse_splits
     from aptool.datasets.rows import import_rows
 
+    if options["split_ratio"] is not None and len(tables) == 1 and "=" not in tables[0]:
+        tables = (f"table={tables[0]}",)
+    splits = parse_splits(tables)
     output, name, names, policies = _parse(**options)
     report_collection(import_rows(output, splits, names, policies, name=name, kind=kind), names)
 
@@ -174,6 +191,10 @@ def _parse(
     empty: Any,
     relevant: str | None,
     unlabelled: tuple[str, ...],
+    add_candidates: str | None,
+    seed: int,
+    split_ratio: str | None,
+    strip_html: bool,
     **columns: Any,
 ) -> tuple[str, str, ColumnNames, ImportPolicies]:
     """Return the output, the name of the collection, the names of the columns and the import policies."""
@@ -186,6 +207,10 @@ def _parse(
         empty=empty,
         relevant=tuple(relevant.split(",")) if relevant is not None else None,
         unlabelled=unlabelled,
+        add_candidates=add_candidates,
+        seed=seed,
+        split_ratio=split_ratio,
+        strip_html=strip_html,
     )
     return output, name or collection_name(output), ColumnNames(**columns), policies
 

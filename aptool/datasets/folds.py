@@ -1,15 +1,17 @@
-"""Folds for model selection without a test set: the questions of train and dev, split again.
+"""Splits by question: of one table into train, dev and test, or of a collection into folds.
 
 The dev split of each fold has one part of all questions, its train split the other parts. Near copies of a
-question are in the same part, so that no fold trains on its dev questions. Folds are deterministic.
+question are in the same part, so that no system trains on its dev questions. Splits are deterministic.
 """
 
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 
+from aptool.datasets.importing import SplitPools
 from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
-from aptool.errors import AptoolError, InputError
+from aptool.datasets.pairs import Conflicts
+from aptool.errors import AptoolError, InputError, counted
 from aptool.formats.atomic import check_output_folder, remove_tree
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import Location, PathOrUrl, location
@@ -31,7 +33,7 @@ def write_folds(
         problem = f"a fold of an earlier call with more than {folds} folds"
         raise InputError(stale, problem=problem, expected="a folder without it")
     pools = list(_distinct(collection, present))
-    fold_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], folds)
+    fold_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], [1] * folds)
     if len(set(fold_of)) < folds:
         raise AptoolError(
             f"{collection.path}: too few questions for {folds} folds, near copies kept together"
@@ -65,19 +67,36 @@ def _write_fold(
         writer.add_split("dev", dev)
 
 
-def assign(questions: Sequence[str], ids: Sequence[str], folds: int) -> list[int]:
-    """Assign a fold, from 0, to each question: near copies to one fold, about equally many to each.
+def divide(content: SplitPools, shares: Sequence[int]) -> dict[str, SplitPools]:
+    """Divide the pools of one table among the splits train, dev and test, in proportion to their shares."""
+    pools = list(content.pools)
+    split_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], shares)
+    if len(set(split_of)) < len(shares):
+        problem = f"{counted(len(pools), 'question')}, near copies kept together"
+        raise InputError(content.path, problem=problem, expected=f"at least {len(shares)} to split")
+    divided = {}
+    for number, split in enumerate(("train", "dev", "test")[: len(shares)]):
+        part = [pool for pool, of_pool in zip(pools, split_of, strict=True) if of_pool == number]
+        divided[split] = content._replace(pools=part)
+        # The rows of the whole table that policies affected are counted once.
+        resolution = content.conflicts.resolution if content.conflicts is not None else "error"
+        content = content._replace(counts={}, conflicts=Conflicts(resolution))
+    return divided
 
-    Groups are assigned from the largest to the smallest, each to the fold with the fewest questions. Groups
-    of one size are ordered by a hash of their first id, which separates neighbours in a file.
+
+def assign(questions: Sequence[str], ids: Sequence[str], shares: Sequence[int]) -> list[int]:
+    """Assign a fold, from 0, to each question: near copies to one fold, in proportion to the folds' shares.
+
+    Groups are assigned from the largest to the smallest, each to the fold with the fewest questions for its
+    share. Groups of one size are ordered by a hash of their first id, which separates neighbours in a file.
     """
     groups: dict[int, list[int]] = {}
     for row, root in enumerate(_roots(questions)):
         groups.setdefault(root, []).append(row)
     order = sorted(groups.values(), key=lambda rows: (-len(rows), _hash(ids[rows[0]])))
-    sizes, fold_of = [0] * folds, [0] * len(questions)
+    sizes, fold_of = [0] * len(shares), [0] * len(questions)
     for rows in order:
-        fold = sizes.index(min(sizes))
+        fold = min(range(len(shares)), key=lambda number: sizes[number] / shares[number])
         sizes[fold] += len(rows)
         for row in rows:
             fold_of[row] = fold

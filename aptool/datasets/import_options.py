@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from aptool.datasets.pairs import GRADE, INTEGER, Columns, Conflicts, Empty, Pair, Resolution, label_text
 from aptool.errors import AptoolError, InputError, UsageError
@@ -24,6 +24,9 @@ UNLABELLED_OPTION = "--unlabelled"
 COLUMNS_OPTION = "--columns"
 DELIMITER_OPTION = "--delimiter"
 ENCODING_OPTION = "--encoding"
+ADD_CANDIDATES_OPTION = "--add-candidates"
+SPLIT_RATIO_OPTION = "--split-ratio"
+LABEL = "label"
 
 Quotes: TypeAlias = Literal["literal", "csv"]
 
@@ -34,6 +37,8 @@ RawPair: TypeAlias = tuple[Pair, str]
 MOST_LABELS = 100
 _MOST_ROWS = 100_000  # read after an unknown label, to list the labels of the file
 _DELIMITER = re.compile(r'[^"\r\n]')
+_RULE = re.compile(r"(bm25:)?([1-9][0-9]{0,8})")
+_RATIO = re.compile(r"[1-9][0-9]{0,3}(?::[1-9][0-9]{0,3}){1,2}")
 _NUMBER = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|(?i:nan)")
 _MISSING = ("", "null")
 # A class whose name begins so, followed by no letter, is not relevant.
@@ -48,7 +53,7 @@ class ColumnNames:
 
     question: str = "question"  # column (or key) of the question's text
     answer: str | None = None  # of the candidate's text; None: ``answer``, and in a candidate also ``text``
-    label: str = "label"  # of the relevance label, or of the list of labels of candidates that are texts
+    label: str = LABEL  # of the relevance label, or of the list of labels of candidates that are texts
     question_id: str | None = None  # column of the question's id; None: the text identifies the question
     answer_id: str | None = None  # column of the candidate's id; None: the text identifies the candidate
     candidates: str = "candidates"  # key of the list of candidates
@@ -100,9 +105,41 @@ class ImportPolicies:
     empty: Empty = "drop"  # for candidates without text: ``drop`` and count them, ``keep`` or ``refuse``
     relevant: tuple[str, ...] | None = None  # the relevant labels; None: labels are whole numbers
     unlabelled: tuple[str, ...] = ()  # splits without labels, which get pools and no qrels
+    add_candidates: str | None = (
+        None  # ``all``, N or ``bm25:N`` answers of other questions; see `AddedAnswers`
+    )
+    seed: int = 0  # of the N answers that are drawn at random
+    split_ratio: str | None = None  # ``TRAIN:DEV`` or ``TRAIN:DEV:TEST``, to split one table by question
+    strip_html: bool = False  # remove the tags of HTML from questions and answers
+
+    @property
+    def added_answers(self) -> "AddedAnswers | None":
+        """The answers of other questions that become candidates."""
+        if self.add_candidates is None:
+            return None
+        match = _RULE.fullmatch(str(self.add_candidates))
+        if match is not None:
+            return AddedAnswers(int(match[2]), match[1] is not None)
+        if self.add_candidates != "all":
+            expected = "all, a number N, or bm25:N"
+            raise UsageError(f"{ADD_CANDIDATES_OPTION} {self.add_candidates!r}: expected {expected}")
+        return AddedAnswers(None)
+
+    @property
+    def shares(self) -> list[int]:
+        """The numbers of ``split_ratio``; empty without one."""
+        if self.split_ratio is None:
+            return []
+        if not _RATIO.fullmatch(str(self.split_ratio)):
+            expected = "TRAIN:DEV or TRAIN:DEV:TEST, such as 80:10:10"
+            raise UsageError(f"{SPLIT_RATIO_OPTION} {self.split_ratio!r}: expected {expected}")
+        return [int(number) for number in self.split_ratio.split(":")]
 
     def check(self, splits: Sequence[str]) -> None:
         """Check the values; unlabelled splits must be among ``splits``."""
+        if self.shares and len(splits) != 1:
+            raise UsageError(f"{SPLIT_RATIO_OPTION}: expected one table, not {', '.join(splits)}")
+        _ = self.added_answers  # raises for another value
         for name, choices in (("conflicts", get_args(Resolution)), ("empty", get_args(Empty))):
             value = getattr(self, name)
             if value not in choices:
@@ -115,6 +152,18 @@ class ImportPolicies:
                 raise UsageError(f"{UNLABELLED_OPTION} {split!r}: expected {expected}")
 
 
+class AddedAnswers(NamedTuple):
+    """Which answers of other questions become candidates of a question."""
+
+    number: int | None  # per question; None: all answers of the split
+    is_bm25: bool = False  # the best by BM25; else drawn at random
+
+    @property
+    def is_random(self) -> bool:
+        """Whether answers are drawn."""
+        return self.number is not None and not self.is_bm25
+
+
 class SplitPolicies:
     """The policies for one split, with the number of rows that each policy affected."""
 
@@ -125,7 +174,24 @@ class SplitPolicies:
         self.relevant = policies.relevant
         self.conflicts = Conflicts(policies.conflicts)
         self.counts: Counter[str] = Counter()  # policy -> rows
+        self.strip_html = policies.strip_html
+        # Label of each pair if no column has it.
+        self.implied_label = None if self.labelled else ""
+        self._may_lack_labels = policies.add_candidates is not None and policies.relevant is None
         self._logged: set[str] = set()
+
+    def reads_label(self, path: str, position: str | None, column: str, columns: Sequence[str]) -> bool:
+        """Whether pairs have a label column. With --add-candidates, each answer may be right instead."""
+        if self.labelled and self._may_lack_labels and column == LABEL:
+            is_missing = column not in columns
+            if self.implied_label is not None and not is_missing:
+                problem = "a row with this column after rows without it"
+                raise InputError(path, position=position, column=column, problem=problem, expected=GRADE)
+            if is_missing:
+                self.implied_label = "1"
+                self.log_once(f"no column {column!r}: each answer is relevant for its question")
+            self._may_lack_labels = is_missing
+        return self.implied_label is None
 
     def log_once(self, message: str) -> None:
         """Log a message that several files of the split may cause."""
@@ -245,10 +311,15 @@ def quoted_names(names: Sequence[str]) -> str:
     return (", ".join(shown) or "none") + (", …" if len(names) > 20 else "")
 
 
-def option_hint(part: str, split: str) -> str:
-    """Name the options that help if the column of a part, such as ``question_id``, is missing."""
+def option_hint(part: str, split: str, column: str = "") -> str:
+    """Name the options that help if the column of a part, such as ``question_id``, is missing from rows."""
     hint = f"--{part.replace('_', '-')} NAME"
-    return hint if part != "label" else f"{hint}, or {UNLABELLED_OPTION} {split} for a split without labels"
+    if part != "label":
+        return hint
+    hint += f", or {UNLABELLED_OPTION} {split} for a split without labels"
+    if column != LABEL:
+        return hint
+    return f"{hint}, or {ADD_CANDIDATES_OPTION} all if each row is a question with its right answer"
 
 
 def missing_column(

@@ -27,9 +27,10 @@ logger = logging.getLogger(__name__)
 SMALL_POOL = 5
 
 SAME_ID_EXCLUDED = "candidates_with_the_id_of_their_question_excluded"
+ANSWERS_ADDED = "answers_of_other_questions_added"
 _IMPORT_POLICIES = (
     *("empty_answers_kept", "questions_without_candidates_dropped"),
-    *(EMPTY_DROPPED, SAME_ID_EXCLUDED, SPELLINGS_JOINED),
+    *(EMPTY_DROPPED, SAME_ID_EXCLUDED, SPELLINGS_JOINED, ANSWERS_ADDED),
 )
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -79,7 +80,7 @@ class SplitPools(NamedTuple):
     path: PathOrUrl  # source of the pools, for messages
     pools: Iterable[LabelledPool]  # the pools
     conflicts: Conflicts | None = None  # pairs with contradictory labels
-    counts: Mapping[str, int] | None = None  # rows per policy; complete once the pools are read
+    counts: dict[str, int] | None = None  # rows per policy; complete once the pools are read
     labelled: bool = True  # whether there are labels; if not, the split gets no qrels
 
 
@@ -157,7 +158,7 @@ def _counted(
         yield pool
     if content.counts is not None:
         counts.update(content.counts)
-        counts["candidates"] += content.counts.get(EMPTY_DROPPED, 0)
+        counts["candidates"] += content.counts.get(EMPTY_DROPPED, 0) - content.counts.get(ANSWERS_ADDED, 0)
 
 
 @dataclass

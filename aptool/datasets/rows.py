@@ -5,12 +5,17 @@ question is identified by its text, and a candidate by its text within the quest
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from aptool.datasets.candidates import add_candidates
+from aptool.datasets.folds import divide
+from aptool.datasets.html_text import strip_html
 from aptool.datasets.import_options import (
+    ADD_CANDIDATES_OPTION,
     ClassNames,
     ColumnNames,
     ImportPolicies,
@@ -38,6 +43,8 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import unpacked_name
 from aptool.formats.location import PathOrUrl
 from aptool.formats.parquet import open_parquet
+
+logger = logging.getLogger(__name__)
 
 Kind: TypeAlias = Literal["tsv", "csv", "jsonl", "parquet"]
 Row: TypeAlias = Mapping[str, Any]
@@ -92,17 +99,35 @@ def write_rows(
 
     ``sources`` maps a split to the path that messages name and the reader of its pairs.
     """
+    if policies.shares and len(sources) == 1:
+        sources = {"table": next(iter(sources.values()))}  # in ids of questions, which no split names
     policies.check(list(sources))
     labels = Labels(policies.relevant)
     splits = {}
     for split, (path, read) in sources.items():
         split_policies = SplitPolicies(split, policies)
         splits[split] = _split_pools(path, read(split_policies), names, split_policies, labels)
+    if policies.shares:
+        splits = divide(splits["table"], policies.shares)
+    added = policies.added_answers
+    if added is not None:
+        has_ids = names.answer_id is not None
+        splits = {
+            split: content._replace(
+                pools=add_candidates(content, added, policies.seed, has_answer_ids=has_ids)
+            )
+            for split, content in splits.items()
+        }
     layout = {key: value for key, value in asdict(names).items() if value is not None}
     details = {**(details or {}), "layout": layout}
     if policies.relevant:
         details["relevant_labels"] = list(policies.relevant)
-    return write_collection(
+    for option in ("add_candidates", "split_ratio", "strip_html"):
+        if value := getattr(policies, option):
+            details[option] = value
+    if added is not None and added.is_random:
+        details["seed"] = policies.seed
+    written = write_collection(
         out,
         name=name,
         source=source,
@@ -111,6 +136,11 @@ def write_rows(
         details=details,
         check=labels.check_use,
     )
+    for split, counts in written.manifest["splits"].items():
+        if added is None and counts["candidates"] < 2 * counts["questions"]:
+            option = f"{ADD_CANDIDATES_OPTION} all"
+            logger.warning(f"{split}: {option} makes the answers of other questions candidates as well")
+    return written
 
 
 def _split_pools(
@@ -120,6 +150,8 @@ def _split_pools(
         pairs = labels.apply(path, names.label, rows, policies)
     else:
         pairs = (pair for pair, _ in rows)
+    if policies.strip_html:
+        pairs = map(_without_html, pairs)
     pools = pools_of(
         path,
         _with_ids(pairs, names, policies),
@@ -129,6 +161,11 @@ def _split_pools(
         counts=policies.counts,
     )
     return SplitPools(path, pools, policies.conflicts, policies.counts, policies.labelled)
+
+
+def _without_html(pair: Pair) -> Pair:
+    answer = strip_html(pair.answer) if pair.answer is not None else None
+    return pair._replace(question=strip_html(pair.question), answer=answer)
 
 
 def _with_ids(pairs: Iterator[Pair], names: ColumnNames, policies: SplitPolicies) -> Iterator[Pair]:
@@ -174,7 +211,7 @@ def _read_table(path: str, names: ColumnNames, policies: SplitPolicies) -> Itera
     rows = read_columns(path, names, policies)
     for number, (question_id, question, answer_id, answer, label) in rows:
         pair = Pair(f"line {number}", question_id, question, answer_id, answer, 0)
-        yield pair, label_text(label) if policies.labelled else ""
+        yield pair, label_text(label) if policies.implied_label is None else policies.implied_label
 
 
 class RowReader:
@@ -229,7 +266,9 @@ class RowReader:
             return
         answer = self._answer_text(position, names.pair_answer, row[names.pair_answer])
         answer_id = self._id(position, names.answer_id, row)
-        label = self._label(row[names.label]) if self._policies.labelled else ""
+        label = self._policies.implied_label
+        if label is None:
+            label = self._label(row[names.label])
         yield pair._replace(answer_id=answer_id, answer=answer), label
 
     def _candidates(self, pair: Pair, row: Row) -> Iterator[RawPair]:
@@ -328,10 +367,11 @@ class RowReader:
         required = {"question-id": names.question_id, "question": names.question}
         if names.candidates not in columns:
             required |= {"answer-id": names.answer_id, "answer": names.pair_answer}
-            required |= {"label": names.label} if policies.labelled else {}
+            if policies.reads_label(self.path, position, names.label, columns):
+                required |= {"label": names.label}
         for part, column in required.items():
             if column is not None and column not in columns:
-                hint = option_hint(part, policies.split)
+                hint = option_hint(part, policies.split, column)
                 if part == "answer":
                     hint += f", or a list {names.candidates!r}"
                 raise missing_column(self.path, position, column, columns, hint)

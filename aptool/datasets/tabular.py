@@ -47,8 +47,6 @@ def read_table(path: str) -> Iterator[dict[str, str]]:
 def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None = None) -> Rows:
     """Read the five columns of a pair from each row of a table; policies are None for fixed formats."""
     columns, delimiter, header = names.columns, names.delimiter or _delimiter(path), names.header
-    if policies is not None and not policies.labelled:
-        columns = columns._replace(label=names.question)  # the label is not read
     reader = _FieldReader(path, delimiter, names.quotes, names.encoding)
     rows = reader.read()
     position = COLUMNS_OPTION
@@ -58,6 +56,8 @@ def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None =
         if first_row is None:
             raise InputError(path, problem="no line", expected="a header line with the names of the columns")
         header = tuple(first_row)
+    if policies is not None and not policies.reads_label(path, position, columns.label, header):
+        columns = columns._replace(label=names.question)  # the label is not read
     missing = [name for name in columns if name not in header]
     if missing and position != COLUMNS_OPTION:
         refuse_xml(path, header[0])
@@ -73,7 +73,7 @@ def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None =
     if missing:
         hint = ""
         if policies is not None:
-            hint = option_hint(_part(missing[0], columns), policies.split)
+            hint = option_hint(_part(missing[0], columns), policies.split, missing[0])
         raise missing_column(path, position, missing[0], header, hint)
     indices = [header.index(name) for name in columns]
     for number, row in rows:

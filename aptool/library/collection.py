@@ -70,6 +70,10 @@ class Collection:
         conflicts: Resolution = "error",
         questions: str = "all",
         unlabelled: str | Sequence[str] = (),
+        add_candidates: str | int | None = None,
+        seed: int = 0,
+        split_ratio: str | None = None,
+        strip_html: bool = False,
     ) -> "Collection":
         """Import rows into a new collection, as ``aptool data import`` does.
 
@@ -85,7 +89,8 @@ class Collection:
             question: column of the question text.
             answer: column of the answer text. Default: ``answer``, or ``text`` in a list of candidates.
             label: column of the relevance: an integer, relevant from 1 on.
-            question_id: column of the question id. Default: distinct questions are numbered.
+            question_id: column of the question id. Default: distinct questions are numbered; all rows with a
+                question's text belong to one question.
             answer_id: column of the answer id. Default: distinct answers of a question are numbered.
             candidates: column of the list of candidates.
             positions: column of the positions, from 0, of the relevant candidates in a list of texts.
@@ -101,6 +106,12 @@ class Collection:
             questions: keep ``all`` questions, those with a relevant answer (``answerable``), or those with a
                 relevant and a non-relevant answer (``both-labels``).
             unlabelled: splits without labels, which get pools but no qrels.
+            add_candidates: answers of other questions of the split that become candidates of each question:
+                ``"all"``, a number drawn at random, or the best by BM25 (``"bm25:50"``). Without a label
+                column, each row is a question with a relevant answer.
+            seed: random seed of the draws.
+            split_ratio: divide ``rows`` by question into train, dev and test, such as ``"80:10:10"``.
+            strip_html: remove the tags of HTML from questions and answers.
 
         Returns:
             The new collection.
@@ -138,6 +149,10 @@ class Collection:
             empty=empty,
             relevant=None if relevant is None else _texts(relevant),
             unlabelled=_texts(unlabelled),
+            add_candidates=None if add_candidates is None else str(add_candidates),
+            seed=seed,
+            split_ratio=split_ratio,
+            strip_html=strip_html,
         )
         if output is None:
             output, name = tempfile.mkdtemp(prefix="aptool-"), name or "rows"

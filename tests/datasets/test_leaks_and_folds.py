@@ -55,11 +55,11 @@ def test_near_copies_stay_together_and_folds_are_even():
     long = "one two three four five six seven eight nine"
     questions = [f"{long} ten", "a b", f"{long} eleven", "c d", "e f", "g h"]
 
-    fold_of = assign(questions, list("uvwxyz"), 3)
+    fold_of = assign(questions, list("uvwxyz"), [1, 1, 1])
 
     assert fold_of[0] == fold_of[2]
     assert sorted(fold_of.count(fold) for fold in range(3)) == [2, 2, 2]
-    assert fold_of == assign(questions, list("uvwxyz"), 3)
+    assert fold_of == assign(questions, list("uvwxyz"), [1, 1, 1])
 
 
 def test_folds_are_collections_that_hold_every_question_once(collection, tmp_path):

@@ -1,0 +1,257 @@
+"""Tables with a question and its answer per row: answers of other questions as candidates, splits, HTML."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from imported import labels_of
+
+import aptool
+from aptool.datasets.html_text import strip_html
+
+ROWS = [
+    {"question": "How do I pay?", "answer": "By card."},
+    {"question": "Where are you?", "answer": "At the old bridge."},
+    {"question": "Is cash accepted?", "answer": "By  card."},  # the first answer, with another blank
+    {"question": "Is cash accepted?", "answer": "No cash at the desk."},
+]
+
+
+def test_all_answers_of_a_split_are_candidates_and_equal_ones_are_relevant_for_each_question(tmp_path):
+    aptool.Collection.from_rows({"dev": ROWS}, tmp_path / "faq", add_candidates="all")
+
+    card, bridge, cash = "By card.", "At the old bridge.", "No cash at the desk."
+    assert labels_of(tmp_path / "faq", "dev") == {
+        "How do I pay?": {card: 1, bridge: 0, cash: 0},
+        "Where are you?": {card: 0, bridge: 1, cash: 0},
+        "Is cash accepted?": {card: 1, bridge: 0, cash: 1},
+    }
+
+
+def test_candidates_are_of_the_same_split(tmp_path):
+    splits = {"train": ROWS[:2], "dev": ROWS[2:]}
+    data = aptool.Collection.from_rows(splits, tmp_path / "faq", add_candidates="all")
+
+    assert {split: set(data.pools(split).frame["answer"]) for split in splits} == {
+        "train": {"By card.", "At the old bridge."},
+        "dev": {"By  card.", "No cash at the desk."},
+    }
+
+
+@pytest.mark.parametrize("number", [1, 5, 19, 30])
+def test_a_number_of_answers_is_drawn_beside_the_own_ones(number, tmp_path):
+    rows = [{"question": f"Question {i}", "answer": f"Answer {i}"} for i in range(20)]
+    draws = [
+        labels_of(
+            aptool.Collection.from_rows(rows, tmp_path / name, add_candidates=number, seed=seed).path, "train"
+        )
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+
+    for i, (question, labels) in enumerate(draws[0].items()):
+        assert question == f"Question {i}"
+        assert labels.pop(f"Answer {i}") == 1
+        assert list(labels.values()) == [0] * min(number, 19)
+    assert draws[1] != draws[0]  # own answers were popped
+    for i in range(20):
+        draws[1][f"Question {i}"].pop(f"Answer {i}")
+        draws[2][f"Question {i}"].pop(f"Answer {i}")
+    assert draws[1] == draws[0]
+    assert (draws[2] == draws[0]) == (number >= 19)
+
+
+def test_every_other_answer_is_drawn_about_equally_often(tmp_path):
+    """Each of 9 questions draws an answer with probability 4/9; within 4.2 deviations over 50 seeds."""
+    rows = [{"question": f"Question {i}", "answer": f"Answer {i}"} for i in range(10)]
+    counts = dict.fromkeys((f"Answer {i}" for i in range(10)), -50)
+    for seed in range(50):
+        data = aptool.Collection.from_rows(rows, tmp_path / "x", add_candidates=4, seed=seed)
+        for text in data.pools("train").frame["answer"]:
+            counts[text] += 1
+
+    assert sum(counts.values()) == 50 * 10 * 4
+    assert np.abs(np.array(list(counts.values())) - 200).max() < 4.2 * np.sqrt(50 * 9 * 20 / 81)
+
+
+def test_bm25_adds_the_best_answers(tmp_path):
+    """Of two answers with one word of the question, each in two answers, the shorter one is better."""
+    rows = [
+        {"question": "red bicycle", "answer": "In the shed."},
+        {"question": "a", "answer": "The red door is open on Sundays, too."},
+        {"question": "b", "answer": "A bicycle costs 3 euros."},
+        {"question": "c", "answer": "Paint a red bicycle."},
+        {"question": "d", "answer": "Nothing in common."},
+    ]
+    aptool.Collection.from_rows(rows, tmp_path / "x", add_candidates="bm25:2")
+
+    assert labels_of(tmp_path / "x", "train")["red bicycle"] == {
+        "In the shed.": 1,
+        "A bicycle costs 3 euros.": 0,
+        "Paint a red bicycle.": 0,
+    }
+
+
+def test_labels_of_a_labelled_table_are_kept(tmp_path):
+    rows = [{**row, "label": label} for row, label in zip(ROWS, (1, 0, 0, 1), strict=True)]
+    aptool.Collection.from_rows({"dev": rows}, tmp_path / "x", add_candidates="all")
+
+    labels = labels_of(tmp_path / "x", "dev")
+    assert labels["Where are you?"] == {"By card.": 0, "At the old bridge.": 0, "No cash at the desk.": 0}
+    assert labels["Is cash accepted?"] == {"By card.": 0, "At the old bridge.": 0, "No cash at the desk.": 1}
+
+
+def test_a_question_without_an_answer_is_dropped_and_counted(tmp_path):
+    rows = [*ROWS, {"question": "Open ticket?", "answer": None}]
+    data = aptool.Collection.from_rows({"dev": rows}, tmp_path / "x", add_candidates="all")
+
+    assert "Open ticket?" not in labels_of(tmp_path / "x", "dev")
+    assert data.opened.manifest["policies"]["questions_without_candidates_dropped"] == {"dev": 1}
+
+
+def test_rows_of_a_divided_table_are_counted_once(tmp_path):
+    rows = [{"question": f"Topic{i}", "answer": f"Answer {i}"} for i in range(6)]
+    rows += [{"question": "Topic0", "answer": " "}, {"question": "topic", "answer": "x", "label": 1}][:1]
+    data = aptool.Collection.from_rows(rows, tmp_path / "x", add_candidates="all", split_ratio="1:1:1")
+
+    assert {split: counts["questions"] for split, counts in data.opened.manifest["splits"].items()} == {
+        "train": 2,
+        "dev": 2,
+        "test": 2,
+    }
+    assert sum(data.opened.manifest["policies"]["empty_candidates_dropped"].values()) == 1
+
+
+def test_answers_keep_the_ids_of_the_table(tmp_path):
+    rows = [{**row, "doc": f"D{i}"} for i, row in enumerate(ROWS)]
+    data = aptool.Collection.from_rows(rows, tmp_path / "x", answer_id="doc", add_candidates="all")
+
+    assert data.qrels("train").to_dict()["train-Q2"] == {"D0": 1, "D1": 0, "D3": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (ROWS, {"add_candidates": "bm25"}, "--add-candidates 'bm25': expected all, a number N, or bm25:N"),
+        (ROWS, {"add_candidates": 0}, "--add-candidates '0': expected all, a number N, or bm25:N"),
+        (ROWS, {"add_candidates": "all", "label": "right"}, "row 0: column 'right': not found"),
+        (ROWS, {"add_candidates": "all", "relevant": ["Good"]}, "row 0: column 'label': not found"),
+        (
+            [ROWS[0], {**ROWS[1], "label": 0}],
+            {"add_candidates": "all"},
+            "row 1: column 'label': a row with this",
+        ),
+        ([{**ROWS[0], "label": 0}, ROWS[1]], {"add_candidates": "all"}, "row 1: column 'label': not found"),
+        (
+            [{**ROWS[0], "id": "D1"}, {**ROWS[1], "id": "D1"}],
+            {"add_candidates": "all", "answer_id": "id"},
+            "'At the old bridge.': expected the text that answer 'D1' has in another question",
+        ),
+        (
+            [{**ROWS[0], "label": 1}, {**ROWS[0], "answer": "By  card.", "label": 0}],
+            {"add_candidates": "all"},
+            "'By  card.': expected one label, not 1 and 0 (--conflicts max",
+        ),
+        (
+            ROWS,
+            {"split_ratio": "80"},
+            "--split-ratio '80': expected TRAIN:DEV or TRAIN:DEV:TEST, such as 80:10:10",
+        ),
+        (ROWS, {"split_ratio": "80:0"}, "--split-ratio '80:0': expected TRAIN:DEV"),
+        ({"a": ROWS, "b": ROWS}, {"split_ratio": "8:2"}, "--split-ratio: expected one table, not a, b"),
+        (ROWS[:1], {"split_ratio": "8:2", "add_candidates": "all"}, "1 question, near copies kept together"),
+    ],
+)
+def test_wrong_options_and_rows_are_refused_before_anything_is_written(rows, options, message, tmp_path):
+    with pytest.raises(aptool.AptoolError) as error:
+        aptool.Collection.from_rows(rows, tmp_path / "x", **options)
+
+    assert message in str(error.value)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture
+def tickets(tmp_path):
+    """A table with a semicolon as delimiter, German columns and HTML, as a help desk exports it."""
+    topics = [
+        "Rechnung",
+        "Passwort",
+        "Drucker",
+        "Monitor",
+        "Urlaub",
+        "Zugang",
+        "Telefon",
+        "Server",
+        "Lizenz",
+        "Maus",
+    ]
+    path = tmp_path / "tickets.csv"
+    with path.open("w", encoding="cp1252", newline="") as file:
+        table = csv.writer(file, delimiter=";")
+        table.writerow(["Nr", "Frage", "Lösung"])
+        for number, topic in enumerate(topics):
+            table.writerow(
+                [number, f"<p>Wo finde ich {topic}?</p>", f"<b>{topic}</b> liegt<br>im Büro&nbsp;{number}."]
+            )
+            table.writerow([number, f"Wo finde ich  {topic}", "Wie oben."])  # a near copy
+    return path
+
+
+def test_a_help_desks_table_becomes_splits_with_candidates(aptool, tickets, tmp_path):
+    columns = ("--delimiter", ";", "--encoding", "cp1252", "--question", "Frage", "--answer", "Lösung")
+    options = ("--add-candidates", "all", "--split-ratio", "60:20:20", "--strip-html")
+    finished = aptool("data", "import", "csv", tickets, *columns, *options, "--output", tmp_path / "x")
+
+    assert finished.code == 0, finished.err
+    manifest = json.loads((tmp_path / "x" / "collection.json").read_text(encoding="utf-8"))
+    assert (
+        manifest["details"] | {"add_candidates": "all", "split_ratio": "60:20:20", "strip_html": True}
+        == (manifest["details"])
+    )
+    sizes = {split: counts["questions"] for split, counts in manifest["splits"].items()}
+    assert sizes == {"train": 12, "dev": 4, "test": 4}
+    topics = {}
+    for split in sizes:
+        labels = labels_of(tmp_path / "x", split)
+        topics[split] = {question.rstrip("?").split()[-1] for question in labels}
+        for question, answers in labels.items():
+            topic = question.rstrip("?").split()[-1]
+            right = [text for text, label in answers.items() if label]
+            assert right == (["Wie oben."] if not question.endswith("?") else right)
+            assert right[0].startswith((f"{topic} liegt im Büro ", "Wie oben."))
+            assert len(answers) == len(topics[split]) + 1 if split != "train" else 7
+    assert not topics["train"] & topics["dev"]  # near copies are in one split
+    assert not (topics["train"] | topics["dev"]) & topics["test"]
+
+
+def test_a_table_without_labels_names_the_option(aptool, tmp_path):
+    (tmp_path / "faq.csv").write_text("question,answer\nHow?,So.\nWhen?,Now.\n")
+
+    finished = aptool("data", "import", "csv", f"dev={tmp_path / 'faq.csv'}", "--output", tmp_path / "x")
+
+    assert finished.code == 1
+    assert "or --add-candidates all if each row is a question with its right answer" in finished.err[0]
+
+
+def test_pools_of_one_candidate_name_the_option(aptool, tmp_path):
+    (tmp_path / "faq.csv").write_text("question,answer,label\nHow?,So.,1\nWhen?,Now.,1\n")
+    command = ("data", "import", "csv", f"dev={tmp_path / 'faq.csv'}", "--output", tmp_path / "x")
+    option = "dev: --add-candidates all makes the answers of other questions candidates as well"
+
+    assert option in aptool(*command).err
+    assert option not in aptool(*command, "--add-candidates", "all").err
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<p>Hello,</p><p>the <b>pass</b>word</p>", "Hello, the password"),
+        ("a &lt; b &amp;&nbsp;c", "a < b & c"),
+        ("one<br/>two<br>three", "one two three"),
+        ("<style>p {color: red}</style><td>x</td><td>y</td><!-- no -->", "x y"),
+        ("5 < 7 and 8 > 3", "5 < 7 and 8 > 3"),
+        ("", ""),
+    ],
+)
+def test_html_becomes_text(html, text):
+    assert strip_html(html) == text
