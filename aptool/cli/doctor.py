@@ -36,24 +36,6 @@ EXTRAS = {
     "bench": "python -m bench.rival",
     "faults": "python -m bench.faults",
 }
-# Disk space of each extra in MB (Python 3.11, Linux, November 2026), beyond aptool without extras (640 MB);
-# for extras that need PyTorch, beyond PyTorch. PyTorch is that for CPUs; that for CUDA takes 4,600 MB.
-MEGABYTES = {
-    "torch": 860,
-    "transformers": 140,
-    "sentence-transformers": 210,
-    "report": 100,
-    "cluster": 430,
-    "cloud": 50,
-    "hub": 1,
-    "distill": 150,
-    "fusion": 60,
-    "ir-datasets": 30,
-    "pyterrier": 200,
-    "tensorboard": 80,
-    "mlflow": 430,
-    "wandb": 90,
-}
 PACKAGES = ("torch", "polars", "pyarrow", "numpy", "tokenizers", "pytrec-eval-terrier", "ray", "transformers")
 LEAST_DISK_GIB = 5
 LEAST_MEMORY_GIB = 4
@@ -191,5 +173,4 @@ def _print(findings: Findings) -> None:
     names = [name for name in EXTRAS if name in findings.extras]
     for name in sorted(names, key=lambda name: bool(findings.extras[name])):  # installed extras first
         state = "missing" if findings.extras[name] else "installed"
-        size = f"{MEGABYTES[name]:,} MB" if name in MEGABYTES else ""
-        click.echo(f"  {name:23}{state:11}{size:>7}  {EXTRAS[name]}")
+        click.echo(f"  {name:23}{state:11}{EXTRAS[name]}")
