@@ -12,7 +12,7 @@ import click
 
 from aptool.cli.parameters import Count, SectionedCommand, json_option, seed_option
 from aptool.cli.runs import (
-    Confidence,
+    CONFIDENCE_RANGE,
     check_distinct,
     level_option,
     measures_option,
@@ -60,7 +60,7 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
 @review_option
 @click.option(
     "--confidence",
-    type=Confidence(),
+    type=CONFIDENCE_RANGE,
     metavar="X",
     help="Confidence level of intervals and tests, 0.5 to 0.999.  [default: 0.95]",
 )

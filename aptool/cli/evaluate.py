@@ -10,7 +10,7 @@ import click
 
 from aptool.cli.parameters import SectionedCommand, json_option, overwrite_option
 from aptool.cli.runs import (
-    Confidence,
+    CONFIDENCE_RANGE,
     check_distinct,
     level_option,
     location_of_pools,
@@ -58,7 +58,7 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
 @click.option("--intervals", is_flag=True, help="Add bootstrap confidence intervals (BCa, 10,000 resamples).")
 @click.option(
     "--confidence",
-    type=Confidence(),
+    type=CONFIDENCE_RANGE,
     metavar="X",
     help="Confidence level, 0.5 to 0.999; implies --intervals.  [default: 0.95]",
 )

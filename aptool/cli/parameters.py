@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from pathlib import Path
@@ -99,7 +100,7 @@ LOCATION = LocationType()
 
 
 class Bounded(click.ParamType):  # type: ignore[type-arg]
-    """A number in a range that the help does not show."""
+    """A number in a range that the help does not show; not NaN, which click accepts in every range."""
 
     def __init__(self, bounds: click.IntRange | click.FloatRange) -> None:
         self.name = bounds.name
@@ -107,7 +108,10 @@ class Bounded(click.ParamType):  # type: ignore[type-arg]
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return self._bounds.convert(value, param, ctx)
+        number = self._bounds.convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 class Count(Bounded):

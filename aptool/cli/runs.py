@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from typing_extensions import override
 
 from aptool.cli.parameters import Bounded, Count
 from aptool.cli.tables import print_table
@@ -31,20 +29,8 @@ _BETWEEN_MEASURES = re.compile(r"(?:,(?!\d+(?:\.\d+)?(?:,|$))|\s+)(?![^()]*\))")
 _MOST_UNJUDGED = 1000
 
 
-class Confidence(Bounded):
-    """A confidence level within `significance.LOWEST_CONFIDENCE` and `HIGHEST_CONFIDENCE`."""
-
-    def __init__(self) -> None:
-        super().__init__(click.FloatRange(0.5, 0.999))
-        self._bounds.name = self.name = "confidence"
-
-    @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return number
-
+# `significance.LOWEST_CONFIDENCE` to `HIGHEST_CONFIDENCE`.
+CONFIDENCE_RANGE = Bounded(click.FloatRange(0.5, 0.999))
 
 qrels_option = click.option("--qrels", metavar="QRELS", help="TREC qrels.  [default: X.qrels next to X.run]")
 pools_option = click.option(

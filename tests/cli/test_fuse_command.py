@@ -56,6 +56,7 @@ MIN_MAX = [{}, {"normalization": "min-max"}]
     ("options", "message"),
     [
         (["--method", "combsum", "--k", 5], "k: requires the method rrf"),
+        (["--k", "nan"], "Invalid value for '--k': 'nan' is not a number."),
         (["--normalization", "z-score"], "normalization: requires the method combsum or combmnz"),
         (
             ["--train", "dev.qrels", "--method", "rrf"],
