@@ -121,6 +121,22 @@ def _field(text: str) -> tuple[str, Any]:
         return name, value
 
 
+_answers_option = click.option(
+    "--answers",
+    type=LOCATION,
+    help="Texts of shared answers.  [default: answers.parquet next to the pools]",
+)
+
+
+def _check_inputs(files: tuple[str, ...], suffix: str, model: "Location") -> None:
+    """Raise, before PyTorch is imported, if the first file or the model does not exist."""
+    from aptool.formats.inputs import expand, stat
+    from aptool.models.hub import find_folder
+
+    stat(expand(files, suffix)[0])
+    find_folder(model)
+
+
 @click.command("score", cls=SectionedCommand)
 @click.argument("pools", nargs=-1, required=True)
 @click.option(
@@ -159,11 +175,7 @@ def _field(text: str) -> tuple[str, Any]:
 @click.option("--fill", is_flag=True, help="Encode answers that --encoded lacks, and add them to it.")
 @passages_option
 @aggregate_option
-@click.option(
-    "--answers",
-    type=LOCATION,
-    help="Texts of shared answers.  [default: answers.parquet next to POOLS]",
-)
+@_answers_option
 @device_option
 @click.option(
     "--precision",
@@ -198,11 +210,7 @@ def score(
     model = model if model is not None else default_model()
     output = output if output is not None else _default_run(pools)
     if isinstance(model, Path):
-        from aptool.formats.inputs import expand, stat
-        from aptool.models.hub import find_folder
-
-        stat(expand(pools, ".pools.parquet")[0])
-        find_folder(model)  # before PyTorch is imported
+        _check_inputs(pools, ".pools.parquet", model)
 
     from aptool.library.scoring import score as score_pools
 
@@ -243,11 +251,7 @@ def _default_run(pools: tuple[str, ...]) -> str:
     required=True,
     help="Answer store (folder); an existing store is extended.",
 )
-@click.option(
-    "--answers",
-    type=LOCATION,
-    help="Texts of shared answers.  [default: answers.parquet next to the pools]",
-)
+@_answers_option
 @passages_option
 @device_option
 @click.option(
@@ -271,12 +275,7 @@ def encode(
     same command again after an interruption, or with more answers.
     """
     folder = folder if folder is not None else default_model()
-
-    from aptool.formats.inputs import expand, stat
-    from aptool.models.hub import find_folder
-
-    stat(expand(texts, ".parquet")[0])
-    find_folder(folder)  # before PyTorch is imported
+    _check_inputs(texts, ".parquet", folder)
 
     from aptool.library.scoring import encode as encode_answers
 
