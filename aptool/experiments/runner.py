@@ -20,7 +20,7 @@ from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.datasets.leaks import labelled_pools
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
-from aptool.errors import AptoolError, InputError, error_with
+from aptool.errors import AptoolError, InputError, located
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
@@ -116,7 +116,7 @@ def _load_recipes(matrix: ExperimentMatrix) -> dict[str, Recipe]:
                 recipe = recipes[system.name] = load_recipe(system.preset, system.overrides)
                 check_recipe(recipe)
             except AptoolError as error:
-                raise error_with(error.exit_code, f"system {system.name!r}: {error}") from error
+                raise located(error, f"system {system.name!r}") from error
     return recipes
 
 

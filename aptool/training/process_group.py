@@ -16,7 +16,7 @@ import torch.distributed
 from torch import Tensor, nn
 from typing_extensions import override
 
-from aptool.errors import AptoolError, error_with
+from aptool.errors import AptoolError, located
 from aptool.models.ragged import Ragged
 
 
@@ -100,13 +100,11 @@ class TorchProcessGroup(ProcessGroup):
 
     @override
     def raise_in_all(self, error: AptoolError | None) -> None:
-        message = None
-        if error is not None:
-            message = error.exit_code, f"node {socket.gethostname()}: {error}"
-        for gathered in self.gather(message):
+        own = None if error is None else located(error, f"node {socket.gethostname()}")
+        for gathered in self.gather(own):
             if gathered is not None:
-                self.raised = error_with(*gathered)
-                raise self.raised
+                self.raised = gathered
+                raise gathered
 
 
 class MinibatchShard:
