@@ -15,7 +15,7 @@ from aptool.formats.location import PathOrUrl, location
 from aptool.formats.other_layouts import trec_lines
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
-from aptool.formats.trec import nested, read_qrels, read_run
+from aptool.formats.trec import read_qrels, read_run, to_dicts
 from aptool.text.words import has_words
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def _check_split(collection: CollectionFiles, split: str, answers: Answers | Non
         return counts
     qrels_path = collection.qrels(split)
     qrels = read_qrels(qrels_path)
-    question_ids, counts = _check_pools(collection.pools(split), answers, nested(qrels, "relevance"))
+    question_ids, counts = _check_pools(collection.pools(split), answers, to_dicts(qrels, "relevance"))
     _check_counts(collection, split, counts, _relevant(qrels).height)
     for question_id in qrels["question_id"].unique(maintain_order=True):
         if question_id not in question_ids:

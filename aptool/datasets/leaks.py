@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from aptool.formats.collection import CollectionFiles, LabelledPool
-from aptool.formats.trec import nested, read_qrels
+from aptool.formats.trec import read_qrels, to_dicts
 from aptool.text.words import unicode_words as words
 
 THRESHOLD = 0.8
@@ -76,7 +76,7 @@ def labelled_pools(collection: CollectionFiles, split: str) -> Iterator[Labelled
 
 def pools_with(collection: CollectionFiles, split: str, qrels: pl.DataFrame | None) -> Iterator[LabelledPool]:
     """Read the pools of a split with their texts, in the order of the file; without qrels, none is judged."""
-    relevance = nested(qrels, "relevance") if qrels is not None else {}
+    relevance = to_dicts(qrels, "relevance") if qrels is not None else {}
     for batch in collection.batches(split):
         for pool in batch.records():
             yield LabelledPool(*pool, relevance.get(pool.question_id, {}))

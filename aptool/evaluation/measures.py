@@ -13,7 +13,7 @@ from aptool.evaluation.evaluation import Evaluation, averages
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, parse_measures
 from aptool.evaluation.rankings import measure_rankings
 from aptool.evaluation.trec_eval import measure_questions
-from aptool.formats.trec import nested
+from aptool.formats.trec import to_dicts
 
 _HIGHEST_RELEVANCE = 1_000_000
 
@@ -43,7 +43,7 @@ def evaluate(
     _check_levels(qrels, [level, *(measure.level or level for measure in parsed)], qrels_name)
     # pytrec_eval compares scores as float32, so it gets dense ranks, the lowest score first.
     ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
-    rankings = nested(run.with_columns(score=ranks).sort("question_id"), "score")
+    rankings = to_dicts(run.with_columns(score=ranks).sort("question_id"), "score")
     common = [question for question in judgements if question in rankings]
     if not common:
         first = next(iter(rankings), "no question")
@@ -88,7 +88,7 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
             qrels_name, position=position, column="relevance", value=row["relevance"], expected=expected
         )
     relevance = pl.col("relevance").cast(pl.Int64).clip(lower_bound=-1)
-    return nested(qrels.with_columns(relevance).sort("question_id"), "relevance")
+    return to_dicts(qrels.with_columns(relevance).sort("question_id"), "relevance")
 
 
 def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:

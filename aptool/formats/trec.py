@@ -135,7 +135,7 @@ def log_ties(name: str, questions: pl.DataFrame) -> None:
         )
 
 
-def nested(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
+def to_dicts(frame: pl.DataFrame, column: str) -> dict[str, dict[str, Any]]:
     """Convert a column to {question id: {answer id: value}}, in the order of the frame.
 
     The Python loop is over questions, not over candidates, if the rows of each question are together.

@@ -113,9 +113,6 @@ class Collection:
             split_ratio: divide ``rows`` by question into train, dev and test, such as ``"80:10:10"``.
             strip_html: remove the tags of HTML from questions and answers.
 
-        Returns:
-            The new collection.
-
         Example:
             >>> rows = [
             ...     {"question": "What is a deductible?", "answer": "Your own share.", "label": "Good"},
@@ -185,9 +182,6 @@ class Collection:
         Args:
             split: name of the split.
 
-        Returns:
-            The questions of the split with their candidates.
-
         Example:
             >>> data = aptool.Collection("data/wikiqa")
             >>> data.pools("dev").frame["question_id"].n_unique()
@@ -201,9 +195,6 @@ class Collection:
 
         Args:
             split: name of the split.
-
-        Returns:
-            The relevance of the candidates.
 
         Raises:
             AptoolError: the split has no labels.

@@ -113,18 +113,18 @@ def read_rows(name: str, table: object, expected: str) -> Iterator[Mapping[str, 
 def read_frame(
     name: str,
     table: object,
-    columns: Iterable[str],
-    nested: Callable[[Mapping[Any, Any]], Iterator[tuple[Any, ...]]],
+    columns: tuple[str, ...],
     expected: str,
+    nested: Callable[[Mapping[Any, Any]], Iterator[tuple[Any, ...]]] | None = None,
 ) -> pl.DataFrame:
     """Convert a table to a frame with these columns, keys of `NAMES`; drop other columns.
 
-    ``nested`` yields the rows of a dict ``{question id: ...}``, and ``expected`` describes all valid tables.
+    ``nested`` yields the rows of a dict ``{question id: ...}``, by default of ``{question id: {answer id:
+    number}}``. ``expected`` describes all valid tables.
     """
-    columns = list(columns)
     position: Callable[[int], str] = "row {}".format
     if isinstance(table, Mapping) and not is_columns(table):
-        rows = list(nested(table))
+        rows = list(_nested_numbers(name, columns[-1], table) if nested is None else nested(table))
         values: dict[str, Any] = dict(zip(columns, zip(*rows, strict=True), strict=True))
 
         def pair(row: int) -> str:
@@ -159,7 +159,7 @@ def nested_items(name: str, table: object, position: str | None, expected: str) 
     yield from table.items()
 
 
-def nested_numbers(
+def _nested_numbers(
     name: str, column: str, table: Mapping[Any, Any]
 ) -> Iterator[tuple[object, object, object]]:
     """The rows of a dict ``{question id: {answer id: number}}``."""

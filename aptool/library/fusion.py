@@ -29,7 +29,7 @@ def fuse(
     normalization: Normalization | None = None,
     tag: str = "fused",
 ) -> Run:
-    """Fuse runs by their ranks or scores, without training data.
+    """Fuse runs by their ranks or scores, without training data, into a run with all of their candidates.
 
     Args:
         runs: two or more runs: ``Run``, files or dicts.
@@ -41,9 +41,6 @@ def fuse(
         normalization: of the scores of each question for ``combsum`` and ``combmnz``: ``min-max`` or
             ``z-score``. Default: ``min-max``.
         tag: the name of the fused run.
-
-    Returns:
-        A run with the candidates of all runs.
 
     Example:
         >>> first = aptool.Run({"q1": {"a": 0.9, "b": 0.2}})

@@ -58,7 +58,7 @@ class Pools(Tabular):
 
     def __init__(self, candidates: Table) -> None:
         self._files: PoolFiles | None = None
-        self._frame: pl.DataFrame | None = read_frame("pools", candidates, _COLUMNS, _rows, _TABLE)
+        self._frame: pl.DataFrame | None = read_frame("pools", candidates, _COLUMNS, _TABLE, _rows)
 
     @classmethod
     def load(cls, path: PathLike | Iterable[PathLike], *, answers: PathLike | None = None) -> "Pools":
@@ -68,9 +68,6 @@ class Pools(Tabular):
             path: a file, folder, glob or URL, or several of them.
             answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools,
                 if it exists.
-
-        Returns:
-            The pools of all files.
 
         Example:
             >>> pools = aptool.Pools.load("data/wikiqa/dev.pools.parquet")
@@ -104,10 +101,7 @@ class Pools(Tabular):
 
     @override
     def to_polars(self) -> pl.DataFrame:
-        """Return ``frame``: one row per candidate.
-
-        Returns:
-            question_id, question, answer_id, answer (all str), in the order of the pools.
+        """Return ``frame``: question_id, question, answer_id, answer (all str), one row per candidate.
 
         Example:
             >>> pools = aptool.Pools({"q1": ("who wrote it?", {"b": "She did."})})
@@ -117,10 +111,7 @@ class Pools(Tabular):
         return self.frame
 
     def to_dict(self) -> dict[str, tuple[str, dict[str, str]]]:
-        """Convert the pools to a dict.
-
-        Returns:
-            ``{question id: (question, {answer id: answer})}``, in the order of the pools.
+        """Convert to ``{question id: (question, {answer id: answer})}``, in the order of the pools.
 
         Example:
             >>> aptool.Pools({"q1": ["who wrote it?", {"b": "She did."}]}).to_dict()

@@ -1,6 +1,5 @@
 """The public class `Qrels`: judgements of relevance, as a polars frame or as a TREC qrels file."""
 
-from functools import partial
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -9,9 +8,9 @@ from typing_extensions import override
 from aptool.errors import counted
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.tables import Tabular
-from aptool.formats.trec import nested, read_qrels, write_qrels
+from aptool.formats.trec import read_qrels, to_dicts, write_qrels
 from aptool.library.arguments import PathLike, check_path, is_path
-from aptool.library.frames import TABLE, Table, nested_numbers, read_frame
+from aptool.library.frames import TABLE, Table, read_frame
 
 _COLUMNS = ("question_id", "answer_id", "relevance")
 _TABLE = f"{TABLE}, or a dict {{question id: {{answer id: relevance}}}}; Qrels.load reads files"
@@ -42,8 +41,7 @@ class Qrels(Tabular):
     path: str | None = None
 
     def __init__(self, judgements: Table) -> None:
-        nested = partial(nested_numbers, "qrels", "relevance")
-        self.frame = read_frame("qrels", judgements, _COLUMNS, nested, _TABLE)
+        self.frame = read_frame("qrels", judgements, _COLUMNS, _TABLE)
 
     @classmethod
     def load(cls, path: PathLike) -> "Qrels":
@@ -51,9 +49,6 @@ class Qrels(Tabular):
 
         Args:
             path: a file or a URL; gzip if the name ends in ``.gz``.
-
-        Returns:
-            The judgements of the file.
 
         Example:
             >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
@@ -67,10 +62,7 @@ class Qrels(Tabular):
 
     @override
     def to_polars(self) -> pl.DataFrame:
-        """Return the judgements as a polars frame.
-
-        Returns:
-            question_id (str), answer_id (str), relevance (i64), sorted by both ids.
+        """Return question_id (str), answer_id (str), relevance (i64), sorted by both ids.
 
         Example:
             >>> aptool.Qrels({"q1": {"b": 1, "a": 0}}).to_polars().rows()
@@ -79,16 +71,13 @@ class Qrels(Tabular):
         return self.frame.sort("question_id", "answer_id")
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        """Convert the judgements to a dict.
-
-        Returns:
-            ``{question id: {answer id: relevance}}``, in the order of `Qrels.to_polars`.
+        """Convert to ``{question id: {answer id: relevance}}``, in the order of `Qrels.to_polars`.
 
         Example:
             >>> aptool.Qrels({"q1": {"b": 1, "a": 0}}).to_dict()
             {'q1': {'a': 0, 'b': 1}}
         """
-        return nested(self.to_polars(), "relevance")
+        return to_dicts(self.to_polars(), "relevance")
 
     def save(self, path: PathLike, *, overwrite: bool = False) -> None:
         """Write a TREC qrels file, atomically.

@@ -1,7 +1,6 @@
 """The public class `Run`: the scores of a system, as a polars frame or as a TREC run file."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,9 +10,9 @@ from typing_extensions import override
 from aptool.errors import InputError, counted
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.tables import Tabular
-from aptool.formats.trec import check_run_output, nested, rank_candidates, read_run, write_run
+from aptool.formats.trec import check_run_output, rank_candidates, read_run, to_dicts, write_run
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
-from aptool.library.frames import TABLE, Table, nested_numbers, read_frame
+from aptool.library.frames import TABLE, Table, read_frame
 
 _COLUMNS = ("question_id", "answer_id", "score")
 _TABLE = f"{TABLE}, or a dict {{question id: {{answer id: score}}}}; Run.load reads files"
@@ -48,18 +47,15 @@ class Run(Tabular):
     path: str | None = None
 
     def __init__(self, scores: Table, tag: str = "run") -> None:
-        self.frame = read_frame("run", scores, _COLUMNS, partial(nested_numbers, "run", "score"), _TABLE)
+        self.frame = read_frame("run", scores, _COLUMNS, _TABLE)
         self.tag = check_text("tag", tag)
 
     @classmethod
     def load(cls, path: PathLike) -> "Run":
-        """Read a TREC run file (``qid Q0 docid rank score tag`` per line).
+        """Read a TREC run file (``qid Q0 docid rank score tag`` per line), with its tag.
 
         Args:
             path: a file or a URL; gzip if the name ends in ``.gz``.
-
-        Returns:
-            The run of the file, with its tag.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2}}, tag="mine").save("mine.run")
@@ -87,16 +83,13 @@ class Run(Tabular):
         return rank_candidates(self.frame)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """Convert the run to a dict.
-
-        Returns:
-            ``{question id: {answer id: score}}``, in the order of `Run.to_polars`.
+        """Convert the run to ``{question id: {answer id: score}}``, in the order of `Run.to_polars`.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).to_dict()
             {'q1': {'b': 0.7, 'a': 0.2}}
         """
-        return nested(self.to_polars(), "score")
+        return to_dicts(self.to_polars(), "score")
 
     def save(self, path: PathLike, tag: str | None = None, *, overwrite: bool = False) -> None:
         """Write a TREC run file, atomically.

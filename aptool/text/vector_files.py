@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from aptool.errors import InputError
-from aptool.formats.inputs import Unpacked, is_pickle, open_unpacked, readable
+from aptool.formats.inputs import Unpacked, check_is_text, open_unpacked, readable
 from aptool.formats.location import PathOrUrl
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ _FOREIGN = {
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",
     b"\xba\x16\x4f\x2f": "a fastText .bin model; use its .vec file",
-    **{bytes([0x80, version]): "a Python pickle" for version in range(2, 6)},
-    b"PAR1": "Parquet",
 }
 
 
@@ -69,8 +67,7 @@ def _detect_format(path: PathOrUrl, file: IO[bytes], packing: str) -> VectorFile
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(path, problem=name, expected="word2vec, GloVe or fastText vectors")
-    if is_pickle(head):
-        raise InputError(path, problem="a Python pickle", expected="word2vec, GloVe or fastText vectors")
+    check_is_text(path, head)
     first, _, remaining = head.partition(b"\n")
     header = _HEADER.fullmatch(first)
     if header is None:
