@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from networks import REASON, SENTENCE_TRANSFORMERS, colbert, cross_encoder, write_network
+from simulated_gpu import SimulatedGpu
 from tiny import row, write_pools
 
 import aptool as toolkit
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.pools import list_units, read_pools
 from aptool.scoring import library_system, parts
-from aptool.scoring.library_system import LibrarySystem
+from aptool.scoring.library_system import LibraryScorer, LibrarySystem, load_library_model
 from aptool.scoring.score import score_files
 from aptool.text.passages import parse_passages
 
@@ -116,6 +117,8 @@ def with_token_pooling(network, folder):
     return library.MultiVectorEncoder(str(folder), device="cpu")
 
 
+# Kinds of checkpoints that both engines read.
+KINDS = ("network", "pairs", "tokens")
 CHECKPOINTS = (with_word_vectors, with_two_encoders, with_chat_template, with_unlike_head, with_token_pooling)
 
 
@@ -154,11 +157,20 @@ def test_checkpoints_that_aptool_refuses_have_the_scores_of_the_library(
     assert_close(tmp_path / "r.run", expected(model))
 
 
-@pytest.mark.parametrize("kind", ["cross-encoder", "colbert", "network"])
+def checkpoint(kind, network, folder):
+    """The folder of a checkpoint that both engines read."""
+    if kind == "network":
+        return network
+    if kind == "pairs":
+        cross_encoder(network, folder, 1)
+    else:
+        colbert(network, folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_both_engines_agree_where_aptool_reads_a_checkpoint(network, pools, tmp_path, kind):
-    folder = network if kind == "network" else tmp_path / "model"
-    if kind != "network":
-        (cross_encoder if kind == "cross-encoder" else lambda *args: colbert(*args[:2]))(network, folder, 1)
+    folder = checkpoint(kind, network, tmp_path / "model")
 
     toolkit.score(pools, folder, tmp_path / "own.run", device="cpu")
     toolkit.score(pools, folder, tmp_path / "library.run", device="cpu", engine=ENGINE)
@@ -220,17 +232,30 @@ def test_each_distinct_answer_of_a_row_group_is_encoded_once(network, pools, tmp
     assert sorted(encoded) == sorted([*TEXTS.values()] * 2)  # two row groups
 
 
-def test_small_blocks_have_the_same_scores(network, pools, tmp_path, monkeypatch):
-    cross_encoder(network, tmp_path / "pairs", 1)
-    colbert(network, tmp_path / "tokens")
-    for folder in (network, tmp_path / "pairs", tmp_path / "tokens"):
-        toolkit.score(pools, folder, tmp_path / "whole.run", device="cpu", engine=ENGINE)
-        with monkeypatch.context() as patch:
-            patch.setattr(library_system, "_ANSWERS", 2)
-            patch.setattr(library_system, "_PAIRS", 3)
-            toolkit.score(pools, folder, tmp_path / "blocks.run", device="cpu", engine=ENGINE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_blocks_have_the_same_scores(network, pools, tmp_path, monkeypatch, kind):
+    folder = checkpoint(kind, network, tmp_path / "model")
+    toolkit.score(pools, folder, tmp_path / "whole.run", device="cpu", engine=ENGINE)
+    monkeypatch.setattr(library_system, "_ANSWERS", 2)
+    monkeypatch.setattr(library_system, "_PAIRS", 3)
 
-        assert_close(tmp_path / "blocks.run", toolkit.Run.load(tmp_path / "whole.run").to_dict())
+    toolkit.score(pools, folder, tmp_path / "blocks.run", device="cpu", engine=ENGINE)
+
+    assert_close(tmp_path / "blocks.run", toolkit.Run.load(tmp_path / "whole.run").to_dict())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_on_a_simulated_gpu_are_those_of_a_cpu(network, pools, tmp_path, kind):
+    folder = checkpoint(kind, network, tmp_path / "model")
+    system, batch = LibrarySystem(str(folder), "cpu"), read_pools(list_units([pools])[0])
+    expected = system.open().score(batch)
+    model = load_library_model(system)
+
+    with SimulatedGpu():
+        scorer = LibraryScorer(system, model.to("cuda"), "cuda")
+        actual = scorer.score(batch)
+
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_a_candidate_has_the_best_score_of_its_passages(network, pools, tmp_path):
