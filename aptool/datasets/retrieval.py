@@ -5,7 +5,6 @@ collection, and twice more where BM25 retrieves. Memory grows with the candidate
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from aptool.formats.collection import CollectionFiles, LabelledPool, check_split
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
 from aptool.formats.trec import rank_candidates
-from aptool.text.bm25 import Ranking, retrieve
+from aptool.text.bm25 import retrieve
 
 RUN_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
 
@@ -182,12 +181,11 @@ def _retrieve(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[
         raise AptoolError(f"{corpus.name}: no document; expected at least one")
     texts = [text for by_id in queries.values() for text in by_id.values()]
     rankings = iter(retrieve(documents, texts, depth) if texts else ())
-    return {split: _run(list(by_id), islice(rankings, len(by_id))) for split, by_id in queries.items()}
-
-
-def _run(questions: list[str], rankings: Iterator[Ranking]) -> pl.DataFrame:
-    frames = [
-        pl.DataFrame({"question_id": question, "answer_id": ids.tolist(), "score": scores}, schema=RUN_SCHEMA)
-        for question, (ids, scores) in zip(questions, rankings, strict=True)
-    ]
-    return pl.concat(frames) if frames else pl.DataFrame(schema=RUN_SCHEMA)
+    return {
+        split: pl.DataFrame(
+            ((question, name, score) for question in by_id for score, name in next(rankings)),
+            schema=RUN_SCHEMA,
+            orient="row",
+        )
+        for split, by_id in queries.items()
+    }

@@ -16,8 +16,7 @@ block. Its memory grows with the queries, not with the corpus, and its scores eq
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +25,9 @@ from aptool.text.words import unicode_words
 
 Text = str | Sequence[str]
 Documents = Iterable[tuple[str, str]]
+
+Ranking: TypeAlias = list[tuple[float, str]]
+"""Scores and ids of the best documents, in trec_eval's order: by score, then by id, both descending."""
 
 K1 = 1.2
 B = 0.75
@@ -39,6 +41,8 @@ _BLOCKS_PER_HIT = 8
 # Limits of a block: documents, and words of queries in these documents.
 BLOCK_DOCUMENTS = 1 << 16
 BLOCK_WORDS = 1 << 21
+
+_ABOVE_ZERO = float(np.finfo(np.float32).smallest_subnormal)
 
 
 def words(text: Text) -> list[str]:
@@ -75,10 +79,15 @@ class BM25:
         best = np.empty((len(queries), k), dtype=np.float32)
         for row, query in enumerate(queries):
             scores = self.scores(query)
-            candidates = np.flatnonzero(scores >= _lower_bound(scores, k))
-            indices[row] = candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
+            indices[row] = _top(scores, k, _lower_bound(scores, k))
             best[row] = scores[indices[row]]
         return indices, best
+
+
+def _top(scores: np.ndarray, k: int, bound: float) -> np.ndarray:
+    """The indices of the ``k`` best scores that are at least ``bound``, best first, ties by index."""
+    candidates = np.flatnonzero(scores >= bound)
+    return candidates[np.argsort(-scores[candidates], kind="stable")[:k]]
 
 
 def _lower_bound(scores: np.ndarray, k: int) -> float:
@@ -98,7 +107,7 @@ class Postings(NamedTuple):
     """The documents in which each word occurs, with counts."""
 
     starts: np.ndarray  # (V + 1,) int64: word w has the postings ``starts[w]`` to ``starts[w + 1]``
-    documents: np.ndarray  # (P,) int64 document of each posting, ascending per word
+    documents: np.ndarray  # (P,) int64 document of each posting
     counts: np.ndarray  # (P,) int64 occurrences of the word in the document
     lengths: np.ndarray  # (D,) int64 words per document, words without postings included
 
@@ -180,103 +189,53 @@ def inverse_document_frequency(frequencies: np.ndarray, documents: int) -> np.nd
     return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
 
 
-class Ranking(NamedTuple):
-    """The best documents of a query, in trec_eval's order: by score, then by id, both descending."""
-
-    ids: np.ndarray  # (n,) document ids
-    scores: np.ndarray  # (n,) float32, above 0
-
-
 def retrieve(corpus: Callable[[], Documents], queries: Sequence[str], depth: int) -> list[Ranking]:
     """Retrieve at most ``depth`` documents of each query, the best ones with a word of the query."""
     vocabulary: dict[str, int] = {}
     query_ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(query)] for query in queries]
     frequencies = np.zeros(len(vocabulary), dtype=np.int64)
     documents = total_length = 0
-    for block in _blocks(corpus(), vocabulary):
-        frequencies += block.postings.frequencies
-        documents += len(block.ids)
-        total_length += int(block.postings.lengths.sum())
+    for names, postings in _blocks(corpus(), vocabulary):
+        frequencies += postings.frequencies
+        documents += len(names)
+        total_length += int(postings.lengths.sum())
     idf = inverse_document_frequency(frequencies, documents)
-    best = [_Best(depth) for _ in queries]
+    rankings: list[Ranking] = [[] for _ in queries]
     with get_progress().task("BM25") as update:
         done = 0
         update(0, documents, "documents")
-        for block in _blocks(corpus(), vocabulary):
-            weighted = WeightedPostings(block.postings, idf, total_length / documents)
-            for query, top in zip(query_ids, best, strict=True):
-                top.add(block, weighted.scores(query))
-            done += len(block.ids)
+        for names, postings in _blocks(corpus(), vocabulary):
+            weighted = WeightedPostings(postings, idf, total_length / documents)
+            for query, ids in enumerate(query_ids):
+                scores, ranking = weighted.scores(ids), rankings[query]
+                lowest = ranking[-1][0] if len(ranking) == depth else _lower_bound(scores, depth)
+                rows = _top(scores, depth, lowest or _ABOVE_ZERO)
+                if len(rows):
+                    new = zip(scores[rows].tolist(), (names[row] for row in rows.tolist()), strict=True)
+                    rankings[query] = sorted((*ranking, *new), reverse=True)[:depth]
+            done += len(names)
             update(done, documents, "documents")
-    return [top.ranking() for top in best]
+    return rankings
 
 
-class _Block:
-    """D documents of the corpus, with their ids and postings."""
-
-    def __init__(self, ids: list[str], postings: Postings) -> None:
-        self.ids = np.array(ids, dtype=object)
-        self.postings = postings
-
-    @cached_property
-    def ranks(self) -> np.ndarray:
-        """(D,) the rank of each id in the block, in byte order."""
-        ranks = np.empty(len(self.ids), dtype=np.int64)
-        ranks[np.argsort(self.ids)] = np.arange(len(self.ids))
-        return ranks
-
-
-def _blocks(documents: Documents, vocabulary: dict[str, int]) -> Iterator[_Block]:
-    ids: list[str] = []
+def _blocks(documents: Documents, vocabulary: dict[str, int]) -> Iterator[tuple[list[str], Postings]]:
+    """Cut a corpus into blocks: the ids of the documents, descending, and the postings of the vocabulary."""
+    names: list[str] = []
     builder = PostingsBuilder()
     for name, text in documents:
         document = words(text)
-        ids.append(name)
+        names.append(name)
         builder.add([vocabulary[word] for word in document if word in vocabulary], len(document))
         if builder.documents >= BLOCK_DOCUMENTS or builder.words >= BLOCK_WORDS:
-            yield _Block(ids, builder.build(len(vocabulary)))
-            ids, builder = [], PostingsBuilder()
-    if ids:
-        yield _Block(ids, builder.build(len(vocabulary)))
+            yield _by_id(names, builder.build(len(vocabulary)))
+            names, builder = [], PostingsBuilder()
+    if names:
+        yield _by_id(names, builder.build(len(vocabulary)))
 
 
-class _Best:
-    """The best documents of one query among those seen so far."""
-
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
-        self._ids = np.empty(0, dtype=object)
-        self._scores = np.empty(0, dtype=np.float32)
-
-    def add(self, block: _Block, scores: np.ndarray) -> None:
-        """Add a block with the (D,) scores of its documents."""
-        is_full = len(self._scores) == self._depth
-        bound = self._scores.min() if is_full else _lower_bound(scores, self._depth)
-        # A document with an equal score may have a later id.
-        rows = np.flatnonzero(scores >= bound if bound > 0 else scores > 0)
-        rows = rows[_best(scores[rows], lambda indices: block.ranks[rows[indices]], self._depth)]
-        ids = np.concatenate([self._ids, block.ids[rows]])
-        all_scores = np.concatenate([self._scores, scores[rows]])
-        selected = _best(all_scores, lambda indices: ids[indices], self._depth)
-        self._ids, self._scores = ids[selected], all_scores[selected]
-
-    def ranking(self) -> Ranking:
-        """The best documents, in order."""
-        order = np.lexsort((self._ids, self._scores))[::-1]
-        return Ranking(self._ids[order], self._scores[order])
-
-
-def _best(scores: np.ndarray, keys: Callable[[np.ndarray], np.ndarray], size: int) -> np.ndarray:
-    """Select the ``size`` highest of (n,) scores; of equal scores at the end, those with the greatest keys.
-
-    ``keys``, called only for ties, returns the keys of scores by their indices.
-    """
-    if len(scores) <= size:
-        return np.arange(len(scores))
-    last = np.partition(scores, -size)[-size]
-    above = np.flatnonzero(scores > last)
-    equal = np.flatnonzero(scores == last)
-    free = size - len(above)
-    if len(equal) > free:
-        equal = equal[np.argsort(keys(equal))[::-1][:free]]
-    return np.concatenate([above, equal])
+def _by_id(names: list[str], postings: Postings) -> tuple[list[str], Postings]:
+    """Sort the documents of a block by id, descending, so that ties by index are ties by id."""
+    order = sorted(range(len(names)), key=names.__getitem__, reverse=True)
+    rows = np.argsort(order)  # document -> its new index
+    by_id = postings._replace(documents=rows[postings.documents], lengths=postings.lengths[order])
+    return [names[index] for index in order], by_id
