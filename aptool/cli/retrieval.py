@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import partial, wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,13 +16,12 @@ from aptool.cli.collections import (
     report_collection,
 )
 from aptool.cli.parameters import LOCATION, Command, Count, SectionedCommand, seed_option, with_options
-from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aptool.datasets.retrieval import PoolOptions
+    from aptool.datasets.retrieval import RetrievalCollection
     from aptool.formats.location import Location
 
 
@@ -53,13 +51,19 @@ _runs = _by_split(
 )
 
 
-def _pool_options(depth: int) -> Callable[[Command], Command]:
-    """Return a decorator that adds the options of a pool; the command gets them as ``options``."""
+def _importer(depth: int) -> Callable[[Callable[..., RetrievalCollection]], Command]:
+    """Return a decorator that makes an import command of a function that reads a retrieval collection.
 
-    def add(command: Command) -> Command:
-        @wraps(command)
-        def with_options_of_pools(
+    The decorator adds the options of the output and of its pools.
+    """
+
+    def add(read: Callable[..., RetrievalCollection]) -> Command:
+        @wraps(read)
+        def command(
             *,
+            output: str,
+            name: str | None,
+            questions: str,
             depth: int,
             negatives: int | None,
             add_relevant: bool,
@@ -67,12 +71,18 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
             exclude_same_id: bool = False,
             **arguments: Any,
         ) -> None:
-            from aptool.datasets.retrieval import PoolOptions
+            from aptool.datasets.retrieval import PoolOptions, write_retrieval_collection
 
             options = PoolOptions(depth, negatives, add_relevant, seed, exclude_same_id)
-            command(options=options, **arguments)
+            collection = read(**arguments)
+            report_collection(
+                write_retrieval_collection(output, collection, options, name=name, questions=questions)
+            )
 
         return with_options(
+            output_option,
+            _name,
+            questions_option,
             click.option(
                 "--depth",
                 type=Count(),
@@ -92,27 +102,24 @@ def _pool_options(depth: int) -> Callable[[Command], Command]:
                 help="Add relevant documents that the first stage missed (for training).",
             ),
             seed_option,
-        )(with_options_of_pools)
+        )(command)
 
     return add
 
 
 @click.command(cls=SectionedCommand)
 @click.argument("folder", type=LOCATION)
-@output_option
 @_runs
-@_name
 @conflicts_option
-@questions_option
-@_pool_options(100)
-def beir(folder: Location, output: str, **options: Any) -> None:
+@_importer(depth=100)
+def beir(folder: Location, **options: Any) -> RetrievalCollection:
     """Import a BEIR data set: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.
 
     As in BEIR, a query that is a document of the corpus is not its own candidate.
     """
-    from aptool.datasets.retrieval_sources import import_beir
+    from aptool.datasets.retrieval_sources import read_beir
 
-    report_collection(import_beir(output, folder, **options))
+    return read_beir(folder, **options)
 
 
 @click.command(cls=SectionedCommand)
@@ -138,49 +145,30 @@ def mteb(folder: Location, output: str, **options: Any) -> None:
     metavar="SPLIT=FILE",
     help="First stage of a split: top1000 file or run; repeatable.  [default: BM25]",
 )
-@output_option
 @conflicts_option
-@questions_option
 @_exclude_same_id
-@_pool_options(1000)
-def msmarco(
-    collection: str,
-    queries: dict[str, str],
-    qrels: dict[str, str],
-    top: dict[str, str],
-    output: str,
-    **options: Any,
-) -> None:
+@_importer(depth=1000)
+def msmarco(collection: str, **options: Any) -> RetrievalCollection:
     """Import MS MARCO passage ranking: collection, queries, qrels and top1000 files."""
-    from aptool.datasets.retrieval_sources import SplitFiles, import_msmarco
+    from aptool.datasets.retrieval_sources import read_msmarco
 
-    for split in {**queries, **qrels, **top}:
-        if split not in queries or split not in qrels:
-            raise UsageError(f"split {split!r}: expected it in --queries and in --qrels")
-    splits = {split: SplitFiles(path, qrels[split], top.get(split)) for split, path in queries.items()}
-    report_collection(import_msmarco(output, collection, splits, **options))
+    return read_msmarco(collection, **options)
 
 
 @click.command("ir-datasets", cls=SectionedCommand)
 @click.argument("datasets", metavar="SPLIT=ID...", nargs=-1, required=True, callback=by_split)
-@output_option
 @_runs
-@_name
 @conflicts_option
-@questions_option
 @_exclude_same_id
-@_pool_options(100)
-def ir_datasets(
-    datasets: dict[str, str], output: str, name: str | None, options: PoolOptions, **arguments: Any
-) -> None:
+@_importer(depth=100)
+def ir_datasets(datasets: dict[str, str], **options: Any) -> RetrievalCollection:
     """Import data sets of the ir_datasets catalogue, such as test=beir/scifact/test."""
-    from aptool.datasets.retrieval_sources import import_ir_datasets, load_ir_dataset
+    from aptool.datasets.retrieval_sources import load_ir_dataset, read_ir_datasets
 
     loaded = {split: load_ir_dataset(identifier) for split, identifier in datasets.items()}
-    name = name or re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(datasets.values())))
-    if any(identifier.startswith("beir/") for identifier in datasets.values()):
-        options = options._replace(exclude_same_id=True)
-    report_collection(import_ir_datasets(output, loaded, name=name, options=options, **arguments))
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", next(iter(datasets.values())))
+    is_beir = any(identifier.startswith("beir/") for identifier in datasets.values())
+    return read_ir_datasets(loaded, name=name, **options)._replace(exclude_same_id=is_beir)
 
 
 @click.command(cls=SectionedCommand)
@@ -191,44 +179,16 @@ def ir_datasets(
 @click.option("--queries", metavar="FILE", required=True, help="Queries: a .jsonl, .tsv or .parquet file.")
 @click.option("--qrels", metavar="FILE", required=True, help="TREC qrels.")
 @click.option("--split", metavar="SPLIT", default="test", help="Name of the split.")
-@output_option
-@_name
-@questions_option
 @_exclude_same_id
-@_pool_options(100)
-def pyserini(
-    run: str,
-    corpus: str,
-    queries: str,
-    qrels: str,
-    split: str,
-    output: str,
-    name: str | None,
-    **options: Any,
-) -> None:
+@_importer(depth=100)
+def pyserini(run: str, **files: str) -> RetrievalCollection:
     """Import a first-stage RUN with its corpus, queries and qrels.
 
     RUN is a TREC run file, such as one of Pyserini, or an MS MARCO run (query, document and rank per line).
     """
-    from aptool.datasets.corpus import file_corpus, read_queries
-    from aptool.datasets.importing import collection_name
-    from aptool.datasets.retrieval import Topics, write_retrieval_collection
-    from aptool.datasets.retrieval_sources import read_top
-    from aptool.formats.trec import read_qrels
+    from aptool.datasets.retrieval_sources import read_pyserini
 
-    texts, judgements, first_stage = read_queries(queries), read_qrels(qrels), read_top(run)
-    ids = {*first_stage["question_id"], *judgements["question_id"]}
-    texts = {question: text for question, text in texts.items() if question in ids} or texts
-    report_collection(
-        write_retrieval_collection(
-            output,
-            name=name or collection_name(output),
-            source=f"{Path(run).name} over {corpus}",
-            corpus=file_corpus(corpus),
-            splits={split: Topics(queries, texts, judgements, first_stage, run)},
-            **options,
-        )
-    )
+    return read_pyserini(run, **files)
 
 
 FORMATS = {

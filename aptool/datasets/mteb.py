@@ -22,7 +22,13 @@ from aptool.datasets.corpus import (
 )
 from aptool.datasets.importing import SplitPools, collection_name, write_collection
 from aptool.datasets.pairs import Columns, Conflicts, Pair, Resolution, id_text, parse_label, pools_of
-from aptool.datasets.retrieval import RUN_SCHEMA, PoolOptions, Topics, write_retrieval_collection
+from aptool.datasets.retrieval import (
+    RUN_SCHEMA,
+    PoolOptions,
+    RetrievalCollection,
+    Topics,
+    write_retrieval_collection,
+)
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import unpacked_name
@@ -62,18 +68,11 @@ def import_mteb(
     qrels = _qrels(_required_part(root, "qrels", split), resolved)
     run = _top_ranked(top)
     queries = read_queries(*_required_part(root, "queries", split))
-    ids = {*run["question_id"], *qrels["question_id"]}
-    texts = {query: text for query, text in queries.items() if query in ids}
+    topics = Topics(str(root), queries, qrels, run, top[0], resolved, keeps_unjudged=True)
+    corpus = file_corpus(*_required_part(root, "corpus", split))
     depth = int(run.group_by("question_id").len()["len"].max() or 1)  # type: ignore[arg-type]
-    return write_retrieval_collection(
-        out,
-        name=name,
-        source=SOURCE,
-        corpus=file_corpus(*_required_part(root, "corpus", split)),
-        splits={split: Topics(str(root), texts, qrels, run, top[0], resolved)},
-        options=PoolOptions(depth=depth),
-        questions=questions,
-    )
+    collection = RetrievalCollection(name, SOURCE, corpus, {split: topics})
+    return write_retrieval_collection(out, collection, PoolOptions(depth), questions=questions)
 
 
 def _top_ranked(files: list[str]) -> pl.DataFrame:

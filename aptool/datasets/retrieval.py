@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from aptool.datasets.corpus import Corpus
-from aptool.datasets.importing import SAME_ID_EXCLUDED, SplitPools, write_collection
+from aptool.datasets.importing import SAME_ID_EXCLUDED, SplitPools, collection_name, write_collection
 from aptool.datasets.pairs import Conflicts
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_output_folder
@@ -29,10 +29,21 @@ class Topics(NamedTuple):
 
     path: str  # source of the split, for messages
     queries: Mapping[str, str]  # query id -> text
-    qrels: pl.DataFrame  # question_id, answer_id, relevance; may be empty
+    qrels: pl.DataFrame  # question_id, answer_id, relevance; at least one row
     run: pl.DataFrame | None = None  # question_id, answer_id, score; None to retrieve with BM25
     run_path: str = "run"  # source of the run, for messages
     conflicts: Conflicts | None = None  # contradictory judgements that were resolved
+    keeps_unjudged: bool = False  # whether a query that the run ranks needs no judgement
+
+
+class RetrievalCollection(NamedTuple):
+    """A retrieval collection as its importer reads it; the corpus is not read yet."""
+
+    name: str | None  # None: name of the output folder
+    source: str
+    corpus: Corpus
+    splits: Mapping[str, Topics]
+    exclude_same_id: bool = False  # see `PoolOptions`
 
 
 class PoolOptions(NamedTuple):
@@ -45,17 +56,12 @@ class PoolOptions(NamedTuple):
     exclude_same_id: bool = False  # leave out a candidate with the id of its question, as BEIR does
 
 
-DEFAULT_OPTIONS = PoolOptions()
-
-
 def write_retrieval_collection(
     out: PathOrUrl,
+    collection: RetrievalCollection,
+    options: PoolOptions | None = None,
     *,
-    name: str,
-    source: str,
-    corpus: Corpus,
-    splits: Mapping[str, Topics],
-    options: PoolOptions,
+    name: str | None = None,
     questions: str = "all",
 ) -> CollectionFiles:
     """Write a collection with one pool per query and shared answers.
@@ -63,9 +69,12 @@ def write_retrieval_collection(
     The manifest's ``details.first_stage`` counts per split the relevant documents that are in no pool.
     """
     check_output_folder(out, Kind.COLLECTION)
-    check_splits_kept(out, splits)
-    for topics in splits.values():
-        _check_queries(topics)
+    check_splits_kept(out, collection.splits)
+    options = options or PoolOptions()
+    if collection.exclude_same_id:
+        options = options._replace(exclude_same_id=True)
+    corpus = collection.corpus
+    splits = {split: _checked(topics) for split, topics in collection.splits.items()}
     retrieved = _retrieve(corpus, splits, options.depth + options.exclude_same_id)
     candidates: dict[str, pl.DataFrame] = {}
     first_stage: dict[str, dict[str, Any]] = {}
@@ -81,8 +90,8 @@ def write_retrieval_collection(
     answer_ids = pl.concat([frame.select("answer_id") for frame in candidates.values()]).unique()
     return write_collection(
         out,
-        name=name,
-        source=source,
+        name=name or collection.name or collection_name(out),
+        source=collection.source,
         splits={
             split: SplitPools(
                 topics.path, _pools(topics, candidates[split]), topics.conflicts, excluded.get(split)
@@ -154,20 +163,21 @@ def _texts(corpus: Corpus, answer_ids: set[str]) -> Iterator[tuple[str, str]]:
         raise InputError(corpus.name, problem=problem, expected="a text for every candidate of the run")
 
 
-def _check_queries(topics: Topics) -> None:
-    """Check that every judged query has a text, and that the run ranks at least one of the queries."""
+def _checked(topics: Topics) -> Topics:
+    """Select the queries to import; check that judged queries have texts, and that the run ranks a query."""
     judged = topics.qrels["question_id"].unique(maintain_order=True)
     unknown = [question for question in judged if question not in topics.queries]
     if unknown:
-        queries = "query" if len(unknown) == 1 else "queries"
-        problem = f"{len(unknown):,} judged {queries} without a text, such as {unknown[0]!r}"
+        noun = "query" if len(unknown) == 1 else "queries"
+        problem = f"{len(unknown):,} judged {noun} without a text, such as {unknown[0]!r}"
         raise InputError(topics.path, problem=problem, expected="a text for every judged query")
-    if topics.run is not None:
-        ranked = topics.run["question_id"].unique(maintain_order=True)
-        if not any(question in topics.queries for question in ranked):
-            first = next(iter(topics.queries), "none")
-            problem = f"no query of {topics.path}: the first id is {ranked[0]!r}, but {first!r} in that file"
-            raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
+    ranked = topics.run["question_id"].unique(maintain_order=True) if topics.run is not None else judged
+    imported = {*judged, *(ranked if topics.keeps_unjudged else ())}
+    queries = {question: text for question, text in topics.queries.items() if question in imported}
+    if not any(question in queries for question in ranked):
+        problem = f"no query of {topics.path}: the first id is {ranked[0]!r}, but {judged[0]!r} in that file"
+        raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
+    return topics._replace(queries=queries)
 
 
 def _retrieve(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[str, pl.DataFrame]:

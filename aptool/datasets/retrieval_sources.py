@@ -1,14 +1,14 @@
-"""Importers of retrieval data sets: BEIR, MS MARCO passage ranking and the ir_datasets catalogue.
+"""Readers of retrieval data sets: BEIR, MS MARCO passage ranking, ir_datasets, and any run with its corpus.
 
-Each importer reads a corpus, queries and judgements, and a first-stage run where there is one. BM25 retrieves
-for the other splits. Queries without a judgement are left out.
+Each reader returns a corpus, queries and judgements, and a first-stage run where there is one. BM25 retrieves
+for the other splits. Queries without a judgement are left out, unless the format has one run and no splits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -23,43 +23,21 @@ from aptool.datasets.corpus import (
 )
 from aptool.datasets.importing import collection_name
 from aptool.datasets.pairs import Conflicts, Resolution
-from aptool.datasets.retrieval import (
-    DEFAULT_OPTIONS,
-    RUN_SCHEMA,
-    PoolOptions,
-    Topics,
-    write_retrieval_collection,
-)
+from aptool.datasets.retrieval import RUN_SCHEMA, RetrievalCollection, Topics
 from aptool.datasets.text_files import read_rows
 from aptool.errors import AptoolError, InputError, UsageError, first_line
-from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.trec import read_run
+from aptool.formats.trec import read_qrels, read_run
 from aptool.version import require
 
 # Rows held as Python objects at one time; a polars column takes a tenth of their memory.
 _CHUNK = 500_000
 
 
-class SplitFiles(NamedTuple):
-    """The files of one split of MS MARCO."""
-
-    queries: str
-    qrels: str
-    top: str | None  # None: BM25 retrieves
-
-
-def import_beir(
-    out: PathOrUrl,
-    folder: PathOrUrl,
-    *,
-    name: str | None = None,
-    runs: Mapping[str, str] | None = None,
-    options: PoolOptions = DEFAULT_OPTIONS,
-    questions: str = "all",
-    conflicts: Resolution = "error",
-) -> CollectionFiles:
-    """Import a data set in the layout of BEIR (Thakur et al., 2021).
+def read_beir(
+    folder: PathOrUrl, *, runs: Mapping[str, str] | None = None, conflicts: Resolution = "error"
+) -> RetrievalCollection:
+    """Read a data set in the layout of BEIR (Thakur et al., 2021).
 
     The folder has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``, with lines of
     ``query-id<TAB>corpus-id<TAB>score`` below a header. BM25 retrieves for a split that ``runs`` lacks.
@@ -83,14 +61,12 @@ def import_beir(
         run = (runs or {}).get(file.stem)
         frame = read_run(run).frame if run is not None else None
         splits[file.stem] = Topics(str(file), texts, qrels, frame, str(run), resolved)
-    return write_retrieval_collection(
-        out,
-        name=name or collection_name(folder),
-        source="BEIR, github.com/beir-cellar/beir",
-        corpus=file_corpus(str(corpus)),
-        splits=splits,
-        options=options._replace(exclude_same_id=True),
-        questions=questions,
+    return RetrievalCollection(
+        collection_name(folder),
+        "BEIR, github.com/beir-cellar/beir",
+        file_corpus(str(corpus)),
+        splits,
+        exclude_same_id=True,
     )
 
 
@@ -110,39 +86,38 @@ def _beir_file(root: Location, name: str) -> Location:
     raise InputError(root / name, problem="file not found", expected="a folder in the layout of BEIR")
 
 
-def import_msmarco(
-    out: PathOrUrl,
+def read_msmarco(
     collection: str | Path,
-    splits: Mapping[str, SplitFiles],
     *,
-    options: PoolOptions = DEFAULT_OPTIONS,
-    questions: str = "all",
+    queries: Mapping[str, str],
+    qrels: Mapping[str, str],
+    top: Mapping[str, str],
     conflicts: Resolution = "error",
-) -> CollectionFiles:
-    """Import MS MARCO passage ranking (Bajaj et al., 2016).
+) -> RetrievalCollection:
+    """Read MS MARCO passage ranking (Bajaj et al., 2016).
 
-    ``collection`` has lines of ``pid<TAB>passage``; a split has ``queries.SPLIT.tsv``, ``qrels.SPLIT.tsv``
-    and a first stage in one of the formats of `read_top`.
+    ``collection`` has lines of ``pid<TAB>passage``; each split has ``queries.SPLIT.tsv``, ``qrels.SPLIT.tsv``
+    and in ``top`` a first stage in one of the formats of `read_top`, or BM25 retrieves.
     """
-    topics = {}
-    for split, files in splits.items():
+    for split in {**queries, **qrels, **top}:
+        if split not in queries or split not in qrels:
+            raise UsageError(f"split {split!r}: expected it in --queries and in --qrels")
+    splits: dict[str, Topics] = {}
+    for split, path in queries.items():
         resolved = Conflicts(conflicts)
-        qrels = judgement_frame(files.qrels, read_judgements(files.qrels), resolved)
-        texts = _judged(read_queries(files.queries), qrels)
-        if not texts:
-            problem = f"no judgement of a query of {files.queries}: {qrels['question_id'][0]!r} is the first"
-            raise InputError(files.qrels, problem=problem, expected="judgements of these queries")
-        run = read_top(files.top) if files.top is not None else None
-        topics[split] = Topics(files.queries, texts, qrels, run, str(files.top), resolved)
-    return write_retrieval_collection(
-        out,
-        name="msmarco",
-        source="MS MARCO passage ranking, microsoft.github.io/msmarco",
-        corpus=file_corpus(collection),
-        splits=topics,
-        options=options,
-        questions=questions,
-    )
+        judgements = judgement_frame(qrels[split], read_judgements(qrels[split]), resolved)
+        run = read_top(top[split]) if split in top else None
+        splits[split] = Topics(path, read_queries(path), judgements, run, str(top.get(split)), resolved)
+    source = "MS MARCO passage ranking, microsoft.github.io/msmarco"
+    return RetrievalCollection("msmarco", source, file_corpus(collection), splits)
+
+
+def read_pyserini(run: str, *, corpus: str, queries: str, qrels: str, split: str) -> RetrievalCollection:
+    """Read a run in one of the formats of `read_top`, with its corpus, queries and TREC qrels."""
+    texts, judgements, frame = read_queries(queries), read_qrels(qrels), read_top(run)
+    topics = Topics(queries, texts, judgements, frame, run, keeps_unjudged=True)
+    source = f"{Path(run).name} over {corpus}"
+    return RetrievalCollection(None, source, file_corpus(corpus), {split: topics})
 
 
 def read_top(path: str | Path) -> pl.DataFrame:
@@ -185,17 +160,14 @@ def load_ir_dataset(name: str) -> Any:
         raise UsageError(f"{name!r}: expected {expected}") from error
 
 
-def import_ir_datasets(
-    out: PathOrUrl,
+def read_ir_datasets(
     datasets: Mapping[str, Any],
     *,
     name: str,
     runs: Mapping[str, str] | None = None,
-    options: PoolOptions = DEFAULT_OPTIONS,
-    questions: str = "all",
     conflicts: Resolution = "error",
-) -> CollectionFiles:
-    """Import data sets of ir_datasets, one per split, over one corpus, which is that of the first one.
+) -> RetrievalCollection:
+    """Read data sets of ir_datasets, one per split, over one corpus, which is that of the first one.
 
     For a split without a file in ``runs``, the data set's scored documents are the run.
     """
@@ -221,22 +193,10 @@ def import_ir_datasets(
                 scored = [(row.query_id, row.doc_id, float(row.score)) for row in dataset.scoreddocs_iter()]
             frame = pl.DataFrame(scored, schema=RUN_SCHEMA, orient="row")
         run_path = run or f"{name}: scored documents"
-        topics[split] = Topics(path, _judged(queries, qrels), qrels, frame, run_path, resolved)
+        topics[split] = Topics(path, queries, qrels, frame, run_path, resolved)
     path = f"{name}: documents"
-    return write_retrieval_collection(
-        out,
-        name=name,
-        source=f"ir_datasets: {name}",
-        corpus=Corpus(path, partial(_documents, path, next(iter(datasets.values())))),
-        splits=topics,
-        options=options,
-        questions=questions,
-    )
-
-
-def _judged(queries: Mapping[str, str], qrels: pl.DataFrame) -> dict[str, str]:
-    judged = set(qrels["question_id"])
-    return {query: text for query, text in queries.items() if query in judged}
+    corpus = Corpus(path, partial(_documents, path, next(iter(datasets.values()))))
+    return RetrievalCollection(name, f"ir_datasets: {name}", corpus, topics)
 
 
 def _documents(path: str, dataset: Any) -> Iterator[Entry]:

@@ -38,8 +38,18 @@ logger = logging.getLogger(__name__)
 
 CLAIM = ".claim"  # claim file of the output folder
 
-# Published data sets that a matrix imports.
-PUBLISHED = ("wikiqa", "trecqa", "insuranceqa")
+# Importers of published data sets from a folder, which may lack the test split, with the paper's questions.
+PUBLISHED: Mapping[str, Callable[[Location, Location], CollectionFiles]] = {
+    "wikiqa": lambda out, folder: import_wikiqa(
+        out, splits_in(folder, wikiqa.SPLITS), questions="answerable"
+    ),
+    "trecqa": lambda out, folder: import_trecqa(
+        out, splits_in(folder, trecqa.SPLITS), questions="both-labels"
+    ),
+    "insuranceqa": lambda out, folder: import_insuranceqa(
+        out, str(folder / "V1" if (folder / "V1").is_dir() else folder)
+    ),
+}
 
 # The split of the collection of all questions, on which the pooled runs are evaluated.
 POOLED = "folds"
@@ -155,11 +165,11 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location) -> CollectionF
 
         logger.info(f"building {path}")
         import_functions(path, limit=evaluated.limit)
-    elif build in PUBLISHED and not (path / MANIFEST).exists():
+    elif build is not None and build in PUBLISHED and not (path / MANIFEST).exists():
         # The same files have the same fingerprint: importing them again keeps results up to date.
         imported = output / "collections" / name
         logger.info(f"importing {path} to {imported}")
-        return import_published(build, path, imported)
+        return PUBLISHED[build](imported, path)
     opened = CollectionFiles(path)
     if build == "functions":
         built = opened.manifest["details"].get("limit", evaluated.limit)
@@ -167,15 +177,6 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location) -> CollectionF
             expected = f"{built}, by which it was built, or the path of another folder"
             raise InputError(path, position="limit", value=evaluated.limit, expected=expected)
     return opened
-
-
-def import_published(name: str, folder: Location, out: Location) -> CollectionFiles:
-    """Import a published data set with the paper's choice of questions; the test split may be missing."""
-    if name == "insuranceqa":
-        return import_insuranceqa(out, str(folder / "V1" if (folder / "V1").is_dir() else folder))
-    if name == "wikiqa":
-        return import_wikiqa(out, splits_in(folder, wikiqa.SPLITS), questions="answerable")
-    return import_trecqa(out, splits_in(folder, trecqa.SPLITS), questions="both-labels")
 
 
 def _open_folds(collection: CollectionFiles, folder: Location, number: int) -> list[CollectionFiles]:

@@ -8,7 +8,8 @@ from recorded import recorded
 
 from aptool import Collection
 from aptool.cli.data import data
-from aptool.datasets.retrieval_sources import import_beir
+from aptool.datasets.retrieval import write_retrieval_collection
+from aptool.datasets.retrieval_sources import read_beir
 from aptool.errors import AptoolError, InputError, UsageError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
@@ -182,7 +183,7 @@ def test_retrieval_does_not_remove_a_split(tmp_path):
     (tmp_path / "in" / "queries.jsonl").write_text('{"_id": "q1", "text": "which river"}\n')
     for split in ("dev", "test"):
         (tmp_path / "in" / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n")
-    import_beir(tmp_path / "out", tmp_path / "in")
+    write_retrieval_collection(tmp_path / "out", read_beir(tmp_path / "in"))
     (tmp_path / "in" / "qrels" / "test.tsv").unlink()
     with pytest.raises(InputError, match="split test of the collection there would be removed"):
-        import_beir(tmp_path / "out", tmp_path / "in")
+        write_retrieval_collection(tmp_path / "out", read_beir(tmp_path / "in"))

@@ -9,13 +9,12 @@ import pytest
 from imported import candidates_of
 
 from aptool.datasets.mteb import import_mteb
-from aptool.datasets.retrieval import PoolOptions, cut_pools
+from aptool.datasets.retrieval import PoolOptions, cut_pools, write_retrieval_collection
 from aptool.datasets.retrieval_sources import (
-    SplitFiles,
-    import_beir,
-    import_ir_datasets,
-    import_msmarco,
     load_ir_dataset,
+    read_beir,
+    read_ir_datasets,
+    read_msmarco,
 )
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import CollectionFiles
@@ -55,6 +54,14 @@ def folder(tmp_path):
     lines(root / "queries.jsonl", [{"_id": q, "text": text, "metadata": {}} for q, text in QUERIES.items()])
     tsv(root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), *QRELS])
     return root
+
+
+def import_beir(out, folder, options=None, **arguments):
+    return write_retrieval_collection(out, read_beir(folder, **arguments), options)
+
+
+def import_ir_datasets(out, datasets, **arguments):
+    return write_retrieval_collection(out, read_ir_datasets(datasets, name="x", **arguments))
 
 
 def ids_of(collection):
@@ -128,8 +135,9 @@ def test_msmarco_files(tmp_path):
     ranked = tsv(tmp_path / "ranked.tsv", [("11", 4, 1), ("11", 3, 2), ("12", 1, 1)])
 
     for first in (top, ranked):
-        files = {"dev": SplitFiles(str(queries), str(qrels), str(first))}
-        collection = import_msmarco(tmp_path / "out", collection_file, files)
+        files = {"queries": queries, "qrels": qrels, "top": first}
+        by_split = {name: {"dev": str(path)} for name, path in files.items()}
+        collection = write_retrieval_collection(tmp_path / "out", read_msmarco(collection_file, **by_split))
 
         assert candidates_of(collection, "dev") == {
             "11": {"3": "passage 3", "4": "passage 4"},
@@ -193,8 +201,8 @@ class Catalogued:
 def test_ir_datasets_objects(tmp_path):
     scored = [("q1", "d3", 1.5), ("q1", "d1", 2.5), ("q2", "d1", 1.0)]
 
-    collection = import_ir_datasets(tmp_path / "out", {"test": Catalogued(scored)}, name="x")
-    retrieved = import_ir_datasets(tmp_path / "bm25", {"test": Catalogued([])}, name="x")
+    collection = import_ir_datasets(tmp_path / "out", {"test": Catalogued(scored)})
+    retrieved = import_ir_datasets(tmp_path / "bm25", {"test": Catalogued([])})
 
     assert ids_of(collection) == {
         "q1": ["d1", "d3"],
@@ -214,7 +222,7 @@ def test_a_data_set_of_the_real_library(tmp_path):
     files["qrels_trec"].write_text("".join(f"{q} 0 {d} {label}\n" for q, d, label in QRELS))
     dataset = library.create_dataset(**{name: str(file) for name, file in files.items()})
 
-    collection = import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x")
+    collection = import_ir_datasets(tmp_path / "out", {"test": dataset})
 
     assert candidates_of(collection)["q2"] == {"d1": texts["d1"], "d2": texts["d2"]}
     assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
@@ -282,7 +290,7 @@ def test_the_error_of_a_run_over_other_queries_has_ids_of_both(folder, tmp_path)
     with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
         import_beir(tmp_path / "out", folder, runs={"dev": str(run)})
     with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
-        import_ir_datasets(tmp_path / "out", {"test": Catalogued([])}, name="x", runs={"dev": str(run)})
+        import_ir_datasets(tmp_path / "out", {"test": Catalogued([])}, runs={"dev": str(run)})
 
 
 def test_candidates_that_are_not_in_the_corpus_are_refused(folder, tmp_path):
@@ -297,10 +305,30 @@ def test_a_catalogue_without_qrels_is_refused(tmp_path, monkeypatch):
     without = Catalogued([])
     without.has_qrels = lambda: False
     with pytest.raises(AptoolError, match="no qrels; expected documents, queries and qrels"):
-        import_ir_datasets(tmp_path / "out", {"test": without}, name="x")
+        import_ir_datasets(tmp_path / "out", {"test": without})
     monkeypatch.setitem(__import__("sys").modules, "ir_datasets", None)
     with pytest.raises(AptoolError, match=re.escape(f"needs ir_datasets: {install_command('ir-datasets')}")):
         load_ir_dataset("beir/scifact/test")
+
+
+def test_a_name_replaces_that_of_the_source(aptool, tmp_path):
+    tsv(tmp_path / "collection.tsv", [("0", "a passage"), ("1", "another one")])
+    tsv(tmp_path / "queries.tsv", [("q", "a passage")])
+    tsv(tmp_path / "qrels.tsv", [("q", 0, 0, 1)])
+    files = (f"dev={tmp_path / name}.tsv" for name in ("queries", "qrels"))
+    command = ("data", "import", "msmarco", tmp_path / "collection.tsv", "--queries", next(files))
+    finished = aptool(*command, "--qrels", next(files), "--name", "marco", "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert CollectionFiles(tmp_path / "out").name == "marco"
+
+
+def test_msmarco_qrels_of_other_queries_are_refused(tmp_path):
+    tsv(tmp_path / "queries.tsv", [("q", "a passage")])
+    tsv(tmp_path / "qrels.tsv", [("7", 0, 0, 1)])
+    files = {name: {"dev": str(tmp_path / f"{name}.tsv")} for name in ("queries", "qrels")}
+    collection = read_msmarco(tmp_path / "collection.tsv", **files, top={})
+    with pytest.raises(InputError, match=r"queries\.tsv: 1 judged query without a text, such as '7'"):
+        write_retrieval_collection(tmp_path / "out", collection)
 
 
 def test_msmarco_splits_must_match(aptool, tmp_path):
@@ -349,8 +377,8 @@ def test_contradictory_judgements_of_a_catalogue(tmp_path):
     dataset.qrels_iter = lambda: iter(judged)
 
     with pytest.raises(InputError, match=r"x: test: judgement 2: column 'score': 0: expected the score 1"):
-        import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x")
-    collection = import_ir_datasets(tmp_path / "out", {"test": dataset}, name="x", conflicts="max")
+        import_ir_datasets(tmp_path / "out", {"test": dataset})
+    collection = import_ir_datasets(tmp_path / "out", {"test": dataset}, conflicts="max")
 
     assert collection.manifest["policies"]["contradictory_labels_max_kept"] == {"test": 1}
 

@@ -191,9 +191,9 @@ def test_beyond_toml_extends_the_recipes_of_reproduce_toml():
 
 @pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
 def test_the_published_subsets_are_imported(tmp_path):
-    from aptool.experiments.runner import import_published
+    from aptool.experiments.runner import PUBLISHED
 
-    made = {kind: import_published(kind, Path(DATA) / kind, tmp_path / kind) for kind in ("wikiqa", "trecqa")}
+    made = {kind: PUBLISHED[kind](tmp_path / kind, Path(DATA) / kind) for kind in ("wikiqa", "trecqa")}
 
     # Questions that the paper's table 1 counts: 873 and 126; 1,162 and 65.
     counts = {
