@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -213,13 +213,14 @@ def _cached_answers(path: str, version: str) -> Answers:
 class PoolsWriter:
     """Context manager that writes pools one by one, not atomically, and buffers one row group."""
 
-    def __init__(self, path: PathOrUrl) -> None:
-        self._schema = arrow_schema("pools")
-        self._writer = parquet_writer(path, self._schema)
-        self._rows: list[dict[str, object]] = []
+    def __init__(self, path: PathOrUrl, *, optional: bool = False) -> None:
+        """Open a file to write, with the optional columns of pools if ``optional``."""
+        self.schema = arrow_schema("pools", optional=optional)
+        self._writer = parquet_writer(path, self.schema)
+        self._rows: list[Any] = []
         self._bytes = self._candidates = 0
 
-    def __enter__(self) -> "PoolsWriter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -244,9 +245,12 @@ class PoolsWriter:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            self._writer.write_table(self._row_group())
         self._rows = []
         self._bytes = self._candidates = 0
+
+    def _row_group(self) -> pa.Table:
+        return pa.Table.from_pylist(self._rows, schema=self.schema)
 
 
 def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:

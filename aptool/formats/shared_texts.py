@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
-from aptool.formats.parquet import open_parquet, parquet_writer
-from aptool.formats.pools import ROW_GROUP_BYTES, ROW_GROUP_CANDIDATES, write_answers
+from aptool.formats.parquet import open_parquet
+from aptool.formats.pools import ROW_GROUP_BYTES, ROW_GROUP_CANDIDATES, PoolsWriter, write_answers
 from aptool.formats.schemas import arrow_schema
 
 _COLUMNS = ["question_id", "question", "candidates"]
@@ -49,7 +50,7 @@ class SharedTexts:
                 candidates, moved, new = self._candidates(table["candidates"].combine_chunks())
                 any_moved = any_moved or moved
                 yield from new
-                writer.write(table.set_column(2, writer.schema.field("candidates"), candidates))
+                writer.write_table(table.set_column(2, writer.schema.field("candidates"), candidates))
         rewritten.replace(path) if any_moved else rewritten.unlink()
 
     def _candidates(self, pools: pa.ListArray) -> tuple[pa.ListArray, bool, list[tuple[str, str]]]:
@@ -95,33 +96,21 @@ def text_hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-class _TableWriter:
-    """Context manager that writes tables of pools, and joins small ones to row groups of the usual size."""
+class _TableWriter(PoolsWriter):
+    """Writes tables of pools, and joins small ones to row groups of the usual size."""
 
     def __init__(self, path: Path) -> None:
-        self.schema = arrow_schema("pools", optional=True)
-        self._writer = parquet_writer(path, self.schema)
-        self._tables: list[pa.Table] = []
-        self._bytes = self._candidates = 0
+        super().__init__(path, optional=True)
 
-    def __enter__(self) -> "_TableWriter":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if exception[0] is None:
-            self._flush()
-        self._writer.close()
-
-    def write(self, table: pa.Table) -> None:
+    def write_table(self, table: pa.Table) -> None:
         """Add a table of at most one row group."""
         flat = table["candidates"].chunk(0).flatten()
         size = 16 * len(flat) + (pc.sum(pc.binary_length(flat.field("text"))).as_py() or 0)
         if self._bytes + size > ROW_GROUP_BYTES or self._candidates + len(flat) > ROW_GROUP_CANDIDATES:
             self._flush()
-        self._tables.append(table)
+        self._rows.append(table)
         self._bytes, self._candidates = self._bytes + size, self._candidates + len(flat)
 
-    def _flush(self) -> None:
-        if self._tables:
-            self._writer.write_table(pa.concat_tables(self._tables))
-        self._tables, self._bytes, self._candidates = [], 0, 0
+    @override
+    def _row_group(self) -> pa.Table:
+        return pa.concat_tables(self._rows)

@@ -77,9 +77,6 @@ def load(
         true_token: token whose logit is the score, such as ``yes``; only for ``causal-lm``.
         false_token: token whose logit is subtracted, such as ``no``. Default: none.
 
-    Returns:
-        The model on ``device``.
-
     Example:
         >>> model = aptool.load("models/wikiqa", device="cpu")
         >>> model
@@ -277,9 +274,6 @@ class Model:
             fill: whether to encode missing answers and add them to the store; otherwise they are an error.
             passages: cut long candidates into passages, as for `aptool.score`.
             aggregate: the score of a candidate from its passages, as for `aptool.score`.
-
-        Returns:
-            The run with the scores of all candidates.
 
         Example:
             >>> data = aptool.Collection("data/wikiqa")

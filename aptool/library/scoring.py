@@ -290,7 +290,7 @@ def encode(
 
 
 def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
-    """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75).
+    """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75), as a run with the tag ``bm25``.
 
     Document frequencies are counted over the distinct answers of the pools. ``aptool.score(pools, "bm25",
     "bm25.run")`` writes the same run to a file.
@@ -301,9 +301,6 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
             ``bigrams``: the same, but overlapping bigrams for Chinese, Japanese, Korean, Thai, Lao, Khmer and
             Burmese. Or the import path of a function that returns the words of a text: ``"jieba:lcut"``.
 
-    Returns:
-        A run with the tag ``bm25``.
-
     Example:
         >>> pool = "who wrote it?", {"a": "Nobody knows.", "b": "She wrote it."}
         >>> aptool.bm25_run(aptool.Pools({"q1": pool})).to_polars()["answer_id"].to_list()
@@ -313,11 +310,13 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
         >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
+    return _run_in_memory(pools, Bm25(check_words(words)))
+
+
+def _run_in_memory(pools: AnyPools, system: System) -> "Run":
     from aptool.library.run import run_of_scores
 
-    pools = as_pools(pools)
-    system = Bm25(check_words(words))
-    with pools.on_disk() as files:
+    with as_pools(pools).on_disk() as files:
         return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))
 
 
@@ -343,13 +342,10 @@ def rerank_run(pools: AnyPools, server: "RerankServer | str") -> "Run":
     Example:
         >>> run = aptool.rerank_run(data.pools("dev"), "http://localhost:8000/rerank")  # doctest: +SKIP
     """
-    from aptool.library.run import run_of_scores
     from aptool.scoring.server import RerankServer
 
-    pools = as_pools(pools)
     system = server if isinstance(server, RerankServer) else RerankServer(check_text("server", server))
-    with pools.on_disk() as files:
-        return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))
+    return _run_in_memory(pools, system)
 
 
 def _is_model(value: object) -> "TypeIs[Model]":

@@ -100,8 +100,8 @@ class TorchProcessGroup(ProcessGroup):
 
     @override
     def raise_in_all(self, error: AptoolError | None) -> None:
-        own = None if error is None else located(error, f"node {socket.gethostname()}")
-        for gathered in self.gather(own):
+        located_error = None if error is None else located(error, f"node {socket.gethostname()}")
+        for gathered in self.gather(located_error):
             if gathered is not None:
                 self.raised = gathered
                 raise gathered
