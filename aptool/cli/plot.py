@@ -99,8 +99,8 @@ def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
     if measure is not None and measure not in measures:
         expected = f"one of {', '.join(measures)}" if measures else "none, as the history has no dev measures"
         raise UsageError(f"--measure {measure}: expected {expected}")
-    column = None if measure is None else f"dev_{measure}"
-    _save(lambda data: plot_training(data, measure=column), curves, output)
+    columns = ["loss", *(f"dev_{name}" for name in ([measure] if measure else measures[:1]))]
+    _save(lambda data: plot_training(data, columns), curves, output)
 
 
 @plot.command("costs")

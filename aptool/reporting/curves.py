@@ -18,6 +18,7 @@ from aptool.reporting.runs import ACCURACY, TABLE, Runs
 
 # Results over fewer questions are not shown: a single question changes them too much.
 LEAST_QUESTIONS = 20
+_LEAST_SHARE = 0.05  # of all questions, where that is fewer
 HISTORY = "training/history.jsonl"
 _LARGEST_EPOCH, _LARGEST = 1e9, 1e38  # in a history: axes overflow beyond, and integers have 64 bits
 _MOST_POINTS = 40  # points of a curve, at multiples of a round number
@@ -58,6 +59,12 @@ def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFra
             )
         )
     return pl.concat(parts)
+
+
+def with_enough_questions(points: pl.DataFrame) -> pl.DataFrame:
+    """The points of `accuracy_by_length` over at least `LEAST_QUESTIONS` or 5% of the questions."""
+    least = pl.min_horizontal(LEAST_QUESTIONS, _LEAST_SHARE * pl.col("questions").max())
+    return points.filter(pl.col("questions") >= least)
 
 
 def length_thresholds(tokens: np.ndarray) -> list[int]:

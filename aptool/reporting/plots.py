@@ -1,6 +1,6 @@
-"""Charts of the tables of `reporting.curves`, drawn by matplotlib into PNG and SVG files.
+"""Charts of the tables of `reporting.curves`, for `plot` and the report, as matplotlib figures and files.
 
-`FILE_THEME` is legible on white and on black and safe for colour-blind readers (Okabe and Ito's palette on a
+Colours are legible on white and on black and safe for colour-blind readers (Okabe and Ito's palette on a
 transparent background); systems also differ in dashes and markers.
 """
 
@@ -19,51 +19,30 @@ from aptool.errors import UsageError
 from aptool.formats.atomic import check_output, output_file
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
-from aptool.reporting.curves import LEAST_QUESTIONS
+from aptool.reporting.curves import with_enough_questions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _SUFFIXES = (".png", ".svg")
 _DOTS_PER_INCH = 160
-_FILE_SIZE = (6.4, 4.0)  # inches
+_SIZE, _SMALL_SIZE = (6.4, 4.0), (2.8, 1.25)  # inches
+_FONT_SIZE = 10  # points of 1/72 inch
 _ID = re.compile(r'\bid="|\bhref="#|url\(#')
 # Offsets of a label from its point, in points of 1/72 inch, in the order of preference.
-LEAST_RANGE = 0.05  # of the axis of a measure
 _LABEL_OFFSETS = ((6, 3), (-6, 3), (6, -10), (-6, -10), (6, 14), (-6, 14))
+_LEAST_RANGE = 0.05  # of the axis of a measure
 
-
+TEXT, GRID = "#767676", "#76767640"
+RELEVANT, OTHER = "#0072B2", "#D55E00"  # scores of relevant answers, and of other candidates
+# The colours of the palette with a contrast of at least 3:1 to both white and black.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C770A2")
+DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1, 1.5)))
 # Distinct in grey, without colours.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", ">", "h")
-
-
-class Theme(NamedTuple):
-    """Colours of a figure, and sizes in points of 1/72 inch."""
-
-    text: str  # and axes
-    grid: str
-    relevant: str  # scores of relevant answers
-    other: str  # scores of other candidates
-    colours: Sequence[str]  # of lines
-    dashes: Sequence[Any]
-    font_size: float
-    line_width: float
-
-
-FILE_THEME = Theme(
-    text="#767676",
-    grid="#76767640",
-    relevant="#0072B2",
-    other="#D55E00",
-    # The colours of the palette with a contrast of at least 3:1 to both white and black.
-    colours=("#0072B2", "#D55E00", "#009E73", "#C770A2"),
-    dashes=("-", (0, (5, 2)), (0, (1, 1.5))),
-    font_size=10,
-    line_width=1.8,
-)
 
 
 class LineStyle(NamedTuple):
@@ -74,75 +53,101 @@ class LineStyle(NamedTuple):
     marker: str
 
 
-def line_style(theme: Theme, number: int) -> LineStyle:
-    """The style of line ``number``, from 0. Further lines repeat the colours with the next dashes."""
-    return LineStyle(
-        theme.colours[number % len(theme.colours)],
-        theme.dashes[number // len(theme.colours) % len(theme.dashes)],
-        MARKERS[number % len(MARKERS)],
-    )
+def line_styles(systems: Iterable[str]) -> dict[str, LineStyle]:
+    """The styles of systems, in their order. Further lines repeat the colours with the next dashes."""
+    return {
+        system: LineStyle(
+            COLOURS[number % len(COLOURS)],
+            DASHES[number // len(COLOURS) % len(DASHES)],
+            MARKERS[number % len(MARKERS)],
+        )
+        for number, system in enumerate(systems)
+    }
 
 
-def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
+def plot_accuracy_by_length(data: pl.DataFrame, styles: Mapping[str, LineStyle] | None = None) -> Figure:
     """Draw a table of `curves.accuracy_by_length` (figures 3 and 4), one line per system.
 
-    Lengths with fewer than `LEAST_QUESTIONS` questions are not drawn, unless no length has as many.
+    Lengths with too few questions are not drawn; see `curves.with_enough_questions`. ``styles`` are those
+    of a page with its own key; None gives the figure a legend.
     """
-    enough = data.filter(pl.col("questions") >= LEAST_QUESTIONS)
-    with draw_panels(FILE_THEME, _FILE_SIZE) as (figure, (axes,)):
-        lines = draw_lines(axes, enough if len(enough) else data, "length", "accuracy", _styles(data))
-        axes.set_xlabel("maximum length of the relevant answer, words; last point: all questions")
-        axes.set_ylabel("accuracy (P@1)")
-        use_least_range(axes)
-        _legend(axes, lines)
+    label = "maximum length of the relevant answer, words; last point: all questions"
+    return _plot_lines(with_enough_questions(data), "length", label, {"accuracy": "accuracy (P@1)"}, styles)
+
+
+def plot_training(
+    data: pl.DataFrame, columns: Sequence[str], styles: Mapping[str, LineStyle] | None = None
+) -> Figure:
+    """Draw columns of a table of `curves.training_curves` by epoch, one panel per column.
+
+    ``columns`` are ``loss`` and measures on dev. Without ``styles``, which are as in
+    `plot_accuracy_by_length`, the best epoch of each measure is circled.
+    """
+    labels = {name: f"{name.removeprefix('dev_')} on dev" for name in columns}
+    if "loss" in labels:
+        labels["loss"] = "mean training loss"
+    circled = [] if styles else [name for name in columns if name != "loss"]
+    label = "epoch (best on dev circled)" if circled else "epoch"
+    figure = _plot_lines(data, "epoch", label, labels, styles)
+    for name, axes in zip(columns, figure.axes, strict=True):
+        if name == "loss":
+            axes.set_ylim(bottom=0)
+        if name in circled:
+            best = data.group_by("system", maintain_order=True).agg(pl.all().get(pl.col(name).arg_max()))
+            axes.scatter(best["epoch"], best[name], s=90, facecolors="none", edgecolors=TEXT, zorder=3)
     return figure
 
 
-def plot_training(data: pl.DataFrame, *, measure: str | None = None) -> Figure:
-    """Draw loss and a dev measure by epoch, one line per system; the best epoch on dev is circled.
+def _plot_lines(
+    data: pl.DataFrame,
+    x: str,
+    x_label: str,
+    panels: Mapping[str, str],
+    styles: Mapping[str, LineStyle] | None,
+) -> Figure:
+    """Draw one panel per column of ``panels``, whose values are labels, and one line per system."""
+    drawn = styles or _styles(data)
+    with _draw_panels(_panels_size(len(panels), 0.65), rows=len(panels)) as (figure, all_axes):
+        from matplotlib.ticker import MaxNLocator
 
-    ``data`` is a table of `curves.training_curves`, and ``measure`` its column (default: the first dev
-    measure).
-    """
-    measure = measure or next((name for name in data.columns if name.startswith("dev_")), None)
-    rows, styles = 1 if measure is None else 2, _styles(data)
-    with draw_panels(FILE_THEME, _panels_size(rows, 0.65), rows=rows) as (figure, panels):
-        lines = draw_lines(panels[0], data, "epoch", "loss", styles)
-        panels[0].set_ylabel("mean training loss")
-        panels[0].set_ylim(bottom=0)
-        if measure is not None:
-            draw_lines(panels[1], data, "epoch", measure, styles)
-            panels[1].set_ylabel(f"{measure.removeprefix('dev_')} on dev")
-            use_least_range(panels[1])
-            best = data.group_by("system", maintain_order=True).agg(pl.all().get(pl.col(measure).arg_max()))
-            panels[1].scatter(
-                best["epoch"], best[measure], s=90, facecolors="none", edgecolors=FILE_THEME.text, zorder=3
-            )
-        panels[-1].set_xlabel("epoch" if measure is None else "epoch (best on dev circled)")
-        use_whole_numbers(panels[-1])
-        _legend(panels[0], lines)
+        lines = [
+            _draw_lines(axes, data, x, column, drawn) for column, axes in zip(panels, all_axes, strict=True)
+        ]
+        for label, axes in zip(panels.values(), all_axes, strict=True):
+            axes.set_ylabel(label)
+            _use_least_range(axes)
+        all_axes[-1].set_xlabel(x_label)
+        all_axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+        if styles is None:
+            _legend(all_axes[0], lines[0])
     return figure
 
 
-def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> Figure:
+def plot_costs(
+    data: pl.DataFrame,
+    measure: str,
+    titles: Mapping[str, str],
+    styles: Mapping[str, LineStyle] | None = None,
+) -> Figure:
     """Draw a measure against costs, one panel per cost and one labelled point per system.
 
     ``data`` has rows of `curves.cost_table` of one collection; ``titles`` are axis labels by column of
     costs.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
-    styles = _styles(data)
     width, height = _panels_size(len(drawn), 0.85)
-    with draw_panels(FILE_THEME, (width * 1.2, height), rows=len(drawn), share_x=False) as (figure, panels):
+    size = (width if styles else 1.2 * width, height)
+    styles = styles or _styles(data)
+    with _draw_panels(size, rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
-            draw_lines(axes, data, name, measure, styles, joined=False)
-            use_logarithms(axes)
-            use_least_range(axes)
+            _draw_lines(axes, data, name, measure, styles, joined=False)
+            _use_logarithms(axes)
+            _use_least_range(axes)
             axes.set_xlabel(titles[name])
             axes.set_ylabel(measure)
-        figure.draw_without_rendering()  # `label_points` needs the layout
+        figure.draw_without_rendering()  # `_label_points` needs the layout
         for name, axes in zip(drawn, panels, strict=True):
-            label_points(axes, data.drop_nulls(name).select("system", name, measure).rows(), FILE_THEME)
+            _label_points(axes, data.drop_nulls(name).select("system", name, measure).rows())
     return figure
 
 
@@ -150,12 +155,27 @@ def plot_scores(data: pl.DataFrame) -> Figure:
     """Draw a table of `curves.score_distribution`, one panel per system."""
     systems = data["system"].unique(maintain_order=True).to_list()
     rows = len(systems)
-    with draw_panels(FILE_THEME, _panels_size(rows, 0.65), rows=rows, share_x=False) as (figure, panels):
+    with _draw_panels(_panels_size(rows, 0.65), rows=rows, share_x=False) as (figure, panels):
         for system, axes in zip(systems, panels, strict=True):
-            handles = draw_histograms(axes, data.filter(pl.col("system") == system), FILE_THEME)
+            handles = _draw_histograms(axes, data.filter(pl.col("system") == system))
             axes.set_ylabel("share of candidates")
             axes.set_xlabel(f"score of {system}")
         _legend(panels[0], handles)  # the same in every panel
+    return figure
+
+
+def plot_small_scores(data: pl.DataFrame) -> Figure:
+    """Draw the score distributions of one system, with ticks only at the ends of the score axis."""
+    with _draw_panels(_SMALL_SIZE) as (figure, (axes,)):
+        _draw_histograms(axes, data)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        low, high = data["low"].item(0), data["high"].item(-1)
+        axes.set_xlim(low, high)
+        axes.set_xticks([low, high], [f"{low:.3g}", f"{high:.3g}"])
+        first, last = axes.get_xticklabels()
+        first.set_horizontalalignment("left")
+        last.set_horizontalalignment("right")
     return figure
 
 
@@ -217,35 +237,35 @@ def check_installed() -> None:
 
 
 @contextmanager
-def draw_panels(
-    theme: Theme, size: tuple[float, float], *, rows: int = 1, share_x: bool = True
+def _draw_panels(
+    size: tuple[float, float], *, rows: int = 1, share_x: bool = True
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Open a figure with panels below each other, in the style of a theme."""
+    """Open a figure with panels below each other."""
     check_installed()
     import matplotlib
     from matplotlib.figure import Figure
 
     style: Any = {
-        "axes.edgecolor": theme.text,
-        "axes.labelcolor": theme.text,
+        "axes.edgecolor": TEXT,
+        "axes.labelcolor": TEXT,
         "axes.spines.right": False,
         "axes.spines.top": False,
         "axes.grid": True,
         "axes.grid.axis": "y",
         "font.family": "sans-serif",
-        "font.size": theme.font_size,
-        "grid.color": theme.grid,
+        "font.size": _FONT_SIZE,
+        "grid.color": GRID,
         "hatch.linewidth": 0.6,
         "legend.frameon": False,
-        "legend.labelcolor": theme.text,
-        "lines.linewidth": theme.line_width,
+        "legend.labelcolor": TEXT,
+        "lines.linewidth": 1.8,
         "path.simplify": False,  # every point of a line has a marker
-        "text.color": theme.text,
+        "text.color": TEXT,
         "text.parse_math": False,  # names of systems are not formulas
-        "xtick.color": theme.text,
-        "ytick.color": theme.text,
-        "xtick.labelsize": theme.font_size,
-        "ytick.labelsize": theme.font_size,
+        "xtick.color": TEXT,
+        "ytick.color": TEXT,
+        "xtick.labelsize": _FONT_SIZE,
+        "ytick.labelsize": _FONT_SIZE,
     }
     with matplotlib.rc_context(style):
         figure = Figure(figsize=size, layout="constrained")
@@ -258,16 +278,15 @@ def draw_panels(
 
 def _panels_size(rows: int, share: float) -> tuple[float, float]:
     """Size of a file's figure; of several panels, each has a share of the usual height."""
-    width, height = _FILE_SIZE
+    width, height = _SIZE
     return width, height * (1 if rows == 1 else share * rows)
 
 
 def _styles(data: pl.DataFrame) -> dict[str, LineStyle]:
-    systems = data["system"].unique(maintain_order=True)
-    return {system: line_style(FILE_THEME, number) for number, system in enumerate(systems)}
+    return line_styles(data["system"].unique(maintain_order=True))
 
 
-def draw_lines(
+def _draw_lines(
     axes: Axes,
     data: pl.DataFrame,
     x: str,
@@ -278,11 +297,14 @@ def draw_lines(
 ) -> dict[str, Any]:
     """Draw one line per system, or its points if not ``joined``; return the lines by system.
 
-    The lines have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``.
+    The lines have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``. Systems without
+    points have no line.
     """
     lines = {}
     for number, (system, style) in enumerate(styles.items()):
-        points = data.filter((pl.col("system") == system) & pl.col(y).is_not_null())
+        points = data.filter(pl.col("system") == system).drop_nulls([x, y])
+        if points.is_empty():
+            continue
         (lines[system],) = axes.plot(
             points[x],
             points[y],
@@ -295,13 +317,13 @@ def draw_lines(
     return lines
 
 
-def draw_histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, Any]:
+def _draw_histograms(axes: Axes, data: pl.DataFrame) -> dict[str, Any]:
     """Draw outlines of both distributions, the relevant answers hatched; return legend handles by label."""
     handles = {}
     edges = [*data["low"], data["high"].item(-1)]
     for column, colour, hatch, label in (
-        ("others", theme.other, "", "other candidates"),
-        ("relevant", theme.relevant, "//", "relevant answers"),
+        ("others", OTHER, "", "other candidates"),
+        ("relevant", RELEVANT, "//", "relevant answers"),
     ):
         axes.stairs(data[column], edges, color=colour, linewidth=1.5)
         parts = [axes.stairs(data[column], edges, fill=True, color=f"{colour}40", linewidth=0)]
@@ -314,22 +336,15 @@ def draw_histograms(axes: Axes, data: pl.DataFrame, theme: Theme) -> dict[str, A
     return handles
 
 
-def use_whole_numbers(axes: Axes) -> None:
-    """Label the x axis with whole numbers."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def use_least_range(axes: Axes) -> None:
+def _use_least_range(axes: Axes) -> None:
     """Widen the y axis of a measure, so that rounding does not fill the height of the picture."""
     low, high = axes.get_ylim()
-    missing = LEAST_RANGE - (high - low)
+    missing = _LEAST_RANGE - (high - low)
     if missing > 0:
         axes.set_ylim(low - missing / 2, high + missing / 2)
 
 
-def use_logarithms(axes: Axes) -> None:
+def _use_logarithms(axes: Axes) -> None:
     """Make the x axis logarithmic, with round numbers as ticks over any range."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -352,14 +367,14 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def label_points(axes: Axes, points: Sequence[tuple[Any, ...]], theme: Theme) -> None:
+def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]]) -> None:
     """Label points (label, x, y) from the highest down, each at the first offset that no label occupies.
 
     The layout of the figure must be final, as after `Figure.draw_without_rendering`.
     """
     from matplotlib.transforms import Bbox
 
-    size, points_per_pixel = theme.font_size - 2, 72 / axes.figure.dpi
+    size, points_per_pixel = _FONT_SIZE - 2, 72 / axes.figure.dpi
     occupied: list[Bbox] = []
     right = axes.bbox.x1 * points_per_pixel
     for label, x, y in sorted(points, key=lambda point: -point[2]):
@@ -383,7 +398,7 @@ def label_points(axes: Axes, points: Sequence[tuple[Any, ...]], theme: Theme) ->
             textcoords="offset points",
             horizontalalignment="right" if _LABEL_OFFSETS[chosen][0] < 0 else "left",
             fontsize=size,
-            color=theme.text,
+            color=TEXT,
         )
 
 

@@ -238,28 +238,33 @@ def test_history_with_a_value_that_axes_cannot_show_is_one_line(plots, aptool, t
 # Charts
 
 
-def test_lines_have_the_values_of_the_data(plots, monkeypatch):
+def test_lines_have_the_values_of_the_data(plots):
     data = at_lengths(accuracy_by_length({"s": P_1, "t": P_1}, LENGTHS), 10, 20, 40)
 
-    too_few = plots.plot_accuracy_by_length(data)
-    monkeypatch.setattr(plots, "LEAST_QUESTIONS", 3)
-    enough = plots.plot_accuracy_by_length(data)
-
-    first, second = too_few.axes[0].get_lines()
+    first, second = plots.plot_accuracy_by_length(data).axes[0].get_lines()
     assert (
         first.get_xydata().tolist()
         == data.filter(system="s").select("length", "accuracy").to_numpy().tolist()
     )
     assert first.get_color() != second.get_color()
     assert first.get_marker() != second.get_marker()
-    assert enough.axes[0].get_lines()[0].get_xdata().tolist() == [20, 40]
+
+
+@pytest.mark.parametrize(("questions", "drawn"), [([4, 5, 100], [20, 30]), ([19, 20, 1000], [20, 30])])
+def test_lengths_with_few_questions_are_not_drawn(plots, questions, drawn):
+    # At least 5% of the questions, or 20 questions.
+    data = pl.DataFrame({"system": "s", "length": [10, 20, 30], "questions": questions, "accuracy": 0.5})
+
+    (line,) = plots.plot_accuracy_by_length(data).axes[0].get_lines()
+
+    assert line.get_xdata().tolist() == drawn
 
 
 def test_best_epoch_is_circled(plots, tmp_path):
     entries = [epoch(1, 2.0, 0.25), epoch(2, 1.0, 0.75), epoch(3, 0.5, 0.5)]
     data = training_curves({"s": read_history(history(tmp_path / "m", *entries))})
 
-    figure = plots.plot_training(data)
+    figure = plots.plot_training(data, ["loss", "dev_MAP"])
 
     loss, dev = figure.axes
     assert loss.get_lines()[0].get_ydata().tolist() == [2.0, 1.0, 0.5]
@@ -314,8 +319,8 @@ def test_contrast_on_white_and_on_black(plots, page):
         return (high + 0.05) / (low + 0.05)
 
     # The minimum contrast of graphics and of text in WCAG 2.2.
-    assert min(map(contrast, plots.FILE_THEME.colours)) >= 3
-    assert contrast(plots.FILE_THEME.text) >= 4.5
+    assert min(map(contrast, plots.COLOURS)) >= 3
+    assert contrast(plots.TEXT) >= 4.5
 
 
 def test_background_is_transparent_and_the_data_are_saved(plots, tmp_path):

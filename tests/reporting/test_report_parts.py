@@ -14,16 +14,16 @@ from report_runs import decoded
 from aptool.evaluation.evaluation import evaluate_groups
 from aptool.models.explain import TextWeights, Window
 from aptool.reporting.browse import packed_spans, packed_weights
-from aptool.reporting.charts import (
-    PAGE_THEME,
-    VARIABLES,
-    cost_chart,
-    histogram,
-    inline_svg,
-    line_chart,
-    swatch,
+from aptool.reporting.charts import inline_svg, swatch
+from aptool.reporting.plots import (
+    MARKERS,
+    OTHER,
+    RELEVANT,
+    line_styles,
+    plot_costs,
+    plot_small_scores,
+    plot_training,
 )
-from aptool.reporting.plots import FILE_THEME, MARKERS, line_style
 from aptool.reporting.report import interval_bar, scale_ticks
 from aptool.reporting.review import groups_answer
 
@@ -46,17 +46,17 @@ def test_spans_are_in_units_of_javascript():
     assert packed_spans(weights) == [0, 1, 1, 4, 1, 1]
 
 
-POINTS = pl.DataFrame({"system": ["<b>"] * 3, "x": [1, 2, 3], "y": [0.0, 0.5, 1.0]})
+POINTS = pl.DataFrame({"system": ["<b>"] * 3, "epoch": [1, 2, 3], "dev_<script>": [0.0, 0.5, 1.0]})
 
 
-def rendered(figure, *lines):
+def rendered(figure, lines=None):
     svg = inline_svg(figure, "c0-", "chart", '"chart" & <i>', lines)
     return svg, ElementTree.fromstring(svg)
 
 
 def chart():
-    figure = line_chart(POINTS, {"<b>": 0}, "</svg><script>")
-    return rendered(figure, ("<b>", 0, ["a & b", "</title>", "c"]))
+    figure = plot_training(POINTS, ["dev_<script>"], line_styles(["none", "<b>"]))
+    return rendered(figure, {1: ("<b>", ["a & b", "</title>", "c"])})
 
 
 def test_points_of_a_line_are_at_their_values_and_texts_are_escaped():
@@ -74,42 +74,42 @@ def test_points_of_a_line_are_at_their_values_and_texts_are_escaped():
     assert "a &amp; b" in svg
 
 
-def test_charts_have_the_colours_of_the_page_and_unique_ids():
+def test_charts_have_the_text_colour_of_the_page_and_unique_ids():
     svg, root = chart()
     ids = [element.get("id") for element in root.iter() if element.get("id")]
 
     assert chart()[0] == svg
+    assert len(ids) == len(set(ids))
     assert all(name.startswith("c0-") for name in ids)
     assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)
-    assert "var(--s0)" in svg
+    # All that is not the line is in the colour of the page's text.
+    assert set(re.findall("#[0-9a-f]{6}", svg)) == {line_styles(["none", "<b>"])["<b>"].colour.lower()}
     assert "var(--soft)" in svg
-    # The chart uses the colours and the size of the page and has no style sheet.
-    assert not re.search("#[0-9a-f]{6}", svg)
+    # The chart uses the size of the page and has no style sheet.
     assert root.get("width") is None
     assert next(root.iter("style"), None) is None
 
 
 def test_a_histogram_is_as_high_as_its_shares():
     shares = pl.DataFrame({"low": [0, 1], "high": [1, 2], "relevant": [0.25, 0.75], "others": [1.0, 0.0]})
-    figure = histogram(shares)
+    figure = plot_small_scores(shares)
     (axes,) = figure.axes
     outlines = [patch.get_data() for patch in axes.patches if not patch.get_fill()]
 
     assert [outline.values.tolist() for outline in outlines] == [[1.0, 0.0], [0.25, 0.75]]
     assert [outline.edges.tolist() for outline in outlines] == [[0, 1, 2]] * 2
-    svg, root = rendered(figure)
+    _, root = rendered(figure)
     assert [text.text for text in root.iter("text")] == ["0", "2"]
-    # The hatching is transparent between its lines, and in the colours of the page.
+    # The hatching is transparent between its lines.
     (hatching,) = root.iter("pattern")
     assert [rectangle.get("fill") for rectangle in hatching.iter("rect")] == ["none"]
-    assert not re.search("#[0-9a-f]{6}", svg)
 
 
-def test_the_colours_of_charts_are_variables_of_the_page():
-    styles = (resources.files("aptool.reporting") / "templates" / "base.css").read_text(encoding="utf-8")
+def test_the_page_names_the_colours_of_the_distributions():
+    styles = (resources.files("aptool.reporting") / "templates" / "results.css").read_text(encoding="utf-8")
 
-    for colour, variable in VARIABLES.items():
-        assert f"{variable}: {colour};" in styles
+    for kind, colour in (("relevant", RELEVANT), ("other", OTHER)):
+        assert f".swatch.{kind} {{ background: {colour}; }}" in styles
 
 
 def test_interval_is_placed_on_the_scale():
@@ -133,34 +133,40 @@ def test_the_scale_has_few_round_ticks_around_all_intervals(low, high, ticks):
 
 
 def test_a_small_difference_does_not_fill_the_height():
-    points = pl.DataFrame({"system": ["s", "s"], "x": [1, 2], "y": [0.6, 0.6003]})
+    points = pl.DataFrame({"system": ["s", "s"], "epoch": [1, 2], "dev_MAP": [0.6, 0.6003]})
 
-    low, high = line_chart(points, {"s": 0}, "epoch").axes[0].get_ylim()
+    low, high = plot_training(points, ["dev_MAP"]).axes[0].get_ylim()
 
     assert high - low == pytest.approx(0.05)
     assert (low + high) / 2 == pytest.approx(0.60015)
 
 
 def test_styles_of_twelve_systems_differ_without_colours():
-    for theme in (PAGE_THEME, FILE_THEME):
-        styles = [line_style(theme, number) for number in range(24)]
-        assert len({style.marker for style in styles[:12]}) == len(MARKERS) == 12
-        assert len({(style.colour, str(style.dashes), style.marker) for style in styles}) >= 12
-    assert len({swatch(number) for number in range(12)}) == 12
+    styles = list(line_styles(map(str, range(24))).values())
+
+    assert len({style.marker for style in styles[:12]}) == len(MARKERS) == 12
+    assert len({(style.colour, str(style.dashes)) for style in styles[:12]}) == 12
+    assert len(set(map(swatch, styles[:12]))) == 12
 
 
-def test_a_swatch_has_the_corners_of_its_marker():
-    corners = ElementTree.fromstring(swatch(MARKERS.index("^"))).find("polygon").get("points").split()
+def test_a_swatch_has_the_corners_of_its_marker_and_the_dashes_of_its_line():
+    styles = list(line_styles(map(str, range(8))).values())
+    solid, dashed = (ElementTree.fromstring(swatch(styles[number])) for number in (MARKERS.index("^"), 4))
+    corners = solid.find("polygon").get("points").split()
     heights = sorted({float(corner.split(",")[1]) for corner in corners})
 
     assert len(set(corners)) == 3
     assert heights == [-4.5, 4.5]  # one corner up
     assert sum(corner.endswith("-4.5") for corner in set(corners)) == 1
+    assert (solid.find("path").get("stroke-dasharray"), dashed.find("path").get("stroke-dasharray")) == (
+        "none",
+        "10 4",  # five and two widths of a line that is 2 wide
+    )
 
 
 def test_points_of_costs_are_labelled_instead_of_joined():
-    data = pl.DataFrame({"system": ["a", "b"], "x": [10.0, 1000.0], "y": [0.5, 0.25]})
-    figure = cost_chart(data, {"a": 0, "b": 1}, "cost")
+    data = pl.DataFrame({"system": ["a", "b"], "cost": [10.0, 1000.0], "MAP": [0.5, 0.25]})
+    figure = plot_costs(data, "MAP", {"cost": "cost"}, line_styles("ab"))
     (axes,) = figure.axes
 
     assert [line.get_linestyle() for line in axes.lines] == ["None", "None"]
