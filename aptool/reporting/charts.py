@@ -110,7 +110,7 @@ def inline_svg(
     label: str,
     lines: Mapping[int, tuple[str, Sequence[str]]] | None = None,
 ) -> str:
-    """Render a figure as an ``<svg>`` element of the page, in the page's size and colour of text.
+    """Render a figure as an ``<svg>`` element of the page, with the page's width and colour of text.
 
     All text is escaped by the XML writers of matplotlib and of this function. ``prefix`` is that of every
     id, ``label`` describes the figure for screen readers, and ``lines`` are the system and the tooltip of

@@ -69,7 +69,7 @@ def plot_accuracy_by_length(data: pl.DataFrame, styles: Mapping[str, LineStyle] 
     """Draw a table of `curves.accuracy_by_length` (figures 3 and 4), one line per system.
 
     Lengths with too few questions are not drawn; see `curves.with_enough_questions`. ``styles`` are those
-    of a page with its own key; None gives the figure a legend.
+    of a page with its own title and key; None gives the figure a label of the y axis and a legend.
     """
     label = "maximum length of the relevant answer, words; last point: all questions"
     return _plot_lines(with_enough_questions(data), "length", label, {"accuracy": "accuracy (P@1)"}, styles)
@@ -114,7 +114,7 @@ def _plot_lines(
             _draw_lines(axes, data, x, column, drawn) for column, axes in zip(panels, all_axes, strict=True)
         ]
         for label, axes in zip(panels.values(), all_axes, strict=True):
-            axes.set_ylabel(label)
+            axes.set_ylabel("" if styles else label)
             _use_least_range(axes)
         all_axes[-1].set_xlabel(x_label)
         all_axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -132,19 +132,18 @@ def plot_costs(
     """Draw a measure against costs, one panel per cost and one labelled point per system.
 
     ``data`` has rows of `curves.cost_table` of one collection; ``titles`` are axis labels by column of
-    costs.
+    costs, and ``styles`` as in `plot_accuracy_by_length`.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
     width, height = _panels_size(len(drawn), 0.85)
     size = (width if styles else 1.2 * width, height)
-    styles = styles or _styles(data)
     with _draw_panels(size, rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
-            _draw_lines(axes, data, name, measure, styles, joined=False)
+            _draw_lines(axes, data, name, measure, styles or _styles(data), joined=False)
             _use_logarithms(axes)
             _use_least_range(axes)
             axes.set_xlabel(titles[name])
-            axes.set_ylabel(measure)
+            axes.set_ylabel("" if styles else measure)
         figure.draw_without_rendering()  # `_label_points` needs the layout
         for name, axes in zip(drawn, panels, strict=True):
             _label_points(axes, data.drop_nulls(name).select("system", name, measure).rows())
@@ -297,14 +296,15 @@ def _draw_lines(
 ) -> dict[str, Any]:
     """Draw one line per system, or its points if not ``joined``; return the lines by system.
 
-    The lines have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``. Systems without
-    points have no line.
+    The lines have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``. Systems that
+    the data lack have no line.
     """
     lines = {}
     for number, (system, style) in enumerate(styles.items()):
-        points = data.filter(pl.col("system") == system).drop_nulls([x, y])
-        if points.is_empty():
+        rows = data.filter(pl.col("system") == system)
+        if rows.is_empty():
             continue
+        points = rows.drop_nulls(y)
         (lines[system],) = axes.plot(
             points[x],
             points[y],
