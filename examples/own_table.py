@@ -1,8 +1,8 @@
 """Train on your tables and rank answers: ``python own_table.py train.csv dev.csv "May I change my plan?"``.
 
-The tables have the columns question, answer and label (1 relevant, 0 not). dev.csv selects the best epoch.
-The candidates are all answers of train.csv. With the tables of docs/tutorial.md and "Do you accept gifts of
-books?"::
+The tables have the columns question and answer, and may have label (1 relevant, 0 not). dev.csv selects the
+best epoch. The candidates are all answers of train.csv. With the tables of examples/faq and "Do you accept
+gifts of books?"::
 
     0.8622  We gladly accept gifts of books in good condition that are not older than five years, at most ...
     0.8312  Drinks in bottles that can be closed are allowed everywhere. Please eat in the café or in the ...
@@ -19,7 +19,7 @@ import aptool
 def main(train: str, dev: str, question: str) -> None:
     """Train on the tables once, then rank the answers for the question."""
     if not Path("models/faq").is_dir():
-        data = aptool.Collection.from_rows({"train": train, "dev": dev}, "data/faq")
+        data = aptool.Collection.from_rows({"train": train, "dev": dev}, "data/faq", add_candidates="all")
         model = aptool.train(data, preset="qa-cnn", set={"training.epochs": 3})
         model.save("models/faq")
 

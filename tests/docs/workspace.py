@@ -136,7 +136,12 @@ def beir_files(folder: Path) -> None:
 
 
 def table_files(folder: Path) -> None:
-    """faq.csv and faq.jsonl: a question, an answer and a label."""
+    """faq.csv and faq.jsonl: a question, an answer and a label. tickets.csv: a question and its answer."""
+    tickets = ["Number;Subject;Reply"]
+    for number, (question, answers) in enumerate(questions("tickets", 40), 1):
+        reply = next(text for text, label in answers if label)
+        tickets.append(f'{number};{question};"<p>Grüße, {reply}</p>"')
+    (folder / "tickets.csv").write_text("\n".join(tickets) + "\n", encoding="cp1252")
     rows, lines = ["question,answer,label"], []
     for question, answers in questions("faq", 10):
         rows += [f'"{question}","{text}",{label}' for text, label in answers]

@@ -1,7 +1,6 @@
 """The data of examples/faq: counts as in its README, no leaks between splits."""
 
 import csv
-import importlib.util
 import re
 from itertools import combinations
 from pathlib import Path
@@ -20,15 +19,6 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def faq() -> dict[str, list[dict[str, str]]]:
     return {split: rows_of(FAQ / f"{split}.csv") for split in SPLITS}
-
-
-@pytest.fixture
-def candidates():
-    """``main`` of candidates.py."""
-    spec = importlib.util.spec_from_file_location("candidates", FAQ / "candidates.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.main
 
 
 def words_of(text: str) -> str:
@@ -67,27 +57,10 @@ def test_the_files_stay_small():
     assert sum(path.stat().st_size for path in FAQ.iterdir() if path.is_file()) < 300_000
 
 
-def test_every_answer_is_a_candidate_for_every_question(candidates, tmp_path):
-    (tmp_path / "faq.csv").write_text(
-        'question,answer\nHow?,"So, like this."\nWhen?,Now.\nWhen?,"So, like this."\n'
-    )
-
-    candidates(str(tmp_path / "faq.csv"), str(tmp_path / "labelled.csv"))
-
-    assert [tuple(row.values()) for row in rows_of(tmp_path / "labelled.csv")] == [
-        ("How?", "So, like this.", "1"),
-        ("How?", "Now.", "0"),
-        ("When?", "So, like this.", "1"),
-        ("When?", "Now.", "1"),
-    ]
-
-
-def test_the_imported_splits_have_no_leaks(aptool, candidates, tmp_path):
-    tables = {split: tmp_path / f"{split}.csv" for split in SPLITS}
-    for split, table in tables.items():
-        candidates(str(FAQ / f"{split}.csv"), str(table))
+def test_the_imported_splits_have_no_leaks(aptool, tmp_path):
+    tables = [f"{split}={FAQ / split}.csv" for split in SPLITS]
     folder = tmp_path / "faq"
-    aptool("data", "import", "tsv", *(f"{name}={path}" for name, path in tables.items()), "--output", folder)
+    aptool("data", "import", "csv", *tables, "--add-candidates", "all", "--output", folder)
 
     checked = aptool("data", "check", folder, "--leaks")
 

@@ -3,8 +3,6 @@
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -92,12 +90,9 @@ def test_commands_have_the_printed_options(aptool):
             assert re.search(rf"{option}\b", "\n".join(finished.out)), f"{name} {option}"
 
 
-@pytest.mark.usefixtures("folder")
-def test_bm25_has_the_printed_measures(aptool):
+def test_bm25_has_the_printed_measures(aptool, folder):
     """Unlike a trained system, BM25 gives the same measures on every machine."""
-    for split in ("train", "dev", "test"):
-        program = [sys.executable, str(ROOT / "examples/faq/candidates.py")]
-        subprocess.run([*program, str(ROOT / f"examples/faq/{split}.csv"), f"{split}.csv"], check=True)
+    (folder / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
     words = next(words for words in commands() if words[1:3] == ["data", "import"])
     assert aptool(*words[1:]).code == 0
     collection = Collection(COLLECTION)

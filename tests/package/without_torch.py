@@ -7,7 +7,6 @@ import blocked (``--block``). Arguments: ``[--block] [FOLDER of a matrix, for a 
 import contextlib
 import io
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -52,8 +51,8 @@ def names_the_extra(*arguments):
 
 
 def use_commands():
-    run_candidates()
-    succeeds("data", "import", "csv", "dev=dev.csv", "test=test.csv", "--output", "faq")
+    tables = [f"{split}={EXAMPLES / split}.csv" for split in ("dev", "test")]
+    succeeds("data", "import", "csv", *tables, "--add-candidates", "all", "--output", "faq")
     succeeds("data", "check", "faq")
     succeeds("data", "stats", "faq")
     pools, qrels = "faq/test.pools.parquet", "faq/test.qrels"
@@ -64,12 +63,6 @@ def use_commands():
     succeeds("compare", "bm25.run", "random.run", "--qrels", qrels)
     succeeds("fuse", "bm25.run", "random.run", "--output", "fused.run")
     assert "PyTorch is not installed" in command("doctor")[1]
-
-
-def run_candidates():
-    for split in ("dev", "test"):
-        program = [sys.executable, EXAMPLES / "candidates.py", EXAMPLES / f"{split}.csv", f"{split}.csv"]
-        subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
 
 
 def use_library():
