@@ -3,7 +3,7 @@ for name in WikiQA functions; do
     aptool data import wikiqa train=$name-train.tsv dev=$name-dev.tsv test=$name-test.tsv --output data/${name,,}
 done
 aptool data import trecqa train=train-all dev=clean-dev --output data/trecqa
-aptool data import csv train=examples/faq/train.csv dev=examples/faq/dev.csv test=examples/faq/test.csv \
+aptool data import csv train=examples/faq/train.csv dev=examples/faq/dev.csv \
     --add-candidates all --output data/faq
 
 small="--set vectors.dim=16 --set encoder.features=16 --set training.epochs=2 --set training.minibatch=8"
