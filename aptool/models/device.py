@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ if hasattr(_CUDNN, "conv"):
     _CPU_PRODUCTS = [getattr(_MKLDNN, kind) for kind in ("matmul", "conv", "rnn")]
     _PRECISION, _TF32, _FP32 = "fp32_precision", "tf32", "ieee"  # type: ignore[assignment]
 _PRODUCTS = _GPU_PRODUCTS + _CPU_PRODUCTS
+_PRODUCT_PRECISION = attrgetter(_PRECISION)
 
 # Functions that create a tensor of a given size.
 _FACTORIES = (torch.empty, torch.eye, torch.full, torch.ones, torch.randn, torch.zeros)
@@ -153,11 +155,13 @@ class _Settings(NamedTuple):
             torch.get_default_dtype(),
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
-            tuple(getattr(kind, _PRECISION) for kind in _PRODUCTS),
+            tuple(map(_PRODUCT_PRECISION, _PRODUCTS)),
         )
 
-    def restore(self, now: "_Settings") -> None:
-        """Restore the settings that differ from the present ones."""
+    def apply(self, now: "_Settings") -> None:
+        """Set the settings that differ from the present ones."""
+        if self == now:  # every call of a model comes here
+            return
         if self.dtype != now.dtype:
             torch.set_default_dtype(self.dtype)
         if self[1:3] != now[1:3]:  # the call imports torch.compile
@@ -182,14 +186,14 @@ class _Process:
         with self._lock:
             if self._users == 0:
                 self._saved = _Settings.now()
-                _OURS.restore(self._saved)
+                _OURS.apply(self._saved)
             self._users += 1
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                self._saved.restore(_Settings.now())
+                self._saved.apply(_Settings.now())
 
 
 _PROCESS = _Process()
@@ -206,23 +210,24 @@ def torch_settings() -> Iterator[None]:
     if getattr(_THREAD, "is_inside", False):
         yield
         return
-    with ExitStack() as stack:
-        _PROCESS.enter()
-        stack.callback(_PROCESS.leave)
-        _THREAD.is_inside = True
-        stack.callback(setattr, _THREAD, "is_inside", False)
+    _PROCESS.enter()
+    _THREAD.is_inside = True
+    try:
         # NumPy's defaults: an overflow is a warning, not an exception.
-        stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
-        if torch.empty(0).device.type != "cpu":
-            stack.enter_context(torch.device("cpu"))
-        if torch.is_inference_mode_enabled():
-            stack.enter_context(torch.inference_mode(False))
-        if not torch.is_grad_enabled():
-            stack.enter_context(torch.enable_grad())
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        yield
+        with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"), ExitStack() as stack:
+            if torch.empty(0).device.type != "cpu":
+                stack.enter_context(torch.device("cpu"))
+            if torch.is_inference_mode_enabled():
+                stack.enter_context(torch.inference_mode(False))
+            if not torch.is_grad_enabled():
+                stack.enter_context(torch.enable_grad())
+            for device in ("cpu", "cuda"):
+                if torch.is_autocast_enabled(device):
+                    stack.enter_context(torch.autocast(device, enabled=False))
+            yield
+    finally:
+        _THREAD.is_inside = False
+        _PROCESS.leave()
 
 
 @contextmanager
@@ -232,7 +237,7 @@ def kept_settings() -> Iterator[None]:
     try:
         yield
     finally:
-        before.restore(_Settings.now())
+        before.apply(_Settings.now())
         if torch.empty(0).device != device:
             torch.set_default_device(device)
 
