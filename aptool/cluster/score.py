@@ -213,6 +213,7 @@ def scoring_job(missing: Sequence[Part], scorer: Scorer, answers: Input | None, 
         paths=(*(path for path in scorer.system.paths if not is_url(path)), *paths),
         versions=versions(),
         contents=tuple((path, digest_of(path)) for path in paths),
+        prepare_fingerprint=scorer.prepare_fingerprint,
     )
     check_unchanged(inputs)  # after the digests
     return job

@@ -58,6 +58,7 @@ class ScoringJob(NamedTuple):
     paths: tuple[str, ...] = ()  # files and folders that every node must see
     versions: Versions = ()  # versions on the driver
     contents: tuple[tuple[str, str], ...] = ()  # local input files, each with its digest on the driver
+    prepare_fingerprint: str = ""  # ``Scorer.prepare_fingerprint`` of the driver
 
 
 class Reading(NamedTuple):
@@ -73,11 +74,15 @@ class Reading(NamedTuple):
 def open_scorer(job: ScoringJob, to_prepare: bool = False) -> tuple[Scorer, Answers | None]:
     """Open the system and read the shared answers, once per process; raise if they differ from the driver's.
 
-    With ``to_prepare``, the system is opened on the CPU, and its fingerprint is not compared.
+    With ``to_prepare``, the system is opened on the CPU; only what decides its preparation is compared.
     """
     check_node(job)
     scorer = job.system.open(device="cpu" if to_prepare else job.device)
-    if scorer.fingerprint != job.fingerprint and not to_prepare:
+    if to_prepare:
+        is_same = scorer.prepare_fingerprint == job.prepare_fingerprint
+    else:
+        is_same = scorer.fingerprint == job.fingerprint
+    if not is_same:
         raise AptoolError(
             "the model differs from the driver's: expected the same model folder and plugins on every node"
         )

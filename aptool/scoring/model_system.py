@@ -1,6 +1,7 @@
 """From a model folder to an open model that scores pools; the choice of its precision."""
 
 import copy
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -108,7 +109,9 @@ class ModelScorer(Scorer):
             "recipe": model.config["recipe"],
             "versions": model.config["versions"],
         }
-        settings: list[Any] = ["model", model.fingerprint, code_of(model.recipe)]
+        code = code_of(model.recipe)
+        self.prepare_fingerprint = json.dumps([model.fingerprint, code], sort_keys=True)
+        settings: list[Any] = ["model", model.fingerprint, code]
         settings += [self.device, precision, system.tokens_per_batch]
         if stored is not None:
             store = stored.store

@@ -60,6 +60,7 @@ class Scorer(ABC):
 
     max_answer_tokens: int | None = None  # longer answers, or passages, are truncated
     device: str = "cpu"
+    prepare_fingerprint: str = ""  # differs if the results of ``prepare`` may differ
 
     def __init__(
         self, system: System, tag: str, settings: Sequence[Any], description: Mapping[str, Any]

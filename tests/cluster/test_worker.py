@@ -10,16 +10,26 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import load_file, save_file
 from scene import write_row_groups
 from slow import run_out_of_memory
 from tiny import row, write_pools
 
-from aptool.cluster.worker import ScoringJob, Worker, check_node, host, versions
+from aptool.cluster.worker import (
+    ScoringJob,
+    Worker,
+    check_node,
+    host,
+    open_scorer,
+    read_and_prepare,
+    versions,
+)
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.location import store_of
 from aptool.formats.pools import Unit, list_units
 from aptool.formats.store import ReplacedError
+from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.parts import digest_of, parts_folder, plan
 from aptool.scoring.systems import RandomScorer, RandomScores
 
@@ -137,6 +147,21 @@ def test_model_that_differs_from_the_drivers_is_refused(shared_folder, job):
         in outcome.error
     )
     assert not part.path.exists()
+
+
+def test_a_model_that_differs_prepares_no_unit_for_workers_with_a_gpu(shared_folder, job, model_folder):
+    folder = shared_folder / "model"
+    shutil.copytree(model_folder, folder)
+    system, part = ModelSystem(str(folder), precision="fp32"), first_part(shared_folder)
+    expected = system.open(device="cpu").prepare_fingerprint
+    job = job._replace(system=system, device="cuda", prepare_fingerprint=expected)
+
+    assert read_and_prepare(job, part).error == ""
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: weight + 1 for name, weight in weights.items()}, folder / "model.safetensors")
+    open_scorer.cache_clear()
+
+    assert "the model differs from the driver's" in read_and_prepare(job, part).error
 
 
 def test_lost_claim_is_not_an_error_of_the_unit(shared_folder, job):
