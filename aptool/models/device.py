@@ -57,7 +57,6 @@ _CAPABILITY = re.compile(r"sm_(\d+)(\d)")
 
 def pick_device(name: str) -> torch.device:
     """Return a device by name; ``auto`` is a GPU if PyTorch can use it, otherwise the CPU."""
-    set_products("fp32")
     if name == "auto":
         if not torch.cuda.is_available():
             return torch.device("cpu")

@@ -242,7 +242,6 @@ def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) ->
     texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(pools)
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     rankings = []
-    set_products("fp32")
     for precision in precisions:
         scorer = RankerScorer(model.ranker, device=device, precision=precision)
         scores = scorer.score(texts.questions, texts.answers, texts.pair_question, texts.pair_answer)

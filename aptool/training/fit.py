@@ -78,7 +78,6 @@ class Seeds(NamedTuple):
     best: int  # the seed with the best dev measure, the first in case of a tie
 
 
-@torch_settings()
 def fit(
     collection: CollectionFiles,
     recipe: Recipe,
@@ -118,6 +117,7 @@ def fit(
     return result
 
 
+@torch_settings()
 def fit_in_group(
     collection: CollectionFiles,
     recipe: Recipe,

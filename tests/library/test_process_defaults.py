@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,7 +31,18 @@ def set_by(setter, value, before):
         setter(before)
 
 
+OLD_PYTORCH = not hasattr(torch.backends.cudnn, "rnn")
+
+
+def set_products(value):
+    if OLD_PYTORCH:
+        torch.backends.cuda.matmul.allow_tf32 = value == "tf32"
+    else:
+        torch.backends.cudnn.rnn.fp32_precision = value
+
+
 SETTINGS = {
+    "TF32 on GPUs": lambda: set_by(set_products, "tf32", "ieee"),
     "float64": lambda: set_by(torch.set_default_dtype, torch.float64, torch.float32),
     "bfloat16": lambda: set_by(torch.set_default_dtype, torch.bfloat16, torch.float32),
     "default device": lambda: set_by(torch.set_default_device, "meta", "cpu"),
@@ -53,6 +65,7 @@ def state():
         torch.is_autocast_enabled("cpu"),
         torch.are_deterministic_algorithms_enabled(),
         torch.get_float32_matmul_precision(),
+        torch.backends.cuda.matmul.allow_tf32 if OLD_PYTORCH else torch.backends.cudnn.rnn.fp32_precision,
         np.geterr(),
     )
 
@@ -90,6 +103,7 @@ def test_no_setting_changes_a_result(setting, folder):
         before = state()
         assert all_results() == expected
         assert results(kept) == expected[:5]
+        assert results(pickle.loads(pickle.dumps(kept))) == expected[:5]
         assert state() == before
 
 
