@@ -18,6 +18,8 @@ from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.pools import Answers, PoolBatch, Unit
 from aptool.models.checkpoints import checkpoint_fingerprint
 from aptool.models.checkpoints.files import (
+    CONFIG,
+    ST_CONFIG,
     Layout,
     checkpoint_name,
     kind_of,
@@ -43,6 +45,9 @@ _CLASSES = {
     "causal-lm": "CrossEncoder",
     "colbert": "MultiVectorEncoder",
 }
+
+# Other names of a class, in config_sentence_transformers.json.
+_ALIASES = {"ColBERT": "MultiVectorEncoder"}
 
 # Packages whose versions decide scores.
 _PACKAGES = ("sentence-transformers", "transformers", "tokenizers", "torch")
@@ -180,6 +185,11 @@ def load_library_model(system: LibrarySystem) -> Any:
     if kind == "aptool":
         raise InputError(folder, problem="a model of aptool", expected="a checkpoint of another library")
     _check_folder(layout)
+    declared = layout.st_config.get("model_type", "SentenceTransformer")
+    if layout.modules is not None and _ALIASES.get(declared, declared) != _CLASSES[kind]:
+        # The library would convert the checkpoint, with other modules.
+        path, expected = layout.folder / ST_CONFIG, f"{_CLASSES[kind]}, as other files say"
+        raise InputError(path, position="model_type", value=declared, expected=expected)
 
     def load(seed: int) -> tuple[Any, bytes]:
         torch.manual_seed(seed)
@@ -231,7 +241,7 @@ def _check_folder(layout: Layout) -> None:
             require_safetensors(path.parent)
         if path.name == "tokenizer.json":
             read_tokenizer(path)
-        elif path.name.endswith(("config.json", "config_sentence_transformers.json")):
+        elif path.name in (CONFIG, ST_CONFIG) or path.match("sentence_*_config.json"):
             config = without_code(optional_object(path))
             check_network_config(path, config, path.name)
             _check_config(path, config)

@@ -350,6 +350,15 @@ def change(path, **entries):
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | entries), encoding="utf-8")
 
 
+def test_a_network_without_a_maximum_length_is_read(network, tmp_path):
+    folder = write_network(tmp_path / "model")
+    change(folder / "tokenizer_config.json", model_max_length=10**30)
+
+    scorer = LibrarySystem(str(folder), "cpu").open()
+
+    assert scorer.max_answer_tokens == 64  # its positions
+
+
 def lose_a_weight(folder):
     from safetensors.torch import load_file, save_file
 
@@ -380,6 +389,9 @@ DAMAGES = {
     ).write_text("{}", encoding="utf-8"),
     "model_type: 'SparseEncoder': expected a model of kind": lambda folder: change(
         folder / "config_sentence_transformers.json", model_type="SparseEncoder"
+    ),
+    "model_type: 'SentenceTransformer': expected CrossEncoder, as other files say": lambda folder: change(
+        folder / "config_sentence_transformers.json", model_type="SentenceTransformer"
     ),
     "tokenizer_name_or_path: 'org/other': expected no name of another checkpoint": lambda folder: change(
         folder / "sentence_bert_config.json", tokenizer_name_or_path="org/other"
