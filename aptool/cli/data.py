@@ -141,7 +141,10 @@ def _print_leaks(path: str) -> None:
     from aptool.datasets.leaks import find_leaks
     from aptool.formats.collection import CollectionFiles
 
-    for leak in find_leaks(CollectionFiles(path)):
+    collection = CollectionFiles(path)
+    if len(collection.splits) == 1:
+        click.echo(f"  {collection.splits[0]} is the only split: no leaks to look for")
+    for leak in find_leaks(collection):
         click.echo(
             f"  {leak.near_questions:,} of {leak.questions:,} questions of {leak.split} have a near copy in "
             f"{leak.earlier} ({leak.same_questions:,} word for word), {leak.near_answers:,} of "

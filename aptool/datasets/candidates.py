@@ -86,16 +86,16 @@ def _selection(
 ) -> Callable[[str, dict[int, int]], Iterable[int]]:
     """A function of a question and its own answers that selects answers of other questions."""
     if added.number is None:
-        return lambda question, own: range(len(texts))
+        return lambda question, labels: range(len(texts))
     count = added.number
     index, random = BM25(texts) if added.is_bm25 else None, np.random.default_rng(seed)
 
-    def select(question: str, own: dict[int, int]) -> Iterable[int]:
-        size = min(count + len(own), len(texts))
+    def select(question: str, labels: dict[int, int]) -> Iterable[int]:
+        size = min(count + len(labels), len(texts))
         if index is not None:
             chosen = index.top([question], size)[0][0]
         else:
             chosen = random.choice(len(texts), size, replace=False)
-        return [number for number in chosen.tolist() if number not in own][:count]
+        return [number for number in chosen.tolist() if number not in labels][:count]
 
     return select

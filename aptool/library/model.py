@@ -230,7 +230,8 @@ class Model:
         """Rank answers to a question.
 
         Args:
-            question: the text of the question.
+            question: the text of the question. An empty text is scored as a text without words. Texts longer
+                than the model reads are truncated without a message.
             answers: texts, or the result of `Model.encode`.
             top_k: number of answers to return. Default: all.
             passages: cut long answers into passages, as for `aptool.score`; encoded answers are already cut.

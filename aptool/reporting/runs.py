@@ -74,7 +74,8 @@ def read_runs(folder: PathOrUrl) -> Runs:
     path = root / TABLE
     if not path.is_file():
         expected = "the folder that `aptool matrix TABLE --output FOLDER` writes"
-        raise InputError(folder, problem=f"no {TABLE} in it", expected=expected)
+        problem = "a file" if root.is_file() else f"no {TABLE} in it"
+        raise InputError(folder, problem=problem, expected=expected)
     document = read_json(path)
     try:
         entries = [_entry(root, result) for result in document["results"]]

@@ -53,7 +53,8 @@ def test_valid_files_are_described(collection):
 def test_every_path_is_reported(collection):
     path = collection.path
     (path / "bad.qrels").write_text("q1 0 1 yes\n", encoding="utf-8")
-    assert check("--leaks", path / "dev.qrels")[0] == 0  # one split alone leaks nothing
+    only = "  dev is the only split: no leaks to look for"
+    assert (check("--leaks", path)[0], check("--leaks", path)[1][-1]) == (0, only)
     code, lines = check(path / "bad.qrels", path / "none.run", path / "dev.qrels")
     assert code == 1
     assert lines[0].startswith(f"{path}/bad.qrels: line 1: column 'relevance': 'yes'")

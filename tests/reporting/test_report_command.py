@@ -124,6 +124,12 @@ def test_folder_without_runs_is_refused(aptool, tmp_path):
         "--output FOLDER` writes"
     ]
 
+    (tmp_path / "table.json").write_text("{}", encoding="utf-8")
+    assert (
+        f"{tmp_path / 'table.json'}: a file; expected the folder"
+        in aptool("report", tmp_path / "table.json").err[0]
+    )
+
 
 def test_missing_jinja2_is_named(aptool, made, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
