@@ -168,7 +168,8 @@ ATTACKS = {
     "03": r"(?m)^SAME$",
     "04": r"SAME\s*\Z|aptool: ",
     "07": r"second rc=1",
-    "08": r"(?s)\A(?!.*(TRACEBACK|TIMEOUT|KEY-LEAK)).*\S",
+    # An overloaded server is asked eight times, which takes longer than the limit of the script.
+    "08": r"(?s)\A(?!.*(TRACEBACK|KEY-LEAK|\n(?!ra:)[^\n]*TIMEOUT)).*\S",
     "09": r"(?s)\A(?!.*(DIFFERENT|Error)).*\S",
     "11": r"(?s)sparse.*empties",
 }
