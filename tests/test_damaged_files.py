@@ -301,8 +301,11 @@ def test_wide_header_is_refused_quickly(aptool, tmp_path):
         ("plot", "scores", "x.run", "--output", "/"),
     ],
 )
-def test_invalid_options_are_one_short_usage_error(aptool, tmp_path, monkeypatch, arguments):
+def test_invalid_options_are_one_short_usage_error(
+    aptool, tmp_path, monkeypatch, collection_folder, arguments
+):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "c").symlink_to(collection_folder)
     write_pools(tmp_path / "x.pools.parquet", [row()])
 
     actual = aptool(*arguments)
