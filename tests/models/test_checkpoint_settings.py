@@ -109,6 +109,11 @@ LAYERS = {"text": {"method": "forward", "method_output_name": ["hidden_states", 
         (OPTIONS, {"query_length": 4, "processing_kwargs": {"text": {"max_length": 9}}}),
         (OPTIONS, {"modality_config": LAYERS, "module_output_name": "token_embeddings"}),
         (OPTIONS, {"do_lower_case": True, "unpad_inputs": False}),
+        # Of published networks: TinyBERT, ALBERT, DeBERTa and ModernBERT, and of text generation.
+        ("config.json", {"cell": {}, "emb_size": 312, "structure": [], "pre_trained": "", "training": ""}),
+        ("config.json", {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0}),
+        ("config.json", {"padding_idx": 0, "classifiers_size": [3], "position_embedding_type": "sans_pos"}),
+        ("config.json", {"num_beams": 1, "top_k": 50, "bad_words_ids": None, "xla_device": True}),
     ],
 )
 def test_settings_of_a_sentence_encoder_are_those_of_the_library(encoder, tmp_path, file, entries):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from aptool.errors import InputError
+from aptool.models.pretrained import network_library
 
 # The engine that scores with the library of a checkpoint: its name, and that of its extra.
 ENGINE = "sentence-transformers"
@@ -237,13 +238,14 @@ TABLES: dict[str, Table] = {
     },
     # Of a network's config.json: keys that the class of the configuration does not have.
     "config.json of a network": {
-        "position_embedding_type": only("absolute", None),
+        # sans_pos: only of ModernBERT, whose positions are rotary.
+        "position_embedding_type": only("absolute", "sans_pos", None),
         "pruned_heads": only({}, None),
         "sentence_transformers": READ,
         "sbert_ce_default_activation_function": READ,
         # Read by the network.
         **dict.fromkeys(("global_attn_every_n_layers", "sliding_window_pattern"), READ),
-        "is_causal": only(False),
+        **dict.fromkeys(("is_causal", "causal_mask"), only(False)),
         **dict.fromkeys(("attention_bias", "mlp_bias"), only(False, None)),
         "sliding_window": only(None),
         "talking_head": only(False),
@@ -251,7 +253,7 @@ TABLES: dict[str, Table] = {
         **dict.fromkeys(
             ("conv_kernel_size", "conv_act", "conv_groups", "attention_head_size", "embedding_size"), READ
         ),
-        # Of training, of other heads, of generation and of earlier versions.
+        # Of training, of other heads and of earlier versions.
         **dict.fromkeys(
             (
                 *("auto_map", "torch_dtype", "tokenizer_class", "name", "language", "finetuning_task"),
@@ -259,20 +261,16 @@ TABLES: dict[str, Table] = {
                 *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
                 *("pooler_size_per_head", "pooler_type", "summary_activation", "summary_last_dropout"),
                 *("summary_type", "summary_use_proj", "summary_first_dropout", "summary_proj_to_labels"),
-                *("task_specific_params", "torchscript", "use_bfloat16", "max_length", "min_length"),
-                *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id"),
-                *("mask_token_id", "decoder_start_token_id", "n_positions", "prefix", "use_cache"),
+                *("task_specific_params", "torchscript", "use_bfloat16", "xla_device", "prefix"),
+                *("sep_token_id", "cls_token_id", "mask_token_id", "padding_idx", "n_positions"),
                 *("reference_compile", "repad_logits_with_grad", "adapters", "num_labels", "_num_labels"),
-                *(
-                    "classifier_dropout",
-                    "cls_dropout",
-                    "problem_type",
-                    "layer_norm_eps",
-                    "use_flash_attn",
-                    "unpad_inputs",
-                ),
-                *("use_memory_efficient_attention", "add_cross_attention", "is_decoder"),
+                *("classifier_dropout", "cls_dropout", "classifiers_size", "problem_type", "layer_norm_eps"),
+                *("use_flash_attn", "unpad_inputs", "use_memory_efficient_attention", "is_decoder"),
+                *("add_cross_attention", "cross_attention_hidden_size", "tie_encoder_decoder"),
                 *("use_mrope", "initializer_factor", "_sliding_window_pattern", "use_sliding_window"),
+                *("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"),  # ALBERT
+                *("cell", "emb_size", "pre_trained", "structure", "training"),  # TinyBERT
+                *("tf_legacy_loss", "eos_token_ids"),
             ),
             HARMLESS,
         ),
@@ -301,10 +299,10 @@ def check_key(path: str | Path, name: str, key: str, value: Any, position: str =
 
 
 def check_network_keys(path: Path, document: Mapping[str, Any], config: Any) -> None:
-    """Raise for a key of a network's configuration that its class does not have, unless it is listed."""
-    defaults = type(config)()
+    """Raise for a key of a network that its class and that of text generation lack, unless it is listed."""
+    defaults, generation = type(config)(), network_library().GenerationConfig()
     for key, value in document.items():
-        if key in vars(config) and not hasattr(defaults, key):
+        if key in vars(config) and not hasattr(defaults, key) and not hasattr(generation, key):
             check_key(path, "config.json of a network", key, value)
 
 
