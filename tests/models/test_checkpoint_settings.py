@@ -350,7 +350,9 @@ def test_dense_of_another_feature_is_refused(network, tmp_path):
     sentence_encoder(network, tmp_path / "st", pooling("mean"), dense(8))
     change(tmp_path / "st" / "2_Dense" / "config.json", module_input_name="token_embeddings")
 
-    with pytest.raises(InputError, match="module_input_name: 'token_embeddings': expected null or sentence"):
+    with pytest.raises(
+        InputError, match="module_input_name: 'token_embeddings': expected sentence_embedding"
+    ):
         load_any(tmp_path / "st")
 
 

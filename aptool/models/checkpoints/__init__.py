@@ -15,7 +15,7 @@ from aptool.documents import read_json
 from aptool.errors import UsageError
 from aptool.formats.location import PathOrUrl
 from aptool.models.device import to_device, torch_settings
-from aptool.models.hub import CONFIG, check_model_files, find_folder
+from aptool.models.hub import CONFIG, find_folder
 from aptool.models.model import LoadedModel, ScoreTokens, load_model
 from aptool.models.tensor_file import check_finite
 from aptool.version import __version__
@@ -45,7 +45,6 @@ def load_any(
     folder = find_folder(name)
     if not isinstance(folder, Path):
         return load_model(folder, device)
-    check_model_files(folder)
     if kind in ("auto", "aptool") and _is_aptool(folder):
         return load_model(folder, device)
     # Imported here, because models of aptool do not need these modules.

@@ -169,7 +169,6 @@ def _read_options(options: NetworkOptions, opened: OpenedNetwork) -> tuple[dict[
 
 def _saved_ids(path: Path, config: dict[str, Any], opened: OpenedNetwork) -> list[int]:
     """Return the token ids of a module LogitScore."""
-    check_keys(path, "config.json of LogitScore", config)
     rows = opened.network.get_output_embeddings().weight.shape[0]
     ids = []
     for name in ("true_token_id", "false_token_id"):

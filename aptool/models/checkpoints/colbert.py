@@ -24,7 +24,7 @@ from aptool.models.checkpoints.files import (
 )
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.sentence import read_prompts
-from aptool.models.checkpoints.weights import projection_of, read_dense, read_tensor, shapes
+from aptool.models.checkpoints.weights import check_features, projection_of, read_dense, read_tensor, shapes
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
 from aptool.models.ranker import Ranker
@@ -45,26 +45,14 @@ def read_colbert(layout: Layout) -> Checkpoint:
     kind, path = "colbert" if is_native else "pylate", layout.folder / ST_CONFIG
     check_keys(path, f"{ST_CONFIG} of {kind}", layout.st_config)
     opened = open_encoder(layout, kind)
-    if is_native:
-        layers = _projection(layout, opened.encoder.size)
-        forms, limits = _native_forms(layout, opened)
-    elif layout.modules is not None:
-        layers = _projection(layout, opened.encoder.size)
-        forms, limits = _pylate_forms(path, layout.st_config, opened)
-    else:
-        layers = _stanford_projection(layout, opened.encoder.size)
+    settings = layout.st_config
+    if layout.modules is None:
         path = layout.folder / METADATA
-        metadata = optional_object(path)
-        check_keys(path, "artifact.metadata of ColBERT", metadata)
-        about: dict[str, Any] = {
-            "query_prefix": metadata.get("query_token_id") or "[unused0]",
-            "document_prefix": metadata.get("doc_token_id") or "[unused1]",
-            "query_length": metadata.get("query_maxlen"),
-            "document_length": metadata.get("doc_maxlen"),
-            "attend_to_expansion_tokens": bool(metadata.get("attend_to_mask_tokens")),
-            "skiplist_words": None if metadata.get("mask_punctuation", True) else [],
-        }
-        forms, limits = _pylate_forms(path, about, opened)
+        settings = _stanford_settings(path)
+        layers = [_stanford_projection(layout, opened.encoder.size)]
+    else:
+        layers = _projection(layout, opened.encoder.size)
+    forms, limits = _native_forms(layout, opened) if is_native else _pylate_forms(path, settings, opened)
     special = opened.tokenizer.prefix_length + opened.tokenizer.suffix_length
     for form, limit in zip(forms.values(), limits, strict=True):
         least = special + (form.mark >= 0) + 1
@@ -89,7 +77,7 @@ def _projection(layout: Layout, size: int) -> list[Dense]:
     """Read the Dense layers after the network."""
     layers = []
     for module in layout.modules_of("Dense"):
-        layers.append(read_dense(module, size, "the states of tokens"))
+        layers.append(read_dense(module, size, "token_embeddings"))
         size = layers[-1].outputs
     kinds = [module.kind for module in layout.modules or []]
     if layout.st_config.get("model_type") == "MultiVectorEncoder":
@@ -99,20 +87,28 @@ def _projection(layout: Layout, size: int) -> list[Dense]:
             expected = "Transformer, Dense, and Normalize and MultiVectorMask"
             raise UnsupportedError(layout.folder / MODULES, problem=problem, expected=expected)
         for module in layout.modules_of("Normalize"):
-            path, config = module.folder / CONFIG, module.config
-            check_keys(path, "config.json of Normalize", config)
-            source = config.get("module_input_name")
-            if source != "token_embeddings" or config.get("module_output_name") not in (None, source):
-                raise UnsupportedError(
-                    path, position="module_input_name", value=source, expected="token_embeddings"
-                )
+            check_features(module, "token_embeddings", "sentence_embedding")
     elif kinds != ["Transformer", *["Dense"] * len(layers)]:
         problem = f"modules {', '.join(kinds)}"
         raise UnsupportedError(layout.folder / MODULES, problem=problem, expected="Transformer and Dense")
     return layers
 
 
-def _stanford_projection(layout: Layout, size: int) -> list[Dense]:
+def _stanford_settings(path: Path) -> dict[str, Any]:
+    """Read the settings of Stanford's ColBERT, under the names of PyLate."""
+    metadata = optional_object(path)
+    check_keys(path, "artifact.metadata of ColBERT", metadata)
+    return {
+        "query_prefix": metadata.get("query_token_id") or "[unused0]",
+        "document_prefix": metadata.get("doc_token_id") or "[unused1]",
+        "query_length": metadata.get("query_maxlen"),
+        "document_length": metadata.get("doc_maxlen"),
+        "attend_to_expansion_tokens": bool(metadata.get("attend_to_mask_tokens")),
+        "skiplist_words": None if metadata.get("mask_punctuation", True) else [],
+    }
+
+
+def _stanford_projection(layout: Layout, size: int) -> Dense:
     """Read the projection in the weights of the network."""
     path = layout.folder / WEIGHTS
     shape = shapes(path).get("linear.weight")
@@ -122,20 +118,20 @@ def _stanford_projection(layout: Layout, size: int) -> list[Dense]:
         )
     layer = Dense(size, shape[0])
     layer.linear.load_state_dict({"weight": read_tensor(path, "linear.weight")})
-    return [layer]
+    return layer
 
 
 def _pylate_forms(
-    path: Path, about: dict[str, Any], opened: OpenedEncoder
+    path: Path, settings: dict[str, Any], opened: OpenedEncoder
 ) -> tuple[dict[Role, TextForm], tuple[int, int]]:
     """Return the forms and maximum lengths of texts, from the configuration of PyLate."""
-    fill_to = positive_integer(path, about, "query_length", _QUESTION_TOKENS)
-    longest = positive_integer(path, about, "document_length", _ANSWER_TOKENS)
-    prefixes = about.get("query_prefix", "[Q] "), about.get("document_prefix", "[D] ")
+    fill_to = positive_integer(path, settings, "query_length", _QUESTION_TOKENS)
+    longest = positive_integer(path, settings, "document_length", _ANSWER_TOKENS)
+    prefixes = settings.get("query_prefix", "[Q] "), settings.get("document_prefix", "[D] ")
     marks = [_mark(path, name, prefix, opened) for name, prefix in zip(_PREFIXES, prefixes, strict=True)]
-    fills = about.get("do_query_expansion") is not False
+    fills = settings.get("do_query_expansion") is not False
     # PyLate gives all texts the default prompt, and removes outer white space.
-    prompts, name = about.get("prompts") or {}, about.get("default_prompt_name")
+    prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if name is not None and not (isinstance(prompts, dict) and isinstance(prompts.get(name), str)):
         raise InputError(path, position="default_prompt_name", value=name, expected="the name of a prompt")
     prompt = "" if name is None else prompts[name]
@@ -145,9 +141,9 @@ def _pylate_forms(
         mark=marks[0],
         filler=_filler(path, opened, None) if fills else -1,
         fill_to=fill_to if fills else 0,
-        attend_filler=bool(about.get("attend_to_expansion_tokens")),
+        attend_filler=bool(settings.get("attend_to_expansion_tokens")),
     )
-    words = about.get("skiplist_words")
+    words = settings.get("skiplist_words")
     skipped = _ids(path, list(string.punctuation) if words is None else words, opened)
     answer = TextForm(prompt=prompt, strips=True, mark=marks[1], unpooled=skipped)
     return {"question": question, "answer": answer}, (fill_to, longest)
@@ -176,9 +172,7 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
             limits[0] = max(limits[0], fill_to)
     skipped: tuple[int, ...] = ()
     for mask in layout.modules_of("MultiVectorMask"):
-        mask_path, config = mask.folder / CONFIG, mask.config
-        check_keys(mask_path, "config.json of MultiVectorMask", config)
-        skipped = _ids(mask_path, config.get("skiplist_words") or [], opened)
+        skipped = _ids(mask.folder / CONFIG, mask.config.get("skiplist_words") or [], opened)
     question = TextForm(prompt=prompts["question"], **filling)
     answer = TextForm(prompt=prompts["answer"], unpooled=skipped)
     return {"question": question, "answer": answer}, (limits[0], limits[1])

@@ -10,6 +10,7 @@ from aptool.models.checkpoints.files import (
     CONFIG,
     Layout,
     optional_object,
+    positive_integer,
     require_safetensors,
 )
 from aptool.models.checkpoints.keys import UnsupportedError, check_network_keys
@@ -45,11 +46,12 @@ class OpenedEncoder(NamedTuple):
 
     def limit(self, name: str) -> int:
         """Return the maximum length of the texts of a role, which the option ``name`` can set."""
-        limit, special = self.options.limit(name, self.max_tokens), self.tokenizer
+        path, entries, special = self.options.path, self.options.entries, self.tokenizer
+        limit = self.options.max_length or positive_integer(path, entries, name, self.max_tokens)
         least = special.prefix_length + special.suffix_length + 1
         if limit < least:
             expected = f"at least {least}, special tokens included"
-            raise InputError(self.options.path, problem=f"texts of {limit} tokens", expected=expected)
+            raise InputError(path, problem=f"texts of {limit} tokens", expected=expected)
         return min(limit, self.positions)
 
 

@@ -25,6 +25,7 @@ ST_CONFIG = "config_sentence_transformers.json"
 EXPECTED = "a file of the checkpoint, in JSON"
 
 # Supported modules: the last part of the class name.
+_NETWORKS = ("Transformer", "StaticEmbedding")
 _MODULES = (
     *("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout"),
     *("StaticEmbedding", "MultiVectorMask", "LogitScore"),
@@ -93,34 +94,38 @@ def kind_of(layout: Layout, requested: str = "auto") -> Kind:
     """Return the kind of model in a folder; raise if it is not the requested kind."""
     if requested not in ("auto", *KINDS):
         raise UsageError(f"kind {requested!r}: expected one of auto, {', '.join(KINDS)}")
-    candidates = _candidates(layout)
-    accepted = {"sentence-transformers"} if candidates == [NETWORK] else set()
-    head = architecture(layout) if candidates == [NETWORK] else ""
-    is_causal = head.endswith(("ForCausalLM", "LMHeadModel"))
-    if is_causal:
-        accepted.add("causal-lm")
-    if requested == "auto" and head and not _NO_HEAD.fullmatch(head):
-        reads = "causal-lm reads its logits, " if is_causal else ""
-        expected = f"a network without head, or --kind: {reads}sentence-transformers pools its states"
-        raise InputError(layout.folder / CONFIG, position="architectures", value=head, expected=expected)
-    if requested in accepted:
+    candidates: list[Any] = _candidates(layout)
+    has = " and ".join(candidates) or "no model"
+    if candidates == [NETWORK]:
+        candidates = _kinds_of_network(layout, requested)
+    if requested in candidates:
         return requested  # type: ignore[return-value]
     if requested != "auto":
-        if requested not in candidates:
-            has = " and ".join(candidates) or "no model"
-            raise InputError(layout.folder, problem=f"{has} here", expected=f"a model of kind {requested}")
-        candidates = [requested]
+        raise InputError(layout.folder, problem=f"{has} here", expected=f"a model of kind {requested}")
     if len(candidates) == 1:
-        kind: Any = candidates[0]
-        return "sentence-transformers" if kind == NETWORK else kind
+        kind: Kind = candidates[0]
+        return kind
     if candidates:
-        problem, expected = f"two models here: {' and '.join(candidates)}", "one, or --kind to choose one"
+        problem, expected = f"two models here: {has}", "one, or --kind to choose one"
         raise InputError(layout.folder, problem=problem, expected=expected)
     inside = sorted(
         {path.parent.name for name in (CONFIG, MODULES) for path in layout.folder.glob(f"*/{name}")}
     )
     problem = f"{len(inside)} models here: {', '.join(inside)}" if inside else "no model here"
     raise InputError(layout.folder, problem=problem, expected="the folder of one model")
+
+
+def _kinds_of_network(layout: Layout, requested: str) -> list[Kind]:
+    """Return the kinds that read a network without modules; a network with a head requires a request."""
+    head = architecture(layout)
+    is_causal = head.endswith(("ForCausalLM", "LMHeadModel"))
+    if requested != "auto":
+        return ["sentence-transformers", "causal-lm"] if is_causal else ["sentence-transformers"]
+    if head and not _NO_HEAD.fullmatch(head):
+        reads = "causal-lm reads its logits, " if is_causal else ""
+        expected = f"a network without head, or --kind: {reads}sentence-transformers pools its states"
+        raise InputError(layout.folder / CONFIG, position="architectures", value=head, expected=expected)
+    return ["sentence-transformers"]
 
 
 def _candidates(layout: Layout) -> list[str]:
@@ -188,11 +193,13 @@ def _read_modules(folder: Path, check: bool) -> list[Module]:
             raise InputError(
                 path, position=f"{position}: path", value=entry["path"], expected="a folder within it"
             )
-        config = {} if kind in ("Transformer", "StaticEmbedding") else optional_object(subfolder / CONFIG)
+        config = {} if kind in _NETWORKS else optional_object(subfolder / CONFIG)
         modules.append(Module(kind, subfolder, config))
         if check:
             check_keys(path, MODULES, entry, f"{position}: ")
-    networks = [module for module in modules if module.kind in ("Transformer", "StaticEmbedding")]
+            if config:
+                check_keys(subfolder / CONFIG, f"{CONFIG} of {kind}", config)
+    networks = [module for module in modules if module.kind in _NETWORKS]
     if check and (len(networks) != 1 or networks[0] is not modules[0]):
         problem = f"{len(networks)} networks" if len(networks) != 1 else f"{modules[0].kind} comes first"
         raise UnsupportedError(

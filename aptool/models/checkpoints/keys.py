@@ -76,14 +76,7 @@ _TRANSFORMER: Table = {
     **dict.fromkeys(("config_args", "config_kwargs"), READ),
 }
 
-_DENSE: Table = {
-    "in_features": READ,
-    "out_features": READ,
-    "bias": READ,
-    "activation_function": READ,
-    "use_residual": READ,
-}
-_EMBEDDING, _STATES = (only(None, name) for name in ("sentence_embedding", "token_embeddings"))
+_FEATURES: Table = {"module_input_name": READ, "module_output_name": READ}
 _INCREASING = ("linear.Identity", "activation.Sigmoid")
 _MODES = (
     "cls_token",
@@ -157,17 +150,11 @@ TABLES: dict[str, Table] = {
         "include_prompt": only(True, False),
         **{f"pooling_mode_{mode}": only(True, False) for mode in _MODES},
     },
-    "config.json of Dense, of an embedding": {
-        **_DENSE,
-        "module_input_name": _EMBEDDING,
-        "module_output_name": _EMBEDDING,
+    "config.json of Dense": {
+        **dict.fromkeys(("in_features", "out_features", "bias", "activation_function", "use_residual"), READ),
+        **_FEATURES,
     },
-    "config.json of Dense, of the states of tokens": {
-        **_DENSE,
-        "module_input_name": _STATES,
-        "module_output_name": _STATES,
-    },
-    "config.json of Normalize": {"module_input_name": READ, "module_output_name": READ},
+    "config.json of Normalize": _FEATURES,
     "config.json of LayerNorm": {"dimension": READ},
     "config.json of Dropout": {"dropout": HARMLESS},
     "config.json of LogitScore": {

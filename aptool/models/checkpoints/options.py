@@ -53,10 +53,6 @@ class NetworkOptions(NamedTuple):
         """The maximum length of all texts, in tokens; None if it is not set here."""
         return self.texts.get("max_length")
 
-    def limit(self, name: str, max_tokens: int) -> int:
-        """Return the maximum length of the texts of a role, which the entry ``name`` can set."""
-        return self.max_length or positive_integer(self.path, self.entries, name, max_tokens)
-
 
 def read_options(layout: Layout, kind: str) -> NetworkOptions:
     """Read the options of a checkpoint's network; raise for options that are not implemented."""

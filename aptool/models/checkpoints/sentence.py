@@ -22,7 +22,7 @@ from aptool.models.checkpoints.files import (
     recipe_of,
 )
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
-from aptool.models.checkpoints.weights import load_weights, projection_of, read_dense
+from aptool.models.checkpoints.weights import check_features, load_weights, projection_of, read_dense
 from aptool.models.pooling import (
     Dense,
     IndependentPooling,
@@ -136,7 +136,7 @@ def read_sentence(layout: Layout) -> Checkpoint:
     modules, size = (layout.modules or [])[1:], opened.encoder.size
     before: list[Dense] = []
     while modules and modules[0].kind == "Dense":
-        before.append(read_dense(modules.pop(0), size, "the states of tokens"))
+        before.append(read_dense(modules.pop(0), size, "token_embeddings"))
         size = before[-1].outputs
     if layout.modules is None:
         modes, pools_prompt = [_bare_pooling(layout, opened)], True
@@ -173,31 +173,24 @@ def read_layers(modules: list[Module], size: int) -> list[nn.Module]:
     """Read the modules after the pooling."""
     layers: list[nn.Module] = []
     for module in modules:
-        path = module.folder / CONFIG
         if module.kind == "Dense":
             dense = read_dense(module, size)
             layers.append(dense)
             size = dense.outputs
-            continue
-        if module.kind not in ("LayerNorm", "Normalize", "Dropout"):
-            raise UnsupportedError(
-                path, problem=f"{module.kind} after Pooling", expected="Dense or Normalize"
-            )
-        check_keys(path, f"config.json of {module.kind}", module.config)
-        if module.kind == "LayerNorm":
+        elif module.kind == "LayerNorm":
             layers.append(_read_norm(module, size))
         elif module.kind == "Normalize":
-            for name, value in module.config.items():
-                if value not in (None, "sentence_embedding"):
-                    raise UnsupportedError(path, position=name, value=value, expected="sentence_embedding")
+            check_features(module, "sentence_embedding", "sentence_embedding")
             layers.append(Normalize())
+        elif module.kind != "Dropout":
+            problem = f"{module.kind} after Pooling"
+            raise UnsupportedError(module.folder, problem=problem, expected="Dense or Normalize")
     return layers
 
 
 def _read_pooling(module: Module, size: int) -> tuple[list[str], bool]:
     """Return the modes of a module Pooling, and whether it includes the tokens of a prompt."""
     path, config = module.folder / CONFIG, module.config
-    check_keys(path, "config.json of Pooling", config)
     dim = config.get("embedding_dimension", config.get("word_embedding_dimension", size))
     if dim != size:
         raise InputError(

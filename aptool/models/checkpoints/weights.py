@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from aptool.errors import InputError
 from aptool.models.checkpoints.files import CONFIG, WEIGHTS, Module, positive_integer
-from aptool.models.checkpoints.keys import check_keys
+from aptool.models.checkpoints.keys import UnsupportedError
 from aptool.models.pooling import ACTIVATIONS, Dense
 from aptool.models.tensor_file import read_header
 
@@ -45,11 +45,20 @@ def activation_of(path: Path, name: object) -> str:
     return activation
 
 
-def read_dense(module: Module, inputs: int, of: str = "an embedding") -> Dense:
-    """Read a Dense layer with ``inputs`` input features, of an embedding or of the states of tokens."""
+def check_features(module: Module, name: str, default: str) -> None:
+    """Raise unless a module replaces the features of a name; ``default``: the name where it has none."""
+    source = module.config.get("module_input_name") or default
+    target = module.config.get("module_output_name") or source
+    for key, value in (("module_input_name", source), ("module_output_name", target)):
+        if value != name:
+            raise UnsupportedError(module.folder / CONFIG, position=key, value=value, expected=name)
+
+
+def read_dense(module: Module, inputs: int, features: str = "sentence_embedding") -> Dense:
+    """Read a Dense layer with ``inputs`` input features, of embeddings or of ``token_embeddings``."""
     path, weights = module.folder / CONFIG, module.folder / WEIGHTS
     config = module.config
-    check_keys(path, f"config.json of Dense, of {of}", config)
+    check_features(module, features, features)
     if positive_integer(path, config, "in_features", 0) != inputs:
         expected = f"{inputs}, the features of its input"
         raise InputError(path, position="in_features", value=config.get("in_features"), expected=expected)
