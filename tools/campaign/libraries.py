@@ -1,11 +1,15 @@
 """Tiny checkpoints that sentence-transformers wrote, and the scores of that library."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from networks import colbert, cross_encoder, piece_tokenizer, write_network
+
+# A warning of the compared library is no fault of aptool.
+logging.getLogger("sentence_transformers").setLevel(logging.ERROR)
 
 KINDS = ("encoder", "plain", "reranker", "labels", "matching", "static")
 QUESTIONS = ("where is the river near the market", "Violin BRIDGE?", " [MASK] the hammer ")
