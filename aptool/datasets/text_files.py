@@ -28,7 +28,7 @@ def read_lines(path: str | Path, encoding: str | None = None, hint: str = "") ->
     ``hint``.
     """
     with open_unpacked(path) as file, readable(path):
-        start = file.peek(4)
+        start = file.peek()  # all of a small file
         check_is_text(path, start)
         lines: Iterable[bytes] = file
         if encoding is not None or start.startswith(UTF_16):

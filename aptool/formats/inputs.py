@@ -118,13 +118,14 @@ def check_is_text(path: PathOrUrl, data: bytes) -> None:
 
 
 def is_pickle(data: bytes) -> bool:
-    """Whether data are a Python pickle of any protocol; its opcodes are read, not executed."""
+    """Whether data are a whole Python pickle of any protocol; its opcodes are read, not executed."""
     if not data.endswith(b"."):  # the last opcode
         return False
     import pickletools
 
     try:
-        return sum(1 for _ in pickletools.genops(data)) > 1
+        positions = [position for *_, position in pickletools.genops(data)]
+        return 0 < (positions[-1] or 0) == len(data) - 1
     except Exception:
         return False
 

@@ -242,6 +242,21 @@ def kept_settings() -> Iterator[None]:
 
 
 @contextmanager
+def kept_generators(device: torch.device | str = "cpu") -> Iterator[None]:
+    """Restore the random generators of PyTorch that `seed_generators` and new weights change in the block."""
+    gpus = range(torch.cuda.device_count()) if torch.device(device).type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
+        yield
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the random generators of the CPU and of a device; those of other devices are the user's."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+
+
+@contextmanager
 def repeatable_sums(device: torch.device, enabled: bool) -> Iterator[None]:
     """Use deterministic algorithms on a GPU inside the block; CPU algorithms are always deterministic."""
     if not enabled or device.type != "cuda":

@@ -24,7 +24,7 @@ from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
-from aptool.models.device import TooManyWeightsError, WeightLimit, to_device
+from aptool.models.device import TooManyWeightsError, WeightLimit, kept_generators, to_device
 from aptool.models.hub import CONFIG, check_model_files, find_folder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
@@ -149,7 +149,7 @@ def check_model_folder(folder: PathOrUrl) -> None:
 
 def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedModel:
     """Load a model from a folder, or from ``hf://ORG/NAME`` on the Hugging Face hub."""
-    with opened_folder(folder) as path:
+    with opened_folder(folder) as path, kept_generators():
         return _load(path, device)
 
 
@@ -171,7 +171,6 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
     spec = EncoderSpec(config["vocabulary"], config["dim"], backbone)
     header = read_header(path / WEIGHTS, "the weights of a model")
-    generator = torch.get_rng_state()
     try:
         with WeightLimit(_UNCHECKED + sum(math.prod(shape) for shape, _ in header.values())):
             ranker = build_ranker(recipe, *spec)
@@ -179,7 +178,6 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
         # The meta device needs no memory, but its first use takes a second.
         with torch.device("meta"):
             _check_shapes(path / WEIGHTS, header, build_ranker(recipe, *spec))
-        torch.set_rng_state(generator)
         ranker = build_ranker(recipe, *spec)
     _check_shapes(path / WEIGHTS, header, ranker)
     if backbone is not None:

@@ -22,7 +22,15 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, location, store_of
 from aptool.formats.outputs import Kind, adopt
 from aptool.models.build import build_ranker, check_recipe, initialize
-from aptool.models.device import check_training_precision, memory_for, pick_device, to_device, torch_settings
+from aptool.models.device import (
+    check_training_precision,
+    kept_generators,
+    memory_for,
+    pick_device,
+    seed_generators,
+    to_device,
+    torch_settings,
+)
 from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
 from aptool.models.model import check_model_folder, has_model, opened_folder, save_model
@@ -104,7 +112,7 @@ def fit(
     """
     device = pick_device(str(device))
     recipe, key = check_training(collection, recipe, output, seed, device.type)
-    with claimed_folder(training_folder(output), output) as claim:
+    with claimed_folder(training_folder(output), output) as claim, kept_generators(device):
         member = GroupMember(SINGLE_PROCESS, claim.check)
         result = fit_in_group(
             *(collection, recipe, output, key, member),
@@ -147,7 +155,7 @@ def fit_in_group(
     with group.together(), get_progress().task("reading"):
         texts = read_texts(collection, TRAIN, sources(collection, recipe)[1:])
         teacher = read_teacher(collection, recipe)
-    torch.manual_seed(seed)
+    seed_generators(seed, device)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
     initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection, recipe), seed, cache)
     with group.first_process_first(), get_progress().task("loading model"):

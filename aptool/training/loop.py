@@ -194,7 +194,7 @@ def _train_epoch(
     start = time.perf_counter()
     ranker, options, group, device = context.ranker, context.options, context.group, context.device
     generator = np.random.default_rng([context.seed, epoch])
-    seed_dropout(context.seed, epoch, group.rank)
+    seed_dropout(device, context.seed, epoch, group.rank)
     pairs = _epoch_pairs(context.pairs, options.pairs, generator)
     updates_per_read = 1 if device.type == "cpu" else UPDATES_PER_READ
     totals = torch.zeros(2, dtype=torch.float64, device=device)  # sum of losses, number of nonzero losses
@@ -210,7 +210,7 @@ def _train_epoch(
         if len(resume_from.dropout) == group.size:
             restore_dropout(resume_from.dropout[group.rank], device)
         else:
-            seed_dropout(context.seed, epoch, group.rank, updates)
+            seed_dropout(device, context.seed, epoch, group.rank, updates)
     ranker.train()
     size = options.minibatch * options.accumulate  # questions per update
     update(done, len(pairs), "pairs")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aptool.models.device import seed_generators
 from aptool.training.process_group import ProcessGroup
 
 # Seconds between two questions to the cluster whether a machine is about to be taken away.
@@ -105,9 +106,9 @@ class CheckpointTimer:
             signal.raise_signal(signal.SIGTERM)
 
 
-def seed_dropout(*entropy: int) -> None:
+def seed_dropout(device: torch.device, *entropy: int) -> None:
     """Seed dropout from (seed, epoch, rank) only, so that a resumed epoch repeats it."""
-    torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
+    seed_generators(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1), device)
 
 
 def dropout_states(group: ProcessGroup, device: torch.device) -> list[list[Tensor]]:

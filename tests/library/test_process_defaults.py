@@ -67,6 +67,8 @@ def state():
         torch.get_float32_matmul_precision(),
         torch.backends.cuda.matmul.allow_tf32 if OLD_PYTORCH else torch.backends.cudnn.rnn.fp32_precision,
         np.geterr(),
+        torch.get_rng_state().tolist(),
+        str(np.random.get_state()),
     )
 
 

@@ -14,7 +14,7 @@ import torch
 from aptool.documents import read_json
 from aptool.errors import UsageError
 from aptool.formats.location import PathOrUrl
-from aptool.models.device import to_device, torch_settings
+from aptool.models.device import kept_generators, to_device, torch_settings
 from aptool.models.hub import CONFIG, find_folder
 from aptool.models.model import LoadedModel, ScoreTokens, load_model
 from aptool.models.tensor_file import check_finite
@@ -52,7 +52,8 @@ def load_any(
 
     layout = read_layout(folder)
     model_type = kind_of(layout, kind)
-    checkpoint = read_checkpoint(layout, model_type, tokens)
+    with kept_generators():
+        checkpoint = read_checkpoint(layout, model_type, tokens)
     check_finite(checkpoint.ranker.state_dict(), folder)
     to_device(checkpoint.ranker.requires_grad_(False).eval(), device)
     config: dict[str, Any] = {
