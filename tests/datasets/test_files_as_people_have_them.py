@@ -7,6 +7,7 @@ import bz2
 import gzip
 import json
 import lzma
+import pickle
 import re
 
 import pytest
@@ -242,6 +243,15 @@ def test_formats_that_are_not_text_are_named(aptool, tmp_path, kind, start, name
     assert finished.code == 1
     assert len(finished.err) == 1
     assert finished.err[0].startswith(f"aptool: {path}: {name}")
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("kind", ["csv", "tsv", "json", "wikiqa"])
+def test_a_pickle_of_any_protocol_is_named(aptool, tmp_path, kind, protocol):
+    path = tmp_path / "x"
+    path.write_bytes(pickle.dumps([{"question": "Who?", "answer": "Me", "label": 1}], protocol))
+    finished = aptool("data", "import", kind, f"test={path}", "--output", tmp_path / "out")
+    assert finished.err == [f"aptool: {path}: a Python pickle; expected text"]
 
 
 @pytest.mark.parametrize("encoding", ["no-such", "hex", ""])

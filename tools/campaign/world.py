@@ -37,6 +37,7 @@ class World:
         self.collection = folder / "c"
         self.shared = folder / "s"
         self.model = folder / "m"
+        self.trained = folder / "trained"  # by `small_options`
         self.run = folder / "test.run"
         self.other_run = folder / "other.run"  # the same candidates in a different order
         self.encoded = folder / "encoded"  # answer store of the test pools
@@ -71,6 +72,8 @@ class World:
         assert command("encode", pools, "--model", self.model, "--output", self.encoded).code == 0
         train = self.collection / "train.pools.parquet"
         assert command("score", train, "--model", self.model, "--output", self.train_run).code == 0
+        given = ("train", self.collection, "--output", self.trained, *small_options())
+        assert command(*given).code == 0
         table = self.folder / "t.toml"
         table.write_text(matrix_table(self.collection))
         assert command("matrix", table, "--output", self.matrix).code == 0

@@ -70,7 +70,7 @@ def _added_tokens(generator: random.Random) -> None:
 CHANGES = (_sparse, _sparse, _tensors, _entries, _words, _added_tokens)
 
 
-@surface(5 if importlib.util.find_spec("transformers") else 0)
+@surface(6 if importlib.util.find_spec("transformers") else 0)
 def huge_models(case: Case) -> None:
     kind = case.random.choice(layouts.KINDS)
     shutil.copytree(case.world.checkpoints / kind, "m")

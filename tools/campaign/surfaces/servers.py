@@ -96,7 +96,7 @@ class _Server:
                     time.sleep(0.02)
 
 
-@surface(5)
+@surface(6)
 def servers(case: Case) -> None:
     server = _Server(case.random)
     pools = case.world.collection / "test.pools.parquet"

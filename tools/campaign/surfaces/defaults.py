@@ -1,0 +1,118 @@
+"""Settings of the process that a user's program may have: no result changes, and they are the same afterwards."""
+
+import contextlib
+import functools
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from case import Case, content, surface
+from mutators import mutate_bytes
+from world import small_options
+
+
+@contextlib.contextmanager
+def _set(setter: Callable[[Any], None], value: Any, before: Any) -> Any:
+    setter(value)
+    try:
+        yield
+    finally:
+        setter(before)
+
+
+SETTINGS: tuple[Callable[[], Any], ...] = (
+    lambda: _set(torch.set_default_dtype, torch.float64, torch.float32),
+    lambda: _set(torch.set_default_dtype, torch.bfloat16, torch.float32),
+    lambda: _set(torch.set_default_dtype, torch.float16, torch.float32),
+    lambda: _set(torch.set_default_device, "meta", "cpu"),
+    lambda: torch.device("meta"),
+    torch.inference_mode,
+    torch.no_grad,
+    lambda: torch.autocast("cpu", torch.bfloat16),
+    lambda: torch.autocast("cpu", torch.float16),
+    lambda: _set(torch.use_deterministic_algorithms, True, False),
+    lambda: _set(torch.set_float32_matmul_precision, "medium", "highest"),
+    lambda: np.errstate(all="raise"),
+    lambda: _set(torch.manual_seed, 7, 0),
+)
+
+
+PAIRS = [("where is the river", "the river near the window"), ("where", "")]
+
+
+def _state() -> list[object]:
+    return [
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.is_inference_mode_enabled(),
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        np.geterr(),
+        torch.get_rng_state().tolist(),
+        str(np.random.get_state()),
+    ]
+
+
+@surface(6)
+def defaults(case: Case) -> None:
+    shutil.copytree(case.world.model, "m")
+    is_damaged = case.random.random() < 0.3  # errors restore the settings, too
+    if is_damaged:
+        path = case.random.choice(sorted(path for path in Path("m").iterdir() if path.is_file()))
+        path.write_bytes(mutate_bytes(case.random, path.read_bytes()))
+    act = case.random.choice((_score, _encode, _load, _train))
+    settings = case.random.sample(SETTINGS, case.random.randint(1, 3))
+    with contextlib.ExitStack() as stack:
+        for setting in settings:
+            stack.enter_context(setting())
+        before = _state()
+        act(case, is_damaged)
+        changed = [(old, new) for old, new in zip(before, _state(), strict=True) if old != new]
+        assert not changed, f"changed a setting: {str(changed)[:200]}"
+
+
+def _score(case: Case, is_damaged: bool, *more: str) -> None:
+    pools = case.world.collection / "test.pools.parquet"
+    given = ("score", pools, "--model", "m", "--output", "x.run", *more)
+    if case.run(*given, outputs=("x.run", "x.run.parts", "x.run.ir-metadata.yml")) is not None:
+        assert is_damaged or Path("x.run").read_bytes() == content(case.world.run), "another run"
+
+
+def _encode(case: Case, is_damaged: bool) -> None:
+    pools = case.world.collection / "test.pools.parquet"
+    if case.run("encode", pools, "--model", "m", "--output", "s", outputs=("s",)) is not None:
+        _score(case, is_damaged, "--encoded", "s")
+
+
+def _load(case: Case, is_damaged: bool) -> None:
+    import aptool
+    from aptool.errors import AptoolError
+
+    try:
+        scores = aptool.load("m", device="cpu").score(PAIRS)
+    except AptoolError:
+        assert is_damaged, "refused a sound model"
+        return
+    assert is_damaged or scores.tolist() == _scores(case.world.model), "other scores"
+
+
+@functools.cache
+def _scores(model: Path) -> list[float]:
+    """Scores of a model with PyTorch's own settings, from another process."""
+    program = f"import aptool; print(*aptool.load({str(model)!r}, device='cpu').score({PAIRS!r}).tolist())"
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    return [float(score) for score in printed.stdout.split()]
+
+
+def _train(case: Case, is_damaged: bool) -> None:
+    given = ("train", case.world.collection, "--output", "t", *small_options())
+    assert case.run(*given, outputs=("t", "t.training")) is not None, "refused a sound training"
+    trained = content(case.world.trained / "model.safetensors")
+    assert Path("t/model.safetensors").read_bytes() == trained, "other weights"
