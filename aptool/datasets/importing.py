@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -19,7 +18,7 @@ from aptool.formats.collection import (
     check_splits_kept,
     keeps_question,
 )
-from aptool.formats.location import Location, PathOrUrl, with_home
+from aptool.formats.location import Location, PathOrUrl, output_location, with_home
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ def check_split(split: object) -> str:
 
 def collection_name(output: PathOrUrl) -> str:
     """Derive the name of a collection, one word, from its folder."""
-    return re.sub(r"\s+", "-", Path(str(output)).resolve().name) or "collection"
+    return re.sub(r"\s+", "-", output_location(output).name) or "collection"
 
 
 class SplitPools(NamedTuple):

@@ -172,7 +172,7 @@ class _HashedStream(io.RawIOBase):
 def remove_leftovers(path: PathOrUrl) -> None:
     """Remove the temporary files of ``path`` that a killed process left."""
     if not is_remote(path):  # uploads to a store are atomic
-        local_store.remove_leftovers(Path(str(path)).resolve())
+        local_store.remove_leftovers(resolved(str(path)))
 
 
 def remove_matching(folder: PathOrUrl, names: re.Pattern[str]) -> None:

@@ -30,7 +30,6 @@ SETTINGS: tuple[Callable[[], Any], ...] = (
     lambda: _set(torch.set_default_dtype, torch.bfloat16, torch.float32),
     lambda: _set(torch.set_default_dtype, torch.float16, torch.float32),
     lambda: _set(torch.set_default_device, "meta", "cpu"),
-    lambda: torch.device("meta"),
     torch.inference_mode,
     torch.no_grad,
     lambda: torch.autocast("cpu", torch.bfloat16),
