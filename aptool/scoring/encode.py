@@ -254,6 +254,6 @@ def _check_room(folder: Path, encoder: AnswerEncoder, chunks: Sequence[Chunk]) -
     if needed > free:
         raise InputError(
             folder,
-            problem=f"{free / 1e6:,.1f} MB free",
-            expected=f"about {needed / 1e6:,.1f} MB for the encoded answers; --precision fp16 takes half",
+            problem=f"{free:,} bytes free",
+            expected=f"about {needed:,.0f} for the encoded answers; --precision fp16 takes half",
         )

@@ -34,4 +34,6 @@ def test_the_named_tests_exist(page):
     assert named
     for file, name in named:
         tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
-        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{file}::{name}"
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, (
+            f"{file}::{name}"
+        )

@@ -1,4 +1,4 @@
-"""Settings of the process that a user's program may have: no result changes, and they are the same afterwards."""
+"""Settings of the process in a user's program: no result changes, and the settings are restored."""
 
 import contextlib
 import functools
