@@ -189,7 +189,7 @@ class PoolCounts:
         if not self.questions:
             return []
         lines = []
-        of_questions = f"of {counted(self.questions, 'question')}"
+        of_questions = f"of {self.questions:,} questions"
         candidates = counted(self.candidates, "candidate")
         if self.single:
             lines.append(f"{self.single:,} {of_questions} have a single candidate, so no order can be wrong")
@@ -198,8 +198,8 @@ class PoolCounts:
         elif self.labelled and self.relevant == self.candidates:
             lines.append(f"all {candidates} are relevant, so no order can be wrong")
         elif self.labelled and self.without_relevant:
-            noun = "judged question" if self.unjudged else "question"
-            without = f"{self.without_relevant:,} of {counted(self.questions - self.unjudged, noun)}"
+            noun = "judged questions" if self.unjudged else "questions"
+            without = f"{self.without_relevant:,} of {self.questions - self.unjudged:,} {noun}"
             lines.append(f"{without} have no relevant candidate: any model scores 0 there")
         if self.labelled and self.unjudged:
             verb = "is" if self.unjudged == 1 else "are"
