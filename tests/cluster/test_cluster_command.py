@@ -194,7 +194,7 @@ def test_scoring_starts_with_fewer_workers_than_requested(score, folder, address
 def test_no_pools(score, folder, address):
     write_pools(folder / "none.pools.parquet", [])
 
-    finished = score("--cluster", address, pools="none.pools.parquet", model="nowhere")
+    finished = score("--cluster", address, pools="none.pools.parquet", model="bm25")
 
     assert_one_line(finished, 1, "none.pools.parquet", "expected at least one pool")
 
@@ -217,9 +217,3 @@ def test_model_that_workers_do_not_see_is_named(score, folder, model_folder, add
     finished = score("--cluster", address, model=f"{HERE_ONLY}/model")
 
     assert_one_line(finished, 1, "node ", "/model: file not found; expected a path that every node sees")
-
-
-def test_output_that_workers_do_not_see_is_named(score, address):
-    finished = score("--cluster", address, output=f"{HERE_ONLY}/out.run")
-
-    assert_one_line(finished, 1, "node ", "out.run.parts: not the driver's folder; expected an output on")

@@ -263,3 +263,10 @@ def test_pickled_errors_keep_their_message_and_exit_code(error):
 
     assert isinstance(copy, AptoolError)
     assert (str(copy), copy.exit_code) == (str(error), error.exit_code)
+
+
+def test_a_node_whose_folder_of_parts_is_another_is_refused(job, tmp_path):
+    expected = r"not the driver's folder; expected an output on storage that all nodes share"
+    with pytest.raises(InputError, match=expected):
+        check_node(job._replace(folder=tmp_path))
+    check_node(job)

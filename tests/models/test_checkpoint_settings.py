@@ -175,6 +175,17 @@ def test_settings_of_a_colbert_are_those_of_the_library(tmp_path, entries):
     torch.testing.assert_close(scored(folder), expected.float(), atol=2e-5, rtol=1e-5)
 
 
+def test_a_limit_that_would_cut_the_added_tokens_of_a_question_is_refused(tmp_path):
+    # The library sets the length of the expansion, and lets the common limit overrule it.
+    colbert(with_mask_token(tmp_path / "bert"), tmp_path / "colbert", skip=["?"], prompts=PROMPTS)
+    expansion = {"strategy": "fixed", "length": 12}
+    limit = {"common": {"max_length": 6}}
+    folder = changed(tmp_path / "colbert", tmp_path / "m", query_expansion=expansion, processing_kwargs=limit)
+
+    with pytest.raises(InputError, match="processing_kwargs/common/max_length: 6: expected none beside"):
+        load_any(folder)
+
+
 def test_lower_case_is_that_of_the_library_beyond_ascii(tmp_path):
     # str.lower gives a final sigma, and would break up special tokens.
     from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
