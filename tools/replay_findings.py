@@ -42,6 +42,9 @@ import csv, json, sys
 writer = csv.writer(sys.stdout)
 writer.writerows([["question", "answer", "label"], *([q, a, 1] for q, a in json.load(open("n1/pairs.json")))])
 """
+SHARED_ANSWER = """question,answer,label
+who is it,the bear,1
+where is it,the bear,1"""
 FRAME = """
 import pandas as pd, aptool
 frame = pd.DataFrame({"qid": ["1"], "question": ["a"], "docno": ["2"], "answer": ["b"]})
@@ -130,6 +133,12 @@ CASES = [
         r"train\s+\d+",
     ),
     Case("31", f"{IMPORT} hf . --answer sentence --output OUT; cat OUT/*.qrels", r"entailment|label"),
+    Case(
+        "32",
+        f"echo '{SHARED_ANSWER}' > p.csv; {IMPORT} csv test=p.csv --output pcol; "
+        "python -W ignore moto_keys.py 2>&1 | grep br.1",
+        r"'br\[1\]' 0 .*key ok",
+    ),
     Case("33", "aptool eval r.run.bz2 --qrels ok.qrels", r"MAP|bz2|bzip2", "NUL"),
     Case("33", "aptool eval r.json --qrels ok.qrels", r"MAP|JSON"),
     Case("33", "aptool eval ok.run --qrels beir.tsv", r"MAP|BEIR"),
