@@ -48,7 +48,7 @@ where is it,the bear,1"""
 FRAME = """
 import pandas as pd, aptool
 frame = pd.DataFrame({"qid": ["1"], "question": ["a"], "docno": ["2"], "answer": ["b"]})
-aptool.score(frame, "bm25", "x.run")
+print(aptool.score(frame, "bm25", "x.run").pairs, "pair")
 """
 COMPARISON = """
 import aptool
@@ -162,7 +162,7 @@ CASES = [
         f"{IMPORT} csv dev=t.csv --output out; ls out",
         r"(?s)overwrite.*test\.pools\.parquet",
     ),
-    Case("67", f"{program(FRAME)} 2>&1 | tail -1", r"from_pandas|from_rows|DataFrame", r"file not"),
+    Case("67", f"{program(FRAME)} 2>&1 | tail -1", r"1 pair|from_pandas|from_rows|DataFrame", r"file not"),
     Case("68", program(COMPARISON), r"difference.*p"),
     Case(
         "69",
