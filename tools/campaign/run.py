@@ -7,7 +7,6 @@ import argparse
 import multiprocessing
 import os
 import random
-import resource
 import shutil
 import sys
 import tempfile
@@ -18,7 +17,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-SECONDS, MEGABYTES = 10, 1024  # limits of CPU time and memory per input
+SECONDS = 10  # limit of CPU time per input
+MEGABYTES = 600  # limit of memory per input; with about 400 for the libraries, a command stays below 1 GB
 CUDA_MEGABYTES = 350  # more memory that PyTorch takes when it is built with CUDA
 MEMORY = Path("/dev/shm")  # where flushing and deleting files costs nothing
 PATIENCE = 60  # seconds without a message from a process until it is killed
@@ -42,6 +42,8 @@ def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str,
     case = Case(world, random.Random(f"{seed}/{number}"))
     began, failure = time.process_time(), ""
     printed = os.fstat(2).st_size
+    before = _memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     try:
         with inside(folder):
             SURFACES[name][1](case)
@@ -51,7 +53,7 @@ def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str,
         last = traceback.extract_tb(error.__traceback__)[-1]
         failure = f"{type(error).__name__}: {str(error)[:300]} ({Path(last.filename).name}:{last.lineno})"
     seconds = time.process_time() - began
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    size = _memory("VmHWM") - before
     if not failure and seconds > SECONDS:
         failure = f"took {seconds:.0f} s"
     if not failure and size > MEGABYTES + (CUDA_MEGABYTES if torch.version.cuda else 0):
@@ -59,6 +61,12 @@ def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str,
     if not failure and os.fstat(2).st_size > printed:
         failure = "a library wrote to stderr"
     return name, case.ended, failure
+
+
+def _memory(field: str) -> int:
+    """A figure of the process in /proc, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(field))) >> 10
 
 
 def work(base: str, seed: int, numbers: range, share: Connection) -> None:
@@ -74,8 +82,6 @@ def work(base: str, seed: int, numbers: range, share: Connection) -> None:
         share.send((number, None))
         outcome = attempt(world, seed, number, Path(base) / f"work-{os.getpid()}" / "here")
         share.send((number, outcome))
-        if "MB" in outcome[2]:  # the peak memory of a process never decreases
-            break
     share.close()
 
 
