@@ -1,12 +1,10 @@
-"""Charts of the report as template values: the figures of `reporting.plots` as inline SVG, and their data."""
+"""Charts of the report: the figures of `reporting.plots` as images, each with its data as a table."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-from xml.etree import ElementTree
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import polars as pl
-from markupsafe import Markup
 
 from aptool.evaluation.texts import relevant_lengths
 from aptool.formats.pools import read_answers
@@ -20,232 +18,87 @@ from aptool.reporting.curves import (
     was_trained,
     with_enough_questions,
 )
-from aptool.reporting.plots import (
-    TEXT,
-    LineStyle,
-    line_styles,
-    plot_accuracy_by_length,
-    plot_costs,
-    plot_small_scores,
-    plot_training,
-    svg,
-)
+from aptool.reporting.plots import plot_accuracy_by_length, plot_costs, plot_scores, plot_training, svg
 from aptool.reporting.runs import CollectionResults, SystemResults
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_BINS = 30
 
+class Chart(NamedTuple):
+    """A chart in the report."""
 
-class _Picture(NamedTuple):
-    """A figure, and the values that it draws: system, x, y and optionally questions."""
-
-    figure: "Figure"
-    points: pl.DataFrame
     title: str
     note: str
-    x_label: str
+    image: str  # data URL of an SVG file
+    table: list[list[str]]  # column titles first
 
 
-def line_charts(results: CollectionResults, prefix: str) -> list[dict[str, Any]]:
-    """The template values of accuracy by answer length and of training curves; ``prefix`` is that of ids."""
-    styles = _styles(results)
-    return [
-        _line_chart(results, styles, f"{prefix}-chart{number}-", picture)
-        for number, picture in enumerate(_lines(results, styles))
-    ]
+def draw_charts(results: CollectionResults, costs: pl.DataFrame) -> Iterator[Chart]:
+    """Draw the charts of a collection that have data; ``costs`` are its rows of `curves.cost_table`.
 
-
-def cost_charts(results: CollectionResults, costs: pl.DataFrame, prefix: str) -> list[dict[str, Any]]:
-    """The template values of each chart of accuracy against a cost, from rows of `curves.cost_table`."""
-    main, styles, charts = results.measures[0], _styles(results), []
-    for name, title in COSTS.items():
-        data = costs.drop_nulls(name)
-        if data[name].n_unique() > 1:
-            figure = plot_costs(data, main, {name: title}, styles)
-            points = data.select("system", x=name, y=main)
-            note = "Mean over seeds; the axis of the cost is logarithmic."
-            picture = _Picture(figure, points, f"{main} by {title}", note, title)
-            table = [[system, _number(x), _cell(y)] for system, x, y in points.iter_rows()]
-            drawn = _chart(picture, styles, f"{prefix}-{name}-")
-            charts.append({**drawn, "key": [], "heads": ["system", title, main], "table": table})
-    return charts
-
-
-def histograms(results: CollectionResults, prefix: str) -> list[tuple[str, Markup]]:
-    """The score distribution of the first seed of each system: name, SVG element."""
+    Lines are those of the trained systems and the baseline: lines of fusions would hide them.
+    """
+    main = results.measures[0]
+    trained = [system for system in results.systems if system.configs]
+    shown = sorted(trained or results.systems, key=lambda system: -system.means[main])
+    if trained:
+        baselines = (system for system in results.systems if not system.configs)
+        shown += [system for system in baselines if system.name == results.baseline]
     qrels = read_qrels(results.collection.qrels(results.split))
-    runs = {system.name: read_run(system.entries[0].run).frame for system in results.systems}
-    shares = score_distribution(runs, qrels, bins=_BINS)
-    charts = []
-    for number, ((name,), frame) in enumerate(shares.partition_by("system", as_dict=True).items()):
-        label = f"Scores of {name}: relevant answers and other candidates"
-        element = inline_svg(plot_small_scores(frame), f"{prefix}-scores{number}-", "chart small", label)
-        charts.append((str(name), Markup(element)))
-    return charts
-
-
-def swatch(style: LineStyle) -> Markup:
-    """The line and the marker of a style as an ``<svg>`` element of a key."""
-    from matplotlib.markers import MarkerStyle
-    from matplotlib.transforms import Affine2D
-
-    marker = MarkerStyle(style.marker)
-    # The y axis of SVG points down.
-    shape = marker.get_path().transformed(marker.get_transform() + Affine2D().scale(9, -9))
-    outline = " ".join(f"{x:.1f},{y:.1f}" for polygon in shape.to_polygons() for x, y in np.asarray(polygon))
-    dashes = "" if style.dashes == "-" else " ".join(f"{2 * length:g}" for length in style.dashes[1])
-    return Markup(
-        f'<svg class="swatch-line" viewBox="-14 -6 28 12" aria-hidden="true" fill="{style.colour}">'
-        f'<path d="M-14 0H14" stroke="{style.colour}" stroke-dasharray="{dashes or "none"}"/>'
-        f'<polygon points="{outline}"/></svg>'
-    )
-
-
-def inline_svg(
-    figure: "Figure",
-    prefix: str,
-    classes: str,
-    label: str,
-    lines: Mapping[int, tuple[str, Sequence[str]]] | None = None,
-) -> str:
-    """Render a figure as an ``<svg>`` element of the page, with the page's width and colour of text.
-
-    All text is escaped by the XML writers of matplotlib and of this function. ``prefix`` is that of every
-    id, ``label`` describes the figure for screen readers, and ``lines`` are the system and the tooltip of
-    each point of the lines ``series-0``, ``series-1``, ...
-    """
-    root = ElementTree.fromstring(svg(figure, prefix))
-    for parent in root.iter():
-        parent.tag = _local(parent.tag)
-        for name in [name for name in parent.attrib if name.startswith("{")]:
-            parent.set(_local(name), parent.attrib.pop(name))
-        if "style" in parent.attrib:
-            parent.set("style", parent.attrib["style"].replace(TEXT, "var(--soft)"))
-        # matplotlib's style sheet would apply to the whole page.
-        for child in [child for child in parent if _local(child.tag) in ("style", "metadata")]:
-            parent.remove(child)
-    root.attrib = {"viewBox": root.attrib["viewBox"], "class": classes, "role": "img", "aria-label": label}
-    groups = {element.get("id"): element for element in root.iter("g")}
-    for number, (system, tooltips) in (lines or {}).items():
-        group = groups[f"{prefix}series-{number}"]
-        group.set("class", "series")
-        group.set("data-series", system)
-        for point, tooltip in zip(group.iter("use"), tooltips, strict=True):
-            ElementTree.SubElement(point, "title").text = tooltip
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _local(name: str) -> str:
-    """A name without its XML namespace, as in HTML."""
-    return name.rpartition("}")[2]
-
-
-def _styles(results: CollectionResults) -> dict[str, LineStyle]:
-    """The line style of each system: trained systems by their main measure, baseline, other systems.
-
-    The systems that are visible at first come first, and so have different colours.
-    """
-
-    def order(system: SystemResults) -> tuple[bool, bool, float]:
-        return not system.configs, system.name != results.baseline, -system.means[results.measures[0]]
-
-    return line_styles(system.name for system in sorted(results.systems, key=order))
-
-
-def _lines(results: CollectionResults, styles: Mapping[str, LineStyle]) -> Iterator[_Picture]:
-    """The charts of lines that have a line."""
-    lengths = _with_lines(_by_length(results), "length")
+    lengths = _by_length(results, shown, qrels)
     if len(lengths):
         note = "Over the questions whose relevant answer has at most this many words."
-        figure = plot_accuracy_by_length(lengths, styles)
-        points = lengths.rename({"length": "x", "accuracy": "y"})
-        yield _Picture(figure, points, "P@1 by length of the relevant answer", note, "maximum words")
-    histories = _histories(results)
-    if histories is None:
-        return
-    columns = [f"dev_{results.measures[0]}", *(name for name in histories.columns if name[:4] == "dev_")]
-    dev = next((name for name in columns if name in histories.columns), None)
-    titles = {} if dev is None else {dev: (f"{dev.removeprefix('dev_')} on dev by epoch", "Mean over seeds.")}
-    note = "Mean over pairs and seeds. Different losses are not comparable."
-    for column, (title, text) in {**titles, "loss": ("Training loss by epoch", note)}.items():
-        means = histories.group_by("system", "epoch").agg(pl.col(column).mean()).drop_nulls(column)
-        means = _with_lines(means.sort("epoch"), "epoch")
-        if len(means):
-            figure = plot_training(means, [column], styles)
-            points = means.rename({"epoch": "x", column: "y"})
-            yield _Picture(figure, points, title, text, "epoch")
+        yield _chart("P@1 by length of the relevant answer", note, plot_accuracy_by_length(lengths), lengths)
+    histories = _histories(shown)
+    if histories is not None:
+        measures = [name for name in histories.columns if name.startswith("dev_")]
+        columns = ["loss", *([f"dev_{main}"] if f"dev_{main}" in measures else measures[:1])]
+        means = histories.group_by("system", "epoch", maintain_order=True).agg(pl.col(columns).mean())
+        means = means.sort("epoch", maintain_order=True)
+        note = "Means over seeds. Different losses are not comparable."
+        yield _chart("Training by epoch", note, plot_training(means, columns), means)
+    titles = {name: title for name, title in COSTS.items() if costs[name].drop_nulls().n_unique() > 1}
+    if titles:
+        order = pl.DataFrame({"system": [system.name for system in shown]})
+        ordered = costs.join(order, on="system", maintain_order="right").select("system", *titles, main)
+        table = ordered.with_columns(pl.col(list(titles)).round().cast(pl.Int64)).rename(titles)
+        note = "Means over seeds; the axes of the costs are logarithmic."
+        yield _chart(f"{main} by cost", note, plot_costs(ordered, main, titles), table)
+    runs = {system.name: read_run(system.entries[0].run).frame for system in results.systems}
+    for (name,), shares in score_distribution(runs, qrels).partition_by("system", as_dict=True).items():
+        yield _chart(f"Scores of {name}", "As shares of the candidates.", plot_scores(shares), shares)
 
 
-def _with_lines(data: pl.DataFrame, x: str) -> pl.DataFrame:
-    """The systems with the two points that a line needs."""
-    return data.filter(pl.col(x).n_unique().over("system") > 1)
-
-
-def _by_length(results: CollectionResults) -> pl.DataFrame:
+def _by_length(results: CollectionResults, shown: list[SystemResults], qrels: pl.DataFrame) -> pl.DataFrame:
     """The accuracy by answer length: system, length, questions, accuracy."""
-    collection, split = results.collection, results.split
+    collection = results.collection
     answers = read_answers(collection.answers) if collection.answers else None
-    lengths = relevant_lengths([collection.pools(split)], read_qrels(collection.qrels(split)), answers)
-    accuracy = {system.name: system.per_question for system in results.systems}
+    lengths = relevant_lengths([collection.pools(results.split)], qrels, answers)
+    accuracy = {system.name: system.per_question for system in shown}
     return with_enough_questions(accuracy_by_length(accuracy, lengths))
 
 
-def _histories(results: CollectionResults) -> pl.DataFrame | None:
+def _histories(systems: list[SystemResults]) -> pl.DataFrame | None:
     """The training histories of all seeds; None without trained systems."""
     parts = [
         training_curves({system.name: read_history(entry.model)})
-        for system in results.systems
+        for system in systems
         for entry in system.entries
         if entry.model is not None and was_trained(entry.model)
     ]
     return pl.concat(parts, how="diagonal_relaxed") if parts else None
 
 
-def _line_chart(
-    results: CollectionResults, styles: Mapping[str, LineStyle], prefix: str, picture: _Picture
-) -> dict[str, Any]:
-    """The template values of a chart of lines, with a key and a table of one column per system."""
-    points = picture.points
-    drawn = [system for system in styles if system in set(points["system"])]
-    # Initially, only trained systems and the baseline are visible: fusions would hide them.
-    trained = {system.name for system in results.systems if system.configs}
-    shown = trained | {results.baseline} if trained else set(drawn)
-    wide = points.pivot("system", index="x", values="y", aggregate_function="first").sort("x")
-    with_counts = "questions" in points.columns
-    counts = dict(points.select("x", "questions").iter_rows()) if with_counts else {}
-    table = [
-        [_number(row["x"]), *([f"{counts[row['x']]:,}"] if counts else []), *(_cell(row[n]) for n in drawn)]
-        for row in wide.iter_rows(named=True)
-    ]
-    return {
-        **_chart(picture, styles, prefix),
-        "key": [{"name": name, "swatch": swatch(styles[name]), "on": name in shown} for name in drawn],
-        "heads": [picture.x_label, *(["questions"] if with_counts else []), *drawn],
-        "table": table,
-    }
+def _chart(title: str, note: str, figure: "Figure", data: pl.DataFrame) -> Chart:
+    image = f"data:image/svg+xml;base64,{b64encode(svg(figure).encode()).decode()}"
+    rows = [[_cell(value) for value in row] for row in data.iter_rows()]
+    return Chart(title, note, image, [data.columns, *rows])
 
 
-def _chart(picture: _Picture, styles: Mapping[str, LineStyle], prefix: str) -> dict[str, Any]:
-    """The template values of a picture whose points have tooltips."""
-    tooltips = {
-        number: (system, [_tooltip(row, picture.x_label) for row in rows])
-        for number, system in enumerate(styles)
-        if (rows := picture.points.filter(system=system).to_dicts())
-    }
-    element = inline_svg(picture.figure, prefix, "chart", picture.title, tooltips)
-    return {"title": picture.title, "note": picture.note, "svg": Markup(element)}
-
-
-def _tooltip(row: dict[str, Any], x_label: str) -> str:
-    questions = f", {row['questions']:,} questions" if "questions" in row else ""
-    return f"{row['system']}, {x_label} {_number(row['x'])}: {row['y']:.4f}{questions}"
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}"
+def _cell(value: str | float | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return value or ""

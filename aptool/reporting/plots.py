@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -22,16 +21,15 @@ from aptool.formats.outputs import Kind
 from aptool.reporting.curves import with_enough_questions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _SUFFIXES = (".png", ".svg")
 _DOTS_PER_INCH = 160
-_SIZE, _SMALL_SIZE = (6.4, 4.0), (2.8, 1.25)  # inches
+_SIZE = (6.4, 4.0)  # inches
 _FONT_SIZE = 10  # points of 1/72 inch
-_ID = re.compile(r'\bid="|\bhref="#|url\(#')
 # Offsets of a label from its point, in points of 1/72 inch, in the order of preference.
 _LABEL_OFFSETS = ((6, 3), (-6, 3), (6, -10), (-6, -10), (6, 14), (-6, 14))
 _LEAST_RANGE = 0.05  # of the axis of a measure
@@ -45,105 +43,64 @@ DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", ">", "h")
 
 
-class LineStyle(NamedTuple):
-    """Style of a system's line."""
-
-    colour: str
-    dashes: Any
-    marker: str
-
-
-def line_styles(systems: Iterable[str]) -> dict[str, LineStyle]:
-    """The styles of systems, in their order. Further lines repeat the colours with the next dashes."""
-    return {
-        system: LineStyle(
-            COLOURS[number % len(COLOURS)],
-            DASHES[number // len(COLOURS) % len(DASHES)],
-            MARKERS[number % len(MARKERS)],
-        )
-        for number, system in enumerate(systems)
-    }
-
-
-def plot_accuracy_by_length(data: pl.DataFrame, styles: Mapping[str, LineStyle] | None = None) -> Figure:
+def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
     """Draw a table of `curves.accuracy_by_length` (figures 3 and 4), one line per system.
 
-    Lengths with too few questions are not drawn; see `curves.with_enough_questions`. ``styles`` are those
-    of a page with its own title and key; None gives the figure a label of the y axis and a legend.
+    Lengths with too few questions are not drawn; see `curves.with_enough_questions`.
     """
     label = "maximum length of the relevant answer, words; last point: all questions"
-    return _plot_lines(with_enough_questions(data), "length", label, {"accuracy": "accuracy (P@1)"}, styles)
+    return _plot_lines(with_enough_questions(data), "length", label, {"accuracy": "accuracy (P@1)"})
 
 
-def plot_training(
-    data: pl.DataFrame, columns: Sequence[str], styles: Mapping[str, LineStyle] | None = None
-) -> Figure:
+def plot_training(data: pl.DataFrame, columns: Sequence[str]) -> Figure:
     """Draw columns of a table of `curves.training_curves` by epoch, one panel per column.
 
-    ``columns`` are ``loss`` and measures on dev. Without ``styles``, which are as in
-    `plot_accuracy_by_length`, the best epoch of each measure is circled.
+    ``columns`` are ``loss`` and measures on dev, whose best epochs are circled.
     """
     labels = {name: f"{name.removeprefix('dev_')} on dev" for name in columns}
     if "loss" in labels:
         labels["loss"] = "mean training loss"
-    circled = [] if styles else [name for name in columns if name != "loss"]
-    label = "epoch (best on dev circled)" if circled else "epoch"
-    figure = _plot_lines(data, "epoch", label, labels, styles)
+    circled = [name for name in columns if name != "loss"]
+    figure = _plot_lines(data, "epoch", "epoch (best on dev circled)" if circled else "epoch", labels)
     for name, axes in zip(columns, figure.axes, strict=True):
         if name == "loss":
             axes.set_ylim(bottom=0)
-        if name in circled:
-            best = data.group_by("system", maintain_order=True).agg(pl.all().get(pl.col(name).arg_max()))
+        else:
+            by_system = data.drop_nulls(name).group_by("system", maintain_order=True)
+            best = by_system.agg(pl.all().get(pl.col(name).arg_max()))
             axes.scatter(best["epoch"], best[name], s=90, facecolors="none", edgecolors=TEXT, zorder=3)
     return figure
 
 
-def _plot_lines(
-    data: pl.DataFrame,
-    x: str,
-    x_label: str,
-    panels: Mapping[str, str],
-    styles: Mapping[str, LineStyle] | None,
-) -> Figure:
+def _plot_lines(data: pl.DataFrame, x: str, x_label: str, panels: Mapping[str, str]) -> Figure:
     """Draw one panel per column of ``panels``, whose values are labels, and one line per system."""
-    drawn = styles or _styles(data)
     with _draw_panels(_panels_size(len(panels), 0.65), rows=len(panels)) as (figure, all_axes):
         from matplotlib.ticker import MaxNLocator
 
-        lines = [
-            _draw_lines(axes, data, x, column, drawn) for column, axes in zip(panels, all_axes, strict=True)
-        ]
+        lines = [_draw_lines(axes, data, x, column) for column, axes in zip(panels, all_axes, strict=True)]
         for label, axes in zip(panels.values(), all_axes, strict=True):
-            axes.set_ylabel("" if styles else label)
+            axes.set_ylabel(label)
             _use_least_range(axes)
         all_axes[-1].set_xlabel(x_label)
         all_axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        if styles is None:
-            _legend(all_axes[0], lines[0])
+        _legend(all_axes[0], lines[0])
     return figure
 
 
-def plot_costs(
-    data: pl.DataFrame,
-    measure: str,
-    titles: Mapping[str, str],
-    styles: Mapping[str, LineStyle] | None = None,
-) -> Figure:
+def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> Figure:
     """Draw a measure against costs, one panel per cost and one labelled point per system.
 
-    ``data`` has rows of `curves.cost_table` of one collection; ``titles`` are axis labels by column of
-    costs, and ``styles`` as in `plot_accuracy_by_length`.
+    ``data`` has rows of `curves.cost_table` of one collection; ``titles`` are axis labels by column of costs.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
     width, height = _panels_size(len(drawn), 0.85)
-    size = (width if styles else 1.2 * width, height)
-    with _draw_panels(size, rows=len(drawn), share_x=False) as (figure, panels):
+    with _draw_panels((1.2 * width, height), rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
-            _draw_lines(axes, data, name, measure, styles or _styles(data), joined=False)
+            _draw_lines(axes, data, name, measure, joined=False)
             _use_logarithms(axes)
             _use_least_range(axes)
             axes.set_xlabel(titles[name])
-            axes.set_ylabel("" if styles else measure)
+            axes.set_ylabel(measure)
         figure.draw_without_rendering()  # `_label_points` needs the layout
         for name, axes in zip(drawn, panels, strict=True):
             _label_points(axes, data.drop_nulls(name).select("system", name, measure).rows())
@@ -163,39 +120,16 @@ def plot_scores(data: pl.DataFrame) -> Figure:
     return figure
 
 
-def plot_small_scores(data: pl.DataFrame) -> Figure:
-    """Draw the score distributions of one system, with ticks only at the ends of the score axis."""
-    with _draw_panels(_SMALL_SIZE) as (figure, (axes,)):
-        _draw_histograms(axes, data)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-        low, high = data["low"].item(0), data["high"].item(-1)
-        axes.set_xlim(low, high)
-        axes.set_xticks([low, high], [f"{low:.3g}", f"{high:.3g}"])
-        first, last = axes.get_xticklabels()
-        first.set_horizontalalignment("left")
-        last.set_horizontalalignment("right")
-    return figure
-
-
-def svg(figure: Figure, prefix: str = "") -> str:
-    """Render a figure as an ``<svg>`` element with text as text; equal figures give equal strings.
-
-    ``prefix`` is that of every id, so that several figures can be in one page.
-    """
+def svg(figure: Figure) -> str:
+    """Render a figure as an ``<svg>`` element with text as text; equal figures give equal strings."""
     import matplotlib
 
     # With a fixed salt and without a date, equal figures give equal files.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "aptool"}):
         file = io.StringIO()
-        figure.savefig(
-            file,
-            format="svg",
-            transparent=True,
-            metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")),
-        )
-    element = file.getvalue()[file.getvalue().index("<svg") :]
-    return re.sub(r"<[^>]*>", lambda tag: _ID.sub(rf"\g<0>{prefix}", tag[0]), element)
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=metadata)
+    return file.getvalue()[file.getvalue().index("<svg") :]
 
 
 def save_plot(figure: Figure, data: pl.DataFrame, path: PathOrUrl) -> list[Location]:
@@ -276,41 +210,25 @@ def _draw_panels(
 
 
 def _panels_size(rows: int, share: float) -> tuple[float, float]:
-    """Size of a file's figure; of several panels, each has a share of the usual height."""
+    """Size of a figure; of several panels, each has a share of the usual height."""
     width, height = _SIZE
     return width, height * (1 if rows == 1 else share * rows)
 
 
-def _styles(data: pl.DataFrame) -> dict[str, LineStyle]:
-    return line_styles(data["system"].unique(maintain_order=True))
-
-
-def _draw_lines(
-    axes: Axes,
-    data: pl.DataFrame,
-    x: str,
-    y: str,
-    styles: Mapping[str, LineStyle],
-    *,
-    joined: bool = True,
-) -> dict[str, Any]:
+def _draw_lines(axes: Axes, data: pl.DataFrame, x: str, y: str, *, joined: bool = True) -> dict[str, Any]:
     """Draw one line per system, or its points if not ``joined``; return the lines by system.
 
-    The lines have the group ids ``series-0``, ``series-1``, ... in the order of ``styles``. Systems that
-    the data lack have no line.
+    Further lines repeat the colours with the next dashes.
     """
     lines = {}
-    for number, (system, style) in enumerate(styles.items()):
-        rows = data.filter(pl.col("system") == system)
-        if rows.is_empty():
-            continue
-        points = rows.drop_nulls(y)
+    for number, (system,) in enumerate(data.select(pl.col("system").unique(maintain_order=True)).iter_rows()):
+        points = data.filter(pl.col("system") == system).drop_nulls(y)
         (lines[system],) = axes.plot(
             points[x],
             points[y],
-            color=style.colour,
-            linestyle=style.dashes if joined else "",
-            marker=style.marker,
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=DASHES[number // len(COLOURS) % len(DASHES)] if joined else "",
+            marker=MARKERS[number % len(MARKERS)],
             markersize=5 if joined else 8,
             gid=f"series-{number}",
         )

@@ -15,7 +15,7 @@ from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.location import Location, store_of
 from aptool.formats.outputs import Kind
 from aptool.reporting.browse import Block, BrowserData, blocks, browse, pack
-from aptool.reporting.charts import cost_charts, histograms, line_charts
+from aptool.reporting.charts import draw_charts
 from aptool.reporting.curves import cost_table
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.plots import check_installed
@@ -136,7 +136,6 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
         "parts": [
             ("results", "Results"),
             ("charts", "Charts"),
-            ("scores", "Scores"),
             ("questions", "Questions"),
             ("review", "Questions a reviewer asks"),
             ("provenance", "Provenance"),
@@ -152,8 +151,7 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
         "permutations": PERMUTATIONS,
         "alpha": f"{1 - CONFIDENCE:.2g}",
         "answers": [_main_rows(answer, results.measures[0]) for answer in answers],
-        "charts": line_charts(results, prefix) + cost_charts(results, costs, prefix),
-        "distributions": histograms(results, prefix),
+        "charts": list(draw_charts(results, costs)),
         "shown": len(browser.questions),
         "left_out": browser.left_out,
         "seeded": ", ".join(map(str, seeds)),

@@ -1,7 +1,5 @@
 """Parts of the report: packed weights, spans of words, charts."""
 
-import re
-from importlib import resources
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,16 +12,7 @@ from report_runs import decoded
 from aptool.evaluation.evaluation import evaluate_groups
 from aptool.models.explain import TextWeights, Window
 from aptool.reporting.browse import packed_spans, packed_weights
-from aptool.reporting.charts import inline_svg, swatch
-from aptool.reporting.plots import (
-    MARKERS,
-    OTHER,
-    RELEVANT,
-    line_styles,
-    plot_costs,
-    plot_small_scores,
-    plot_training,
-)
+from aptool.reporting.plots import plot_costs, plot_scores, plot_training, svg
 from aptool.reporting.report import interval_bar, scale_ticks
 from aptool.reporting.review import groups_answer
 
@@ -46,70 +35,17 @@ def test_spans_are_in_units_of_javascript():
     assert packed_spans(weights) == [0, 1, 1, 4, 1, 1]
 
 
-POINTS = pl.DataFrame({"system": ["<b>"] * 3, "epoch": [1, 2, 3], "dev_<script>": [0.0, 0.5, 1.0]})
-
-
-def rendered(figure, lines=None):
-    svg = inline_svg(figure, "c0-", "chart", '"chart" & <i>', lines)
-    return svg, ElementTree.fromstring(svg)
-
-
-def chart():
-    figure = plot_training(POINTS, ["dev_<script>"], line_styles(["none", "<b>"]))
-    return rendered(figure, {1: ("<b>", ["a & b", "</title>", "c"])})
-
-
-def test_points_of_a_line_are_at_their_values_and_texts_are_escaped():
-    svg, root = chart()
-    group = next(group for group in root.iter("g") if group.get("data-series") == "<b>")
-    points = [(float(point.get("x")), float(point.get("y"))) for point in group.iter("use")]
-    begin, middle, end = points
-
-    assert middle == pytest.approx(((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2), abs=0.1)
-    assert begin[0] < end[0]
-    assert begin[1] > end[1]  # y grows downwards in SVG
-    assert [title.text for title in group.iter("title")] == ["a & b", "</title>", "c"]
-    assert root.get("aria-label") == '"chart" & <i>'
-    assert not re.search("<b>|<i>|</title>&|<script|</svg>.", svg)
-    assert "a &amp; b" in svg
-
-
-def test_charts_have_the_text_colour_of_the_page_and_unique_ids():
-    svg, root = chart()
-    ids = [element.get("id") for element in root.iter() if element.get("id")]
-
-    assert chart()[0] == svg
-    assert len(ids) == len(set(ids))
-    assert all(name.startswith("c0-") for name in ids)
-    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', svg)) <= set(ids)
-    # All that is not the line is in the colour of the page's text.
-    assert set(re.findall("#[0-9a-f]{6}", svg)) == {line_styles(["none", "<b>"])["<b>"].colour.lower()}
-    assert "var(--soft)" in svg
-    # The chart uses the size of the page and has no style sheet.
-    assert root.get("width") is None
-    assert next(root.iter("style"), None) is None
-
-
 def test_a_histogram_is_as_high_as_its_shares():
-    shares = pl.DataFrame({"low": [0, 1], "high": [1, 2], "relevant": [0.25, 0.75], "others": [1.0, 0.0]})
-    figure = plot_small_scores(shares)
+    bins = {"low": [0, 1], "high": [1, 2], "relevant": [0.25, 0.75], "others": [1.0, 0.0]}
+    figure = plot_scores(pl.DataFrame({"system": ["s", "s"], **bins}))
     (axes,) = figure.axes
     outlines = [patch.get_data() for patch in axes.patches if not patch.get_fill()]
 
     assert [outline.values.tolist() for outline in outlines] == [[1.0, 0.0], [0.25, 0.75]]
     assert [outline.edges.tolist() for outline in outlines] == [[0, 1, 2]] * 2
-    _, root = rendered(figure)
-    assert [text.text for text in root.iter("text")] == ["0", "2"]
     # The hatching is transparent between its lines.
-    (hatching,) = root.iter("pattern")
-    assert [rectangle.get("fill") for rectangle in hatching.iter("rect")] == ["none"]
-
-
-def test_the_page_names_the_colours_of_the_distributions():
-    styles = (resources.files("aptool.reporting") / "templates" / "results.css").read_text(encoding="utf-8")
-
-    for kind, colour in (("relevant", RELEVANT), ("other", OTHER)):
-        assert f".swatch.{kind} {{ background: {colour}; }}" in styles
+    (hatching,) = ElementTree.fromstring(svg(figure)).iter("{http://www.w3.org/2000/svg}pattern")
+    assert [rectangle.get("fill") for rectangle in hatching] == ["none", None]
 
 
 def test_interval_is_placed_on_the_scale():
@@ -141,32 +77,17 @@ def test_a_small_difference_does_not_fill_the_height():
     assert (low + high) / 2 == pytest.approx(0.60015)
 
 
-def test_styles_of_twelve_systems_differ_without_colours():
-    styles = list(line_styles(map(str, range(24))).values())
+def test_lines_of_twelve_systems_differ_without_colours():
+    points = pl.DataFrame({"system": [f"s{number}" for number in range(12)], "epoch": 1, "loss": 0.5})
+    lines = plot_training(points, ["loss"]).axes[0].get_lines()
 
-    assert len({style.marker for style in styles[:12]}) == len(MARKERS) == 12
-    assert len({(style.colour, str(style.dashes)) for style in styles[:12]}) == 12
-    assert len(set(map(swatch, styles[:12]))) == 12
-
-
-def test_a_swatch_has_the_corners_of_its_marker_and_the_dashes_of_its_line():
-    styles = list(line_styles(map(str, range(8))).values())
-    solid, dashed = (ElementTree.fromstring(swatch(styles[number])) for number in (MARKERS.index("^"), 4))
-    corners = solid.find("polygon").get("points").split()
-    heights = sorted({float(corner.split(",")[1]) for corner in corners})
-
-    assert len(set(corners)) == 3
-    assert heights == [-4.5, 4.5]  # one corner up
-    assert sum(corner.endswith("-4.5") for corner in set(corners)) == 1
-    assert (solid.find("path").get("stroke-dasharray"), dashed.find("path").get("stroke-dasharray")) == (
-        "none",
-        "10 4",  # five and two widths of a line that is 2 wide
-    )
+    assert len({line.get_marker() for line in lines}) == 12
+    assert len({(line.get_color(), str(line._unscaled_dash_pattern)) for line in lines}) == 12
 
 
 def test_points_of_costs_are_labelled_instead_of_joined():
     data = pl.DataFrame({"system": ["a", "b"], "cost": [10.0, 1000.0], "MAP": [0.5, 0.25]})
-    figure = plot_costs(data, "MAP", {"cost": "cost"}, line_styles("ab"))
+    figure = plot_costs(data, "MAP", {"cost": "cost"})
     (axes,) = figure.axes
 
     assert [line.get_linestyle() for line in axes.lines] == ["None", "None"]

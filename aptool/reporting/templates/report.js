@@ -1,20 +1,4 @@
-// Sets up the keys of the charts, the marks of wide tables, and a browser for each collection.
-for (const key of document.querySelectorAll(".key button")) {
-  const figure = key.closest("figure");
-  const line = () => [...figure.querySelectorAll(".series[data-series]")].filter((one) => one.dataset.series === key.value);
-  const apply = () => {
-    for (const one of line()) one.classList.toggle("off", key.getAttribute("aria-pressed") !== "true");
-  };
-  key.addEventListener("click", () => {
-    key.setAttribute("aria-pressed", key.getAttribute("aria-pressed") !== "true");
-    apply();
-  });
-  for (const [event, lit] of [["pointerenter", true], ["pointerleave", false], ["focus", true], ["blur", false]]) {
-    key.addEventListener(event, () => line().forEach((one) => one.classList.toggle("lit", lit)));
-  }
-  apply();
-}
-
+// Marks wide tables, and sets up a browser for each collection.
 // A table that its frame cuts off is marked; one in a closed fold is measured when it opens.
 const mark = () => {
   for (const frame of document.querySelectorAll(".frame")) {
