@@ -43,7 +43,7 @@ def attempt(world: Any, seed: int, number: int, folder: Path) -> tuple[str, str,
     began, failure = time.process_time(), ""
     printed = os.fstat(2).st_size
     before = _memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     try:
         with inside(folder):
             SURFACES[name][1](case)
