@@ -19,7 +19,7 @@ from aptool.cli.collections import (
     splits_of_folder,
 )
 from aptool.cli.data_own import OWN_FORMATS
-from aptool.cli.parameters import Count, json_option, overwrite_option
+from aptool.cli.parameters import Count, json_option, overwrite_option, seed_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, printable
 
@@ -120,18 +120,29 @@ def _fold_folders(output: str) -> list[str]:
     metavar="SPLIT",
     help="Split to take questions from; repeatable.",
 )
+@click.option(
+    "--pool-size",
+    type=Count(2),
+    default=500,
+    metavar="N",
+    help="Candidates per question of a split whose candidates are all relevant: drawn answers are added.",
+)
+@seed_option
 @click.option("--output", metavar="FOLDER", required=True, help="Folder of the folds: FOLDER/fold1 etc.")
 @overwrite_option("COLLECTION", files=_fold_folders)
-def folds(collection: str, folds: int, splits: tuple[str, ...], output: str) -> None:
+def folds(
+    collection: str, folds: int, splits: tuple[str, ...], pool_size: int, seed: int, output: str
+) -> None:
     """Split COLLECTION into cross-validation folds.
 
     Each fold is a collection with a train and a dev split. Near duplicates stay in one fold. The same
-    collection always gives the same folds.
+    collection always gives the same folds; --seed only draws the answers of --pool-size.
     """
     from aptool.datasets.folds import write_folds
     from aptool.formats.collection import CollectionFiles
 
-    for fold in write_folds(CollectionFiles(collection), output, folds, splits):
+    written = write_folds(CollectionFiles(collection), output, folds, splits, pool_size=pool_size, seed=seed)
+    for fold in written:
         counts = fold.manifest["splits"]
         click.echo(f"{fold.path}: {counts['train']['questions']:,} train, {counts['dev']['questions']:,} dev")
 

@@ -17,13 +17,21 @@ from aptool.text.bm25 import BM25
 
 
 def add_candidates(
-    content: SplitPools, added: AddedAnswers, seed: int, *, has_answer_ids: bool
+    content: SplitPools,
+    added: AddedAnswers,
+    seed: int,
+    *,
+    has_answer_ids: bool,
+    shared: Iterable[tuple[str, str]] = (),
 ) -> Iterator[LabelledPool]:
     """Add answers of other questions to each pool, in the order in which the source has the answers.
 
     Without ids of the source, a candidate is numbered by the first occurrence of its answer in the split.
+    ``shared`` are the ids and texts of answers that need not be in a pool.
     """
     answers = _Answers(content)
+    for answer_id, text in shared:
+        answers.number(answer_id, text, f"answer {answer_id!r}")
     labelled = [(pool, answers.labels(pool)) for pool in content.pools]
     select = _selection(added, answers.texts, seed)
     for pool, labels in labelled:
@@ -52,20 +60,22 @@ class _Answers:
         self._number_of_id: dict[str, int] = {}
         self._path, self._conflicts = content.path, content.conflicts or Conflicts()
 
+    def number(self, answer_id: str, text: str, position: str) -> int:
+        """The number of an answer, which is added if it is new."""
+        number = self._numbers.setdefault(comparable(text), len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+            self.ids.append(answer_id)
+        if self._number_of_id.setdefault(answer_id, number) != number:
+            expected = f"the text that answer {answer_id!r} has in another question"
+            raise InputError(self._path, position=position, column="answer", value=text, expected=expected)
+        return number
+
     def labels(self, pool: LabelledPool) -> dict[int, int]:
         """The answers of a pool with their labels."""
         labels: dict[int, int] = {}
         for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
-            number = self._numbers.setdefault(comparable(text), len(self.texts))
-            if number == len(self.texts):
-                self.texts.append(text)
-                self.ids.append(answer_id)
-            if self._number_of_id.setdefault(answer_id, number) != number:
-                expected = f"the text that answer {answer_id!r} has in another question"
-                position = f"question {pool.question_id!r}"
-                raise InputError(
-                    self._path, position=position, column="answer", value=text, expected=expected
-                )
+            number = self.number(answer_id, text, f"question {pool.question_id!r}")
             label = pool.relevance[answer_id]
             earlier = labels.setdefault(number, label)
             if label != earlier:
@@ -96,6 +106,7 @@ def _selection(
             chosen = index.top([question], size)[0][0]
         else:
             chosen = random.choice(len(texts), size, replace=False)
-        return [number for number in chosen.tolist() if number not in labels][:count]
+        others = [number for number in chosen.tolist() if number not in labels]
+        return others[: max(count - len(labels), 0) if added.counts_relevant else count]
 
     return select

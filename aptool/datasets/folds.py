@@ -2,13 +2,20 @@
 
 The dev split of each fold has one part of all questions, its train split the other parts. Near copies of a
 question are in the same part, so that no system trains on its dev questions. Splits are deterministic.
+
+A split whose candidates are all relevant has no pools to evaluate, as the train split of InsuranceQA V1 or a
+list of frequently asked questions. In dev, each of its questions gets a pool of answers of the collection.
 """
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from aptool.datasets.importing import SplitPools
+from aptool.datasets.candidates import add_candidates
+from aptool.datasets.import_options import AddedAnswers
+from aptool.datasets.importing import ANSWERS_ADDED, SplitPools
 from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
 from aptool.datasets.pairs import Conflicts
 from aptool.errors import AptoolError, InputError, counted
@@ -16,13 +23,35 @@ from aptool.formats.atomic import check_output_folder, remove_tree
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
+from aptool.formats.pools import read_answers
 from aptool.text.words import unicode_words as words
+
+logger = logging.getLogger(__name__)
+
+POOL_SIZE = 500  # as in InsuranceQA V1
+
+
+class _Question(NamedTuple):
+    """A question of all folds."""
+
+    source: LabelledPool  # its pool in the collection, for training
+    evaluated: LabelledPool  # its pool for evaluation
 
 
 def write_folds(
-    collection: CollectionFiles, out: PathOrUrl, folds: int = 5, splits: Sequence[str] = ("train", "dev")
+    collection: CollectionFiles,
+    out: PathOrUrl,
+    folds: int = 5,
+    splits: Sequence[str] = ("train", "dev"),
+    *,
+    pool_size: int = POOL_SIZE,
+    seed: int = 0,
 ) -> list[CollectionFiles]:
-    """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on; missing splits are skipped."""
+    """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on; missing splits are skipped.
+
+    Questions of a split whose candidates are all relevant are evaluated on ``pool_size`` candidates: their
+    relevant answers, and answers drawn with ``seed`` from the collection.
+    """
     present = [split for split in dict.fromkeys(splits) if split in collection.splits]
     if not present:
         problem = f"a collection of the splits {', '.join(collection.splits)}"
@@ -32,19 +61,24 @@ def write_folds(
     if (stale / MANIFEST).is_file():
         problem = f"a fold of an earlier call with more than {folds} folds"
         raise InputError(stale, problem=problem, expected="a folder without it")
-    pools = list(_distinct(collection, present))
+    by_split = _distinct(collection, present)
+    with_drawn = [split for split, pools in by_split.items() if _are_all_relevant(pools)]
+    questions = _questions(collection, by_split, with_drawn, pool_size, seed)
+    pools = [question.source for question in questions]
     fold_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], [1] * folds)
     if len(set(fold_of)) < folds:
         raise AptoolError(
             f"{collection.path}: too few questions for {folds} folds, near copies kept together"
         )
+    details: dict[str, object] = {"folds": folds, "of": collection.fingerprint, "splits": present}
+    details |= {"pool_size": pool_size, "pool_seed": seed, "pools_drawn": with_drawn}
     for target in targets:
         check_output_folder(target, Kind.COLLECTION)
     with contextlib.ExitStack() as undo:
         for number, target in enumerate(targets):
             if not target.exists():
                 undo.callback(remove_tree, target)
-            _write_fold(collection, target, number, folds, pools, fold_of, present)
+            _write_fold(collection, target, number, questions, fold_of, details)
         undo.pop_all()
     return [CollectionFiles(target) for target in targets]
 
@@ -53,18 +87,61 @@ def _write_fold(
     collection: CollectionFiles,
     target: Location,
     number: int,
-    folds: int,
-    pools: Sequence[LabelledPool],
+    questions: Sequence[_Question],
     fold_of: Sequence[int],
-    splits: Sequence[str],
+    details: Mapping[str, object],
 ) -> None:
-    train = [pool for pool, fold in zip(pools, fold_of, strict=True) if fold != number]
-    dev = [pool for pool, fold in zip(pools, fold_of, strict=True) if fold == number]
-    details = {"folds": folds, "fold": number + 1, "of": collection.fingerprint, "splits": list(splits)}
-    source = f"fold {number + 1} of {folds} of {collection.name}"
+    train = [question.source for question, fold in zip(questions, fold_of, strict=True) if fold != number]
+    dev = [question for question, fold in zip(questions, fold_of, strict=True) if fold == number]
+    source = f"fold {number + 1} of {details['folds']} of {collection.name}"
+    details = {**details, "fold": number + 1}
     with CollectionWriter(target, name=collection.name, source=source, details=details) as writer:
         writer.add_split("train", train)
-        writer.add_split("dev", dev)
+        writer.add_split("dev", [question.evaluated for question in dev])
+        if added := sum(len(pool.evaluated.answer_ids) - len(pool.source.answer_ids) for pool in dev):
+            writer.count(ANSWERS_ADDED, "dev", added)
+
+
+def _are_all_relevant(pools: Sequence[LabelledPool]) -> bool:
+    return all(pool.relevance.get(answer, 0) > 0 for pool in pools for answer in pool.answer_ids)
+
+
+def _questions(
+    collection: CollectionFiles,
+    by_split: Mapping[str, list[LabelledPool]],
+    with_drawn: Sequence[str],
+    pool_size: int,
+    seed: int,
+) -> list[_Question]:
+    """The questions of all splits; those of the splits ``with_drawn`` get pools of drawn answers."""
+    sources = [pool for split in with_drawn for pool in by_split[split]]
+    evaluated = {pool.question_id: pool for pools in by_split.values() for pool in pools}
+    if sources:
+        added = AddedAnswers(pool_size, counts_relevant=True)
+        answers = _answers(collection, by_split)
+        content = SplitPools(collection.path, sources)
+        drawn = add_candidates(content, added, seed, has_answer_ids=True, shared=answers)
+        for source, pool in zip(sources, drawn, strict=True):
+            outside = source.relevance.keys() - source.answer_ids  # relevant answers missing from the pool
+            relevance = pool.relevance | {answer_id: source.relevance[answer_id] for answer_id in outside}
+            evaluated[source.question_id] = pool._replace(relevance=relevance)
+        logger.info(
+            f"{collection.path}: all candidates of {', '.join(with_drawn)} are relevant: its questions are "
+            f"evaluated on pools of {pool_size} answers, drawn with seed {seed}"
+        )
+    return [_Question(pool, evaluated[pool.question_id]) for pools in by_split.values() for pool in pools]
+
+
+def _answers(
+    collection: CollectionFiles, by_split: Mapping[str, Iterable[LabelledPool]]
+) -> Iterator[tuple[str, str]]:
+    """Ids and texts of the shared answers and of the candidates of the splits, with repetitions."""
+    if collection.answers is not None:
+        shared = read_answers(collection.answers)
+        yield from zip(shared.answer_ids.to_pylist(), shared.texts.to_pylist(), strict=True)
+    for pools in by_split.values():
+        for pool in pools:
+            yield from zip(pool.answer_ids, pool.texts or (), strict=True)
 
 
 def divide(content: SplitPools, shares: Sequence[int]) -> dict[str, SplitPools]:
@@ -120,14 +197,16 @@ def _roots(questions: Sequence[str]) -> list[int]:
     return [find(row) for row in range(len(questions))]
 
 
-def _distinct(collection: CollectionFiles, splits: Sequence[str]) -> Iterator[LabelledPool]:
-    """All questions of the splits; an id that repeats in another split gets the split as its prefix."""
+def _distinct(collection: CollectionFiles, splits: Sequence[str]) -> dict[str, list[LabelledPool]]:
+    """The pools of each split; a question id that repeats in another split gets the split as its prefix."""
     seen: set[str] = set()
-    for split in splits:
+    by_split: dict[str, list[LabelledPool]] = {split: [] for split in splits}
+    for split, pools in by_split.items():
         for pool in labelled_pools(collection, split):
             name = pool.question_id if pool.question_id not in seen else f"{split}-{pool.question_id}"
             seen.add(name)
-            yield pool._replace(question_id=name)
+            pools.append(pool._replace(question_id=name))
+    return by_split
 
 
 def _hash(text: str) -> str:

@@ -157,6 +157,7 @@ class AddedAnswers(NamedTuple):
 
     number: int | None  # per question; None: all answers of the split
     is_bm25: bool = False  # the best by BM25; else drawn at random
+    counts_relevant: bool = False  # whether ``number`` is the size of the pool, relevant answers included
 
     @property
     def is_random(self) -> bool:

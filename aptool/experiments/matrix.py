@@ -7,6 +7,7 @@ from string import Template
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from aptool.datasets.folds import POOL_SIZE
 from aptool.documents import read_toml
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
@@ -23,6 +24,7 @@ class Fold(NamedTuple):
     number: int  # from 1
     of: int
     source: str  # name of the collection in the matrix
+    pool_size: int  # candidates of a question that gets a pool of drawn answers
 
 
 class EvaluatedSplit(NamedTuple):
@@ -149,7 +151,9 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
     )
     parts = [
         first._replace(
-            name=f"{name}-fold{number}", collection=f"{name}-fold{number}", fold=Fold(number, folds, name)
+            name=f"{name}-fold{number}",
+            collection=f"{name}-fold{number}",
+            fold=Fold(number, folds, name, entry.get("pool_size", POOL_SIZE)),
         )
         for number in range(1, folds + 1)
     ]

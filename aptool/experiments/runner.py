@@ -22,7 +22,7 @@ from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import AptoolError, InputError, located
 from aptool.evaluation.measures import evaluate
-from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, list_trials
+from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.table import TABLES
 from aptool.experiments.trial import Result, Train, TrialRunner
@@ -146,7 +146,7 @@ def _open_collections(matrix: ExperimentMatrix, output: Location) -> dict[Evalua
         if fold is not None:
             if name not in folds:
                 folder = output / "collections" / f"{name}-folds"
-                folds[name] = _open_folds(opened[name], folder, fold.of)
+                folds[name] = _open_folds(opened[name], folder, fold)
             collections[evaluated] = folds[name][fold.number - 1]
             continue
         if evaluated.optional and split not in opened[name].splits:
@@ -179,18 +179,20 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location) -> CollectionF
     return opened
 
 
-def _open_folds(collection: CollectionFiles, folder: Location, number: int) -> list[CollectionFiles]:
-    """Open the folds of a collection; write them first if they are missing or out of date."""
-    details = {"of": collection.fingerprint, "folds": number}
-    folds = [_open_existing(folder / f"fold{fold}", details) for fold in range(1, number + 1)]
-    complete = [fold for fold in folds if fold is not None]
-    return complete if len(complete) == number else write_folds(collection, folder, number)
+def _open_folds(collection: CollectionFiles, folder: Location, fold: Fold) -> list[CollectionFiles]:
+    """Open all folds of a collection; write them first if they are missing or out of date."""
+    details = {"of": collection.fingerprint, "folds": fold.of, "pool_size": fold.pool_size}
+    folds = [_open_existing(folder / f"fold{number}", details) for number in range(1, fold.of + 1)]
+    complete = [existing for existing in folds if existing is not None]
+    if len(complete) == fold.of:
+        return complete
+    return write_folds(collection, folder, fold.of, pool_size=fold.pool_size)
 
 
 def _open_pooled(folds: Sequence[CollectionFiles]) -> CollectionFiles:
     """Open the collection of all questions of the folds, in one split; write it first if it is missing."""
     path = folds[0].path.parent / "pooled"
-    details = {"of": folds[0].manifest["details"]["of"], "folds": len(folds)}
+    details = {name: folds[0].manifest["details"][name] for name in ("of", "folds", "pool_size")}
     pooled = _open_existing(path, details)
     if pooled is not None:
         return pooled

@@ -116,6 +116,80 @@ def test_the_folds_command(aptool, collection_folder, tmp_path):
     assert aptool("data", "check", tmp_path / "folds" / "fold1", tmp_path / "folds" / "fold2").code == 0
 
 
+@pytest.fixture
+def faq(tmp_path):
+    """Eight questions with their answer each, a dev question with a pool, and answers of no question."""
+    train = [LabelledPool(f"q{n}", f"question {n}", [f"a{n}"], None, {f"a{n}": 1}) for n in range(8)]
+    train[1] = train[1]._replace(relevance={"a1": 1, "a9": 1})  # a9 is missing from the pool
+    dev = LabelledPool("d", "of dev", ["a3", "a8", "a10"], None, {"a8": 1})
+    with CollectionWriter(tmp_path / "faq", name="faq", source="by hand") as writer:
+        writer.add_answers((f"a{n}", f"answer {n}") for n in range(11))
+        writer.add_split("train", train)
+        writer.add_split("dev", [dev])
+    return CollectionFiles(tmp_path / "faq")
+
+
+def test_questions_without_a_pool_are_evaluated_on_drawn_answers(faq, tmp_path):
+    folds = write_folds(faq, tmp_path / "folds", 3, pool_size=4, seed=7)
+
+    sources = {pool.question_id: pool for split in faq.splits for pool in labelled_pools(faq, split)}
+    evaluated = {pool.question_id: pool for fold in folds for pool in labelled_pools(fold, "dev")}
+    assert evaluated.keys() == sources.keys()
+    assert evaluated["d"] == sources["d"]
+    seen = set()
+    for n in range(8):
+        pool = evaluated[f"q{n}"]
+        assert len(pool.answer_ids) == len(set(pool.answer_ids)) == 4
+        assert pool.texts == [f"answer {name[1:]}" for name in pool.answer_ids]
+        relevant = {name for name, label in pool.relevance.items() if label > 0}
+        assert relevant == set(sources[f"q{n}"].relevance)
+        assert f"a{n}" in pool.answer_ids
+        seen.update(pool.answer_ids)
+    # Answers of no question are drawn, too: 24 draws of 11 answers.
+    assert {"a8", "a9", "a10"} <= seen
+    for fold in folds:
+        assert all(pool == sources[pool.question_id] for pool in labelled_pools(fold, "train"))
+
+
+def test_drawn_pools_depend_on_their_size_and_seed_and_are_in_the_manifest(faq, tmp_path):
+    def fingerprints(name, **options):
+        return [fold.fingerprint for fold in write_folds(faq, tmp_path / name, 2, **options)]
+
+    first = write_folds(faq, tmp_path / "first", 2, pool_size=4, seed=1)
+
+    details = first[0].manifest["details"]
+    assert {"pool_size": 4, "pool_seed": 1, "pools_drawn": ["train"]}.items() <= details.items()
+    drawn = [fold.manifest["policies"]["answers_of_other_questions_added"]["dev"] for fold in first]
+    assert sum(drawn) == 8 * 3
+    assert fingerprints("again", pool_size=4, seed=1) == [fold.fingerprint for fold in first]
+    assert fingerprints("other", pool_size=4, seed=2) != fingerprints("again", pool_size=4, seed=1)
+    # There are 11 answers.
+    whole = write_folds(faq, tmp_path / "whole", 2)
+    sizes = [len(pool.answer_ids) for fold in whole for pool in labelled_pools(fold, "dev")]
+    assert sorted(sizes) == [3, *[11] * 8]
+
+
+def test_a_text_that_is_relevant_is_not_drawn_under_another_id(tmp_path):
+    """As in a table without ids of answers: each question has its own id for an answer."""
+    questions = ["a", "b", "c d", "e", "f", "g"]
+    texts = ["yes", "yes", "no", "no", "perhaps", "never"]
+    with CollectionWriter(tmp_path / "faq", name="faq", source="by hand") as writer:
+        pools = [
+            LabelledPool(f"Q{n}", question, [f"Q{n}-0"], [text], {f"Q{n}-0": 1})
+            for n, (question, text) in enumerate(zip(questions, texts, strict=True))
+        ]
+        writer.add_split("train", pools)
+
+    folds = write_folds(CollectionFiles(tmp_path / "faq"), tmp_path / "folds", 2)
+
+    for pool in (pool for fold in folds for pool in labelled_pools(fold, "dev")):
+        assert sorted(pool.texts) == ["never", "no", "perhaps", "yes"]
+        relevant = {
+            text for name, text in zip(pool.answer_ids, pool.texts, strict=True) if pool.relevance[name]
+        }
+        assert relevant == {texts[int(pool.question_id[1:])]}
+
+
 @needs_data
 def test_folds_of_wikiqa_have_999_questions(aptool, tmp_path):
     folder = Path(DATA) / "wikiqa"

@@ -10,7 +10,7 @@ from tiny import labelled_pools, options
 from aptool.datasets.folds import write_folds
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired
-from aptool.formats.collection import CollectionFiles, CollectionWriter
+from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.trec import read_qrels, read_run
 
 TABLE = f"""
@@ -167,3 +167,22 @@ def test_second_run_changes_nothing_and_a_changed_collection_gets_new_folds(fini
     assert changed.code == 0
     assert all(after != before[path] for path, after in state().items())
     assert read_run(finished / "out/tiny-folds/both/seed2/folds.run").frame["question_id"].n_unique() == 36
+
+
+def test_folds_of_questions_without_pools_are_drawn_again_for_another_size(aptool, tmp_path):
+    pools = [
+        LabelledPool(f"q{n}", f"question {n}", [f"a{n}"], [f"answer {n}"], {f"a{n}": 1}) for n in range(12)
+    ]
+    with CollectionWriter(tmp_path / "faq", name="faq", source="made for tests") as writer:
+        writer.add_split("train", pools)
+    table = (
+        '[collections.faq]\npath = "{path}"\nfolds = 2\npool_size = {size}\n'
+        '[systems.random]\nbaseline = "random"\n[[rows]]\ncollection = "faq"\nsystems = ["random"]\n'
+    )
+
+    for size in (6, 3):
+        (tmp_path / "t.toml").write_text(table.format(path=tmp_path / "faq", size=size))
+        done = aptool("matrix", tmp_path / "t.toml", "--output", tmp_path / "out")
+        assert done.code == 0, done.err
+        run = read_run(tmp_path / "out/faq-folds/random/seed0/folds.run").frame
+        assert run.group_by("question_id").len()["len"].to_list() == [size] * 12
