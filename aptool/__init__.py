@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from aptool.errors import AptoolError
     from aptool.library.collection import Collection
     from aptool.library.encoded_texts import EncodedTexts
-    from aptool.library.evaluation import compare, evaluate
-    from aptool.library.fusion import fuse, learn_fusion
+    from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
-    from aptool.library.qrels import Qrels
-    from aptool.library.run import Run
+    from aptool.library.run import Qrels, Run
     from aptool.library.scoring import bm25_run, encode, rerank_run, score
     from aptool.library.training import train
     from aptool.scoring.server import RerankServer
@@ -58,15 +56,15 @@ _MODULES = {
     "EncodedTexts": "aptool.library.encoded_texts",
     "Model": "aptool.library.model",
     "Pools": "aptool.library.pools",
-    "Qrels": "aptool.library.qrels",
+    "Qrels": "aptool.library.run",
     "RerankServer": "aptool.scoring.server",
     "Run": "aptool.library.run",
     "bm25_run": "aptool.library.scoring",
     "compare": "aptool.library.evaluation",
     "encode": "aptool.library.scoring",
     "evaluate": "aptool.library.evaluation",
-    "fuse": "aptool.library.fusion",
-    "learn_fusion": "aptool.library.fusion",
+    "fuse": "aptool.library.evaluation",
+    "learn_fusion": "aptool.library.evaluation",
     "load": "aptool.library.model",
     "rerank_run": "aptool.library.scoring",
     "score": "aptool.library.scoring",

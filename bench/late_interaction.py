@@ -23,7 +23,7 @@ import torch
 from aptool.models.build import POOLINGS
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine
-from aptool.reporting.curves import COSTS, cost_table
+from aptool.reporting.charts import COSTS, cost_table
 from aptool.reporting.plots import plot_costs, save_plot
 from aptool.reporting.runs import read_runs
 from aptool.scoring.encoded import EncodedAnswers, Pairs

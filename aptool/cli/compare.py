@@ -93,8 +93,7 @@ def compare(
     from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.library.evaluated_runs import compare_runs, review_evaluated
-    from aptool.library.qrels import Qrels
-    from aptool.library.run import Run
+    from aptool.library.run import Qrels, Run
 
     confidence = CONFIDENCE if confidence is None else confidence
     names = parse_measures(measures)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aptool.cli import retrieval
-from aptool.cli.collections import (
+from aptool.cli.imports import (
+    OWN_FORMATS,
     folder_or_splits_argument,
     output_option,
     questions_option,
     report_collection,
     splits_of_folder,
 )
-from aptool.cli.data_own import OWN_FORMATS
 from aptool.cli.parameters import Count, json_option, overwrite_option, seed_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, printable

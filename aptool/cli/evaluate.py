@@ -112,8 +112,7 @@ def evaluate(
     from aptool.formats.atomic import check_apart, check_output, files_of
     from aptool.formats.outputs import Kind
     from aptool.library.evaluated_runs import evaluate_runs, review_evaluated
-    from aptool.library.qrels import Qrels
-    from aptool.library.run import Run
+    from aptool.library.run import Qrels, Run
     from aptool.reporting.html import latex_table, markdown_table
 
     if as_json + markdown + latex > 1:

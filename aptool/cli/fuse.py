@@ -15,7 +15,7 @@ from aptool.formats.ids import check_one_word
 if TYPE_CHECKING:
     from aptool.evaluation.fusion import Method, Normalization
 
-# Defaults of `library.fusion`, which is too slow to import for --help.
+# Defaults of `library.evaluation`, which is too slow to import for --help.
 _K, _FOLDS = 60.0, 5
 
 
@@ -92,8 +92,8 @@ def fuse(
     check_one_word("--tag", tag)
     from aptool.formats.atomic import check_apart, files_of
     from aptool.formats.trec import check_run_output
-    from aptool.library.fusion import fuse as fuse_runs
-    from aptool.library.fusion import learn_fusion
+    from aptool.library.evaluation import fuse as fuse_runs
+    from aptool.library.evaluation import learn_fusion
 
     check_run_output(output)
     check_apart(output, files_of(*runs, *train_runs, *([qrels] if qrels is not None else [])))

@@ -109,7 +109,7 @@ def matrix(
     if tests:
         click.echo("\nPaired permutation tests over all questions of the folds, each the mean over its seeds")
         print_table(paired_cells(tests), left=4)
-    click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files beside them")
+    click.echo(f"\n{output / 'table.md'}, {output / 'table.json'}; run files in the same folder")
     failed = not_above_random(summaries, plan)
     if failed:
         raise AptoolError(f"not above random order: {'; '.join(failed)}")

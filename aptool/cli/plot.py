@@ -49,7 +49,7 @@ def plot() -> None:
 def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], output: str) -> None:
     """Plot accuracy by maximum length of the relevant answer."""
     from aptool.evaluation.texts import relevant_lengths
-    from aptool.reporting.curves import accuracy_by_length
+    from aptool.reporting.charts import accuracy_by_length, with_enough_questions
     from aptool.reporting.plots import plot_accuracy_by_length, plot_files
 
     plot_files(output)
@@ -63,7 +63,11 @@ def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], ou
         tokens = relevant_lengths(files, judgements, answers)
     if tokens.is_empty():
         raise AptoolError(f"{', '.join(files)}: no relevant answer of {qrels}; expected at least one")
-    _save(plot_accuracy_by_length, accuracy_by_length(accuracy, tokens), output)
+    _save(
+        lambda points: plot_accuracy_by_length(with_enough_questions(points)),
+        accuracy_by_length(accuracy, tokens),
+        output,
+    )
 
 
 @plot.command("scores")
@@ -72,7 +76,7 @@ def lengths(runs: tuple[str, ...], qrels: str | None, pools: tuple[str, ...], ou
 @_output
 def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
     """Plot score distributions of relevant and non-relevant candidates."""
-    from aptool.reporting.curves import score_distribution
+    from aptool.reporting.charts import score_distribution
     from aptool.reporting.plots import plot_files, plot_scores
 
     plot_files(output)
@@ -88,7 +92,7 @@ def scores(runs: tuple[str, ...], qrels: str | None, output: str) -> None:
 def training(models: tuple[str, ...], measure: str | None, output: str) -> None:
     """Plot loss and a dev measure per epoch."""
     from aptool.evaluation.names import common_name
-    from aptool.reporting.curves import read_history, training_curves
+    from aptool.reporting.charts import read_history, training_curves
     from aptool.reporting.plots import plot_files, plot_training
 
     plot_files(output)
@@ -114,7 +118,7 @@ def costs(runs: str, collection: str | None, measure: str | None, output: str) -
     RUNS is the output folder of `aptool matrix`. Each point is a trained system.
     """
     from aptool.evaluation.names import common_name
-    from aptool.reporting.curves import COSTS, cost_table
+    from aptool.reporting.charts import COSTS, cost_table
     from aptool.reporting.plots import plot_costs, plot_files
     from aptool.reporting.runs import read_runs
 
@@ -136,8 +140,7 @@ def costs(runs: str, collection: str | None, measure: str | None, output: str) -
 def _evaluate(runs: tuple[str, ...], qrels: str | None) -> tuple[str, EvaluatedRuns]:
     """Return the path of the qrels, and P@1 of the runs by their short names."""
     from aptool.library.evaluated_runs import evaluate_runs
-    from aptool.library.qrels import Qrels
-    from aptool.library.run import Run
+    from aptool.library.run import Qrels, Run
 
     names = short_names(tuple(dict.fromkeys(runs)))
     loaded = {name: Run.load(run) for run, name in names.items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.collections import (
+from aptool.cli.imports import (
     by_split,
     conflicts_option,
     output_option,

@@ -12,7 +12,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from html.parser import HTMLParser
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.formats.collection import LabelledPool
@@ -33,6 +36,12 @@ GRADE = "a whole number: 0 not relevant, 1 or more relevant"
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _BOOLEANS = {"true": "1", "false": "0"}
+
+# Elements of HTML whose text is hidden, and elements that separate no words.
+_HIDDEN = frozenset({"head", "script", "style", "template"})
+_INLINE = frozenset(
+    {"a", "b", "cite", "code", "em", "font", "i", "mark", "q", "s", "small", "span", "strong", "u"}
+)
 
 
 class Pair(NamedTuple):
@@ -216,3 +225,40 @@ def parse_label(path: PathOrUrl, position: str, column: str, value: object, *, g
         return int(text)
     expected = GRADE if graded else "0 or 1"
     raise InputError(path, position=position, column=column, value=value, expected=expected)
+
+
+def strip_html(text: str) -> str:
+    """Remove tags and comments, decode character references, and replace white space by single blanks."""
+    parser = _TextParser()
+    parser.feed(text)
+    parser.close()
+    return " ".join("".join(parser.parts).split())
+
+
+class _TextParser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden: str | None = None  # the element whose text is left out
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._hidden is None and tag in _HIDDEN:
+            self._hidden = tag
+        self._separate(tag)
+
+    @override
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._hidden:
+            self._hidden = None
+        self._separate(tag)
+
+    @override
+    def handle_data(self, data: str) -> None:
+        if self._hidden is None:
+            self.parts.append(data)
+
+    def _separate(self, tag: str) -> None:
+        """Separate the words before and after a tag of a block or a line break."""
+        if tag not in _INLINE:
+            self.parts.append(" ")

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 
 from aptool.datasets.candidates import add_candidates
 from aptool.datasets.folds import divide
-from aptool.datasets.html_text import strip_html
 from aptool.datasets.import_options import (
     ADD_CANDIDATES_OPTION,
     ClassNames,
@@ -35,6 +34,7 @@ from aptool.datasets.pairs import (
     id_text,
     label_text,
     pools_of,
+    strip_html,
 )
 from aptool.datasets.tabular import read_columns, refuse_xml
 from aptool.datasets.text_files import FIELD_OPTION, list_fields, read_lines, read_objects

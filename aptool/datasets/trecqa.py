@@ -31,7 +31,7 @@ _TAG = re.compile(r"</?(question|positive|negative)>|</?QApairs\b.*>")
 # answer has two more lines, for the words that answer the question and their positions.
 _TOKENS, _HEADS, _ANNOTATED = 0, 3, 5
 
-# The names of the splits in a folder, the first of each that is there.
+# The names of the splits in a folder, in order of precedence.
 SPLITS = {"train": ("train-all", "train"), "dev": ("clean-dev", "dev"), "test": ("clean-test", "test")}
 
 Lines = Iterator[tuple[int, str]]

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
-from typing_extensions import override
 
 from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.evaluation import html_table
@@ -21,7 +20,6 @@ from aptool.evaluation.significance import (
     detectable_effect,
     holm,
 )
-from aptool.formats.tables import Tabular
 from aptool.formats.trec import rank_candidates
 
 
@@ -74,12 +72,12 @@ class Comparison(NamedTuple):
         return self.permutation_holm <= 1 - confidence
 
     def __repr__(self) -> str:
-        titles, row = _TITLES[2:], _row(self)[2:]
+        titles, row = TITLES[2:], table_row(self)[2:]
         cells = ", ".join(f"{title} {cell}" for title, cell in zip(titles, row, strict=True))
         return f"Comparison({self.system!r}, {self.measure}: {cells})"
 
     def _repr_html_(self) -> str:
-        return Comparisons([self])._repr_html_()
+        return html_of([self])
 
 
 def shown_detectable(difference: float | None, measure: str) -> str:
@@ -97,52 +95,23 @@ def shown_p(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
-class Comparisons(list[Comparison], Tabular):
-    """Comparisons with one baseline; a table when printed."""
-
-    @override
-    def to_polars(self) -> pl.DataFrame:
-        """Return one row per comparison: means, difference with its interval, tests, wins, ties, losses."""
-        means = ("system", "measure", "questions", "baseline", "mean", "difference", "low", "high")
-        tests = ("p", "p_holm", "t_test_p", "t_test_p_holm", "effect", "wins", "ties", "losses")
-        rows = []
-        for comparison in self:
-            paired = comparison.paired
-            values = (paired.questions, paired.baseline, paired.system, paired.difference, *paired.interval)
-            permutation = (paired.permutation.p, comparison.permutation_holm)
-            p_values = (*permutation, paired.t_test.p, comparison.t_holm)
-            counts = (paired.wins, paired.ties, paired.losses)
-            rows.append((comparison.system, comparison.measure, *values, *p_values, paired.effect, *counts))
-        return pl.DataFrame(rows, schema=[*means, *tests], orient="row")
-
-    @override
-    def __repr__(self) -> str:
-        rows = [_TITLES, *map(_row, self)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if number < 2 else cell.rjust(width)
-                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        )
-
-    def _repr_html_(self) -> str:
-        questions = counted(self[0].paired.questions, "question") if self else "no comparison"
-        p = f"p of the paired permutation test, Holm's correction for {counted(len(self), 'comparison')}"
-        return html_table([_TITLES, *map(_row, self)], f"{questions}; {p}", left=2)
+TITLES = ["system", "measure", "baseline", "mean", "difference", "interval", "p", "p (Holm)"]
 
 
-_TITLES = ["system", "measure", "baseline", "mean", "difference", "interval", "p", "p (Holm)"]
-
-
-def _row(comparison: Comparison) -> list[str]:
-    """The cells of a comparison, under `_TITLES`."""
+def table_row(comparison: Comparison) -> list[str]:
+    """The cells of a comparison, under `TITLES`."""
     paired = comparison.paired
     low, high = paired.interval
     means = [f"{paired.baseline:.4f}", f"{paired.system:.4f}", f"{paired.difference:+.4f}"]
     p_values = map(shown_p, (comparison.p, comparison.permutation_holm))
     return [comparison.system, comparison.measure, *means, f"[{low:+.4f}, {high:+.4f}]", *p_values]
+
+
+def html_of(comparisons: Sequence[Comparison]) -> str:
+    """Comparisons as an HTML table."""
+    questions = counted(comparisons[0].paired.questions, "question") if comparisons else "no comparison"
+    p = f"p of the paired permutation test, Holm's correction for {counted(len(comparisons), 'comparison')}"
+    return html_table([TITLES, *map(table_row, comparisons)], f"{questions}; {p}", left=2)
 
 
 class QuestionDelta(NamedTuple):

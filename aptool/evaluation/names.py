@@ -24,7 +24,7 @@ class Measure(NamedTuple):
     """A measure, computed by trec_eval or from the ranking."""
 
     name: str  # common name
-    family: str  # key of `rankings.RANKING_MEASURES`, or trec_eval's name
+    family: str  # key of `measures.RANKING_MEASURES`, or trec_eval's name
     trec_eval: str | None  # the name that trec_eval prints; None if computed from the ranking
     cutoff: int | None = None  # last rank, of a measure computed from the ranking
     level: int | None = None  # lowest relevance that counts as relevant; None is the evaluation's
@@ -38,7 +38,7 @@ class Family(NamedTuple):
 
     plain: str | None  # trec_eval's name without a cutoff
     at: str | None = None  # trec_eval's name with a cutoff (a rank or a recall level)
-    ranking: str | None = None  # key of `rankings.RANKING_MEASURES`, for measures that trec_eval lacks
+    ranking: str | None = None  # key of `measures.RANKING_MEASURES`, for measures that trec_eval lacks
     parameters: tuple[str, ...] = ("rel",)  # allowed in parentheses
     average: Average = "arithmetic"  # of measures that trec_eval lacks, over the questions
     highest: float = 1.0  # of measures that trec_eval lacks: the highest possible value of a question

@@ -279,6 +279,6 @@ def location(path: PathOrUrl) -> Location:
 
 
 def output_location(path: PathOrUrl) -> Location:
-    """The location of an output without links: files beside it are the same for all of its names."""
+    """The location of an output without links: all of its names share the files next to it."""
     output = location(path)
     return resolved(output) if isinstance(output, Path) else output

@@ -17,7 +17,7 @@ from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
 from aptool.library.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.library.pools import Pools
-from aptool.library.qrels import Qrels
+from aptool.library.run import Qrels
 
 Rows: TypeAlias = PathLike | Table
 

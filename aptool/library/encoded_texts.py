@@ -1,4 +1,4 @@
-"""The public class `EncodedTexts`."""
+"""The public class `EncodedTexts`, and checks of the texts that a model encodes."""
 
 import copy
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aptool.errors import InputError
+from aptool.library.arguments import check_list, check_text
 from aptool.text.passages import Passages
 
 if TYPE_CHECKING:
@@ -94,3 +95,32 @@ class EncodedTexts:
         if chosen.size and not -len(self) <= chosen.min() <= chosen.max() < len(self):
             raise IndexError(f"rows: expected rows from 0 to {len(self) - 1}")
         return np.where(chosen < 0, chosen + len(self), chosen)
+
+
+def check_texts(name: str, texts: object) -> list[str]:
+    """Return a list of texts, which may be empty."""
+    items = check_list(name, texts, "a list of texts", empty=True)
+    return [check_text(name, text, f"item {number}") for number, text in enumerate(items)]
+
+
+def check_pairs(pairs: object) -> tuple[list[str], np.ndarray, list[str]]:
+    """Return the distinct questions of pairs, (pairs,) int64 indices of questions, and the answers."""
+    expected = "a list of pairs of texts (question, answer)"
+    questions: list[str] = []
+    answers: list[str] = []
+    for number, pair in enumerate(check_list("pairs", pairs, expected, empty=True)):
+        position = f"item {number}"
+        if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise InputError(
+                "pairs", position=position, value=pair, expected="a pair of texts (question, answer)"
+            )
+        questions.append(check_text("pairs", pair[0], f"{position}, question"))
+        answers.append(check_text("pairs", pair[1], f"{position}, answer"))
+    distinct, rows = distinct_texts(questions)
+    return distinct, rows, answers
+
+
+def distinct_texts(texts: list[str]) -> tuple[list[str], np.ndarray]:
+    """Return the distinct texts in order of appearance, and (n,) int64 indices of the texts."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    return list(rows), np.array([rows[text] for text in texts], dtype=np.int64)

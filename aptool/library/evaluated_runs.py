@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
+from typing_extensions import override
 
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation import compare as comparing
 from aptool.evaluation import measures as measuring
 from aptool.evaluation.compare import (
+    TITLES,
     Comparison,
     Deltas,
     check_comparable,
     check_same_questions,
     differing_candidates,
+    html_of,
     largest_deltas,
+    table_row,
 )
 from aptool.evaluation.diagnostics import Limits, candidate_limits
 from aptool.evaluation.evaluation import (
@@ -32,10 +36,9 @@ from aptool.evaluation.names import parse_measures
 from aptool.evaluation.texts import KINDS, PoolTexts, find_texts, question_groups
 from aptool.formats.trec import log_ties, questions_with_ties
 from aptool.library.arguments import PathLike, check_path, is_path
-from aptool.library.frames import TABLE, Table, read_columns
+from aptool.library.frames import TABLE, Table, Tabular, read_columns
 from aptool.library.pools import Pools
-from aptool.library.qrels import Qrels
-from aptool.library.run import Run
+from aptool.library.run import Qrels, Run
 
 if TYPE_CHECKING:
     from aptool.reporting.review import Review
@@ -52,6 +55,40 @@ class EvaluatedRuns:
     level: int  # the lowest relevance that counts as relevant
     evaluations: dict[str, Evaluation]
     limits: dict[str, Limits]  # upper bounds; empty unless requested
+
+
+class Comparisons(list[Comparison], Tabular):
+    """Comparisons with one baseline; a table when printed."""
+
+    @override
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per comparison: means, difference with its interval, tests, wins, ties, losses."""
+        means = ("system", "measure", "questions", "baseline", "mean", "difference", "low", "high")
+        tests = ("p", "p_holm", "t_test_p", "t_test_p_holm", "effect", "wins", "ties", "losses")
+        rows = []
+        for comparison in self:
+            paired = comparison.paired
+            values = (paired.questions, paired.baseline, paired.system, paired.difference, *paired.interval)
+            permutation = (paired.permutation.p, comparison.permutation_holm)
+            p_values = (*permutation, paired.t_test.p, comparison.t_holm)
+            counts = (paired.wins, paired.ties, paired.losses)
+            rows.append((comparison.system, comparison.measure, *values, *p_values, paired.effect, *counts))
+        return pl.DataFrame(rows, schema=[*means, *tests], orient="row")
+
+    @override
+    def __repr__(self) -> str:
+        rows = [TITLES, *map(table_row, self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if number < 2 else cell.rjust(width)
+                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        )
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,9 @@ from aptool.library.arguments import (
     check_text,
     filling,
 )
-from aptool.library.encoded_texts import EncodedTexts
+from aptool.library.encoded_texts import EncodedTexts, check_pairs, check_texts, distinct_texts
 from aptool.library.pools import AnyPools, as_pools
-from aptool.library.run import Run, check_pairs, check_texts, distinct_texts, run_of_scores
+from aptool.library.run import Run, run_of_scores
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, set_products, to_device, torch_settings
 from aptool.models.explain import Explanation, explain_pair

@@ -15,9 +15,8 @@ from aptool.formats.collection import answers_of_all
 from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
-from aptool.formats.tables import Tabular
 from aptool.library.arguments import PathLike, check_path, check_paths, is_path
-from aptool.library.frames import TABLE, Table, is_table, nested_items, read_frame
+from aptool.library.frames import TABLE, Table, Tabular, is_table, nested_items, read_frame
 
 _COLUMNS = ("question_id", "question", "answer_id", "answer")
 _NESTED = "a dict {question id: (question, {answer id: answer})}"

@@ -1,21 +1,28 @@
-"""The public class `Run`: the scores of a system, as a polars frame or as a TREC run file."""
+"""The public classes `Run` and `Qrels`: scores and judgements, as polars frames or as TREC files."""
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import polars as pl
 from typing_extensions import override
 
-from aptool.errors import InputError, counted
+from aptool.errors import counted
 from aptool.formats.outputs import Kind, adopt
-from aptool.formats.tables import Tabular
-from aptool.formats.trec import check_run_output, rank_candidates, read_run, to_dicts, write_run
-from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
-from aptool.library.frames import TABLE, Table, read_frame
+from aptool.formats.trec import (
+    check_run_output,
+    rank_candidates,
+    read_qrels,
+    read_run,
+    to_dicts,
+    write_qrels,
+    write_run,
+)
+from aptool.library.arguments import PathLike, check_path, check_text, is_path
+from aptool.library.frames import TABLE, Table, Tabular, read_frame
 
 _COLUMNS = ("question_id", "answer_id", "score")
 _TABLE = f"{TABLE}, or a dict {{question id: {{answer id: score}}}}; Run.load reads files"
+_QRELS_COLUMNS = ("question_id", "answer_id", "relevance")
+_QRELS = f"{TABLE}, or a dict {{question id: {{answer id: relevance}}}}; Qrels.load reads files"
 
 
 class Run(Tabular):
@@ -136,30 +143,97 @@ def as_run(run: Any) -> Run:
     return Run.load(run) if is_path(run) else Run(run)
 
 
-def check_texts(name: str, texts: object) -> list[str]:
-    """Return a list of texts, which may be empty."""
-    items = check_list(name, texts, "a list of texts", empty=True)
-    return [check_text(name, text, f"item {number}") for number, text in enumerate(items)]
+class Qrels(Tabular):
+    """Relevance judgements (qrels): the relevance of answers to questions.
+
+    Args:
+        judgements: ``{question id: {answer id: relevance}}``, or a table with one row per judgement and the
+            columns question_id, answer_id and relevance (or label), as for `Run`. The relevance is a whole
+            number, which may be a boolean, a float or a text.
+
+    Attributes:
+        frame: question_id (str), answer_id (str), relevance (i64: relevant from 1 on, unjudged below 0).
+        path: the file of the qrels; None for qrels in memory.
+
+    Raises:
+        AptoolError: a value is invalid; the message names the row and the column.
+
+    Example:
+        >>> aptool.Qrels({"q1": {"a": 0, "b": 1}, "q2": {"c": 1}})
+        Qrels(2 questions, 3 judgements)
+        >>> aptool.Qrels({"qid": ["q1", "q1"], "docno": ["a", "b"], "label": [False, True]}).to_dict()
+        {'q1': {'a': 0, 'b': 1}}
+    """
+
+    path: str | None = None
+
+    def __init__(self, judgements: Table) -> None:
+        self.frame = read_frame("qrels", judgements, _QRELS_COLUMNS, _QRELS)
+
+    @classmethod
+    def load(cls, path: PathLike) -> "Qrels":
+        """Read a TREC qrels file (``qid 0 docid relevance`` per line).
+
+        Args:
+            path: a file or a URL; gzip if the name ends in ``.gz``.
+
+        Example:
+            >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
+            >>> aptool.Qrels.load("mine.qrels")
+            Qrels(1 question, 2 judgements)
+        """
+        qrels = cls.__new__(cls)
+        qrels.path = check_path("path", path)
+        qrels.frame = read_qrels(qrels.path)
+        return qrels
+
+    @override
+    def to_polars(self) -> pl.DataFrame:
+        """Return question_id (str), answer_id (str), relevance (i64), sorted by both ids.
+
+        Example:
+            >>> aptool.Qrels({"q1": {"b": 1, "a": 0}}).to_polars().rows()
+            [('q1', 'a', 0), ('q1', 'b', 1)]
+        """
+        return self.frame.sort("question_id", "answer_id")
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """Convert to ``{question id: {answer id: relevance}}``, in the order of `Qrels.to_polars`.
+
+        Example:
+            >>> aptool.Qrels({"q1": {"b": 1, "a": 0}}).to_dict()
+            {'q1': {'a': 0, 'b': 1}}
+        """
+        return to_dicts(self.to_polars(), "relevance")
+
+    def save(self, path: PathLike, *, overwrite: bool = False) -> None:
+        """Write a TREC qrels file, atomically.
+
+        Args:
+            path: the file; gzip if the name ends in ``.gz``.
+            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
+
+        Example:
+            >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
+            >>> from pathlib import Path
+            >>> Path("mine.qrels").read_text().splitlines()
+            ['q1 0 a 0', 'q1 0 b 1']
+        """
+        file = check_path("path", path)
+        if overwrite:
+            adopt(file, Kind.QRELS)
+        write_qrels(file, self.frame)
+
+    def __repr__(self) -> str:
+        questions = self.frame["question_id"].n_unique()
+        return f"Qrels({counted(questions, 'question')}, {counted(self.frame.height, 'judgement')})"
 
 
-def check_pairs(pairs: object) -> tuple[list[str], np.ndarray, list[str]]:
-    """Return the distinct questions of pairs, (pairs,) int64 indices of questions, and the answers."""
-    expected = "a list of pairs of texts (question, answer)"
-    questions: list[str] = []
-    answers: list[str] = []
-    for number, pair in enumerate(check_list("pairs", pairs, expected, empty=True)):
-        position = f"item {number}"
-        if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
-            raise InputError(
-                "pairs", position=position, value=pair, expected="a pair of texts (question, answer)"
-            )
-        questions.append(check_text("pairs", pair[0], f"{position}, question"))
-        answers.append(check_text("pairs", pair[1], f"{position}, answer"))
-    distinct, rows = distinct_texts(questions)
-    return distinct, rows, answers
+AnyQrels: TypeAlias = Qrels | PathLike | Table
 
 
-def distinct_texts(texts: list[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct texts in order of appearance, and (n,) int64 indices of the texts."""
-    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
-    return list(rows), np.array([rows[text] for text in texts], dtype=np.int64)
+def as_qrels(qrels: Any) -> Qrels:
+    """Convert an argument to qrels: ``Qrels``, a file or a table."""
+    if isinstance(qrels, Qrels):
+        return qrels
+    return Qrels.load(qrels) if is_path(qrels) else Qrels(qrels)

@@ -1,28 +1,222 @@
-"""Charts of the report: the figures of `reporting.plots` as images, each with its data as a table."""
+"""Charts of runs: accuracy by answer length, training curves, distributions of scores, costs.
 
+Their data as tables, for `aptool plot`, and the charts of the report, drawn by `reporting.plots`.
+"""
+
+import math
 from base64 import b64encode
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
+from aptool.documents import parse_json
+from aptool.errors import AptoolError, InputError
+from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.texts import relevant_lengths
+from aptool.formats.inputs import stat
+from aptool.formats.location import PathOrUrl, location
+from aptool.formats.object_folder import located
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
-from aptool.reporting.curves import (
-    COSTS,
-    accuracy_by_length,
-    read_history,
-    score_distribution,
-    training_curves,
-    was_trained,
-    with_enough_questions,
-)
+from aptool.models.hub import CONFIG
 from aptool.reporting.plots import plot_accuracy_by_length, plot_costs, plot_scores, plot_training, svg
-from aptool.reporting.runs import CollectionResults, SystemResults
+from aptool.reporting.runs import ACCURACY, TABLE, CollectionResults, Runs, SystemResults
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Results over fewer questions are not shown: a single question changes them too much.
+LEAST_QUESTIONS = 20
+_LEAST_SHARE = 0.05  # of all questions, where that is fewer
+HISTORY = "training/history.jsonl"
+_LARGEST_EPOCH, _LARGEST = 1e9, 1e38  # in a history: axes overflow beyond, and integers have 64 bits
+_MOST_POINTS = 40  # points of a curve, at multiples of a round number
+_ROUND_STEPS = (1, 2, 5)
+# Columns of costs and their titles in charts.
+COSTS = {"bytes_per_answer": "bytes per answer", "pairs_per_second": "pairs per second"}
+
+
+def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFrame) -> pl.DataFrame:
+    """Accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper).
+
+    ``accuracy`` has question_id and `ACCURACY` of each system, and ``lengths`` is a table of
+    `texts.relevant_lengths`. Questions without a relevant candidate have no length: they count 0 in the last
+    point, which is the mean over all questions. Returns system, length (the maximum), questions (their
+    number) and accuracy, for the `length_thresholds` with a question.
+    """
+    empty = {"system": pl.String, "length": pl.Int64, "questions": pl.Int64, "accuracy": pl.Float64}
+    parts = [pl.DataFrame(schema=empty)]
+    if lengths.is_empty():
+        return parts[0]
+    limits = np.asarray(length_thresholds(lengths["tokens"].to_numpy()), dtype=np.int64)
+    for system, frame in accuracy.items():
+        tokens = pl.col("tokens").fill_null(int(limits[-1]))
+        both = frame.join(lengths, on="question_id", how="left").with_columns(tokens)
+        both = both.sort("tokens", "question_id")
+        counts = np.searchsorted(both["tokens"].to_numpy(), limits, side="right")
+        sums = np.concatenate([[0.0], np.cumsum(both[ACCURACY].to_numpy())])
+        nonempty = counts > 0
+        parts.append(
+            pl.DataFrame(
+                {
+                    "system": [system] * int(nonempty.sum()),
+                    "length": limits[nonempty],
+                    "questions": counts[nonempty],
+                    "accuracy": sums[counts[nonempty]] / counts[nonempty],
+                },
+                schema=empty,
+            )
+        )
+    return pl.concat(parts)
+
+
+def with_enough_questions(points: pl.DataFrame) -> pl.DataFrame:
+    """The points of `accuracy_by_length` over at least `LEAST_QUESTIONS` or 5% of the questions."""
+    least = pl.min_horizontal(LEAST_QUESTIONS, _LEAST_SHARE * pl.col("questions").max())
+    return points.filter(pl.col("questions") >= least)
+
+
+def length_thresholds(tokens: np.ndarray) -> list[int]:
+    """Multiples of a round number up to the 99th percentile of (n,) lengths, and the longest length."""
+    longest, usual = int(tokens.max()), float(np.quantile(tokens, 0.99))
+    steps = (step * 10**power for power in range(19) for step in _ROUND_STEPS)
+    step = next(step for step in steps if usual / step <= _MOST_POINTS)
+    first = -(-int(tokens.min()) // step) * step
+    lengths = range(max(first, step), int(usual) + step, step)
+    return [*(length for length in lengths if length < longest), longest]
+
+
+def was_trained(model: PathOrUrl) -> bool:
+    """Whether a model was trained for at least one epoch."""
+    path = located(location(model), CONFIG, HISTORY)
+    return not path.is_file() or stat(path).size > 0
+
+
+def read_history(model: PathOrUrl) -> pl.DataFrame:
+    """Read the training history of a model folder.
+
+    Returns:
+        One row per epoch: epoch, loss (mean loss), active (share of pairs with a loss), learning_rate,
+        ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``; only recorded columns.
+    """
+    path = located(location(model), CONFIG, HISTORY)
+    if not path.is_file():
+        raise InputError(path, problem="file not found", expected="the history of a trained model")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(path, problem=str(error), expected="text in UTF-8") from error
+    rows = []
+    for number, line in enumerate(lines, 1):
+        expected, position = "a JSON object with the keys 'epoch' and 'loss'", f"line {number}"
+        entry = parse_json(line, path, position=position, expected=expected)
+        if not isinstance(entry, dict) or not {"epoch", "loss"} <= entry.keys():
+            raise InputError(path, position=position, value=line, expected=expected)
+        if not isinstance(entry.get("dev", {}), dict):
+            expected = "the measures by name"
+            raise InputError(path, position=position, column="dev", value=entry["dev"], expected=expected)
+        row = _flat(entry)
+        for column, value in row.items():
+            largest = _LARGEST_EPOCH if column == "epoch" else _LARGEST
+            if not isinstance(value, int | float) or not abs(value) <= largest:
+                expected = f"a number from {-largest:g} to {largest:g}"
+                raise InputError(path, position=position, column=column, value=value, expected=expected)
+        rows.append({"epoch": int(row.pop("epoch")), **{name: float(value) for name, value in row.items()}})
+    if not rows:
+        raise InputError(path, problem="no line", expected="one line per epoch")
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def training_curves(histories: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Concatenate the histories of several systems, with a column ``system``."""
+    return pl.concat(
+        [frame.select(pl.lit(system).alias("system"), pl.all()) for system, frame in histories.items()],
+        how="diagonal_relaxed",
+    )
+
+
+def score_distribution(
+    runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, *, bins: int | None = None
+) -> pl.DataFrame:
+    """Distributions of the scores of relevant answers and of other candidates of judged questions.
+
+    A candidate without judgement is not relevant. There are ``bins`` of equal width over each system's
+    scores; None is the square root of the number of relevant candidates, clipped to 10 to 40.
+
+    Returns:
+        system (str), low, high (f64: bounds of a bin), relevant, others (f64: share of the relevant and of
+        the other candidates in the bin, 0 if there are none).
+    """
+    judged = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
+    parts = []
+    for system, run in runs.items():
+        candidates = run.join(qrels, on="question_id", how="semi")
+        keys = ["question_id", "answer_id"]
+        relevant = candidates.join(judged, on=keys, how="semi")["score"].to_numpy()
+        irrelevant = candidates.join(judged, on=keys, how="anti")["score"].to_numpy()
+        count = bins or min(max(math.isqrt(len(relevant)), 10), 40)
+        edges = _edges(system, np.concatenate([relevant, irrelevant]), count)
+        shares = {
+            name: np.histogram(scores, edges)[0] / max(1, len(scores))
+            for name, scores in (("relevant", relevant), ("others", irrelevant))
+        }
+        bounds = {"low": edges[:-1], "high": edges[1:]}
+        parts.append(pl.DataFrame({"system": [system] * count, **bounds, **shares}))
+    return pl.concat(parts)
+
+
+def _edges(system: str, scores: np.ndarray, count: int) -> np.ndarray:
+    """(count + 1,) bounds of bins of equal width."""
+    try:
+        with np.errstate(over="raise"):
+            return np.histogram_bin_edges(scores, count)
+    except (ValueError, FloatingPointError) as error:  # the range has too few floats, or overflows
+        low, high = scores.min(), scores.max()
+        raise AptoolError(
+            f"{system}: scores from {low} to {high}; expected a range that {count} bins divide"
+        ) from error
+
+
+def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten the history entry of an epoch."""
+    row: dict[str, Any] = {}
+    for key, value in entry.items():
+        if key == "dev" and isinstance(value, dict):
+            row |= {f"dev_{name}": measured for name, measured in MeasureValues.from_any_names(value).items()}
+        elif key == "seconds" and isinstance(value, dict):
+            row |= {f"seconds_{name}": seconds for name, seconds in value.items()}
+        elif key in ("epoch", "loss") or isinstance(value, int | float):
+            row[key] = value
+    return row
+
+
+def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
+    """The accuracy and costs (means over seeds, or null) of the trained systems of a folder of runs.
+
+    Returns collection, system, the measure, `COSTS` and train_seconds, in the order of the table; systems
+    without any of `COSTS` are left out.
+    """
+    try:
+        rows = [
+            {
+                "collection": str(line["collection"]),
+                "system": str(line["system"]),
+                measure: float(MeasureValues.from_any_names(line["means"])[measure]),
+                **{name: None if line.get(name) is None else float(line[name]) for name in COSTS},
+                "train_seconds": float(line["train_seconds"]),
+            }
+            for line in runs.lines
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        expected = "the results of `aptool matrix`"
+        raise InputError(
+            runs.folder / TABLE, position="lines", value=repr(error), expected=expected
+        ) from error
+    numbers = dict.fromkeys((measure, *COSTS, "train_seconds"), pl.Float64)
+    frame = pl.DataFrame(rows, schema={"collection": pl.String, "system": pl.String, **numbers})
+    return frame.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in COSTS))
 
 
 class Chart(NamedTuple):
@@ -35,7 +229,7 @@ class Chart(NamedTuple):
 
 
 def draw_charts(results: CollectionResults, costs: pl.DataFrame) -> Iterator[Chart]:
-    """Draw the charts of a collection that have data; ``costs`` are its rows of `curves.cost_table`.
+    """Draw the charts of a collection that have data; ``costs`` are its rows of `cost_table`.
 
     Lines are those of the trained systems and the baseline: lines of fusions would hide them.
     """

@@ -1,4 +1,4 @@
-"""Charts of the tables of `reporting.curves`, for `plot` and the report, as matplotlib figures and files.
+"""Charts of the tables of `reporting.charts`, for `plot` and the report, as matplotlib figures and files.
 
 Colours are legible on white and on black and safe for colour-blind readers (Okabe and Ito's palette on a
 transparent background); systems also differ in dashes and markers.
@@ -18,7 +18,6 @@ from aptool.errors import UsageError
 from aptool.formats.atomic import check_output, output_file
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
-from aptool.reporting.curves import with_enough_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,16 +43,13 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", ">", "h")
 
 
 def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
-    """Draw a table of `curves.accuracy_by_length` (figures 3 and 4), one line per system.
-
-    Lengths with too few questions are not drawn; see `curves.with_enough_questions`.
-    """
+    """Draw a table of `charts.accuracy_by_length` (figures 3 and 4), one line per system."""
     label = "maximum length of the relevant answer, words; last point: all questions"
-    return _plot_lines(with_enough_questions(data), "length", label, {"accuracy": "accuracy (P@1)"})
+    return _plot_lines(data, "length", label, {"accuracy": "accuracy (P@1)"})
 
 
 def plot_training(data: pl.DataFrame, columns: Sequence[str]) -> Figure:
-    """Draw columns of a table of `curves.training_curves` by epoch, one panel per column.
+    """Draw columns of a table of `charts.training_curves` by epoch, one panel per column.
 
     ``columns`` are ``loss`` and measures on dev, whose best epochs are circled.
     """
@@ -90,7 +86,7 @@ def _plot_lines(data: pl.DataFrame, x: str, x_label: str, panels: Mapping[str, s
 def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> Figure:
     """Draw a measure against costs, one panel per cost and one labelled point per system.
 
-    ``data`` has rows of `curves.cost_table` of one collection; ``titles`` are axis labels by column of costs.
+    ``data`` has rows of `charts.cost_table` of one collection; ``titles`` are axis labels by column of costs.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
     width, height = _panels_size(len(drawn), 0.85)
@@ -108,7 +104,7 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
 
 
 def plot_scores(data: pl.DataFrame) -> Figure:
-    """Draw a table of `curves.score_distribution`, one panel per system."""
+    """Draw a table of `charts.score_distribution`, one panel per system."""
     systems = data["system"].unique(maintain_order=True).to_list()
     rows = len(systems)
     with _draw_panels(_panels_size(rows, 0.65), rows=rows, share_x=False) as (figure, panels):

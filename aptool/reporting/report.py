@@ -15,8 +15,7 @@ from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.location import Location, store_of
 from aptool.formats.outputs import Kind
 from aptool.reporting.browse import Block, BrowserData, blocks, browse, pack
-from aptool.reporting.charts import draw_charts
-from aptool.reporting.curves import cost_table
+from aptool.reporting.charts import cost_table, draw_charts
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.plots import check_installed
 from aptool.reporting.review import Answer, review

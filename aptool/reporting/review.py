@@ -26,7 +26,7 @@ from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import location
 from aptool.formats.pools import Answers, read_answers
 from aptool.formats.trec import read_qrels, read_run
-from aptool.reporting.curves import LEAST_QUESTIONS
+from aptool.reporting.charts import LEAST_QUESTIONS
 from aptool.reporting.runs import CollectionResults, SystemResults
 
 # The split that chooses the epoch; see `training.fit`.

@@ -12,8 +12,8 @@ import math
 
 import polars as pl
 
+from aptool.evaluation.measures import RANKING_MEASURES
 from aptool.evaluation.names import FAMILIES, Family, Measure
-from aptool.evaluation.rankings import RANKING_MEASURES
 
 
 def discounted_cumulative_gain(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:

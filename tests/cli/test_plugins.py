@@ -10,8 +10,8 @@ from tiny import OPTIONS
 
 import aptool as library
 from aptool import plugins
+from aptool.evaluation.measures import RANKING_MEASURES
 from aptool.evaluation.names import FAMILIES
-from aptool.evaluation.rankings import RANKING_MEASURES
 from aptool.models.build import ENCODERS, POOLINGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extending"

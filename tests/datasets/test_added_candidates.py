@@ -8,7 +8,7 @@ import pytest
 from imported import labels_of
 
 import aptool
-from aptool.datasets.html_text import strip_html
+from aptool.datasets.pairs import strip_html
 
 ROWS = [
     {"question": "How do I pay?", "answer": "By card."},

@@ -11,9 +11,8 @@ import torch
 
 import aptool as library
 from aptool.errors import InputError
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import RANKING_MEASURES, evaluate
 from aptool.evaluation.names import FAMILIES
-from aptool.evaluation.rankings import RANKING_MEASURES
 from aptool.formats.trec import read_qrels
 from aptool.models.build import ENCODERS, POOLINGS
 from aptool.models.ragged import Ragged

@@ -126,7 +126,7 @@ def test_only_new_and_changed_trials_are_run(matrix, tmp_path, collection_folder
     lines = [line.split() for line in first.out]
     assert first.out[0].split()[:7] == ["collection", "system", "MAP", "MRR", "P@1", "questions", "seeds"]
     assert [line[1] for line in lines[1:7]] == NAMES
-    assert first.out[-1] == "out/table.md, out/table.json; run files beside them"
+    assert first.out[-1] == "out/table.md, out/table.json; run files in the same folder"
 
     # A second run runs nothing, changes no file and prints the same table.
     before = states(tmp_path / "out", "*.run") | states(tmp_path / "out", "model/*")

@@ -182,7 +182,7 @@ def test_a_limit_that_would_cut_the_added_tokens_of_a_question_is_refused(tmp_pa
     limit = {"common": {"max_length": 6}}
     folder = changed(tmp_path / "colbert", tmp_path / "m", query_expansion=expansion, processing_kwargs=limit)
 
-    with pytest.raises(InputError, match="processing_kwargs/common/max_length: 6: expected none beside"):
+    with pytest.raises(InputError, match="common/max_length: 6: expected none with query_expansion"):
         load_any(folder)
 
 

@@ -9,7 +9,7 @@ import pytest
 from aptool.errors import InputError
 from aptool.experiments.table import summarize, table_cells
 from aptool.experiments.trial import Result
-from aptool.reporting.curves import COSTS, cost_table
+from aptool.reporting.charts import COSTS, cost_table
 from aptool.reporting.runs import read_runs
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -233,7 +233,7 @@ def test_page_has_tables_as_markdown_and_latex(page):
 
 
 def test_accuracy_against_costs_has_a_point_for_each_trained_system(made, page):
-    from aptool.reporting.curves import COSTS
+    from aptool.reporting.charts import COSTS
 
     lines = json.loads((made.runs / "table.json").read_text())["lines"]
     assert {line["system"] for line in lines if line["pairs_per_second"] is not None} == set(TRAINED)

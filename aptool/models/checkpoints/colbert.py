@@ -165,7 +165,7 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
         check_keys(path, "query_expansion", expansion, "query_expansion/")
         common = (entries.get("processing_kwargs") or {}).get("common", {})
         if common.get("max_length") is not None:  # the library cuts the added tokens off again
-            position, expected = "processing_kwargs/common/max_length", "none beside query_expansion"
+            position, expected = "processing_kwargs/common/max_length", "none with query_expansion"
             raise UnsupportedError(path, position=position, value=common["max_length"], expected=expected)
         fill_to = positive_integer(path, expansion, "length", _QUESTION_TOKENS)
         filler, attend = _filler(path, opened, expansion.get("token")), bool(expansion.get("attend"))

@@ -68,7 +68,7 @@ def matrices(case: Case) -> None:
 def results(case: Case) -> None:
     """The folder of a matrix for `aptool report`, and the training history of a model."""
     from aptool.errors import AptoolError
-    from aptool.reporting.curves import read_history
+    from aptool.reporting.charts import read_history
     from aptool.reporting.runs import find_collections, read_runs
 
     document = {
