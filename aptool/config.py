@@ -144,7 +144,10 @@ class TrainingOptions:
         margin: Margin m of the hinge loss.
         temperature: Temperature of the softmax; scores are divided by it.
         negatives: Where negatives are sampled from: ``corpus`` (all answers of the training split), ``pool``
-            (the pool of the question, or the corpus if it has no negative) or ``mix`` (half of each).
+            (the pool of the question, or the corpus if it has no negative), ``mix`` (half of each),
+            ``collection`` (the corpus and the answers that the pools of the collection share: the paper's
+            entire answer set) or ``bm25`` (the 100 best of these by BM25). ``all`` takes the hard negatives
+            from all answers of ``collection`` instead of a sample; each answer is encoded once per mining.
         sampled_negatives: Number of negatives sampled per question; training uses the hard negatives among
             them. 0 for none.
         hard_negatives: Number of hard negatives per question: the sampled negatives with the highest scores.
@@ -179,7 +182,7 @@ class TrainingOptions:
     loss: Literal["hinge", "softmax", "logistic"] = "hinge"
     margin: float = 0.5
     temperature: float = bounded(0.05, least=0.001)
-    negatives: Literal["corpus", "pool", "mix"] = "corpus"
+    negatives: Literal["corpus", "pool", "mix", "collection", "bm25", "all"] = "corpus"
     sampled_negatives: int = bounded(50, below=MOST_NEGATIVES + 1)
     hard_negatives: int = bounded(1, least=1, below=MOST_NEGATIVES + 1)
     in_batch: bool = False

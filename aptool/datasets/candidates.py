@@ -106,7 +106,7 @@ def _selection(
             chosen = index.top([question], size)[0][0]
         else:
             chosen = random.choice(len(texts), size, replace=False)
-        others = [number for number in chosen.tolist() if number not in labels]
-        return others[: max(count - len(labels), 0) if added.counts_relevant else count]
+        numbers = [number for number in chosen.tolist() if number not in labels]
+        return numbers[: max(count - len(labels), 0) if added.counts_relevant else count]
 
     return select

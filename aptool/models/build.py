@@ -129,6 +129,9 @@ def check_recipe(recipe: Recipe) -> None:
     if not (training.sampled_negatives or training.in_batch):
         expected = "1 or more, or training.in_batch=true"
         raise _invalid(recipe, "training.sampled_negatives", 0, expected)
+    if training.negatives == "all" and training.mining_interval == 1:
+        expected = "0 (once per epoch) or more than 1 with negatives=all, which scores every pair"
+        raise _invalid(recipe, "training.mining_interval", 1, expected)
     if recipe.teacher.run:
         _check_teacher(recipe)
     if issubclass(encoder_class, WordEncoder):
@@ -150,9 +153,9 @@ def _check_teacher(recipe: Recipe) -> None:
     if recipe.teacher.weight > 1:
         expected = "at most 1: the labels have the remaining weight"
         raise _invalid(recipe, "teacher.weight", recipe.teacher.weight, expected)
-    if recipe.training.negatives == "corpus":
+    if recipe.training.negatives not in ("pool", "mix"):
         expected = "pool or mix with a teacher, which scores the answers of pools"
-        raise _invalid(recipe, "training.negatives", "corpus", expected)
+        raise _invalid(recipe, "training.negatives", recipe.training.negatives, expected)
     if recipe.mixture.collections:
         expected = "none with a teacher, whose run is of one collection"
         raise _invalid(recipe, "mixture.collections", recipe.mixture.collections, expected)

@@ -52,7 +52,7 @@ from aptool.training.frozen_states import keep_states
 from aptool.training.loop import MEMORY_HINT, train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
 from aptool.training.state import TrainingState
-from aptool.training.texts import TRAIN, all_texts, read_teacher, read_texts, sources
+from aptool.training.texts import TRAIN, all_texts, read_teacher, read_training_texts, sources
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ def fit_in_group(
         return finished
 
     with group.together(), get_progress().task("reading"):
-        texts = read_texts(collection, TRAIN, sources(collection, recipe)[1:])
+        texts = read_training_texts(collection, recipe)
         teacher = read_teacher(collection, recipe)
     seed_generators(seed, device)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS

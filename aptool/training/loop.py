@@ -219,7 +219,8 @@ def _train_epoch(
             block = pairs[done : done + (size * options.mining_interval or len(pairs))]
             mining_start = time.perf_counter()
             if options.sampled_negatives:
-                negatives = context.sampler.sample(block[:, 0], generator)
+                is_sampled = options.negatives != "all"
+                negatives = context.sampler.sample(block[:, 0], generator) if is_sampled else None
                 mined = mine(ranker, context.examples, block[:, 0], negatives, options.hard_negatives, group)
                 block = np.column_stack([block, mined])
             mining += time.perf_counter() - mining_start

@@ -20,6 +20,8 @@ from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training.data import TrainingSet
 from aptool.training.process_group import SINGLE_PROCESS, MinibatchShard, ProcessGroup, all_gather
 
+PAIRS_PER_BLOCK = 1 << 22  # scored at once in mining over all answers
+
 
 class NegativeSampler:
     """Samples answers of a training set that are not relevant to a question."""
@@ -30,7 +32,7 @@ class NegativeSampler:
         self._positives = examples.positives
         self._pools = examples.pool_negatives
         self._sampled = sampled
-        self._from_pool = {"corpus": 0, "pool": sampled, "mix": sampled // 2}[source]
+        self._from_pool = {"pool": sampled, "bm25": sampled, "mix": sampled // 2}.get(source, 0)
 
     def sample(self, questions: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """(n, sampled) int64: answers drawn with replacement for each of (n,) questions.
@@ -69,20 +71,24 @@ def mine(
     ranker: Ranker,
     examples: TrainingSet,
     questions: np.ndarray,
-    negatives: np.ndarray,
+    negatives: np.ndarray | None,
     hard_negatives: int,
     group: ProcessGroup,
 ) -> np.ndarray:
-    """(n, hard_negatives) int64: result of ``hardest``; each process scores its shard of the questions.
+    """(n, hard_negatives) int64: hard negatives of (n,) questions, from (n, sampled) or all answers.
 
-    The ranker remains in evaluation mode.
+    Each process scores its shard of the questions. The ranker remains in evaluation mode.
     """
-    if negatives.shape[1] <= hard_negatives:
+    if negatives is not None and negatives.shape[1] <= hard_negatives:
         return negatives
     shard = group.shard(len(questions))
     mined = np.zeros((len(questions), hard_negatives), dtype=np.int64)
     if shard.start < shard.stop:
-        mined[shard] = hardest(ranker.eval(), examples, questions[shard], negatives[shard], hard_negatives)
+        ranker.eval()
+        if negatives is None:
+            mined[shard] = hardest_of_all(ranker, examples, questions[shard], hard_negatives)
+        else:
+            mined[shard] = hardest(ranker, examples, questions[shard], negatives[shard], hard_negatives)
     if group.size == 1:
         return mined
     device = next(ranker.parameters()).device
@@ -106,6 +112,33 @@ def hardest(
     scores = scorer.score(*texts, np.repeat(row, sampled), column.reshape(-1))
     best = np.argsort(-scores.reshape(negatives.shape), axis=1, kind="stable")[:, :hard_negatives]
     return np.take_along_axis(negatives, best, axis=1)
+
+
+def hardest_of_all(
+    ranker: Ranker, examples: TrainingSet, questions: np.ndarray, hard_negatives: int
+) -> np.ndarray:
+    """(n, hard_negatives) int64: the highest-scored of all answers that are not relevant, best first.
+
+    Each answer is encoded once. If a question has fewer negatives, its best one is repeated.
+    """
+    distinct, row = np.unique(questions, return_inverse=True)
+    question_tokens = examples.questions.take(distinct)
+    tokens = len(question_tokens.ids) + len(examples.answers.ids)
+    scorer = RankerScorer(ranker, device=next(ranker.parameters()).device, expected_tokens=tokens)
+    best = np.zeros((len(distinct), hard_negatives), dtype=np.int64)
+    best_scores = np.full(best.shape, -np.inf, dtype=np.float32)
+    size = max(PAIRS_PER_BLOCK // len(distinct), 1)
+    for start in range(0, len(examples.answers), size):
+        block = np.arange(start, min(start + size, len(examples.answers)))
+        pair_question, pair_answer = np.indices((len(distinct), len(block))).reshape(2, -1)
+        scores = scorer.score(question_tokens, examples.answers.take(block), pair_question, pair_answer)
+        scores = scores.reshape(len(distinct), len(block))
+        scores[examples.positives.contain(distinct, block)] = -np.inf
+        scores = np.concatenate([best_scores, scores], axis=1)
+        answers = np.concatenate([best, np.broadcast_to(block, (len(distinct), len(block)))], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :hard_negatives]
+        best, best_scores = np.take_along_axis(answers, order, 1), np.take_along_axis(scores, order, 1)
+    return np.where(np.isfinite(best_scores), best, best[:, :1])[row]
 
 
 def hinge(scores: Tensor, margin: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -10,10 +11,14 @@ from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import open_binary
+from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels, read_run
+from aptool.text.words import word_splitter
 from aptool.training.data import IndexLists, Teacher, TrainingTexts
 
 TRAIN = "train"  # the split that systems are trained on
+
+BM25_NEGATIVES = 100  # answers per question that ``bm25`` negatives are sampled from
 
 
 def _numbered_pairs(
@@ -32,12 +37,31 @@ def _numbered_pairs(
     return pl.concat(frames)
 
 
+def read_training_texts(collection: CollectionFiles, recipe: Recipe) -> TrainingTexts:
+    """Read the train split of all collections of a recipe, with the answers that negatives come from."""
+    negatives = recipe.training.negatives
+    further = sources(collection, recipe)[1:]
+    texts = read_texts(collection, TRAIN, further, shared=negatives in ("collection", "bm25", "all"))
+    if negatives != "bm25":
+        return texts
+    from aptool.text.bm25 import BM25
+
+    split = word_splitter(recipe.text.words)
+    best, _ = BM25(map(split, texts.answers)).top([*map(split, texts.questions)], BM25_NEGATIVES)
+    owner = np.repeat(np.arange(len(best)), best.shape[1])
+    return replace(texts, pools=IndexLists.of(owner, best.reshape(-1), len(best)))
+
+
 def read_texts(
-    collection: CollectionFiles, split: str, further: Sequence[CollectionFiles] = ()
+    collection: CollectionFiles,
+    split: str,
+    further: Sequence[CollectionFiles] = (),
+    *,
+    shared: bool = False,
 ) -> TrainingTexts:
     """Join the pools and qrels of a split of several collections; equal answers are joined, too.
 
-    Relevant answers outside all pools are ignored.
+    Relevant answers outside all pools are ignored. ``shared`` adds the shared answers of the collections.
     """
     questions: list[str] = []
     answers: dict[str, int] = {}
@@ -52,6 +76,11 @@ def read_texts(
             raise InputError(source.qrels(split), problem=problem, expected=expected)
         parts.append(pairs)
         positive_parts.append(positive)
+    if shared:
+        for source in (collection, *further):
+            if source.answers is not None:
+                for text in read_answers(source.answers).texts.to_pylist():
+                    answers.setdefault(text, len(answers))
     positives, pools = (
         IndexLists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
         for pairs in (pl.concat(positive_parts), pl.concat(parts))

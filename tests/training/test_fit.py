@@ -142,6 +142,7 @@ def test_a_recipe_that_cannot_be_trained_is_an_error_before_any_work(collection,
             InputError,
             "training.sampled_negatives: 0: expected 1 or more, or training.in_batch",
         ),
+        ("training.negatives=all", InputError, "training.mining_interval: 1: expected 0"),
     ):
         with pytest.raises(error, match=message):
             fit(collection, recipe("ap-cnn", override), tmp_path / "model")

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tiny import lists, ranker, tokens
 
 from aptool.models.ragged import Ragged
+from aptool.training import losses
 from aptool.training.data import IndexLists, TrainingSet
-from aptool.training.losses import NegativeSampler, hardest
+from aptool.training.losses import NegativeSampler, hardest, hardest_of_all
 
 # Twelve answers. Question 0 has one positive, 1 three (the first and the last answer among them), 2 all but
 # answer 5, 3 has a pool without a negative, 4 has every answer as a positive.
@@ -127,6 +128,25 @@ def test_the_highest_scored_negatives_are_chosen(examples, system):
         other_scores = [scores[answer] for answer in set(candidates) - set(best_three)]
         assert all(scores[answer] >= value - 1e-6 for answer in best_three for value in other_scores)
         assert scores[best_three[0]] >= scores[best_three[1]] - 1e-6 >= scores[best_three[2]] - 2e-6
+
+
+@pytest.mark.parametrize("system", ["qa-cnn", "ap-cnn"])
+def test_the_hardest_of_all_answers_are_those_of_the_definition(examples, system, monkeypatch):
+    monkeypatch.setattr(losses, "PAIRS_PER_BLOCK", 15)  # five of the twelve answers per block
+    system = ranker(system, dim=8, size=12)
+    questions = np.array([3, 0, 2, 0])
+
+    chosen = hardest_of_all(system, examples, questions, hard_negatives=3)
+
+    for question, best in zip(questions, chosen, strict=True):
+        negatives = np.array([answer for answer in range(ANSWERS) if answer not in POSITIVES[question]])
+        if question == 2:  # has a single negative
+            assert best.tolist() == [5, 5, 5]
+            continue
+        question_tokens = Ragged.of(examples.questions.take(np.full(len(negatives), question)))
+        with torch.inference_mode():
+            scores = system(question_tokens, Ragged.of(examples.answers.take(negatives))).numpy()
+        assert best.tolist() == negatives[np.argsort(-scores)[:3]].tolist()
 
 
 def test_lists_are_ascending_without_duplicates():

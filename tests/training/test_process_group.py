@@ -84,6 +84,7 @@ OPTIONS = {
     "sgd": replace(SGD, epochs=2, sampled_negatives=3),
     "adam": replace(ADAM, epochs=2, sampled_negatives=3, mining_interval=2, clip=0.5),
     "in batch": replace(ADAM, epochs=2, sampled_negatives=2, in_batch=True, loss="softmax", optimizer="sgd"),
+    "of all": replace(ADAM, epochs=2, negatives="all", hard_negatives=2, mining_interval=0),
     "pairs only": replace(
         ADAM, epochs=2, sampled_negatives=0, in_batch=True, loss="softmax", optimizer="sgd"
     ),

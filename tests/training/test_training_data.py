@@ -2,13 +2,17 @@
 
 import numpy as np
 import pytest
+from tiny import recipe
 
 from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.text.tokenizer import WordTokenizer
+from aptool.training import texts as texts_module
 from aptool.training.data import tokenize
-from aptool.training.texts import read_texts
+from aptool.training.fit import fit
+from aptool.training.losses import NegativeSampler
+from aptool.training.texts import read_texts, read_training_texts
 
 
 def write(path, pools, answers=None):
@@ -76,6 +80,50 @@ def test_shared_answers_are_read(tmp_path):
 
     assert [texts.answers[i] for i in rows(texts.pools)[0]] == ["here", "there"]
     assert [texts.answers[i] for i in rows(texts.positives)[0]] == ["there"]
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """Two questions with their answer each, and two answers of no question."""
+    pools = [
+        LabelledPool("q1", "red roses", ["a"], None, {"a": 1}),
+        LabelledPool("q2", "blue sky", ["b"], None, {"b": 1}),
+    ]
+    texts = [("a", "roses are red"), ("b", "the sky"), ("c", "a red rose of red roses"), ("d", "blue")]
+    return write(tmp_path / "c", pools, texts)
+
+
+@pytest.mark.parametrize("negatives", ["collection", "all"])
+def test_negatives_come_from_the_shared_answers_too(shared, negatives):
+    corpus = read_training_texts(shared, recipe("ap-cnn"))
+    whole = read_training_texts(shared, recipe("ap-cnn", f"training.negatives={negatives}"))
+
+    assert corpus.answers == ["roses are red", "the sky"]
+    assert whole.answers == [*corpus.answers, "a red rose of red roses", "blue"]
+    assert rows(whole.pools) == rows(whole.positives) == [[0], [1]]
+
+
+def test_bm25_negatives_are_the_best_answers_that_are_not_relevant(shared, monkeypatch):
+    monkeypatch.setattr(texts_module, "BM25_NEGATIVES", 2)
+
+    texts = read_training_texts(shared, recipe("ap-cnn", "training.negatives=bm25"))
+
+    # "a red rose of red roses" has both words of "red roses", "blue" a word of "blue sky".
+    assert rows(texts.pools) == [[0, 2], [1, 3]]
+    examples = tokenize(texts, WordTokenizer.learn(texts.all()), TextOptions())
+    assert rows(examples.pool_negatives) == [[2], [3]]
+    drawn = NegativeSampler(examples, "bm25", sampled=5).sample(np.array([1, 0]), np.random.default_rng(0))
+    assert drawn.tolist() == [[3] * 5, [2] * 5]
+
+
+@pytest.mark.parametrize("negatives", ["bm25", "all"])
+def test_a_system_trains_on_negatives_of_the_collection(collection, tmp_path, negatives):
+    options = (f"training.negatives={negatives}", "training.mining_interval=0")
+
+    trained = fit(collection, recipe("qa-cnn", *options), tmp_path / "model")
+
+    # The expected MRR of a random order of six candidates with a single relevant one is .41.
+    assert trained.dev["MRR"] > 0.6
 
 
 def test_row_groups_of_a_split_are_joined(tmp_path, monkeypatch):
