@@ -1,6 +1,7 @@
 """Plugins: modules that register encoders, poolings or measures when they are imported.
 
-Plugins come from ``--plugin``, from ``APTOOL_PLUGINS`` and from entry points of installed packages.
+Plugins come from ``--plugin``, from ``APTOOL_PLUGINS`` and from entry points of installed packages. Their
+classes may redefine methods that faster code re-implements (``redefines``).
 """
 
 import importlib
@@ -119,3 +120,16 @@ class Registry(UserDict[str, T]):
             module, _, attribute = value.partition(":")
             value = self.data[name] = getattr(importlib.import_module(module), attribute)
         return cast(T, value)
+
+
+def redefines(part: object, base: type, *methods: str) -> bool:
+    """Whether a method that ``base`` defines or inherits is another one in the class of ``part``.
+
+    Kernels, matrices of scores and tables of an encoder re-implement methods of ``base``. A subclass that
+    redefines such a method is computed by its own definition instead.
+    """
+    kind = type(part)
+    if not issubclass(kind, base):
+        return True
+    below = kind.__mro__[: kind.__mro__.index(base)]
+    return any(name in vars(subclass) for subclass in below for name in ("__call__", *methods))

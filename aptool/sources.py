@@ -34,8 +34,11 @@ _loaded: dict[str, tuple[Any, str, tuple[str, ...]]] = {}
 
 def versions_of(*libraries: str) -> dict[str, str]:
     """Return the versions of aptool and of installed libraries, without build tags."""
-    versions = {name: text.partition("+")[0] for name in libraries if (text := version_of(name))}
-    return {"aptool": __version__, **versions}
+    versions = {"aptool": __version__}
+    for name in libraries:
+        if name not in versions and (text := version_of(name)):
+            versions[name] = text.partition("+")[0]
+    return versions
 
 
 def sources_of(objects: Iterable[Any]) -> dict[str, str]:

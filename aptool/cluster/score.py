@@ -20,7 +20,7 @@ from typing_extensions import override
 from aptool.cluster.messages import ray_failures
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources, worker_resources
-from aptool.cluster.worker import ScoringJob, versions
+from aptool.cluster.worker import ScoringJob
 from aptool.errors import AptoolError, counted
 from aptool.formats.atomic import remove_leftovers, remove_matching
 from aptool.formats.claim import Claim
@@ -38,6 +38,7 @@ from aptool.scoring.ranker_scorer import Precision
 from aptool.scoring.score import Executor, ScoredRun, input_files
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.scoring.systems import Scorer, System
+from aptool.sources import versions_of
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +212,7 @@ def scoring_job(missing: Sequence[Part], scorer: Scorer, answers: Input | None, 
         owner=claim.token,
         answers=_absolute_input(answers) if answers is not None else None,
         paths=(*(path for path in scorer.system.paths if not is_url(path)), *paths),
-        versions=versions(),
+        versions=tuple(versions_of("torch").items()),
         contents=tuple((path, digest_of(path)) for path in paths),
         prepare_fingerprint=scorer.prepare_fingerprint,
     )

@@ -19,7 +19,7 @@ from typing_extensions import override
 from aptool.cluster.messages import BoardPost, cause, ray_failures, start_board, take_messages
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources
 from aptool.cluster.score import absolute_path, describe_workers
-from aptool.cluster.worker import Versions, check_versions, host, versions
+from aptool.cluster.worker import Versions, check_versions, host
 from aptool.errors import AptoolError, counted, located
 from aptool.experiments.matrix import Trial
 from aptool.experiments.side_by_side import Event, Processes, run_trial
@@ -29,6 +29,7 @@ from aptool.models.build import code_of
 from aptool.models.hub import pinned_name
 from aptool.scoring.answer_store import MANIFEST
 from aptool.scoring.encode import Chunk, Encoded, EncodeJob, encode_chunk
+from aptool.sources import versions_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +65,12 @@ class ClusterEncoding:
         limit = self._workers if self._workers is not None else AHEAD * max(room, len(cluster.nodes()))
         waiting = iter([_absolute(chunk) for chunk in chunks])
         running: list[Any] = []
+        versions = tuple(versions_of("torch").items())
         try:
             with log_missing_resources(lambda: cluster.missing(1, each)):
                 while True:
                     while len(running) < limit and (chunk := next(waiting, None)) is not None:
-                        running.append(task.remote(job, chunk, device, versions()))
+                        running.append(task.remote(job, chunk, device, versions))
                     if not running:
                         return
                     ended, running = ray.wait(running, num_returns=1)
@@ -138,7 +140,8 @@ class ClusterProcesses(Processes):
             **self._each.options, max_retries=TRIAL_RETRIES, name=f"trial {trial}"
         )
         recipe = runner.recipes.get(trial.system.name)
-        expected = versions(code_of(recipe) if recipe is not None else {})
+        code = code_of(recipe) if recipe is not None else versions_of("torch")
+        expected = tuple(code.items())
         reference = task.remote(trial, runner, Path.cwd(), BoardPost(self._board, number), expected)
         self._tasks[reference] = number, trial
 

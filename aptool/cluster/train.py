@@ -27,7 +27,6 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from aptool.cluster.messages import POLL_SECONDS, listening, start_board
 from aptool.cluster.resources import Cluster, Resources, Workers, capacity, log_missing_resources
 from aptool.cluster.train_worker import TrainingJob, train_worker
-from aptool.cluster.worker import versions
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, counted, first_line
 from aptool.formats.atomic import remove_tree
@@ -91,7 +90,7 @@ def fit_on_cluster(
         job = TrainingJob(
             *(Path.cwd(), collection.path, recipe, location(output), seed, key),
             owner=claim.token,
-            versions=versions(code_of(recipe)),
+            versions=tuple(code_of(recipe).items()),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
         )

@@ -12,12 +12,9 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from functools import lru_cache
-from types import MappingProxyType
 from typing import NamedTuple
-
-import torch
 
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable
@@ -32,7 +29,6 @@ from aptool.scoring.parts import Part, digest_of, write_part
 from aptool.scoring.pipeline import PreparedUnit, UnitRecord, prepare, score
 from aptool.scoring.systems import Scorer, System
 from aptool.sources import hash_modules, versions_of
-from aptool.version import __version__
 
 # Attempts per unit, if its worker is lost each time.
 MAX_ATTEMPTS = 4
@@ -42,7 +38,7 @@ REPORT_SECONDS = 1.0
 
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
 
-# Package names and versions.
+# Names and versions of packages, and of plugins their hashes, which must agree on all nodes.
 Versions = tuple[tuple[str, str], ...]
 
 
@@ -297,20 +293,11 @@ def host() -> str:
     return socket.gethostname()
 
 
-def versions(code: Mapping[str, str] = MappingProxyType({})) -> Versions:
-    """The versions that must agree on all nodes; the version of torch without its build tag.
-
-    ``code`` has the hashes of plugins, as of `code_of`.
-    """
-    libraries = {"aptool": __version__, "torch": torch.__version__}
-    return tuple((name, text.partition("+")[0]) for name, text in {**code, **libraries}.items())
-
-
 def check_versions(expected: Versions) -> None:
     """Raise if versions or plugins on this node differ from those of the driver."""
     load_plugins()
     names = [name for name, _ in expected]
-    node = dict(versions(versions_of(*names) | hash_modules(names)))
+    node = versions_of(*names) | hash_modules(names)
     differ = [
         f"{name} {node.get(name, 'none')} there, {text} here"
         for name, text in expected

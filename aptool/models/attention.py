@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from aptool.models.definition import redefines
 from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged, similar_lengths
 from aptool.options import bounded
+from aptool.plugins import redefines
 
 # The methods that define the score, which kernels and ``score_matrix`` re-implement.
 EQUATIONS = ("score_pairs", "forward", "attention_weights", "scale_logits")

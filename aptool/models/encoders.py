@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.config import Recipe
-from aptool.models.definition import redefines
 from aptool.models.initialization import (
     EncoderSpec,
     Initialization,
@@ -27,6 +26,7 @@ from aptool.models.initialization import (
 )
 from aptool.models.ragged import Ragged
 from aptool.options import WIDEST, NoOptions, bounded
+from aptool.plugins import redefines
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
 # From token ids of texts and rows (R,) of tokens to the states (R, c) of these tokens.

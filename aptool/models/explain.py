@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.definition import redefines
 from aptool.models.device import torch_settings
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
 from aptool.models.pooling import JoinedPooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
+from aptool.plugins import redefines
 from aptool.text.passages import Passages
 from aptool.text.subwords import TOKEN_ID, pooled_rows
 from aptool.text.tokenizer import Role, TextTokenizer, Tokens

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from aptool.models.definition import redefines
 from aptool.models.pooling import Pooling, StateOptions, segment_max, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 from aptool.options import bounded
+from aptool.plugins import redefines
 
 # Number of kernels, and their standard deviation σ.
 _KERNELS, _WIDTH = 11, 0.1

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from aptool.models.definition import redefines
 from aptool.models.encoders import Encoder
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, Similarity
+from aptool.plugins import redefines
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.models.definition import redefines
 from aptool.options import NoOptions, bounded
+from aptool.plugins import redefines
 
 # Minimum norm that a vector is divided by.
 EPSILON = 1e-8

@@ -19,7 +19,6 @@ from typing_extensions import override
 from aptool.config import Recipe, TextOptions, VectorOptions
 from aptool.errors import InputError
 from aptool.models.backbone import Backbone, BackboneOptions, Classifier, lower_precision
-from aptool.models.definition import redefines
 from aptool.models.device import send
 from aptool.models.encoders import Encode, Encoder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
@@ -27,6 +26,7 @@ from aptool.models.pooling import Activation, Pooling, apply_activation, segment
 from aptool.models.pretrained import check_name, new_network, open_network, structure_of
 from aptool.models.ragged import Ragged
 from aptool.options import bounded
+from aptool.plugins import redefines
 from aptool.text.subwords import SpecialTokens, SubwordTokenizer
 
 # Options of ``text`` that apply only to word tokenizers.

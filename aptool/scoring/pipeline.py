@@ -80,7 +80,7 @@ def prepare(unit: Unit, pools: PoolBatch, scorer: Scorer) -> PreparedUnit:
     """Prepare the pools of a unit for scoring: cut long candidates, tokenize."""
     passages, texts, counts = scorer.system.passages, pools, None
     if passages is not None:
-        from aptool.scoring.passages import cut_pools
+        from aptool.text.passages import cut_pools
 
         texts, counts = cut_pools(pools, passages)
     inputs = scorer.prepare(texts)
@@ -99,7 +99,7 @@ def score(
     if passages is None or counts is None:
         scores = scorer.score(inputs, progress)
     else:
-        from aptool.scoring.passages import candidate_progress
+        from aptool.text.passages import candidate_progress
 
         scores = passages.aggregated(scorer.score(inputs, candidate_progress(counts, progress)), counts)
     ends = np.cumsum([len(unit.answer_ids) for unit in units])

@@ -38,6 +38,7 @@ from aptool.progress import get_progress
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
+    TrainingState,
     clean_up,
     load_state,
     remove_state,
@@ -46,13 +47,18 @@ from aptool.training.checkpoint import (
     training_folder,
     training_key,
 )
-from aptool.training.data import tokenize
+from aptool.training.data import (
+    TRAIN,
+    all_texts,
+    keep_states,
+    read_teacher,
+    read_training_texts,
+    sources,
+    tokenize,
+)
 from aptool.training.dev import DevSet
-from aptool.training.frozen_states import keep_states
 from aptool.training.loop import MEMORY_HINT, train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
-from aptool.training.state import TrainingState
-from aptool.training.texts import TRAIN, all_texts, read_teacher, read_training_texts, sources
 
 logger = logging.getLogger(__name__)
 

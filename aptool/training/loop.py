@@ -24,6 +24,14 @@ from aptool.errors import AptoolError
 from aptool.models.device import memory_for, repeatable_sums
 from aptool.models.ranker import Ranker
 from aptool.progress import Update, get_progress
+from aptool.training.checkpoint import (
+    CheckpointTimer,
+    EpochState,
+    TrainingState,
+    dropout_states,
+    restore_dropout,
+    seed_dropout,
+)
 from aptool.training.data import TrainingSet
 from aptool.training.losses import NegativeSampler, batch_losses, mine
 from aptool.training.optimization import (
@@ -38,14 +46,6 @@ from aptool.training.process_group import (
     MinibatchShard,
     ProcessGroup,
     all_reduce_gradients,
-)
-from aptool.training.state import (
-    CheckpointTimer,
-    EpochState,
-    TrainingState,
-    dropout_states,
-    restore_dropout,
-    seed_dropout,
 )
 
 MEMORY_HINT = "a smaller training.minibatch, with training.accumulate for the same updates, or --device cpu"

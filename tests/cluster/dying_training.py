@@ -60,11 +60,11 @@ def preempted_worker(config):
 
     After two more updates, wait until the node is lost: ``OUTPUT.lost`` ends the wait on other nodes.
     """
-    from aptool.training import state
+    from aptool.training import checkpoint
 
     output = config["job"].output
     ready, lost = (Path(f"{output}.{name}") for name in ("ready", "lost"))
-    state.NOTICE_SECONDS = 0.0
+    checkpoint.NOTICE_SECONDS = 0.0
     steps, step = iter(range(1, 1000)), loop._step
 
     def waiting(*given):

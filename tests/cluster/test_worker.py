@@ -22,7 +22,6 @@ from aptool.cluster.worker import (
     host,
     open_scorer,
     read_and_prepare,
-    versions,
 )
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.claim import DRIVER, Claim
@@ -32,6 +31,7 @@ from aptool.formats.store import ReplacedError
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.parts import digest_of, parts_folder, plan
 from aptool.scoring.systems import RandomScorer, RandomScores
+from aptool.sources import versions_of
 
 NOBODY = 65534
 
@@ -187,7 +187,7 @@ def test_model_on_an_object_store_is_checked_by_its_url(bucket, job):
 
 
 def test_node_with_other_versions_is_refused(shared_folder, job):
-    current = dict(versions())
+    current = versions_of("torch")
     other = job._replace(versions=(("aptool", "0.1.0"), ("torch", current["torch"])))
 
     outcome = Worker(other).score(0, first_part(shared_folder))
@@ -196,7 +196,9 @@ def test_node_with_other_versions_is_refused(shared_folder, job):
     assert outcome.error == (
         f"node {host()}: aptool {current['aptool']} there, 0.1.0 here: expected the same versions and plugins"
     )
-    assert Worker(job._replace(versions=versions())).score(0, first_part(shared_folder)).error == ""
+    assert (
+        Worker(job._replace(versions=tuple(current.items()))).score(0, first_part(shared_folder)).error == ""
+    )
 
 
 def test_file_that_differs_from_the_drivers_is_not_scored(shared_folder, job):

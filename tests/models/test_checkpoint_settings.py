@@ -191,7 +191,7 @@ def test_lower_case_is_that_of_the_library_beyond_ascii(tmp_path):
     from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
     from tokenizers.models import WordLevel
 
-    from aptool.models.checkpoints.encoder import add_lowercase
+    from aptool.models.checkpoints.network import add_lowercase
 
     words = ["[UNK]", "[SEP]", "οδοσ", "οδος", "a"]
     tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))

@@ -8,7 +8,7 @@ from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 
 from aptool.models import ragged
 from aptool.models.ragged import Ragged
-from aptool.scoring.kernels import attentive, attentive_batched
+from aptool.scoring.kernels import attentive
 from aptool.scoring.ranker_scorer import RankerScorer
 
 
@@ -70,7 +70,7 @@ def test_launches_do_not_grow_with_pairs_answers_or_precision():
 
 def test_memory_does_not_grow_with_the_number_of_pools(monkeypatch):
     # Answers as short as questions: not G, but states of questions and vectors of answers are largest.
-    monkeypatch.setattr(attentive_batched, "ELEMENTS", 1 << 14)
+    monkeypatch.setattr(attentive, "ELEMENTS", 1 << 14)
     peaks = []
     for questions in (30, 120):
         system = ranker("ap-cnn", words=300, dim=12, size=32)
@@ -88,7 +88,7 @@ def test_memory_does_not_grow_with_the_number_of_pools(monkeypatch):
 
 FAULTS = {
     "sizes": (ragged, "send", lambda array, device: torch.from_numpy(array)),
-    "lengths": (attentive_batched, "send", lambda array, device: torch.from_numpy(array)),
+    "lengths": (attentive, "send", lambda array, device: torch.from_numpy(array)),
     "rows": (Ragged, "row_numbers", lambda self: torch.arange(len(self.values))),
 }
 

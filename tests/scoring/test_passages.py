@@ -22,11 +22,10 @@ from aptool.models.model import LoadedModel, load_model
 from aptool.scoring import score as scoring
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.parts import parts_folder, plan
-from aptool.scoring.passages import cut_pools
 from aptool.scoring.pipeline import prepare
 from aptool.scoring.score import score_in_memory
 from aptool.scoring.systems import RandomScorer, RandomScores
-from aptool.text.passages import AGGREGATES, Passages, parse_passages
+from aptool.text.passages import AGGREGATES, Passages, cut_pools, parse_passages
 from aptool.text.tokenizer import WordTokenizer
 
 WORDS, STRIDE = 5, 3

@@ -15,7 +15,7 @@ from aptool.errors import AptoolError
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.kernels import attentive, attentive_batched
+from aptool.scoring.kernels import attentive
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
@@ -95,8 +95,8 @@ def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, elements, sharpne
         present, number = np.unique(pairs[:, 1], return_counts=True)
         encoded = answers_of(encoded, states.sizes, present)
         inputs = prepared.states, prepared.projected, encoded, Pairs(pairs[:, 0], number)
-        with mock.patch.object(attentive_batched, "ELEMENTS", elements):
-            scores = attentive_batched.score_batched(*inputs, sharpness=prepared.sharpness)
+        with mock.patch.object(attentive, "ELEMENTS", elements):
+            scores = attentive.score_batched(*inputs, sharpness=prepared.sharpness)
 
     np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
 

@@ -4,7 +4,7 @@ import pytest
 from networks import REASON, network_recipe, write_network
 
 from aptool.models.backbone import Backbone
-from aptool.training import frozen_states
+from aptool.training import data
 from aptool.training.fit import fit
 
 pytest.importorskip("transformers", reason=REASON)
@@ -38,7 +38,7 @@ def test_each_text_is_read_once_and_the_weights_are_equal_to_the_bit(
     texts = list(read)
     assert len(texts) == len(set(texts))
 
-    monkeypatch.setattr(frozen_states, "MEMORY_SHARE", 0)  # nothing fits
+    monkeypatch.setattr(data, "MEMORY_SHARE", 0)  # nothing fits
     always = fit(collection, recipe, tmp_path / "always")
 
     assert len(read) > 3 * len(texts)

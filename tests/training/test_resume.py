@@ -155,7 +155,7 @@ def test_notice_of_preemption_saves_checkpoints_within_the_epoch(
     undisturbed, collection_folder, tmp_path, monkeypatch
 ):
     """The notice comes in the second update of the third epoch, the machine is lost in the fourth."""
-    monkeypatch.setattr("aptool.training.state.NOTICE_SECONDS", 0)
+    monkeypatch.setattr("aptool.training.checkpoint.NOTICE_SECONDS", 0)
     polls = itertools.count(1)  # one per update, except the last of an epoch
     steps, step = itertools.count(1), loop._step
 

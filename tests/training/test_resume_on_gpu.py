@@ -123,7 +123,7 @@ def test_training_resumes_that_stopped_while_it_wrote(function, whole, collectio
 def test_training_resumes_after_a_notice_of_preemption(name, whole, collection, tmp_path, monkeypatch):
     tiny_recipe, output = recipe(*RECIPES[name]), tmp_path / "model"
     monkeypatch.setattr(loop, "UPDATES_PER_READ", 1)
-    monkeypatch.setattr("aptool.training.state.NOTICE_SECONDS", 0)
+    monkeypatch.setattr("aptool.training.checkpoint.NOTICE_SECONDS", 0)
     polls = itertools.count(1)  # one per update, except the last of an epoch
     with monkeypatch.context() as patch:
         patch.setattr(loop, "_step", raises_in_call(14, loop._step))

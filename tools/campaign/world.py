@@ -118,8 +118,7 @@ class World:
     def _write_state(self) -> None:
         import torch
 
-        from aptool.training.checkpoint import save_state
-        from aptool.training.state import TrainingState
+        from aptool.training.checkpoint import TrainingState, save_state
 
         weights = {"u": torch.arange(6.0), "v": torch.ones(2, 3)}
         moments = {"state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(6)}}, "param_groups": []}

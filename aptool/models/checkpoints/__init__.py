@@ -1,7 +1,7 @@
 """Checkpoints of other libraries as rankers: encoders, cross-encoders, language models, ColBERT, model2vec.
 
-No code of a checkpoint runs. ``files`` has the parts that several types share; the other modules read
-checkpoints of one type each.
+No code of a checkpoint runs. ``files`` and ``network`` have the parts that several types share, ``keys`` the
+settings that are implemented; the other modules read checkpoints of one type each.
 """
 
 import hashlib
@@ -80,13 +80,12 @@ def _is_aptool(folder: Path) -> bool:
 def read_checkpoint(layout: "Layout", kind: "Kind", tokens: ScoreTokens | None = None) -> "Checkpoint":
     """Read a checkpoint of a kind; ``tokens`` as in ``read_causal_lm``."""
     if kind == "causal-lm":
-        from aptool.models.checkpoints.causal_lm import read_causal_lm
+        from aptool.models.checkpoints.cross_encoder import read_causal_lm
 
         return read_causal_lm(layout, tokens)
     from aptool.models.checkpoints.colbert import read_colbert
     from aptool.models.checkpoints.cross_encoder import read_cross_encoder
-    from aptool.models.checkpoints.sentence import read_sentence
-    from aptool.models.checkpoints.static import read_static
+    from aptool.models.checkpoints.sentence import read_sentence, read_static
 
     readers = {
         "sentence-transformers": read_sentence,

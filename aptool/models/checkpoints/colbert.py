@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from aptool.errors import InputError
-from aptool.models.checkpoints.encoder import OpenedEncoder, open_encoder
 from aptool.models.checkpoints.files import (
     CONFIG,
     MODULES,
@@ -18,13 +17,18 @@ from aptool.models.checkpoints.files import (
     WEIGHTS,
     Checkpoint,
     Layout,
+    check_features,
     optional_object,
     positive_integer,
+    projection_of,
+    read_dense,
+    read_tensor,
     recipe_of,
+    shapes,
 )
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
+from aptool.models.checkpoints.network import OpenedEncoder, open_encoder
 from aptool.models.checkpoints.sentence import read_prompts
-from aptool.models.checkpoints.weights import check_features, projection_of, read_dense, read_tensor, shapes
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
 from aptool.models.ranker import Ranker

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from aptool.models.definition import redefines
 from aptool.models.device import batch_sizes, send
 from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import EPSILON
+from aptool.plugins import redefines
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from aptool.errors import InputError
-from aptool.text.chat_template import render
+from aptool.models.checkpoints.template import render
 
 pytest.importorskip("jinja2", reason="chat templates need the extra transformers")
 
