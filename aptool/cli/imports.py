@@ -258,36 +258,17 @@ def _import(kind: Literal["tsv", "csv", "jsonl"], tables: tuple[str, ...], **opt
 
 
 def _parse(
-    *,
-    output: str,
-    name: str | None,
-    questions: Any,
-    conflicts: Any,
-    empty: Any,
-    relevant: str | None,
-    unlabelled: tuple[str, ...],
-    add_candidates: str | None,
-    seed: int,
-    split_ratio: str | None,
-    strip_html: bool,
-    **columns: Any,
+    *, output: str, name: str | None, relevant: str | None, **options: Any
 ) -> tuple[str, str, ColumnNames, ImportPolicies]:
     """Return the output, the name of the collection, the names of the columns and the import policies."""
+    from dataclasses import fields
+
     from aptool.datasets.import_options import ColumnNames, ImportPolicies
     from aptool.datasets.importing import collection_name
 
-    policies = ImportPolicies(
-        questions=questions,
-        conflicts=conflicts,
-        empty=empty,
-        relevant=tuple(relevant.split(",")) if relevant is not None else None,
-        unlabelled=unlabelled,
-        add_candidates=add_candidates,
-        seed=seed,
-        split_ratio=split_ratio,
-        strip_html=strip_html,
-    )
-    return output, name or collection_name(output), ColumnNames(**columns), policies
+    options["relevant"] = tuple(relevant.split(",")) if relevant is not None else None
+    policies = {field.name: options.pop(field.name) for field in fields(ImportPolicies)}
+    return output, name or collection_name(output), ColumnNames(**options), ImportPolicies(**policies)
 
 
 OWN_FORMATS = {

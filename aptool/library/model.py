@@ -1,4 +1,4 @@
-"""The public class `Model` and the function `load`."""
+"""The public class `Model`, also called `load`."""
 
 import copy
 import functools
@@ -55,16 +55,11 @@ from aptool.text.passages import Aggregate, Passages, cut_texts, parse_passages
 _COMPUTING = Turns(max(1, round(available_cores())))
 
 
-def load(
-    folder: PathLike,
-    device: str = "auto",
-    *,
-    precision: Precision = "auto",
-    kind: str = "auto",
-    true_token: str | None = None,
-    false_token: str | None = None,
-) -> "Model":
-    """Load a model of aptool, or a checkpoint of another library.
+class Model:
+    """A model of aptool, or a checkpoint of another library, to score, rank and encode; also called ``load``.
+
+    Several threads may rank, score and encode at the same time. A model can be copied and pickled; the copy
+    contains the weights.
 
     Args:
         folder: a model folder, or the name of a model on the Hugging Face hub, ``hf://ORG/NAME``.
@@ -77,27 +72,6 @@ def load(
         true_token: token whose logit is the score, such as ``yes``; only for ``causal-lm``.
         false_token: token whose logit is subtracted, such as ``no``. Default: none.
 
-    Example:
-        >>> model = aptool.load("models/wikiqa", device="cpu")
-        >>> model
-        Model('models/wikiqa': ap-cnn on cpu)
-    """
-    return Model(
-        folder,
-        device,
-        precision=precision,
-        kind=kind,
-        true_token=true_token,
-        false_token=false_token,
-    )
-
-
-class Model:
-    """A trained ranker; the arguments are those of `load`.
-
-    Several threads may rank, score and encode at the same time. A model can be copied and pickled; the copy
-    contains the weights.
-
     Attributes:
         folder: the model folder.
         device: the device of the weights (``torch.device``).
@@ -105,7 +79,9 @@ class Model:
         score_tokens: the arguments ``true_token`` and ``false_token``; None if not set.
 
     Example:
-        >>> model = aptool.Model("models/wikiqa")
+        >>> model = aptool.load("models/wikiqa", device="cpu")
+        >>> model
+        Model('models/wikiqa': ap-cnn on cpu)
         >>> model.preset, list(model.dev)
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
@@ -486,3 +462,6 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({str(self.folder)!r}: {self.preset} on {self.device})"
+
+
+load = Model

@@ -21,7 +21,7 @@ INTERNAL = {"Model.system", "Pools.files", "Pools.on_disk", "RerankServer.open"}
 
 def public():
     """The public classes, their public methods, and the public functions, by name."""
-    for name in sorted(set(aptool.__all__) - {"__version__"}):
+    for name in sorted(set(aptool.__all__) - {"__version__", "load"}):  # `load` is another name of Model
         value = getattr(aptool, name)
         yield name, value
         for method in vars(value) if inspect.isclass(value) else ():
