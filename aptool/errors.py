@@ -65,7 +65,8 @@ class InputError(AptoolError):
 
     The message is ``PATH: POSITION: column 'COLUMN': VALUE: expected EXPECTED``, or with a problem
     ``PATH: POSITION: column 'COLUMN': PROBLEM; expected EXPECTED``. PATH is a file, folder, URL or argument,
-    VALUE the ``repr`` of the wrong value. Long values and problems are shortened.
+    VALUE the ``repr`` of the wrong value. Long values and problems are shortened. ``reason`` is the message
+    without PATH and POSITION.
     """
 
     def __init__(
@@ -78,9 +79,7 @@ class InputError(AptoolError):
         value: object = _UNSET,
         problem: str | None = None,
     ) -> None:
-        parts = [str(path)]
-        if position is not None:
-            parts.append(position)
+        parts = []
         if column is not None:
             parts.append(f"column {column!r}")
         if value is not _UNSET:
@@ -89,8 +88,10 @@ class InputError(AptoolError):
             parts.append(f"{one_line(problem).rstrip('.')}; expected {expected}")
         else:
             parts.append(f"expected {expected}")
-        super().__init__(": ".join(parts))
+        reason = ": ".join(parts)
+        super().__init__(": ".join([str(path), *([position] if position is not None else []), reason]))
         self.path = str(path)
+        self.reason = printable(reason)
 
 
 def shortened(value: object) -> str:

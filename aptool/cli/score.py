@@ -24,13 +24,13 @@ from aptool.cli.parameters import (
     false_token_option,
     kind_option,
     model_option,
-    overwrite_option,
+    overwrite_flag,
     passages_option,
     tokens_per_batch_option,
     true_token_option,
     with_options,
 )
-from aptool.errors import InputError, UsageError
+from aptool.errors import InputError, UsageError, counted
 from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
@@ -167,7 +167,13 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: "Location") -> Non
     type=click.Path(),  # it keeps a slash at its end
     help="TREC run file; gzip if the name ends in .gz.  [default: POOLS with .run]",
 )
-@overwrite_option("RUN")
+@overwrite_flag
+@click.option(
+    "--bad-rows",
+    type=LOCATION,
+    metavar="FILE",
+    help="File for pools that cannot be read or scored; the run has the other pools.  [default: an error]",
+)
 @click.option("--tag", type=UTF8, help="Run tag, one word.  [default: preset or name of the model]")
 @click.option(
     "--encoded", type=LOCATION, help="Answer store of `aptool encode`.  [default: encode the answers]"
@@ -207,6 +213,8 @@ def score(
     """
     if tag is not None:
         check_one_word("--tag", tag)
+    if options["overwrite"] and output is None:
+        raise UsageError("--overwrite: requires --output")
     model = model if model is not None else default_model()
     output = output if output is not None else _default_run(pools)
     if isinstance(model, Path):
@@ -224,7 +232,9 @@ def score(
             device=where.device,
             **options,
         )
-    click.echo(f"{output}: {scored.pairs} pairs")
+    bad = options["bad_rows"]
+    set_aside = f", {counted(scored.bad_rows, 'bad row')} in {bad}" if bad is not None else ""
+    click.echo(f"{output}: {scored.pairs} pairs{set_aside}")
 
 
 def _default_run(pools: tuple[str, ...]) -> str:

@@ -154,7 +154,7 @@ class Worker:
         try:
             self._check_owner()
             attempts = start_attempt(part, "score")
-            self._score(part, reading, _Reports(number, post))
+            bad_rows = self._score(part, reading, _Reports(number, post))
             end_attempts(part, "score")
         except SupersededError as error:
             return failed._replace(error=str(error))
@@ -172,7 +172,8 @@ class Worker:
         seconds = time.monotonic() - started
         self._units, self._seconds = self._units + 1, self._seconds + seconds
         cores = time.process_time() - cpu + (reading.core_seconds if reading is not None else 0.0)
-        return UnitRecord(number, part.pairs, self._name, attempts, seconds=seconds, core_seconds=cores)
+        record = UnitRecord(number, part.pairs, self._name, attempts, seconds=seconds, core_seconds=cores)
+        return record._replace(bad_rows=bad_rows)
 
     @property
     def seconds_per_unit(self) -> float:
@@ -189,7 +190,7 @@ class Worker:
         try:
             if start_attempt(part, "again") > 1:
                 return None
-            self._score(part)
+            bad_rows = self._score(part)
             end_attempts(part, "again")
         except (AptoolError, RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
@@ -197,14 +198,16 @@ class Worker:
             return None  # the worker of the unit reports the error
         seconds = time.monotonic() - started
         cores = time.process_time() - cpu
-        return UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds, core_seconds=cores)
+        record = UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds, core_seconds=cores)
+        return record._replace(bad_rows=bad_rows)
 
     def _score(
         self,
         part: Part,
         reading: Reading | None = None,
         progress: Callable[[int], None] = lambda pairs: None,
-    ) -> None:
+    ) -> int:
+        """Score a unit and write its part; return the number of bad rows."""
         scorer, answers = open_scorer(self._job)
         if reading is not None:
             unit: PreparedUnit = pickle.loads(reading.unit)
@@ -212,7 +215,8 @@ class Worker:
             unit = prepare(part.unit, read(self._job, part.unit, answers), scorer)
         (frame,) = score([unit], scorer, progress)
         self._check_owner()
-        write_part(part, frame, scorer.truncated(unit.inputs))
+        write_part(part, frame, unit.truncated, unit.bad_rows)
+        return len(unit.bad_rows)
 
     def _check_owner(self) -> None:
         job = self._job

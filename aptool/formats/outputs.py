@@ -38,6 +38,7 @@ _FOLDER = "."
 class Kind(StrEnum):
     """A kind of output: a file, or a folder whose files belong together."""
 
+    BAD_ROWS = "bad rows"
     COLLECTION = "collection"
     EVALUATION = "evaluation"
     EXPORT = "exported model"

@@ -6,10 +6,11 @@ as long as Arrow's, so footers are cached.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -46,6 +47,16 @@ class RowGroup(NamedTuple):
 _footers: OrderedDict[tuple[str, str | None], tuple[pq.FileMetaData, list[RowGroup]]] = OrderedDict()
 _MOST_FOOTERS = 8
 _footers_lock = Lock()
+
+
+class RowsError(InputError):
+    """Invalid rows, or a row group that cannot be decoded.
+
+    ``reasons`` has the reason of each invalid row, by its number in the row group; it is empty if the row
+    group cannot be decoded, for the reason ``reason``.
+    """
+
+    reasons: Mapping[int, str] = MappingProxyType({})
 
 
 class ParquetReader:
@@ -106,7 +117,7 @@ class ParquetReader:
         if size.unpacked > MOST_BYTES and size.unpacked > MOST_TIMES * size.packed:
             problem = f"unpacks to {size.unpacked:,} bytes, more than {MOST_TIMES} times its size"
             expected = f"texts, or row groups of at most {MOST_BYTES >> 20} MiB unpacked"
-            raise InputError(self._path, position=f"row group {group}", problem=problem, expected=expected)
+            raise RowsError(self._path, position=f"row group {group}", problem=problem, expected=expected)
 
     def _row_groups(self) -> list[RowGroup]:
         if self._groups is None:
@@ -124,10 +135,15 @@ class ParquetReader:
         except InputError:
             raise
         except Exception as error:  # Arrow raises various types on damaged bytes
+            kind = RowsError if _is_damage(error) else InputError
             expected = "a readable Parquet file"
-            raise InputError(
-                self._path, position=position, problem=first_line(error), expected=expected
-            ) from error
+            raise kind(self._path, position=position, problem=first_line(error), expected=expected) from error
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether Arrow could read the bytes of a file, but not decode them: no device or network failed."""
+    is_from_arrow = isinstance(error, pa.ArrowException) or (type(error) is OSError and error.errno is None)
+    return is_from_arrow and not isinstance(error, MemoryError)
 
 
 def _names(field: pa.Field) -> list[str]:
@@ -300,7 +316,7 @@ class Column(NamedTuple):
     name: str
     values: pa.Array
     row: str = "row"  # description of a row in errors
-    rows: np.ndarray | None = None  # (values,) the row of each value, if rows have several values
+    rows: np.ndarray | None = None  # (values,) the row of each value; None is its index
 
     def check(self) -> None:
         """Raise if a value is null or not UTF-8."""
@@ -310,8 +326,7 @@ class Column(NamedTuple):
     def check_nulls(self) -> None:
         """Raise if a value is null."""
         if self.values.null_count:
-            index = int(np.argmax(to_numpy(self.values.is_null())))
-            raise self.error(index, "a value")
+            raise self.error(to_numpy(self.values.is_null()), "a value")
 
     def check_text(self) -> None:
         """Raise if a value is not UTF-8, which Parquet does not guarantee."""
@@ -319,31 +334,52 @@ class Column(NamedTuple):
             self.values.validate(full=True)
         except pa.ArrowInvalid as error:
             binary = self.values.cast(pa.large_binary())
-            for index, value in enumerate(binary):
-                try:
-                    (value.as_py() or b"").decode("utf-8")
-                except UnicodeDecodeError:
-                    raise self._replace(values=binary).error(index, "text in UTF-8") from error
-            raise
+            is_bad = np.array([not _is_utf8(value.as_py() or b"") for value in binary])
+            if not is_bad.any():
+                raise
+            raise self._replace(values=binary).error(is_bad, "text in UTF-8") from error
 
     def check_ids(self, pattern: str, expected: str) -> None:
         """Raise if an id does not match a pattern of ``formats.ids``."""
         is_legal = to_numpy(pc.match_substring_regex(self.values, pattern))
         if not is_legal.all():
-            raise self.error(int(np.argmin(is_legal)), expected)
+            raise self.error(~is_legal, expected)
 
-    def check_distinct(self, expected: str) -> None:
-        """Raise if a value is repeated, or repeated in its row if rows have several values."""
+    def check_distinct(self, expected: str, *, in_row: bool = False) -> None:
+        """Raise if a value is repeated, or with ``in_row`` repeated in its row."""
         keys = to_numpy(self.values.dictionary_encode().indices).astype(np.int64)
-        if self.rows is not None:
+        if in_row and self.rows is not None:
             keys += self.rows * (int(keys.max(initial=0)) + 1)
         order = np.argsort(keys, kind="stable")
-        repeated = np.flatnonzero(keys[order][1:] == keys[order][:-1])
-        if len(repeated):
-            raise self.error(int(order[repeated + 1].min()), expected)
+        is_repeated = np.zeros(len(keys), dtype=bool)
+        is_repeated[order[1:]] = keys[order][1:] == keys[order][:-1]
+        if is_repeated.any():
+            raise self.error(is_repeated, expected)
 
-    def error(self, index: int, expected: str) -> InputError:
-        """The error for the value at an index."""
-        position = f"{self.row} {index if self.rows is None else int(self.rows[index])}"
-        value = self.values[index].as_py()
-        return InputError(self.path, position=position, column=self.name, value=value, expected=expected)
+    def error(self, is_bad: np.ndarray, expected: str | Callable[[int], str]) -> RowsError:
+        """The error for bad values. It names the first one, and has a reason per row.
+
+        ``expected`` may depend on the index of the value.
+        """
+        indices = np.flatnonzero(is_bad)
+        rows, first = np.unique(indices if self.rows is None else self.rows[indices], return_index=True)
+        errors = {}
+        for row, index in zip(rows.tolist(), indices[first].tolist(), strict=True):
+            errors[row] = RowsError(
+                self.path,
+                position=f"{self.row} {row}",
+                column=self.name,
+                value=self.values[index].as_py(),
+                expected=expected if isinstance(expected, str) else expected(index),
+            )
+        error = errors[min(errors)]
+        error.reasons = {row: each.reason for row, each in errors.items()}
+        return error
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -3,8 +3,8 @@
 A unit of work is one row group. Its data stay in Arrow columns, without a Python loop over candidates.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -19,6 +19,7 @@ from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import (
     Column,
+    RowsError,
     check_columns,
     is_type,
     open_parquet,
@@ -48,6 +49,7 @@ class Unit(NamedTuple):
     path: str
     row_group: int  # from 0
     version: str | None = None  # expected version of the file; None for any
+    sets_aside: bool = False  # whether invalid pools are left out, instead of an error
 
 
 class Answers(NamedTuple):
@@ -83,6 +85,8 @@ class PoolBatch:
     pair_answer: np.ndarray  # (pairs,) int64, into answers
     shared: Answers | None  # the shared answers, if they were read
     shared_rows: np.ndarray  # (distinct,) int64, row in shared; UNSHARED, PART_OF_SHARED
+    rows: np.ndarray | None = None  # (n,) int64, row in the row group; None without invalid rows
+    bad_rows: Mapping[int, str] = field(default_factory=dict)  # the reasons of rows that were left out
 
     @cached_property
     def pair_question(self) -> np.ndarray:
@@ -156,25 +160,48 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     """Read and validate a row group; errors name row group, row (from 0), column and value.
 
     ``answers`` has the texts of candidates whose text is null; None for ``answers.parquet`` next to the file.
+    Invalid rows are left out if the unit ``sets_aside`` them; the result has their reasons.
     """
-    path = unit.path
-    row = f"row group {unit.row_group}: row"
-    with open_parquet(path, unit.version) as reader:
-        check_columns(path, reader.schema, "pools")
-        table = reader.read_row_group(unit.row_group, ["question_id", "question", "candidates"])
-    question_ids = Column(path, "question_id", strings(table["question_id"]), row)
-    questions = Column(path, "question", strings(table["question"]), row)
-    candidates = Column(path, "candidates", table["candidates"].combine_chunks(), row)
+    bad: dict[int, str] = {}
+    with open_parquet(unit.path, unit.version) as reader:
+        check_columns(unit.path, reader.schema, "pools")
+        rows = np.arange(reader.metadata.row_group(unit.row_group).num_rows)
+        try:
+            table = reader.read_row_group(unit.row_group, ["question_id", "question", "candidates"])
+        except RowsError as error:
+            if not unit.sets_aside:
+                raise
+            bad = dict.fromkeys(rows.tolist(), error.reason)
+            table, rows = reader.schema.empty_table(), rows[:0]
+    while True:
+        try:
+            pools = _pools(unit, table, rows, answers)
+            return replace(pools, rows=rows, bad_rows=bad) if bad else pools
+        except RowsError as error:  # a check fails for several rows at once, and there are few checks
+            if not unit.sets_aside or error.path != unit.path:
+                raise
+            bad |= error.reasons
+            is_valid = ~np.isin(rows, list(error.reasons))
+            table, rows = table.filter(to_arrow(is_valid)), rows[is_valid]
+
+
+def _pools(unit: Unit, table: pa.Table, rows: np.ndarray, answers: Answers | None) -> PoolBatch:
+    """Validate rows of a row group, given their numbers."""
+    path, row = unit.path, f"row group {unit.row_group}: row"
+    question_ids = Column(path, "question_id", strings(table["question_id"]), row, rows)
+    questions = Column(path, "question", strings(table["question"]), row, rows)
+    candidates = Column(path, "candidates", table["candidates"].combine_chunks(), row, rows)
     question_ids.check()
     questions.check()
     question_ids.check_ids(ids.QUESTION_ID, ids.EXPECTED_QUESTION_ID)
     question_ids.check_distinct("each question once")
     candidates.check_nulls()
     sizes = to_numpy(pc.list_value_length(candidates.values))
-    if len(sizes) and sizes.min() < load_schema("pools")["properties"]["candidates"]["minItems"]:
-        raise candidates.error(int(np.argmin(sizes)), "a pool of at least one candidate")
+    is_short = sizes < load_schema("pools")["properties"]["candidates"]["minItems"]
+    if is_short.any():
+        raise candidates.error(is_short, "a pool of at least one candidate")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    pools = np.repeat(np.arange(len(sizes)), sizes)
+    pools = np.repeat(rows, sizes)
     flat = candidates.values.flatten()
     answer_ids = Column(path, "candidates.answer_id", strings(flat.field("answer_id")), row, pools)
     texts = Column(path, "candidates.text", strings(flat.field("text")), row, pools)
@@ -184,13 +211,13 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     if text_ids is not None:
         Column(path, "candidates.text_id", text_ids, row, pools).check_text()
     answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
-    answer_ids.check_distinct("each answer once in a pool")
+    answer_ids.check_distinct("each answer once in a pool", in_row=True)
     if answers is None and texts.values.null_count and (beside := answers_beside(path)) is not None:
         answers = cached_answers(beside)
-    distinct, rows, pair_answer = _resolve_texts(answer_ids, texts, text_ids, answers)
+    distinct, shared_rows, pair_answer = _resolve_texts(answer_ids, texts, text_ids, answers)
     return PoolBatch(
         *(question_ids.values, questions.values, offsets),
-        *(answer_ids.values, distinct, pair_answer, answers, rows),
+        *(answer_ids.values, distinct, pair_answer, answers, shared_rows),
     )
 
 
@@ -293,14 +320,16 @@ def _resolve_texts(
     if not is_shared.any():
         return unshared.dictionary, no_rows, pair_answer
     if answers is None:
-        index = int(np.argmax(is_shared))
-        raise texts.error(index, f"a text, or an answers file with {references[index].as_py()!r}")
+        expected = "a text, or an answers file with"
+        raise texts.error(is_shared, lambda index: f"{expected} {references[index].as_py()!r}")
     rows = pc.index_in(references.filter(to_arrow(is_shared)), value_set=answers.answer_ids)
     if rows.null_count:
-        index = int(np.flatnonzero(is_shared)[np.argmax(to_numpy(rows.is_null()))])
-        has_text_id = text_ids is not None and text_ids[index].is_valid
+        is_missing = np.zeros(len(is_shared), dtype=bool)
+        is_missing[is_shared] = to_numpy(rows.is_null())
+        has_text_id = text_ids is not None and text_ids[int(np.argmax(is_missing))].is_valid
         name = "candidates.text_id" if has_text_id else "candidates.answer_id"
-        raise answer_ids._replace(name=name, values=references).error(index, f"an answer of {answers.path}")
+        expected = f"an answer of {location(answers.path).name}"
+        raise answer_ids._replace(name=name, values=references).error(is_missing, expected)
     distinct_rows, codes = np.unique(to_numpy(rows), return_inverse=True)
     pair_answer[is_shared] = codes + len(unshared.dictionary)
     distinct = pa.concat_arrays([unshared.dictionary, answers.texts.take(to_arrow(distinct_rows))])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aptool.errors import UsageError
-from aptool.formats.atomic import check_apart, files_of
+from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.ids import check_one_word
 from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
@@ -59,6 +59,7 @@ def score(
     *,
     answers: PathLike | None = None,
     tag: str | None = None,
+    bad_rows: PathLike | None = None,
     device: str = "auto",
     precision: Precision = "auto",
     tokens_per_batch: int | None = None,
@@ -92,6 +93,8 @@ def score(
         executor: backend that scores the row groups, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
         tag: the name of the run in the file, one word. Default: the preset of the model.
+        bad_rows: file for the pools that cannot be read or scored, a JSON object per line with file,
+            row_group, row and reason; the run has the other pools. Default: such a pool is an error.
         device: device of a model folder, as for `load`. ``cuda`` uses all GPUs of the machine.
         precision: precision of the encoder of a model folder, as for `load`.
         tokens_per_batch: number of tokens per batch of a model folder, which bounds memory. Default: by
@@ -110,16 +113,17 @@ def score(
             character counts as a word. Default: whole candidates, truncated at the limit of the model.
         aggregate: the score of a candidate with ``passages``: ``max`` (default) or ``mean`` of its passages,
             that of the ``first`` passage, or ``top2``, the mean of the two best.
-        overwrite: replace an existing run even if aptool did not write it, or it has changed since.
+        overwrite: replace an existing run, and ``bad_rows``, even if aptool did not write them, or they have
+            changed since.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster. Default: as many as fit.
         gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
         wait: seconds to wait for cluster resources. Default: no limit.
 
     Returns:
-        Statistics such as ``pairs`` (number of scores), ``truncated`` (number of truncated answers or
-        passages), ``units`` (number of row groups), ``resumed`` (row groups of an earlier call) and
-        ``seconds``.
+        Statistics such as ``pairs`` (number of scores), ``bad_rows`` (number of pools that were set aside),
+        ``truncated`` (number of truncated answers or passages), ``units`` (number of row groups), ``resumed``
+        (row groups of an earlier call) and ``seconds``.
 
     Example:
         >>> result = aptool.score("data/wikiqa/dev.pools.parquet", "models/wikiqa", "dev.run")
@@ -129,9 +133,14 @@ def score(
         Run('ap-cnn': 20 questions, 120 candidates)
     """
     path = check_path("output", output)
+    set_aside = None if bad_rows is None else check_path("bad_rows", bad_rows)
     if overwrite:
         adopt(path, Kind.RUN)
+        if set_aside is not None:
+            adopt(set_aside, Kind.BAD_ROWS)
     check_run_output(path)
+    if set_aside is not None:
+        check_output(set_aside, Kind.BAD_ROWS)
     if tag is not None:
         check_one_word("tag", check_text("tag", tag))
     check_choice("precision", precision, PRECISIONS)
@@ -150,7 +159,9 @@ def score(
     check_apart(path, files_of(*system.paths))
     with filling(store, fill), pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
-        return score_files(files.units, system, path, executor, tag=tag, answers=files.answers)
+        return score_files(
+            files.units, system, path, executor, tag=tag, answers=files.answers, bad_rows=set_aside
+        )
 
 
 def _system(

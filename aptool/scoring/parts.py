@@ -5,7 +5,8 @@ copies bytes in the order of the questions and parses no line, so memory grows w
 not with the number of pairs. A checksum detects a damaged part. Parts are never overwritten: a unit has the
 same lines, whichever worker scores it.
 
-    lines | index: Arrow IPC stream | truncated (8 bytes) | size of the index (8) | CRC-32 of all before (4)
+    lines | index: Arrow IPC stream | bad rows: JSON | truncated answers (8 bytes) | size of the index (8)
+    | size of the bad rows (8) | CRC-32 of all before (4)
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, NamedTuple
 
 import polars as pl
@@ -31,10 +33,11 @@ from aptool.formats.outputs import Kind
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Unit, answers_beside
 from aptool.formats.trec import log_ties, open_text, run_lines
+from aptool.scoring.bad_rows import Reasons, pack, unpack, write_bad_rows
 from aptool.scoring.systems import Scorer
 from aptool.version import __version__
 
-_COUNTS = struct.Struct("<QQ")
+_COUNTS = struct.Struct("<QQQ")
 _CHECKSUM = struct.Struct("<I")
 _END = _COUNTS.size + _CHECKSUM.size
 
@@ -46,6 +49,8 @@ _NAME = re.compile(r"[0-9a-f]{24}\.part")
 _MEMORY_BYTES = 64 << 20
 _LEAST_BLOCK, _MOST_BLOCK = 1 << 18, 8 << 20
 _CONCURRENT_REQUESTS = 16
+
+_NO_BAD_ROWS: Reasons = MappingProxyType({})
 
 # Size of the first request at the end of a part; most indices are shorter.
 _TAIL_BYTES = 1 << 16
@@ -65,15 +70,15 @@ def parts_folder(output: PathOrUrl) -> Location:
     return location(f"{output_location(output)}.parts")
 
 
-def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
+def write_part(part: Part, frame: pl.DataFrame, truncated: int, bad_rows: Reasons = _NO_BAD_ROWS) -> None:
     """Write a part, unless it exists undamaged; ``frame`` is the result of ``score``."""
     lines, ends = run_lines(str(part.path), frame, part.tag)
     packed = io.BytesIO()
     ends.write_ipc_stream(packed)
     index = packed.getvalue()
-    counts = _COUNTS.pack(truncated, len(index))
-    checksum = zlib.crc32(counts, zlib.crc32(index, zlib.crc32(lines)))
-    data = b"".join((lines, index, counts, _CHECKSUM.pack(checksum)))
+    bad = pack(bad_rows)
+    data = b"".join((lines, index, bad, _COUNTS.pack(truncated, len(index), len(bad))))
+    data += _CHECKSUM.pack(zlib.crc32(data))
     store, key = store_of(part.path)
     while not store.create(key, data):
         try:
@@ -112,10 +117,7 @@ def missing_parts(parts: Sequence[Part]) -> list[Part]:
 
 def _is_complete(part: Part, data: bytes) -> bool:
     """Whether the bytes are an undamaged part with all pairs of its unit."""
-    if not _is_undamaged(data):
-        return False
-    _, size = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
-    return int(pl.read_ipc_stream(data[-_END - size : -_END])["pairs"].sum()) == part.pairs
+    return _is_undamaged(data) and _read_index(data).is_complete(part)
 
 
 def _is_undamaged(data: bytes) -> bool:
@@ -123,36 +125,84 @@ def _is_undamaged(data: bytes) -> bool:
     return len(data) >= _END and zlib.crc32(memoryview(data)[:-4]) == _CHECKSUM.unpack(data[-4:])[0]
 
 
-def read_indices(parts: Sequence[Part]) -> tuple[list[pl.DataFrame], int]:
-    """Read the indices of undamaged parts, and their number of truncated answers.
+class Index(NamedTuple):
+    """The end of a part."""
 
-    An index is that of `run_lines`.
-    """
+    questions: pl.DataFrame  # the index of ``run_lines``
+    truncated: int  # number of truncated answers
+    bad_rows: Reasons
 
-    def read(part: Part) -> tuple[pl.DataFrame, int]:
+    @property
+    def pairs(self) -> int:
+        """Number of lines."""
+        return int(self.questions["pairs"].sum())
+
+    def is_complete(self, part: Part) -> bool:
+        """Whether the part has all pairs of its unit, except those of bad rows."""
+        if self.bad_rows:
+            return part.unit.sets_aside and self.pairs < part.pairs
+        return self.pairs == part.pairs
+
+
+def _read_index(data: bytes) -> Index:
+    """Read the index at the end of the bytes of an undamaged part."""
+    truncated, size, bad_size = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
+    end = len(data) - _END - bad_size
+    return Index(pl.read_ipc_stream(data[end - size : end]), truncated, unpack(data[end : end + bad_size]))
+
+
+def read_indices(parts: Sequence[Part]) -> list[Index]:
+    """Read the indices of undamaged parts."""
+
+    def read(part: Part) -> Index:
         store, key = store_of(part.path)
         size = store.stat(key).size
         data = store.read(key, max(0, size - _TAIL_BYTES), size)
-        truncated, length = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
-        if length + _END > len(data):
-            data = store.read(key, size - _END - length, size)
-        return pl.read_ipc_stream(data[-_END - length : -_END]), truncated
+        length = _END + sum(_COUNTS.unpack(data[-_END : -_CHECKSUM.size])[1:])
+        if length > len(data):
+            data = store.read(key, size - length, size)
+        return _read_index(data)
 
     with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
-        indices, truncated = zip(*pool.map(read, parts), strict=True)
-    return list(indices), sum(truncated)
+        return list(pool.map(read, parts))
 
 
-def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[[], None]) -> int:
-    """Merge all parts into the run file, and remove them; return the number of truncated answers.
+class Merged(NamedTuple):
+    """The size of a run file."""
 
-    ``before_publishing`` is called before the file gets its final name; it may raise.
+    pairs: int
+    truncated: int  # number of truncated answers
+    bad_rows: int
+
+
+def merge(
+    parts: Sequence[Part],
+    output: PathOrUrl,
+    before_publishing: Callable[[], None],
+    bad_rows: PathOrUrl | None = None,
+) -> Merged:
+    """Merge all parts into the run file and the file ``bad_rows``, and remove them.
+
+    ``before_publishing`` is called before the run file gets its final name; it may raise.
     """
-    indices, truncated = read_indices(parts)
-    for part, index in zip(parts, indices, strict=True):
-        pairs = index["pairs"].sum()
-        if pairs != part.pairs:
-            raise AptoolError(f"{part.path}: {pairs} scores: expected {part.pairs}; remove it and run again")
+    read = read_indices(parts)
+    for part, index in zip(parts, read, strict=True):
+        if not index.is_complete(part):
+            problem = f"{index.pairs} scores: expected {part.pairs}"
+            raise AptoolError(f"{part.path}: {problem}; remove it and run again")
+    if bad_rows is not None:
+        before_publishing()
+        write_bad_rows(
+            bad_rows, ((part.unit, index.bad_rows) for part, index in zip(parts, read, strict=True))
+        )
+    merged = Merged(
+        sum(index.pairs for index in read),
+        sum(index.truncated for index in read),
+        sum(len(index.bad_rows) for index in read),
+    )
+    if not merged.pairs:
+        raise AptoolError(f"{output}: no pool can be scored; {bad_rows} has the reasons")
+    indices = [index.questions for index in read]
     ranges = pl.concat(
         index.select(
             "question_id",
@@ -167,7 +217,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
     block = min(max(_MEMORY_BYTES // (2 * len(parts)), _LEAST_BLOCK), _MOST_BLOCK)
     with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
         lines = [
-            PartLines(part.path, index.item(-1, "end"), block, pool)
+            PartLines(part.path, index["end"][-1] if len(index) else 0, block, pool)
             for part, index in zip(parts, indices, strict=True)
         ]
         with open_text(output, Kind.RUN) as file:
@@ -176,7 +226,7 @@ def merge(parts: Sequence[Part], output: PathOrUrl, before_publishing: Callable[
             before_publishing()
     _remove_parts(parts, parts_folder(output))
     log_ties(str(output), ranges)
-    return truncated
+    return merged
 
 
 def _remove_parts(parts: Sequence[Part], folder: Location) -> None:

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
@@ -49,6 +49,7 @@ class UnitRecord(NamedTuple):
     seconds: float = 0.0  # wall time that the worker spent on the unit
     core_seconds: float = 0.0
     gpu_seconds: float = 0.0
+    bad_rows: int = 0  # pools that were set aside
     error: str = ""  # one line; empty if the unit was scored
     fatal: bool = False  # whether all units would fail with the same error
 
@@ -61,7 +62,10 @@ class PreparedUnit(NamedTuple):
     answer_ids: pa.Array  # (P,)
     pair_question: np.ndarray  # (P,)
     counts: np.ndarray | None  # (P,) passages per candidate; None for whole candidates
-    inputs: Any  # the result of ``Scorer.prepare``
+    inputs: Any  # the result of ``Scorer.prepare``; None without pools
+    truncated: int  # answers truncated at the model's limit
+    rows: np.ndarray | None  # (pools,) their rows in the row group; None without bad rows
+    bad_rows: dict[int, str]  # the reasons of bad rows; ``score`` adds those that have no finite score
 
 
 class UnitScores(NamedTuple):
@@ -70,6 +74,7 @@ class UnitScores(NamedTuple):
     number: int  # index into the units to score
     frame: pl.DataFrame  # question_id, answer_id, score (f32), in the order of the pools
     truncated: int  # answers truncated at the model's limit
+    bad_rows: Mapping[int, str]  # the reasons of the pools that are not in the frame
 
 
 # Stores the scores of a unit. Called from several threads if there are several scorers.
@@ -83,8 +88,10 @@ def prepare(unit: Unit, pools: PoolBatch, scorer: Scorer) -> PreparedUnit:
         from aptool.text.passages import cut_pools
 
         texts, counts = cut_pools(pools, passages)
-    inputs = scorer.prepare(texts)
-    return PreparedUnit(unit, pools.question_ids, pools.answer_ids, pools.pair_question, counts, inputs)
+    inputs = scorer.prepare(texts) if len(pools.question_ids) else None
+    truncated = scorer.truncated(inputs) if inputs is not None else 0
+    columns = pools.question_ids, pools.answer_ids, pools.pair_question
+    return PreparedUnit(unit, *columns, counts, inputs, truncated, pools.rows, dict(pools.bad_rows))
 
 
 def score(
@@ -92,8 +99,12 @@ def score(
 ) -> Generator[pl.DataFrame]:
     """Score units together; yield question_id, answer_id and score (f32) of each, in order.
 
+    A pool with a score that is not finite is an error, or a bad row if the unit sets it aside.
     ``progress`` is called with the number of pairs of each scored block.
     """
+    if units[0].inputs is None:  # all rows are bad, so it is not joined with others
+        yield _frame(units[0], np.empty(0, dtype=np.float32))
+        return
     inputs = scorer.join([unit.inputs for unit in units]) if len(units) > 1 else units[0].inputs
     passages, counts = scorer.system.passages, units[0].counts
     if passages is None or counts is None:
@@ -108,23 +119,25 @@ def score(
 
 
 def _frame(unit: PreparedUnit, scores: np.ndarray) -> pl.DataFrame:
-    """Return the scores of a unit with ids; raise if a score is not finite."""
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if len(bad):
-        question = unit.question_ids[int(unit.pair_question[bad[0]])].as_py()
-        answer = unit.answer_ids[int(bad[0])].as_py()
-        path, row_group, _ = unit.unit
-        raise AptoolError(
-            f"{path}: row group {row_group}: question {question!r}, answer {answer!r}: "
-            f"score {scores[bad[0]]}: expected a finite number"
-        )
-    return pl.DataFrame(
+    """Return the scores of a unit with ids, without pools whose scores are not all finite."""
+    frame = pl.DataFrame(
         {
             "question_id": pl.Series(unit.question_ids).gather(unit.pair_question),
             "answer_id": pl.Series(unit.answer_ids),
             "score": scores.astype(np.float32, copy=False),
         }
     )
+    is_bad = ~np.isfinite(scores)
+    if not is_bad.any():
+        return frame
+    pools, first = np.unique(unit.pair_question[is_bad], return_index=True)
+    for pool, pair in zip(pools.tolist(), np.flatnonzero(is_bad)[first].tolist(), strict=True):
+        question, answer, value = frame.row(pair)
+        reason = f"question {question!r}, answer {answer!r}: score {value}: expected a finite number"
+        if not unit.unit.sets_aside:
+            raise AptoolError(f"{unit.unit.path}: row group {unit.unit.row_group}: {reason}")
+        unit.bad_rows[pool if unit.rows is None else int(unit.rows[pool])] = reason
+    return frame.filter(~np.isin(unit.pair_question, pools))
 
 
 class PairMeter:
@@ -187,6 +200,7 @@ def run_pipelines(
                 seconds=seconds,
                 core_seconds=cores_now - cores,
                 gpu_seconds=seconds * gpus,
+                bad_rows=len(unit.bad_rows),
             )
             wall, cores = now, cores_now
 
@@ -208,7 +222,7 @@ def _pipeline(
                 if storing is not None:
                     storing[1].result()
                     yield storing[0]
-                scores = UnitScores(number, frame, scorer.truncated(unit.inputs))
+                scores = UnitScores(number, frame, unit.truncated, unit.bad_rows)
                 storing = scores, writer.submit(sink, scores)
         if storing is not None:
             storing[1].result()
@@ -236,7 +250,8 @@ def _groups(
             if group:
                 yield group  # units before an error are scored and stored
             raise
-        is_joinable = scorer.system.passages is None and scorer.is_joinable(prepared.inputs)
+        is_joinable = scorer.system.passages is None and prepared.inputs is not None
+        is_joinable = is_joinable and scorer.is_joinable(prepared.inputs)
         if group and not (is_joinable and pairs + len(prepared.answer_ids) <= limit):
             yield group
             group, pairs = [], 0

@@ -20,12 +20,13 @@ from typing_extensions import override
 
 from aptool import environment
 from aptool.errors import AptoolError
-from aptool.formats.atomic import check_apart
+from aptool.formats.atomic import check_apart, check_output
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, CollectionFiles
 from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
+from aptool.formats.outputs import Kind
 from aptool.formats.pools import Answers, Unit, answers_beside, read_answers
 from aptool.formats.trec import check_run_output, log_ties, questions_with_ties
 from aptool.progress import get_progress
@@ -50,6 +51,7 @@ class ScoredRun:
     """The size and cost of a scored run."""
 
     pairs: int
+    bad_rows: int  # pools that were set aside
     truncated: int  # answers, or passages, truncated at the model's token limit, counted per unit
     units: int
     resumed: int  # units that an earlier call scored
@@ -102,7 +104,7 @@ class LocalExecutor(Executor):
     @override
     def run(self, missing: Sequence[Part], scorer: Scorer, meter: PairMeter) -> Generator[UnitRecord]:
         def write(scores: UnitScores) -> None:
-            write_part(missing[scores.number], scores.frame, scores.truncated)
+            write_part(missing[scores.number], scores.frame, scores.truncated, scores.bad_rows)
 
         units = [part.unit for part in missing]
         return run_pipelines(units, scorer, self._answers, meter, write)
@@ -116,6 +118,7 @@ def score_files(
     *,
     tag: str | None = None,
     answers: PathOrUrl | None = None,
+    bad_rows: PathOrUrl | None = None,
 ) -> ScoredRun:
     """Score pools into a TREC run file; resume from the parts of an interrupted call.
 
@@ -126,9 +129,14 @@ def score_files(
         executor: scores the units; None is this process.
         tag: the tag of the run, one word; None is the tag of the scorer.
         answers: the file with the texts of shared answers; None is ``answers.parquet`` next to the pools.
+        bad_rows: file for the pools that cannot be read or scored; with None, they are errors.
     """
     check_run_output(output)
     check_metadata(location(output))
+    if bad_rows is not None:
+        check_output(bad_rows, Kind.BAD_ROWS)
+        check_apart(bad_rows, [output])
+        units = [unit._replace(sets_aside=True) for unit in units]
     executor = executor if executor is not None else LocalExecutor()
     started = time.monotonic()
     shared = current_input(answers)
@@ -137,7 +145,9 @@ def score_files(
     tag = tag if tag is not None else scorer.tag
     parts = plan(units, scorer, output, tag, shared)
     inputs = input_files(units, shared)
-    check_apart(output, (file.path for file in inputs))
+    for path in (output, bad_rows):
+        if path is not None:
+            check_apart(path, (file.path for file in inputs))
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         pairs = [part.pairs for part in missing]
@@ -145,11 +155,12 @@ def score_files(
         with contextlib.closing(executor.run(missing, scorer, meter)) as scored:
             records = list(scored)
         check_unchanged(inputs)
-        truncated = merge(parts, output, claim.check)
-    _log_truncated(truncated, scorer)
+        merged = merge(parts, output, claim.check, bad_rows)
+    _log_truncated(merged.truncated, scorer)
     scored_run = ScoredRun(
-        pairs=sum(part.pairs for part in parts),
-        truncated=truncated,
+        pairs=merged.pairs,
+        bad_rows=merged.bad_rows,
+        truncated=merged.truncated,
         units=len(parts),
         resumed=len(parts) - len(missing),
         retried=sum(record.attempts > 1 for record in records),

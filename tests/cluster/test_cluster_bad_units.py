@@ -2,9 +2,10 @@
 
 import pytest
 from scene import UNITS
-from slow import scored
+from slow import ONE_CORE, SlowSystem, executor_of, scored
 
 from aptool.errors import AptoolError
+from aptool.scoring.score import score_files
 
 
 def make_trouble(scene, question, fault):
@@ -43,15 +44,19 @@ def test_unit_without_enough_memory_is_named(cluster, scene, fault):
     scene.assert_complete()
 
 
-def test_unreadable_row_group_is_named(cluster, scene):
-    """The pages of one row group are overwritten; the footer, which the driver reads, is intact."""
+def damage(pools, row_group):
+    """Overwrite the pages of a row group; the footer, which the driver reads, is intact."""
     import pyarrow.parquet as pq
 
-    group = pq.read_metadata(scene.pools).row_group(5).column(0)
-    content = bytearray(scene.pools.read_bytes())
+    group = pq.read_metadata(pools).row_group(row_group).column(0)
+    content = bytearray(pools.read_bytes())
     begin = group.dictionary_page_offset or group.data_page_offset
     content[begin : begin + group.total_compressed_size] = b"\xff" * group.total_compressed_size
-    scene.pools.write_bytes(content)
+    pools.write_bytes(content)
+
+
+def test_unreadable_row_group_is_named(cluster, scene):
+    damage(scene.pools, 5)
 
     with pytest.raises(AptoolError) as error:
         scene.score(cluster)
@@ -61,3 +66,23 @@ def test_unreadable_row_group_is_named(cluster, scene):
     assert f"{UNITS - 1} of {UNITS} row groups are scored and kept" in str(error.value)
     assert len(str(error.value).splitlines()) == 1
     assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
+
+
+def test_bad_rows_are_those_of_one_process(cluster, scene, tmp_path):
+    """After a driver without the option, whose parts are kept."""
+    damage(scene.pools, 5)
+    alone, bad_rows = tmp_path / "alone.run", tmp_path / "alone.jsonl"
+    system = SlowSystem(notes=str(scene.notes))
+    score_files(scene.units, system, alone, tag="slow", bad_rows=bad_rows)
+    with pytest.raises(AptoolError):
+        scene.score(cluster)
+
+    executor = executor_of(cluster, ONE_CORE)
+    scored = score_files(
+        scene.units, system, scene.output, executor, tag="slow", bad_rows=tmp_path / "bad.jsonl"
+    )
+
+    assert (scored.resumed, scored.bad_rows) == (UNITS - 1, 2)
+    assert scene.output.read_bytes() == alone.read_bytes()
+    assert (tmp_path / "bad.jsonl").read_bytes() == bad_rows.read_bytes()
+    assert len(bad_rows.read_text().splitlines()) == 2

@@ -259,7 +259,7 @@ def test_only_texts_beyond_the_limit_are_truncated(tmp_path, model_folder):
     truncated = []
     for passages in (None, Passages(200, 200)):
         scorer = model_system(model, passages=passages).open()
-        truncated.append(scorer.truncated(prepare(unit, read_pools(unit), scorer).inputs))
+        truncated.append(prepare(unit, read_pools(unit), scorer).truncated)
 
     # The words a-b have three tokens each, so all three passages of b are truncated.
     assert truncated == [2, 3]

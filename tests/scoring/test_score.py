@@ -195,7 +195,7 @@ class OtherExecutor(scoring.Executor):
     def run(self, missing, scorer, meter):
         for number, part in enumerate(reversed(missing)):
             unit = prepare(part.unit, read_pools(part.unit), scorer)
-            write_part(part, *score_prepared([unit], scorer), scorer.truncated(unit.inputs))
+            write_part(part, *score_prepared([unit], scorer), unit.truncated)
             yield UnitRecord(number, part.pairs, f"worker {number % 2}", attempts=2 if number == 1 else 1)
 
 
