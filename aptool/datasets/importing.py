@@ -27,9 +27,12 @@ SMALL_POOL = 5
 
 SAME_ID_EXCLUDED = "candidates_with_the_id_of_their_question_excluded"
 ANSWERS_ADDED = "answers_of_other_questions_added"
+CANDIDATES_WITHOUT_TEXT = "candidates_without_a_text_dropped"
+RELEVANT_WITHOUT_TEXT = "relevant_answers_without_a_text_dropped"
 _IMPORT_POLICIES = (
     *("empty_answers_kept", "questions_without_candidates_dropped"),
     *(EMPTY_DROPPED, SAME_ID_EXCLUDED, SPELLINGS_JOINED, ANSWERS_ADDED),
+    *(CANDIDATES_WITHOUT_TEXT, RELEVANT_WITHOUT_TEXT),
 )
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -157,7 +160,8 @@ def _counted(
         yield pool
     if content.counts is not None:
         counts.update(content.counts)
-        counts["candidates"] += content.counts.get(EMPTY_DROPPED, 0) - content.counts.get(ANSWERS_ADDED, 0)
+        dropped = sum(content.counts.get(policy, 0) for policy in (EMPTY_DROPPED, CANDIDATES_WITHOUT_TEXT))
+        counts["candidates"] += dropped - content.counts.get(ANSWERS_ADDED, 0)
 
 
 @dataclass
@@ -191,12 +195,16 @@ class PoolCounts:
         lines = []
         of_questions = f"of {self.questions:,} questions"
         candidates = counted(self.candidates, "candidate")
-        if self.single:
+        all_relevant = self.labelled and self.relevant == self.candidates
+        if self.single and not all_relevant:
             lines.append(f"{self.single:,} {of_questions} have a single candidate, so no order can be wrong")
         if self.labelled and not self.relevant:
             lines.append(f"none of the {candidates} is relevant")
-        elif self.labelled and self.relevant == self.candidates:
-            lines.append(f"all {candidates} are relevant, so no order can be wrong")
+        elif all_relevant:
+            lines.append(
+                f"all {candidates} are relevant, so no order can be wrong: training takes negatives from "
+                "other questions; to evaluate, draw pools with `aptool data folds` or --add-candidates"
+            )
         elif self.labelled and self.without_relevant:
             noun = "judged questions" if self.unjudged else "questions"
             without = f"{self.without_relevant:,} of {self.questions - self.unjudged:,} {noun}"
@@ -208,7 +216,7 @@ class PoolCounts:
             both = "have one text as a relevant and as a non-relevant candidate"
             lines.append(f"{self.contradictory:,} {of_questions} {both}, which no model can tell apart")
         mean = self.candidates / self.questions
-        if mean < SMALL_POOL:
+        if mean < SMALL_POOL and not all_relevant:
             lines.append(f"mean pool size {mean:.1f} candidates: a random order already scores high")
         if 2 * self.without_words > self.questions:
             lines.append(

@@ -8,7 +8,12 @@ pool and get their relevant answers only, as training samples negatives from all
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from aptool.datasets.importing import SplitPools, write_collection
+from aptool.datasets.importing import (
+    CANDIDATES_WITHOUT_TEXT,
+    RELEVANT_WITHOUT_TEXT,
+    SplitPools,
+    write_collection,
+)
 from aptool.datasets.text_files import read_rows
 from aptool.errors import InputError, UsageError
 from aptool.formats.collection import CollectionFiles, LabelledPool
@@ -63,8 +68,9 @@ def import_insuranceqa(
         if path is None:
             missing.append(split)
         else:
-            pools = _read_pools(path, split, release.columns[split], vocabulary, answers)
-            sources[split] = SplitPools(path, pools)
+            counts: dict[str, int] = {}
+            pools = _read_pools(path, split, release.columns[split], vocabulary, answers, counts)
+            sources[split] = SplitPools(path, pools, counts=counts)
     details: dict[str, object] = {"version": release.version}
     if release.version == 2:
         details |= {"pool_size": pool_size, "tokens": "token"}
@@ -135,22 +141,34 @@ def _read_pools(
     columns: tuple[int, int, int | None],
     vocabulary: Mapping[str, str],
     answers: Mapping[str, str],
+    counts: dict[str, int],
 ) -> Iterator[LabelledPool]:
-    """Read the pools of one split; question ``dev-17`` is line 17 of the dev file."""
+    """Read the pools of one split; question ``dev-17`` is line 17 of the dev file.
+
+    Labels that the file of answers lacks are dropped and counted, as a part of the data may be all there is.
+    """
     question_column, relevant_column, pool_column = columns
     width = max(column for column in columns if column is not None) + 1
-    number = 0
+    counts |= {CANDIDATES_WITHOUT_TEXT: 0, RELEVANT_WITHOUT_TEXT: 0}
+    number = relevant_answers = 0
     for number, fields in _read_fields(path, width, "a question, its relevant answers and its pool"):
         position = f"line {number}"
         question = _text(path, position, fields[question_column], vocabulary)
-        pool = relevant = _labels(path, position, fields[relevant_column], "relevant answers", answers)
-        if pool_column is not None:
-            pool = _labels(path, position, fields[pool_column], "pool", answers)
+        relevant = _labels(path, position, fields[relevant_column], "relevant answers")
+        pool = relevant if pool_column is None else _labels(path, position, fields[pool_column], "pool")
+        counts[CANDIDATES_WITHOUT_TEXT] += sum(label not in answers for label in pool)
+        counts[RELEVANT_WITHOUT_TEXT] += sum(label not in answers for label in relevant)
+        pool = [label for label in pool if label in answers]
+        relevant = [label for label in relevant if label in answers]
+        relevant_answers += len(relevant)
         if not question:
             raise InputError(path, position=position, column="question", value="", expected="a question")
         yield LabelledPool(f"{split}-{number}", question, pool, None, dict.fromkeys(relevant, 1))
     if number == 0:
         raise InputError(path, problem="no line", expected="questions")
+    if not relevant_answers:
+        problem = "none is a label of the file of answers"
+        raise InputError(path, column="relevant answers", problem=problem, expected="labels of that file")
 
 
 def _read_fields(path: str, width: int, content: str) -> Iterator[tuple[int, list[str]]]:
@@ -170,14 +188,10 @@ def _text(path: str, position: str, words: str, vocabulary: Mapping[str, str]) -
         raise InputError(path, position=position, value=error.args[0], expected=expected) from error
 
 
-def _labels(path: str, position: str, field: str, column: str, answers: Mapping[str, str]) -> list[str]:
+def _labels(path: str, position: str, field: str, column: str) -> list[str]:
     labels = field.split()
     if not labels:
         raise InputError(path, position=position, column=column, value=field, expected="at least one label")
-    for label in labels:
-        if label not in answers:
-            expected = "the label of an answer"
-            raise InputError(path, position=position, column=column, value=label, expected=expected)
     return labels
 
 

@@ -8,6 +8,7 @@ from imported import DATA, counts_of, needs_data, pools_of
 
 from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.errors import InputError, UsageError
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import read_answers
 from aptool.formats.trec import read_qrels
 
@@ -95,6 +96,30 @@ def test_small_v1(tmp_path, packed):
     assert read_qrels(collection.qrels("dev")).rows() == [("dev-1", "1", 1)]
 
 
+def test_absent_answers_are_dropped_and_counted(aptool, tmp_path):
+    files = {
+        **V1,
+        "answers.label.token_idx": "2\tidx_4 idx_3\n3\tidx_2\n",
+        "question.train.token_idx.label": "idx_1 idx_2\t1 2\nidx_1\t1\nidx_3\t3\n",
+        "question.dev.label.token_idx.pool": "1 2\tidx_1 idx_3\t1 2 3\n1\tidx_2\t3 1\n",
+    }
+    command = ("data", "import", "insuranceqa", write_folder(tmp_path / "V1", files))
+
+    imported = aptool(*command, "--output", tmp_path / "out")
+
+    collection = CollectionFiles(tmp_path / "out")
+    assert counts_of(collection) == {"train": (2, 2, 2), "dev": (2, 3, 1)}
+    assert collection.manifest["details"]["read"]["dev"] == {"questions": 2, "candidates": 5}
+    for line in (
+        "train: relevant answers without a text dropped: 2",
+        "train: questions without candidates dropped: 1",
+        "dev: relevant answers without a text dropped: 2",
+        "dev: candidates without a text dropped: 2",
+        "dev: warning: 1 question is not judged, and not evaluated",
+    ):
+        assert line in imported.err
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_small_v2(tmp_path, packed):
     folder = write_folder(tmp_path / "V2", V2, packed)
@@ -130,8 +155,8 @@ def test_v1_cannot_keep_questions_with_both_labels(tmp_path):
         ("answers.label.token_idx", "1\tidx_3\n1\tidx_3\n", "line 2: column 'label': '1': expected each"),
         (
             "answers.label.token_idx",
-            "1\tidx_3\n2\tidx_3\n",
-            "dev.label.token_idx.pool: line 1: column 'pool': '3'",
+            "2\tidx_3\n3\tidx_3\n",
+            "dev.label.token_idx.pool: column 'relevant answers': none is a label of the file of answers",
         ),
         ("question.train.token_idx.label", "idx_1\t\n", "line 1: column 'relevant answers': ''"),
         ("question.train.token_idx.label", "idx_1 1\n", "line 1: 1 columns; expected 2"),

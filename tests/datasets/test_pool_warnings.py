@@ -7,6 +7,10 @@ from aptool.datasets.importing import PoolCounts
 ONE_CANDIDATE = "1 of 2 questions have a single candidate, so no order can be wrong"
 NONE_RELEVANT = "1 of 2 questions have no relevant candidate: any model scores 0 there"
 # Two questions with three candidates.
+ALL_RELEVANT = (
+    "all {} candidates are relevant, so no order can be wrong: training takes negatives from "
+    "other questions; to evaluate, draw pools with `aptool data folds` or --add-candidates"
+)
 SMALL = "mean pool size 1.5 candidates: a random order already scores high"
 
 
@@ -16,7 +20,9 @@ SMALL = "mean pool size 1.5 candidates: a random order already scores high"
         ([(5, 1), (5, 4)], []),
         ([(9, 1), (1, 1)], [ONE_CANDIDATE]),
         ([(5, 0), (5, 1)], [NONE_RELEVANT]),
-        ([(5, 5), (5, 5)], ["all 10 candidates are relevant, so no order can be wrong"]),
+        ([(5, 5), (5, 5)], [ALL_RELEVANT.format(10)]),
+        # As in a list of frequently asked questions.
+        ([(1, 1), (2, 2)], [ALL_RELEVANT.format(3)]),
         ([(5, 0), (5, 0)], ["none of the 10 candidates is relevant"]),
         ([(1, 0), (2, 1)], [ONE_CANDIDATE, NONE_RELEVANT, SMALL]),
     ],
@@ -78,7 +84,7 @@ def test_the_warning_of_several_runs_is_logged_once(aptool, tmp_path):
 
     finished = aptool("eval", tmp_path / "a.run", tmp_path / "b.run", "--qrels", tmp_path / "a.qrels")
 
-    assert len([line for line in finished.err if "single candidate" in line]) == 1
+    assert len([line for line in finished.err if "no order can be wrong" in line]) == 1
 
 
 def test_warnings_of_an_evaluation_use_its_level(aptool, tmp_path):
@@ -87,7 +93,7 @@ def test_warnings_of_an_evaluation_use_its_level(aptool, tmp_path):
     (tmp_path / "a.run").write_text("".join(f"q{n // 4} Q0 a{n} {n % 4 + 1} {9 - n} x\n" for n in range(8)))
     command = ("eval", tmp_path / "a.run", "--qrels", tmp_path / "a.qrels", "--level")
 
-    assert warnings(aptool(*command, 1))[0] == "all 8 candidates are relevant, so no order can be wrong"
+    assert warnings(aptool(*command, 1)) == [ALL_RELEVANT.format(8)]
     assert warnings(aptool(*command, 3)) == [
         "mean pool size 4.0 candidates: a random order already scores high"
     ]
