@@ -13,8 +13,6 @@ from aptool.text.passages import Passages
 if TYPE_CHECKING:
     import torch
 
-    from aptool.scoring.ranker_scorer import PreparedAnswers
-
 
 class EncodedTexts:
     """Answers that `Model.encode` encoded once, for `Model.rank` and `Model.score`.
@@ -36,7 +34,7 @@ class EncodedTexts:
 
     def __init__(
         self,
-        prepared: "PreparedAnswers",
+        prepared: Any,
         rows: np.ndarray,
         texts: list[str],
         *,
@@ -46,7 +44,7 @@ class EncodedTexts:
         passages: Passages | None = None,
         counts: np.ndarray | None = None,
     ) -> None:
-        self.prepared = prepared  # the distinct answers or passages
+        self.prepared = prepared  # the distinct answers or passages: `PreparedAnswers`, or their tokens
         self.rows = rows  # (P,) int64 index in `prepared` of each text, or of each passage, text by text
         self.passages = passages
         self.counts = counts  # (n,) int64 passages per text; None for whole texts

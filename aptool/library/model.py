@@ -138,23 +138,10 @@ class Model:
             >>> len(model.rank("who wrote it?", encoded, top_k=1))
             1
         """
-        answers, cut, counts = check_texts("texts", texts), self._parsed(passages), None
-        parts = answers
-        if cut is not None:
-            parts, counts = cut_texts(answers, cut)
-        distinct, rows = distinct_texts(parts)
-        tokens = self._loaded.tokenizer.encode(distinct, self._loaded.recipe.text.max_answer_tokens)
+        encoded = self._tokenized(check_texts("texts", texts), self._parsed(passages))
         set_products("fp32")
-        return EncodedTexts(
-            self._scorer.encode_answers(tokens),
-            rows,
-            answers,
-            preset=self.preset,
-            fingerprint=self._loaded.fingerprint,
-            device=self.device,
-            passages=cut,
-            counts=counts,
-        )
+        encoded.prepared = self._scorer.encode_answers(encoded.prepared)
+        return encoded
 
     @torch_settings()
     def score(
@@ -413,29 +400,39 @@ class Model:
             self._check_encoded(answers)
         if not len(answers):
             return np.empty(0, dtype=np.float32)
-        tokenizer, options = self._loaded.tokenizer, self._loaded.recipe.text
         with _COMPUTING:
-            question_tokens = tokenizer.encode(questions, options.max_question_tokens, "question")
+            limit = self._loaded.recipe.text.max_question_tokens
+            question_tokens = self._loaded.tokenizer.encode(questions, limit, "question")
             set_products("fp32")
-            prepared: Any
-            if isinstance(answers, EncodedTexts):
-                prepared, rows, counts = answers.prepared, answers.rows, answers.counts
-            else:
-                parts, counts = (answers, None) if passages is None else cut_texts(answers, passages)
-                distinct, rows = distinct_texts(parts)
-                prepared = tokenizer.encode(distinct, options.max_answer_tokens)
+            if not isinstance(answers, EncodedTexts):
+                answers = self._tokenized(answers, passages)
+            counts = answers.counts
             of_parts = pair_question if counts is None else np.repeat(pair_question, counts)
-            scores = self._scorer.score(question_tokens, prepared, of_parts, rows)
+            scores = self._scorer.score(question_tokens, answers.prepared, of_parts, answers.rows)
         if passages is not None and counts is not None:
             scores = passages.aggregated(scores, counts)
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
-            texts = answers.texts if isinstance(answers, EncodedTexts) else answers
-            position = f"question {questions[pair_question[pair]]!r}, answer {texts[pair]!r}"
+            position = f"question {questions[pair_question[pair]]!r}, answer {answers.texts[pair]!r}"
             raise InputError(
                 self.folder, position=position, value=float(scores[pair]), expected="a finite score"
             )
         return scores
+
+    def _tokenized(self, answers: list[str], passages: Passages | None) -> EncodedTexts:
+        """The token ids of answers or of their passages, not encoded yet."""
+        parts, counts = (answers, None) if passages is None else cut_texts(answers, passages)
+        distinct, rows = distinct_texts(parts)
+        return EncodedTexts(
+            self._loaded.tokenizer.encode(distinct, self._loaded.recipe.text.max_answer_tokens),
+            rows,
+            answers,
+            preset=self.preset,
+            fingerprint=self._loaded.fingerprint,
+            device=self.device,
+            passages=passages,
+            counts=counts,
+        )
 
     def _check_encoded(self, answers: EncodedTexts) -> None:
         """Raise unless this model encoded the answers, on its device."""
