@@ -22,8 +22,6 @@ from aptool.errors import UsageError, counted, printable
 
 if TYPE_CHECKING:
     import numpy as np
-    from rich.console import Console
-    from rich.text import Text
 
     from aptool.formats.location import Location
     from aptool.models.explain import Explanation, TextWeights
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 _LISTED = 8  # words below each text
 _SHOWN_OF_PASSAGE = 60  # characters in the list of passages
-_PLAIN_WIDTH = 100
+_WIDTH = 100
 # Terminals interpret control characters; U+2400 and following are their visible symbols.
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
 _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
@@ -188,89 +186,50 @@ def _text_json(text: TextWeights) -> dict[str, Any]:
 
 
 def _print(explanation: Explanation, model: LoadedModel, answer: str) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PLAIN_WIDTH)
     kind = f"{model.recipe.preset}, {explanation.weights_name}"
-    _line(console, f"score {explanation.score:.4f}  ({kind})")
+    click.echo(f"score {explanation.score:.4f}  ({kind})")
     for number, passage in enumerate(explanation.passages):
         mark = "best" if number == explanation.best_passage else "    "
         shown = visible(answer[passage.begin : passage.end])
         shown = shown if len(shown) <= _SHOWN_OF_PASSAGE else f"{shown[: _SHOWN_OF_PASSAGE - 1]}…"
-        _line(console, f"{mark}  passage {number + 1}  {passage.score:.4f}  {shown}")
+        click.echo(f"{mark}  passage {number + 1}  {passage.score:.4f}  {shown}")
     limits = (model.recipe.text.max_question_tokens, model.recipe.text.max_answer_tokens)
     for name, text, limit in zip(
         ("question", "answer"), (explanation.question, explanation.answer), limits, strict=True
     ):
-        _line(console, "")
-        _line(console, f"{name}, {counted(len(text.weights), 'word')}:")
-        console.print(coloured(text))
+        click.echo()
+        click.echo(f"{name}, {counted(len(text.weights), 'word')}:")
+        click.echo(click.wrap_text(visible(text.text), _WIDTH))
         if text.unknown:
             unknown = ", ".join(visible(text.words[word]) or "(no word)" for word in sorted(text.unknown))
-            _line(console, f"not in the vocabulary: {unknown}")
+            click.echo(f"not in the vocabulary: {unknown}")
         if text.special_tokens:
-            _line(console, f"{text.special_tokens:.1%} of the weight is on special tokens")
+            click.echo(f"{text.special_tokens:.1%} of the weight is on special tokens")
         if text.truncated:
             words = counted(text.truncated, "word")
-            _line(console, f"truncated to {limit} tokens: the last {words} not read")
-        _line(console, "")
+            click.echo(f"truncated to {limit} tokens: the last {words} not read")
+        click.echo()
         for word in text.strongest(_LISTED):
             shown, around = visible(text.words[word]), visible(text.window_text(word))
             context = f"  in “{around}”" if text.window.left is not None and around != shown else ""
-            _line(console, f"  {text.weights[word]:.4f}  {shown}{context}")
+            click.echo(f"  {text.weights[word]:.4f}  {shown}{context}")
     if explanation.alignment is not None:
-        _print_alignment(console, explanation, explanation.alignment)
+        _print_alignment(explanation, explanation.alignment)
 
 
-def _print_alignment(console: Console, explanation: Explanation, alignment: np.ndarray) -> None:
-    _line(console, "")
+def _print_alignment(explanation: Explanation, alignment: np.ndarray) -> None:
+    click.echo()
     measure = "the cosine" if explanation.kind == "matches" else "G"
-    _line(console, f"best aligned answer word of each question word, with {measure} of the two:")
+    click.echo(f"best aligned answer word of each question word, with {measure} of the two:")
     words = [visible(word) for word in explanation.question.words[: len(explanation.question.weights)]]
     width = max(map(len, words))
     for word, row, best in zip(words, alignment, explanation.best_aligned, strict=True):
-        _line(console, f"  {row[best]:+.4f}  {word.ljust(width)}  {visible(explanation.answer.words[best])}")
-
-
-def _line(console: Console, line: str) -> None:
-    """Print text without rich's markup."""
-    console.print(line, markup=False, emoji=False, soft_wrap=True)
+        click.echo(f"  {row[best]:+.4f}  {word.ljust(width)}  {visible(explanation.answer.words[best])}")
 
 
 def visible(text: str) -> str:
     """Return text on one line, with visible symbols for control characters."""
     return printable(" ".join(text.split()).translate(_VISIBLE))
-
-
-def coloured(text: TextWeights) -> Text:
-    """Return the text with weights as background colours; unknown words underlined, truncated words dim."""
-    from rich.color import Color
-    from rich.style import Style
-    from rich.text import Text
-
-    shown, intensities, end = Text(), text.intensities, 0
-    for number, (begin, stop) in enumerate(text.spans):
-        shown.append(" " if any(map(str.isspace, text.text[end:begin])) else "")
-        word, end = visible(text.text[begin:stop]), stop
-        if number >= len(intensities):
-            shown.append(word, Style(dim=True))
-            continue
-        strength = float(intensities[number])
-        ground, ink = _shade(strength)
-        colour = (
-            Style(bgcolor=Color.from_rgb(*ground), color=Color.from_rgb(*ink)) if strength > 0.05 else None
-        )
-        shown.append(word, Style(underline=number in text.unknown, bold=strength > 0.5) + colour)
-    return shown
-
-
-def _shade(strength: float) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Return the background and text colour of a weight, from pale to deep orange."""
-    pale, deep = (255, 237, 213), (194, 65, 12)
-    red, green, blue = (round(p + (d - p) * strength) for p, d in zip(pale, deep, strict=True))
-    return (red, green, blue), ((255, 255, 255) if strength > 0.7 else (28, 25, 23))
 
 
 @click.command("export")
