@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,19 @@ _MOST_BRACKETS = 1 << 15
 # Bytes of the headers of all safetensors files: about 150,000 tensors.
 _LARGEST_HEADERS = 8 << 20
 
+# Bytes of all files with a limit, which are hashed: 15 checkpoints of a training with Gemma's tokenizer.
+_LARGEST_TOTAL = 512 << 20
+
+# Files and folders of a model, and folders within each other.
+_MOST_ENTRIES = 1 << 14
+_MOST_LEVELS = 16
+
 # A larger file of which the disk holds less than a sixteenth is sparse.
 _SPARSE_BYTES = 64 << 20
 _SPARSE_FACTOR = 16
 _BLOCK = 512
+
+_ONE_MODEL = "the folder of one model"
 
 
 def is_url(name: object) -> bool:
@@ -126,36 +135,72 @@ def _library() -> Any:
 
 
 def check_model_files(folder: Path) -> None:
-    """Raise if a file of a model folder is too long to be read, or has too many entries."""
-    headers = 0
-    for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
-        if not path.is_file():
-            continue
-        if path.suffix == ".safetensors":
-            headers += _header_size(path)
+    """Raise if a model folder has too many files, or a file that is too long or has too many entries."""
+    headers = total = 0
+    documents = []
+    for path in sorted(_files_in(folder)):
+        largest = _LARGEST.get(path.name, _LARGEST.get(path.suffix))
+        if largest is None:
+            _check_not_sparse(path)
+            headers += _header_size(path) if path.suffix == ".safetensors" else 0
             if headers > _LARGEST_HEADERS:
                 problem = f"a header of {headers:,} bytes"
                 raise InputError(path, problem=problem, expected=f"at most {_LARGEST_HEADERS:,}")
             continue
-        largest = _LARGEST.get(path.name, _LARGEST.get(path.suffix))
         size = path.stat().st_size
-        if largest is not None and size > largest:
+        if size > largest:
             raise InputError(path, problem=f"{size:,} bytes", expected=f"at most {largest:,} in a model")
+        total += size
+        if total > _LARGEST_TOTAL:
+            problem = f"more than {_LARGEST_TOTAL:,} bytes of JSON and text"
+            raise InputError(folder, problem=problem, expected=_ONE_MODEL)
         if path.suffix == ".json" and path.name != "tokenizer.json":
-            _check_brackets(path)
+            documents.append(path)
+    for path in documents:
+        _check_brackets(path)
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and its subfolders; raise if there are too many."""
+    count, pending = 0, [(folder, 1)]
+    while pending:
+        current, level = pending.pop()
+        if level > _MOST_LEVELS:
+            problem = f"folders in {_MOST_LEVELS} folders"
+            raise InputError(current, problem=problem, expected=_ONE_MODEL)
+        try:
+            listing = os.scandir(current)
+        except PermissionError:  # of a subfolder that no model needs
+            continue
+        with listing:
+            for entry in listing:
+                count += 1
+                if count > _MOST_ENTRIES:
+                    problem = f"more than {_MOST_ENTRIES:,} files and folders"
+                    raise InputError(folder, problem=problem, expected=_ONE_MODEL)
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append((Path(entry.path), level + 1))
+                elif entry.is_file():
+                    yield Path(entry.path)
 
 
 def _header_size(path: Path) -> int:
-    """The size of the header of a safetensors file; raise if the file is sparse."""
-    status = path.stat()
+    """The size of the header of a safetensors file."""
     with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        is_small = status.st_blocks * _BLOCK * _SPARSE_FACTOR < status.st_size
+        return int.from_bytes(file.read(8), "little")
+
+
+def _check_not_sparse(path: Path) -> None:
+    """Raise if the disk holds little of a large file."""
+    status = path.stat()
+    if status.st_size <= max(_SPARSE_BYTES, status.st_blocks * _BLOCK * _SPARSE_FACTOR):
+        return
+    with path.open("rb") as file:
         # Some file systems count no blocks; all of them know where a hole begins.
-        if is_small and status.st_size > _SPARSE_BYTES and _first_hole(file.fileno()) < status.st_size:
-            problem = f"a sparse file of {status.st_size:,} bytes"
-            raise InputError(path, problem=problem, expected="the weights of a model")
-    return size
+        has_hole = _first_hole(file.fileno()) < status.st_size
+    if has_hole:
+        problem = f"a sparse file of {status.st_size:,} bytes"
+        raise InputError(path, problem=problem, expected="the weights of a model")
 
 
 def _first_hole(descriptor: int) -> int:

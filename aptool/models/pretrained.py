@@ -96,6 +96,7 @@ def open_network(
     head: Head = "none",
     config_args: Mapping[str, Any] | None = None,
     tokenizer_args: Mapping[str, Any] | None = None,
+    checked: bool = False,
 ) -> OpenedNetwork:
     """Load a network of ``transformers`` with a head; raise if a weight is missing.
 
@@ -104,6 +105,7 @@ def open_network(
         head: the head of the network.
         config_args: entries that replace those of its configuration.
         tokenizer_args: arguments of its tokenizer.
+        checked: the sizes of its files have been checked.
     """
     transformers = network_library()
     loader = getattr(transformers, _LOADERS[head])
@@ -114,7 +116,7 @@ def open_network(
         expected = "merged weights: save the model after merge_and_unload() of peft"
         raise InputError(Path(name, ADAPTER), problem="an adapter", expected=expected)
     where = name
-    if Path(name).is_dir():
+    if not checked and Path(name).is_dir():
         check_model_files(Path(name))
     try:
         entries, _ = transformers.PretrainedConfig.get_config_dict(name)

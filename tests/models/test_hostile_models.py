@@ -12,6 +12,7 @@ from networks import initialized, network_recipe
 from safetensors.torch import load_file, save_file
 
 from aptool.errors import AptoolError, InputError
+from aptool.models import hub
 from aptool.models.checkpoints import load_any
 from aptool.models.model import load_model, save_model
 from aptool.models.pretrained import open_network, structure_of
@@ -197,6 +198,7 @@ def test_weights_of_another_type_are_refused(model, kind):
 
 def lengthen(name):
     def damage(folder):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with (folder / name).open("ab") as file:
             file.truncate(3 << 30)
 
@@ -235,6 +237,23 @@ def add_special_tokens(folder):
     path.write_text(json.dumps(tokenizer))
 
 
+def add_folders_of_files(folder):
+    for number in range(9):
+        (folder / f"more/{number}").mkdir(parents=True)
+        for name in range(9):
+            (folder / f"more/{number}/{name}").touch()
+
+
+def add_sparse_files(folder):
+    for number in range(17):
+        with (folder / f"{number}.json").open("wb") as file:
+            file.truncate(32 << 20)
+
+
+def nest_folders(folder):
+    (folder / "/".join(["more"] * 17)).mkdir(parents=True)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -245,13 +264,20 @@ def add_special_tokens(folder):
         (lengthen("1_Pooling/config.json"), "1_Pooling/config.json: 3,221,225,472 bytes; expected at most"),
         (lengthen("chat_template.jinja"), "chat_template.jinja: 3,221,225,472 bytes; expected at most"),
         (lengthen("more.safetensors"), "more.safetensors: a sparse file of 3,221,225,472 bytes"),
+        (lengthen("more/onnx/model.onnx"), "model.onnx: a sparse file of 3,221,225,472 bytes"),
+        (add_folders_of_files, "checkpoint: more than 64 files and folders; expected the folder of one"),
+        (add_sparse_files, "checkpoint: more than 536,870,912 bytes of JSON and text"),
+        (nest_folders, "more: folders in 16 folders; expected the folder of one model"),
         (add_empty_tensors, "model.safetensors: a header of "),
         (add_objects, "config.json: 100,0"),
         (add_words, "tokenizer.json: vocab: 1,048,6"),
         (add_special_tokens, "tokenizer.json: added_tokens: 32,7"),
     ],
 )
-def test_folder_with_a_huge_file_or_too_many_entries_is_refused(network, tmp_path, damage, message):
+def test_folder_with_a_huge_file_or_too_many_entries_is_refused(
+    network, tmp_path, monkeypatch, damage, message
+):
+    monkeypatch.setattr(hub, "_MOST_ENTRIES", 64)
     folder = tmp_path / "checkpoint"
     shutil.copytree(network, folder)
     (folder / "1_Pooling").mkdir()

@@ -204,7 +204,11 @@ def open_checkpoint(layout: Layout, options: NetworkOptions, head: Head = "none"
     folder = layout.transformer
     require_safetensors(folder)
     opened = open_network(
-        str(folder), head=head, config_args=options.config_args, tokenizer_args=options.tokenizer_args
+        str(folder),
+        head=head,
+        config_args=options.config_args,
+        tokenizer_args=options.tokenizer_args,
+        checked=True,  # by ``read_layout``
     )
     check_network_keys(folder / CONFIG, optional_object(folder / CONFIG), opened.network.config)
     return opened
