@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 from typing_extensions import override
 
@@ -106,20 +106,33 @@ def _reason(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {first_line(error)}").rstrip(".")
 
 
-class Registry(UserDict[str, T]):
-    """Classes by name; a class given as ``MODULE:CLASS`` is imported when it is looked up."""
+class Registry(UserDict[str, type[T]]):
+    """Subclasses of a class by name; one given as ``MODULE:CLASS`` is imported when it is looked up."""
 
-    def __init__(self, entries: Mapping[str, T | str]) -> None:
+    def __init__(self, base: type, entries: Mapping[str, type[T] | str]) -> None:
         super().__init__()
+        self._base = base
         self.data.update(entries)  # type: ignore[arg-type]  # names are resolved by __getitem__
 
     @override
-    def __getitem__(self, name: str) -> T:
-        value: Any = super().__getitem__(name)
-        if isinstance(value, str):
-            module, _, attribute = value.partition(":")
-            value = self.data[name] = getattr(importlib.import_module(module), attribute)
-        return cast(T, value)
+    def __getitem__(self, name: str) -> type[T]:
+        entry = kind = super().__getitem__(name)
+        expected = f"a subclass of {self._base.__name__}"
+        try:
+            if isinstance(entry, str):
+                module, _, attribute = entry.partition(":")
+                kind = getattr(importlib.import_module(module), attribute)
+        except AptoolError:
+            raise
+        except (Exception, SystemExit) as error:
+            expected += " as MODULE:CLASS"
+            raise AptoolError(
+                f"{name!r} of a plugin is {entry!r}: {_reason(error)}; expected {expected}"
+            ) from error
+        if not (isinstance(kind, type) and issubclass(kind, self._base)):
+            raise AptoolError(f"{name!r} of a plugin is {entry!r}: expected {expected}")
+        self.data[name] = kind
+        return kind
 
 
 def redefines(part: object, base: type, *methods: str) -> bool:

@@ -31,18 +31,20 @@ from aptool.sources import sources_of, versions_of
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 
 # ``encoder.type`` of a recipe.
-ENCODERS = Registry[type[Encoder]](
+ENCODERS = Registry[Encoder](
+    Encoder,
     {
         "cnn": CnnEncoder,
         "bilstm": BiLstmEncoder,
         "transformer": "aptool.models.transformer:TransformerEncoder",
         "cross": "aptool.models.transformer:CrossInput",
         "words": WordVectorEncoder,
-    }
+    },
 )
 
 # ``pooling.type`` of a recipe.
-POOLINGS = Registry[type[Pooling]](
+POOLINGS = Registry[Pooling](
+    Pooling,
     {
         "max": MaxPooling,
         "attentive": AttentivePooling,
@@ -58,7 +60,7 @@ POOLINGS = Registry[type[Pooling]](
         "abcnn": "aptool.models.papers:AbcnnPooling",
         "joint": "aptool.models.papers:JointPooling",
         "alignment": "aptool.models.papers:AlignmentPooling",
-    }
+    },
 )
 
 # By section of a recipe.

@@ -127,3 +127,27 @@ def test_a_model_of_an_encoder_that_is_not_registered_is_one_line(aptool, collec
 
     assert (finished.code, len(finished.err)) == (1, 1)
     assert "encoder.type: 'gru': expected one of cnn" in finished.err[0]
+
+
+REGISTERED = [
+    (
+        "'no_such_module:Mine'",
+        "ModuleNotFoundError: No module named 'no_such_module'; expected a subclass of",
+    ),
+    ("'json:Mine'", "AttributeError: module 'json' has no attribute 'Mine'; expected a subclass of"),
+    ("'json:JSONDecoder'", "expected a subclass of Pooling"),
+    ("3", "mine' of a plugin is 3: expected a subclass of Pooling"),
+]
+
+
+@pytest.mark.parametrize(("entry", "message"), REGISTERED)
+def test_a_wrong_class_of_a_plugin_is_one_line(aptool, tmp_path, collection_folder, entry, message):
+    plugin = tmp_path / f"{tmp_path.name}.py"
+    plugin.write_text(f"from aptool.models.build import POOLINGS\nPOOLINGS['mine'] = {entry}\n")
+    options = ["--preset", "ap-cnn", "--set", "pooling.type=mine", "--output", tmp_path / "model"]
+
+    finished = aptool("--plugin", plugin, "train", collection_folder, *options)
+    del POOLINGS["mine"]
+
+    assert (finished.code, len(finished.err)) == (1, 1)
+    assert message in finished.err[0]
