@@ -188,7 +188,7 @@ def fit_in_group(
     ):
         keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
 
-    state = _restore(folder, key, recipe.training.epochs, group)
+    state = _restore(output, key, recipe.training.epochs, group)
     logger.info(
         f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} "
         f"questions, {len(examples.answers)} answers ({examples.answers.truncated} truncated at "
@@ -343,23 +343,24 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
     )
 
 
-def _restore(folder: Location, key: str, epochs: int, group: ProcessGroup) -> TrainingState | None:
+def _restore(output: PathOrUrl, key: str, epochs: int, group: ProcessGroup) -> TrainingState | None:
     """Read the checkpoint, if any."""
+    folder = training_folder(output)
     with group.together():
         state = load_state(folder, key) if group.rank == 0 else None
     state = group.broadcast(state)
     if state is None:
         if (folder / STATE).is_file():
             logger.info(
-                f"{folder}: left by another training (recipe, seed, collection or versions differ): "
-                "training from the beginning"
+                f"{output}: its checkpoint is of another training (recipe, seed, collection or versions "
+                "differ): training from the beginning"
             )
         return None
     if state.within is None:
         progress = f"after epoch {len(state.history)} of {epochs}"
     else:
         progress = f"in epoch {len(state.history) + 1} of {epochs}, after {state.within.pairs:,} pairs"
-    logger.info(f"{folder}: resuming {progress}")
+    logger.info(f"{output}: resuming {progress}")
     return state
 
 

@@ -115,7 +115,7 @@ def test_training_resumes_after_a_killed_worker(cluster, collection_folder, toge
     result, records = trained(cluster, collection_folder, tmp_path / "model", workers=2)
 
     assert (tmp_path / "model.killed").exists()
-    assert f"{tmp_path / 'model'}.training: resuming after epoch 2 of 4" in records.messages
+    assert f"{tmp_path / 'model'}: resuming after epoch 2 of 4" in records.messages
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert same(tmp_path / "model", together)
 
@@ -136,7 +136,7 @@ def test_training_resumes_within_an_epoch_after_a_killed_worker(
 
     assert (tmp_path / "model.killed").exists()
     # The worker was killed in the third update of eight pairs.
-    assert f"{tmp_path / 'model'}.training: resuming in epoch 3 of 4, after 16 pairs" in records.messages
+    assert f"{tmp_path / 'model'}: resuming in epoch 3 of 4, after 16 pairs" in records.messages
     assert same(tmp_path / "model", tmp_path / "whole")
 
 
@@ -169,8 +169,8 @@ def test_training_resumes_after_a_killed_driver(run, address, collection_folder,
     assert again.code == 0, again.err
     going_on = [line.rpartition("/")[2] for line in again.err if "resuming after epoch" in line]
     assert going_on in (
-        ["model.training: resuming after epoch 2 of 4"],
-        ["model.training: resuming after epoch 3 of 4"],
+        ["model: resuming after epoch 2 of 4"],
+        ["model: resuming after epoch 3 of 4"],
     )
     assert again.out[0].startswith("model: best epoch ")
     assert same(tmp_path / "model", together)

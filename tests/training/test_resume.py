@@ -92,7 +92,7 @@ def test_training_killed_at_any_moment_resumes_to_the_same_weights(
 
     whole = moment[3]
     resumed = [line for line in log.messages if "resuming" in line]
-    assert resumed == ([f"{output}.training: resuming after epoch {whole} of 4"] if whole else [])
+    assert resumed == ([f"{output}: resuming after epoch {whole} of 4"] if whole else [])
     assert not any(line.startswith("learning ") for line in log.messages)  # vectors are cached, too
     assert [entry["epoch"] for entry in log.epochs] == list(range(whole + 1, 5))
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
@@ -108,7 +108,7 @@ def test_training_killed_within_an_epoch_resumes_within_the_epoch(undisturbed, c
         fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
 
     # The checkpoint does not have the last update before the kill.
-    assert f"{output}.training: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in log.messages
+    assert f"{output}: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in log.messages
     assert same(output, undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -130,7 +130,7 @@ def test_training_saves_a_checkpoint_on_sigterm(moment, resumed, undisturbed, co
     assert [path.name for path in tmp_path.iterdir()] == ["model.training"]
     with recorded() as log:
         fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
-    assert f"{output}.training: resuming {resumed}" in log.messages
+    assert f"{output}: resuming {resumed}" in log.messages
     assert same(output, undisturbed)
 
 
@@ -176,7 +176,7 @@ def test_notice_of_preemption_saves_checkpoints_within_the_epoch(
     with recorded() as log:
         fit(files, tiny_recipe, output, seed=3)
 
-    assert f"{output}.training: resuming in epoch 3 of 4, after {3 * MINIBATCH} pairs" in log.messages
+    assert f"{output}: resuming in epoch 3 of 4, after {3 * MINIBATCH} pairs" in log.messages
     assert same(output, undisturbed)
 
 
@@ -301,8 +301,8 @@ def test_a_checkpoint_of_another_training_is_not_used(collection, tmp_path):
         with recorded() as log:
             fit(collection, recipe("ap-cnn"), output, seed=3)
 
-        reason = "left by another training (recipe, seed, collection or versions differ)"
-        assert log.messages[0] == f"{output}.training: {reason}: training from the beginning"
+        reason = "its checkpoint is of another training (recipe, seed, collection or versions differ)"
+        assert log.messages[0] == f"{output}: {reason}: training from the beginning"
         assert len(log.epochs) == 4
         shutil.rmtree(output)
 
@@ -429,7 +429,7 @@ def test_training_ended_after_a_checkpoint_resumes_from_it(
     with recorded() as log:
         assert run().best_epoch
 
-    assert any(line.startswith(f"{output}.training: resuming ") for line in log.messages)
+    assert any(line.startswith(f"{output}: resuming ") for line in log.messages)
     assert same(output, undisturbed)
     if not minutes:
         assert next(checkpoints) == 4  # not after the last of four epochs
