@@ -1,15 +1,14 @@
 """Settings of PyTorch in the user's process change no result, and are the same afterwards."""
 
-import contextlib
 import json
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from process_settings import SETTINGS, state
 from tiny import options
 
 import aptool as library
@@ -20,56 +19,6 @@ from aptool.models.pooling import MeanPooling
 QUESTION = "where is the river with the window"
 ANSWERS = ["the garden near the letter is silver", "the river near the window is silver", ""]
 TINY = list(options("ap-cnn", "training.epochs=2", "training.dropout=0.1"))
-
-
-@contextlib.contextmanager
-def set_by(setter, value, before):
-    setter(value)
-    try:
-        yield
-    finally:
-        setter(before)
-
-
-OLD_PYTORCH = not hasattr(torch.backends.cudnn, "rnn")
-
-
-def set_products(value):
-    if OLD_PYTORCH:
-        torch.backends.cuda.matmul.allow_tf32 = value == "tf32"
-    else:
-        torch.backends.cudnn.rnn.fp32_precision = value
-
-
-SETTINGS = {
-    "TF32 on GPUs": lambda: set_by(set_products, "tf32", "ieee"),
-    "float64": lambda: set_by(torch.set_default_dtype, torch.float64, torch.float32),
-    "bfloat16": lambda: set_by(torch.set_default_dtype, torch.bfloat16, torch.float32),
-    "default device": lambda: set_by(torch.set_default_device, "meta", "cpu"),
-    "device block": lambda: torch.device("meta"),
-    "inference_mode": torch.inference_mode,
-    "no_grad": torch.no_grad,
-    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
-    "deterministic": lambda: set_by(torch.use_deterministic_algorithms, True, False),
-    "products in bf16": lambda: set_by(torch.set_float32_matmul_precision, "medium", "highest"),
-    "NumPy raises": lambda: np.errstate(all="raise"),
-}
-
-
-def state():
-    return (
-        torch.get_default_dtype(),
-        torch.get_default_device(),
-        torch.is_inference_mode_enabled(),
-        torch.is_grad_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cuda.matmul.allow_tf32 if OLD_PYTORCH else torch.backends.cudnn.rnn.fp32_precision,
-        np.geterr(),
-        torch.get_rng_state().tolist(),
-        str(np.random.get_state()),
-    )
 
 
 def results(model):

@@ -5,58 +5,14 @@ import functools
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
 from case import Case, content, surface
 from mutators import mutate_bytes
+from process_settings import SETTINGS, state
 from world import small_options
 
-
-@contextlib.contextmanager
-def _set(setter: Callable[[Any], None], value: Any, before: Any) -> Any:
-    setter(value)
-    try:
-        yield
-    finally:
-        setter(before)
-
-
-SETTINGS: tuple[Callable[[], Any], ...] = (
-    lambda: _set(torch.set_default_dtype, torch.float64, torch.float32),
-    lambda: _set(torch.set_default_dtype, torch.bfloat16, torch.float32),
-    lambda: _set(torch.set_default_dtype, torch.float16, torch.float32),
-    lambda: _set(torch.set_default_device, "meta", "cpu"),
-    torch.inference_mode,
-    torch.no_grad,
-    lambda: torch.autocast("cpu", torch.bfloat16),
-    lambda: torch.autocast("cpu", torch.float16),
-    lambda: _set(torch.use_deterministic_algorithms, True, False),
-    lambda: _set(torch.set_float32_matmul_precision, "medium", "highest"),
-    lambda: np.errstate(all="raise"),
-    lambda: _set(torch.manual_seed, 7, 0),
-)
-
-
 PAIRS = [("where is the river", "the river near the window"), ("where", "")]
-
-
-def _state() -> list[object]:
-    return [
-        torch.get_default_dtype(),
-        torch.get_default_device(),
-        torch.is_inference_mode_enabled(),
-        torch.is_grad_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
-        np.geterr(),
-        torch.get_rng_state().tolist(),
-        str(np.random.get_state()),
-    ]
 
 
 @surface(6)
@@ -67,13 +23,13 @@ def defaults(case: Case) -> None:
         path = case.random.choice(sorted(path for path in Path("m").iterdir() if path.is_file()))
         path.write_bytes(mutate_bytes(case.random, path.read_bytes()))
     act = case.random.choice((_score, _encode, _load, _train))
-    settings = case.random.sample(SETTINGS, case.random.randint(1, 3))
+    settings = case.random.sample([*SETTINGS.values()], case.random.randint(1, 3))
     with contextlib.ExitStack() as stack:
         for setting in settings:
             stack.enter_context(setting())
-        before = _state()
+        before = state()
         act(case, is_damaged)
-        changed = [(old, new) for old, new in zip(before, _state(), strict=True) if old != new]
+        changed = [(old, new) for old, new in zip(before, state(), strict=True) if old != new]
         assert not changed, f"changed a setting: {str(changed)[:200]}"
 
 

@@ -27,7 +27,7 @@ def _links(name: str) -> None:
         Path(link).symlink_to(target)
 
 
-@surface(3)
+@surface(6)
 def linked_outputs(case: Case) -> None:
     """Two names of one output: the second writer is refused; a link stays a link."""
     name, act = case.random.choice((("x.run", _score), ("c", _import), ("s", _encode)))
@@ -88,7 +88,7 @@ SPECIAL: tuple[Callable[[], None], ...] = (
 )
 
 
-@surface(3)
+@surface(6)
 def special_files(case: Case) -> None:
     """A pipe, a socket, a device, a loop of links or a folder as output or input: one line, or a result."""
     Path("folder").mkdir()
