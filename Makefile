@@ -98,11 +98,12 @@ cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluati
 campaign: $(STAMP)  ## try 100,000 bad inputs on every surface: SEED=1, INPUTS=100000, ONLY=number of one input
 	PYTHONPATH=.:tests $(BIN)/python tools/campaign/run.py --seed $(or $(SEED),1) --inputs $(or $(INPUTS),100000) $(if $(ONLY),--only $(ONLY))
 
-chaos: $(STAMP)  ## kill, starve and run twice 200 commands, and run them again: SEED=1, TRIALS=200, ONLY=number of one
+chaos: $(STAMP)  ## kill, starve and run twice 200 commands, and run them again: SEED=1, TRIALS=200, SCENE=command, KIND=of disturbance, ONLY=number of one
 	PYTHONPATH=.:tests:tools/campaign OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 TOKENIZERS_PARALLELISM=false \
-		$(BIN)/python tools/chaos/run.py --seed $(or $(SEED),1) --trials $(or $(TRIALS),200) $(if $(ONLY),--only $(ONLY))
-	$(if $(ONLY),,PYTHONPATH=.:tests:tools/campaign OMP_NUM_THREADS=1 $(BIN)/python tools/chaos/stores.py --seed $(or $(SEED),1))
-	$(if $(ONLY),,$(BIN)/python -m pytest -m cluster tests/cluster -k 'killed or removed or corrupt or half or refused or memory')
+		$(BIN)/python tools/chaos/run.py --seed $(or $(SEED),1) --trials $(or $(TRIALS),200) \
+		$(if $(SCENE),--scene $(SCENE)) $(if $(KIND),--kind $(KIND)) $(if $(ONLY),--only $(ONLY))
+	$(if $(ONLY)$(SCENE)$(KIND),,PYTHONPATH=.:tests:tools/campaign OMP_NUM_THREADS=1 $(BIN)/python tools/chaos/stores.py --seed $(or $(SEED),1))
+	$(if $(ONLY)$(SCENE)$(KIND),,$(BIN)/python -m pytest -m cluster tests/cluster -k 'killed or removed or corrupt or half or refused or memory')
 
 audit: $(STAMP)  ## check licences, and known vulnerabilities of the tested versions, which needs a network
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group audit

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate"}
-KILLS = ("kill", "late")
+KILLS = ("kill", "late", "future")
 KILLED_IN = "chaos: "  # prefix of the line with the operation at which the command was killed
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -28,9 +28,12 @@ class Disturbance(NamedTuple):
     Attributes:
         kind: ``kill`` or ``late`` (killed at an operation, or after a time), ``full`` (limited file size),
             ``readonly`` or ``nospace`` (changes fail from an operation on), ``clock`` (set back by an hour
-            at an operation), ``twice`` (run by two processes at once), ``none``.
-        at: number of the operation, from 1; milliseconds of ``late``; maximum file size of ``full``.
-        signal: signal of ``kill`` and ``late``.
+            at an operation), ``twice`` (run by two processes at once), ``disk`` (a small disk),
+            ``unwritable`` (read-only folders, as an ordinary user), ``future`` (killed, and the clock is set
+            back by a day before the next run), ``none``.
+        at: number of the operation, from 1; milliseconds of ``late``; maximum file size of ``full``; pages of
+            ``disk``.
+        signal: signal of ``kill``, ``late`` and ``future``.
     """
 
     kind: str
@@ -49,7 +52,7 @@ def count_changes(folder: Path) -> Callable[[], int]:
 
 def disturb(what: Disturbance, folder: Path) -> None:
     """Prepare a disturbance of this process."""
-    if what.kind == "kill":
+    if what.kind in ("kill", "future"):
 
         def kill(number: int, event: str, path: str) -> None:
             if number == what.at:

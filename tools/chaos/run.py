@@ -6,7 +6,6 @@ the command that repeats it.
 
 import argparse
 import contextlib
-import hashlib
 import importlib
 import os
 import random
@@ -17,20 +16,21 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from contents import hashes, names
 from disturb import KILLED_IN, KILLS, SIGNALS, Disturbance, count_changes, disturb
+from filesystems import PAGE, become_ordinary_user, prepared
 from scenes import OUT, Scene, prepare, scenes
 
-from aptool.formats.outputs import MANIFEST
-
 PATIENCE = 180  # timeout of a command in seconds
-# Files with a date or a duration.
-TIMED = re.compile(r".*\.ir-metadata\.yml|.*/history\.jsonl|.*/table\.(json|md)|.*/seed\d+/[^/]+\.json")
+# Files with a date or a duration as text.
+TIMED = re.compile(r".*\.ir-metadata\.yml|.*/table\.md")
 _KINDS = (
-    *("kill", "kill", "late", "kill", "late", "full"),
-    *("kill", "readonly", "kill", "nospace", "clock", "twice"),
+    *("kill", "kill", "late", "kill", "late", "full", "disk", "future"),
+    *("kill", "readonly", "kill", "nospace", "clock", "twice", "unwritable", "disk"),
 )
 
 
@@ -43,6 +43,7 @@ class Quiet(NamedTuple):
         changes: number of changes of files.
         milliseconds: duration.
         largest: bytes of the largest file.
+        pages: pages of a disk that the files take.
     """
 
     names: set[str]
@@ -50,6 +51,7 @@ class Quiet(NamedTuple):
     changes: int
     milliseconds: int
     largest: int
+    pages: int
 
 
 class Child:
@@ -96,8 +98,13 @@ def _run(scene: Scene, folder: Path, what: Disturbance, says: int, counts: Path 
         os.close(says)
         os.chdir(folder)
         from aptool.__main__ import main
+        from aptool.scoring import stored_answers
 
         counted = count_changes(folder) if counts is not None else lambda: 0
+        if what.kind == "unwritable":
+            become_ordinary_user()
+        if what.kind != "none":
+            stored_answers.PART_SECONDS = 0  # other parts of an answer store than without a disturbance
         disturb(what, folder)
         sys.argv = ["aptool", *scene.arguments]
         try:
@@ -116,20 +123,6 @@ def _run(scene: Scene, folder: Path, what: Disturbance, says: int, counts: Path 
         os._exit(code if isinstance(code, int) else 1)
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    """Hashes of all files in a folder and its subfolders."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
-    }
-
-
-def names(folder: Path) -> set[str]:
-    """All paths in a folder and its subfolders."""
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
-
-
 def undisturbed(scene: Scene, base: Path) -> Quiet:
     """Run a command twice without a disturbance."""
     results = []
@@ -145,8 +138,9 @@ def undisturbed(scene: Scene, base: Path) -> Quiet:
     other = [name for name, digest in same.items() if second.get(name) != digest]
     assert same, f"{scene.name}: no file to compare"
     assert not other, f"{scene.name}: other bytes without any disturbance: {other[:3]}"
-    largest = max(path.stat().st_size for path in (folder / OUT).rglob("*") if path.is_file())
-    return Quiet(written, same, changes, spent, largest)
+    sizes = [path.stat().st_size for path in (folder / OUT).rglob("*") if path.is_file()]
+    pages = sum(-(-size // PAGE) for size in sizes)
+    return Quiet(written, same, changes, spent, max(sizes), pages)
 
 
 def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
@@ -155,6 +149,13 @@ def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
     Raises:
         AssertionError: a file is incomplete, wrong or left over, or the error is not one line.
     """
+    with prepared(what, folder, folder / OUT) as end_disturbance:
+        return _disturbed(scene, quiet, what, folder, end_disturbance)
+
+
+def _disturbed(
+    scene: Scene, quiet: Quiet, what: Disturbance, folder: Path, end_disturbance: Callable[[], None]
+) -> str:
     children = [Child(scene, folder, what) for _ in range(2 if what.kind == "twice" else 1)]
     codes = [child.wait() for child in children]
     for child, code in zip(children, codes, strict=True):
@@ -178,6 +179,7 @@ def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
             assert code == 0 or any("being written by process" in line for line in child.words()), (
                 child.words()[-2:]
             )
+    end_disturbance()
     again = Child(scene, folder, Disturbance("none"))
     assert again.wait() == 0, f"does not recover: {again.words()[-3:]}"
     results = hashes(folder / OUT)
@@ -195,6 +197,8 @@ def sample_disturbance(random_: random.Random, quiet: Quiet, kind: str) -> Distu
         at = random_.randrange(1, max(2, quiet.milliseconds))
     elif kind == "full":
         at = random_.randrange(0, quiet.largest + 1)
+    elif kind == "disk":
+        at = random_.randrange(1, 2 * quiet.pages + 2)  # claims and parts take pages, too
     else:
         at = random_.randrange(1, quiet.changes + 1)
     return Disturbance(kind, at, random_.choice(SIGNALS))
@@ -207,7 +211,10 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="Number of the first trial.")
     parser.add_argument("--only", type=int, help="Number of a single trial.")
+    parser.add_argument("--scene", help="Name of the only command.")
+    parser.add_argument("--kind", choices=sorted({*_KINDS}), help="The only disturbance.")
     given = parser.parse_args()
+    kinds = _kinds() if given.kind is None else [given.kind]
     numbers = range(given.first, given.first + given.trials) if given.only is None else [given.only]
     totals: Counter[str] = Counter()
     kills: Counter[str] = Counter()
@@ -218,10 +225,13 @@ def main() -> int:
         quiet: dict[str, Quiet] = {}
         for number in numbers:
             random_ = random.Random(f"{given.seed}/{number}")
-            scene = random_.choice(scenes(base / "world"))
+            commands = scenes(base / "world")
+            if given.scene is not None:
+                commands = [scene for scene in commands if scene.name == given.scene]
+            scene = random_.choice(commands)
             if scene.name not in quiet:
                 quiet[scene.name] = undisturbed(scene, base)
-            what = sample_disturbance(random_, quiet[scene.name], _KINDS[number % len(_KINDS)])
+            what = sample_disturbance(random_, quiet[scene.name], kinds[number % len(kinds)])
             folder = base / "work" / "here"
             totals[what.kind] += 1
             try:
@@ -234,12 +244,19 @@ def main() -> int:
             except AssertionError as error:
                 failed += 1
                 print(f"{number}: {scene.name}, {what}: FAILED: {error}")
-                print(f"    make chaos SEED={given.seed} ONLY={number}", flush=True)
+                chosen = {"SEED": given.seed, "SCENE": given.scene, "KIND": given.kind, "ONLY": number}
+                words = (f"{key}={value}" for key, value in chosen.items() if value is not None)
+                print("    make chaos", *words, flush=True)
             shutil.rmtree(base / "work", ignore_errors=True)
     tried, killed = sum(totals.values()), sum(totals[kind] for kind in KILLS)
     print(f"seed {given.seed}: {tried} trials, {killed} of them kills, {failed} failed: {dict(totals)}")
     print(f"kills: {dict(sorted(kills.items()))}")
     return int(failed > 0)
+
+
+def _kinds() -> list[str]:
+    """The kinds of disturbances that this user may make: only root mounts a disk."""
+    return ["full" if kind == "disk" and os.geteuid() != 0 else kind for kind in _KINDS]
 
 
 def load(world: Path) -> None:
@@ -256,7 +273,14 @@ def load(world: Path) -> None:
         os._exit(1)
     assert os.waitpid(process, 0)[1] == 0, "the inputs cannot be made"
     # Loaded once, before the first fork; Arrow loads pandas.
-    for name in ("cli.main", "experiments.runner", "library.evaluation", "library.scoring", "training.fit"):
+    for name in (
+        "cli.main",
+        "experiments.runner",
+        "library.evaluation",
+        "library.scoring",
+        "reporting.report",
+        "training.fit",
+    ):
         importlib.import_module(f"aptool.{name}")
     with contextlib.suppress(ImportError):
         importlib.import_module("pandas")

@@ -29,7 +29,9 @@ def prepare(folder: Path) -> None:
     encoded = command("encode", pools, "--model", world.model, "--output", folder / "store")
     assert encoded.code == 0, encoded.err
     write_beir(folder / "b")
-    (folder / "t.toml").write_text(matrix_table(world.collection, seeds="[1, 2]"))
+    small = json.dumps([option for option in small_options() if option != "--set"])
+    table = matrix_table(world.collection, seeds="[1, 2]").replace('["r", "b", "f"]', '["r", "b", "f", "n"]')
+    (folder / "t.toml").write_text(f'{table}[systems.n]\npreset = "ap-cnn"\nset = {small}\n')
 
 
 def write_beir(folder: Path) -> None:
@@ -48,6 +50,7 @@ def scenes(folder: Path) -> list[Scene]:
     collection, run, other = folder / "c", folder / "test.run", folder / "other.run"
     small = [option.replace("training.epochs=1", "training.epochs=3") for option in small_options()]
     pools, model = folder / "x.pools.parquet", folder / "m"
+    plot = ("plot", "scores", run, "--qrels", collection / "test.qrels")
     learn = ("--dim", "8", "--epochs", "1")
     learned = ("fuse", run, other, "--train", collection / "test.qrels", "--folds", "2")
     return [
@@ -72,6 +75,8 @@ def scenes(folder: Path) -> list[Scene]:
         _scene("beir", "data", "import", "beir", folder / "b", "--output", f"{OUT}/b"),
         _scene("vectors", "vectors", "learn", collection, "--output", f"{OUT}/v.bin", *learn),
         _scene("matrix", "matrix", folder / "t.toml", "--output", f"{OUT}/t"),
+        _scene("report", "report", folder / "matrix", "--output", f"{OUT}/r.html"),
+        _scene("plot", *plot, "--output", f"{OUT}/p.svg"),
         _scene("eval", "eval", run, "--qrels", collection / "test.qrels", "--per-question", f"{OUT}/p.csv"),
     ]
 
