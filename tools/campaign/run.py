@@ -4,6 +4,7 @@ The seed and the number of an input determine it. A failure is printed with the 
 """
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import random
@@ -21,7 +22,9 @@ SECONDS = 10  # limit of CPU time per input
 MEGABYTES = 600  # limit of memory per input; with about 400 for the libraries, a command stays below 1 GB
 CUDA_MEGABYTES = 350  # more memory that PyTorch takes when it is built with CUDA
 MEMORY = Path("/dev/shm")  # where flushing and deleting files costs nothing
-PATIENCE = 60  # seconds without a message from a process until it is killed
+# A silent process is killed after this CPU time, or this time: a busy machine runs it slowly.
+BUSY_SECONDS = 4 * SECONDS
+PATIENCE = 600
 
 for setting in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[setting] = "1"
@@ -67,6 +70,15 @@ def _memory(field: str) -> int:
     """A figure of the process in /proc, in MB."""
     status = Path("/proc/self/status").read_text()
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith(field))) >> 10
+
+
+def _cpu_seconds(process: int) -> float:
+    """CPU time of a process; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def work(base: str, seed: int, numbers: range, share: Connection) -> None:
@@ -117,7 +129,8 @@ class Campaign:
                 for share in wait(list(shares), timeout=1):
                     self._hear(share, shares, base)
                 for entry in list(shares.values()):
-                    if now - entry["heard"] > PATIENCE:
+                    spent = _cpu_seconds(entry["process"].pid) - entry["spent"]
+                    if now - entry["heard"] > PATIENCE or spent > BUSY_SECONDS:
                         entry["process"].kill()
                         entry["heard"] = now
 
@@ -129,7 +142,13 @@ class Campaign:
         process = context.Process(target=work, args=(base, self.seed, numbers, sender), daemon=True)
         process.start()
         sender.close()
-        shares[receiver] = {"process": process, "numbers": numbers, "at": None, "heard": time.monotonic()}
+        shares[receiver] = {
+            "process": process,
+            "numbers": numbers,
+            "at": None,
+            "heard": time.monotonic(),
+            "spent": 0.0,
+        }
 
     def _hear(self, share: Any, shares: dict[Any, Any], base: str) -> None:
         try:
@@ -139,6 +158,7 @@ class Campaign:
             return
         entry = shares[share]
         entry["heard"] = time.monotonic()
+        entry["spent"] = _cpu_seconds(entry["process"].pid)
         entry["at"], entry["finished"] = number, outcome is not None
         if outcome is not None:
             self._count(number, outcome)
@@ -193,7 +213,8 @@ def main() -> int:
         return int(bool(failure))
     began = time.monotonic()
     campaign = Campaign(given.seed, range(given.first, given.first + given.inputs), given.processes)
-    campaign.run()
+    with contextlib.suppress(KeyboardInterrupt):  # shows the totals until then
+        campaign.run()
     print(campaign.table())
     minutes = (time.monotonic() - began) / 60
     tried = sum(campaign.totals.values())
