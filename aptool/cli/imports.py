@@ -164,8 +164,8 @@ _policies = with_options(
 )
 
 
-def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
-    """Return the command ``tsv`` or ``csv``; they differ in the default delimiter."""
+def _table(kind: Literal["tsv", "csv"]) -> click.Command:
+    """Return the command ``tsv`` or ``csv``, which try tabs or commas first."""
 
     @click.command(kind, cls=SectionedCommand)
     @_tables_argument
@@ -176,17 +176,20 @@ def _table(kind: Literal["tsv", "csv"], separator: str) -> click.Command:
         metavar="NAMES",
         help="Column names, such as question,answer,label.  [default: header]",
     )
-    @click.option("--delimiter", metavar="CHAR", help=f"Column separator.  [default: {separator}]")
+    @click.option(
+        "--delimiter", metavar="CHAR", help="Column separator.  [default: recognised from the first lines]"
+    )
     @click.option(
         "--quotes",
         metavar="MODE",
         type=click.Choice(["literal", "csv"]),
-        help="Quotation marks: literal, or csv (around fields).  [default: csv; literal for tabs]",
+        help="Quotation marks: literal, or csv (around fields).  [default: recognised]",
     )
-    @click.option("--encoding", metavar="NAME", help="Encoding, such as cp1252.  [default: UTF-8 or UTF-16]")
+    @click.option("--encoding", metavar="NAME", help="Encoding, such as cp1252.  [default: recognised]")
+    @click.option("--sheet", metavar="NAME", help="Sheet of an Excel workbook.  [default: the first]")
     @_policies
     def command(tables: tuple[str, ...], columns: str | None, **options: Any) -> None:
-        """Import a table with one row per question and candidate.
+        """Import a table, in text or in an Excel workbook, with one row per question and candidate.
 
         Columns are found by name in the header or in --columns; other columns are ignored.
         """
@@ -272,8 +275,8 @@ def _parse(
 
 
 OWN_FORMATS = {
-    "csv": _table("csv", "comma; tab for .tsv"),
-    "tsv": _table("tsv", "tab; comma for .csv"),
+    "csv": _table("csv"),
+    "tsv": _table("tsv"),
     "jsonl": json,
     "json": json,
     "hf": hf,

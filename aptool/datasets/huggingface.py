@@ -14,7 +14,8 @@ import fsspec
 from fsspec.utils import glob_translate
 
 from aptool.datasets.import_options import ClassNames, ColumnNames, ImportPolicies, RawPair, SplitPolicies
-from aptool.datasets.rows import NO_POLICIES, Row, RowReader, write_rows
+from aptool.datasets.row_reader import Row, RowReader
+from aptool.datasets.rows import NO_POLICIES, write_rows
 from aptool.datasets.tabular import read_table
 from aptool.datasets.text_files import read_objects
 from aptool.documents import parse_yaml

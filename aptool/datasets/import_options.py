@@ -60,11 +60,13 @@ class ColumnNames:
     positions: str = "relevant"  # key of the positions, from 0, of the relevant candidates that are texts
     field: str | None = None  # dotted path to the list of objects in a JSON document; None: it is the list
     header: tuple[str, ...] | None = None  # columns of a table; None: its first line has their names
-    delimiter: str | None = None  # None: a comma if the name ends in .csv or .csv.gz, else a tab
+    # Of a table in text; None: recognised from its first lines.
+    delimiter: str | None = None
     # ``literal``: quotation marks are text; ``csv``: they enclose fields, in which the delimiter and line
-    # breaks are text; None: ``literal`` if the delimiter is a tab, else ``csv``.
+    # breaks are text.
     quotes: Quotes | None = None
-    encoding: str | None = None  # of a table; None: UTF-8, or UTF-16 with a byte order mark
+    encoding: str | None = None
+    sheet: str | None = None  # of an Excel workbook; None: the first
 
     def __post_init__(self) -> None:
         """Check the format of a table."""

@@ -1,6 +1,5 @@
-"""Delimited text with a header line."""
+"""Tables with a header: delimited text, and sheets of Excel workbooks."""
 
-import csv
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -16,45 +15,59 @@ from aptool.datasets.import_options import (
     quoted_names,
 )
 from aptool.datasets.pairs import Columns
+from aptool.datasets.table_format import (
+    FIRST_LINES,
+    NumberedRow,
+    TableFormat,
+    default_quotes,
+    find_header,
+    guess_columns,
+    quoted_rows,
+    recognise_encoding,
+    recognise_format,
+)
 from aptool.datasets.text_files import read_lines, without_blank_end
-from aptool.errors import InputError, counted
+from aptool.datasets.workbook import SHEET_OPTION, SUFFIXES, read_sheet
+from aptool.errors import InputError
 from aptool.formats.inputs import unpacked_name
 
-# Characters of a quoted field: an unclosed quotation mark reads on up to this limit.
-LONGEST_FIELD = 1 << 28
-
-_DELIMITERS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars"}
-_LABEL = re.compile(r"[0-9]|true|false", re.IGNORECASE)
 _XML = re.compile(r"\s*<[?!A-Za-z]")
 _TRECQA = re.compile(r"\s*<QApairs\b")
 _ROWS = 50  # read to guess the columns of a table without a header
-_MOST_WORD_LABELS = 5
 _ENCODING_HINT = f" (or {ENCODING_OPTION} NAME, such as cp1252)"
 _QUOTES_HINT = " (or --quotes csv, if quotation marks enclose fields with line breaks)"
-
-Rows = Iterator[tuple[int, list[str]]]
 
 
 def read_table(path: str) -> Iterator[dict[str, str]]:
     """Read the rows of a table as mappings by column name."""
-    rows = _FieldReader(path, _delimiter(path), None, None)
-    numbered = rows.read()
-    _, header = next(numbered, (1, []))
-    for number, row in numbered:
-        yield dict(zip(header, rows.checked_width(number, row, header), strict=True))
+    table = _TextTable(path, ColumnNames(), None, None)
+    _, header = next(table.rows, (1, []))
+    for number, row in table.rows:
+        yield dict(zip(header, table.checked_width(number, row, header), strict=True))
 
 
-def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None = None) -> Rows:
-    """Read the five columns of a pair from each row of a table; policies are None for fixed formats."""
-    columns, delimiter, header = names.columns, names.delimiter or _delimiter(path), names.header
-    reader = _FieldReader(path, delimiter, names.quotes, names.encoding)
-    rows = reader.read()
+def read_columns(
+    path: str, names: ColumnNames, policies: SplitPolicies | None = None, delimiter: str | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """Read the five columns of a pair from each row of a table, with its position.
+
+    The table is text or a sheet of an Excel workbook. Policies are None for a fixed format; otherwise the
+    format is recognised. ``delimiter`` is the default.
+    """
+    columns, header = names.columns, names.header
+    table: _TextTable | _SheetTable
+    if path.lower().endswith(SUFFIXES):
+        table = _SheetTable(path, names)
+    else:
+        table = _TextTable(path, names, policies, delimiter)
+    rows, unit = table.rows, table.unit
     position = COLUMNS_OPTION
     if header is None:
         number, first_row = next(rows, (1, None))
-        position = f"line {number}"
+        position = f"{unit} {number}"
         if first_row is None:
-            raise InputError(path, problem="no line", expected="a header line with the names of the columns")
+            problem = f"no {unit}"
+            raise InputError(path, problem=problem, expected="a header line with the names of the columns")
         header = tuple(first_row)
     if policies is not None and not policies.reads_label(path, position, columns.label, header):
         columns = columns._replace(label=names.question)  # the label is not read
@@ -65,20 +78,19 @@ def read_columns(path: str, names: ColumnNames, policies: SplitPolicies | None =
             expected = "a table with a header line; `aptool data import json` reads JSON"
             raise InputError(path, position="line 1", problem="JSON", expected=expected)
         if policies is not None:
-            _check_delimiter(path, position, header, delimiter)
             _check_header(path, position, header, columns, rows)
-    for name in header:
+    for name in columns:
         if header.count(name) > 1:
             raise InputError(path, position=position, column=name, expected="each column's name once")
     if missing:
         hint = ""
         if policies is not None:
-            hint = option_hint(_part(missing[0], columns), policies.split, missing[0])
+            hint = option_hint(_part(missing[0], columns), policies.split, missing[0]) + table.hint
         raise missing_column(path, position, missing[0], header, hint)
     indices = [header.index(name) for name in columns]
     for number, row in rows:
-        fields = reader.checked_width(number, row, header)
-        yield number, [fields[index] for index in indices]
+        fields = table.checked_width(number, row, header)
+        yield f"{unit} {number}", [fields[index] for index in indices]
 
 
 def refuse_xml(path: str, start: str) -> None:
@@ -91,63 +103,99 @@ def refuse_xml(path: str, start: str) -> None:
         raise InputError(path, position="line 1", problem="XML", expected=expected)
 
 
-def _delimiter(path: str) -> str:
-    return "," if unpacked_name(path).lower().endswith(".csv") else "\t"
+class _TextTable:
+    """The rows of delimited text with their line numbers, the header included."""
 
+    unit = "line"
+    hint = ""
 
-class _FieldReader:
-    """Reads the rows of a table with their line numbers, the header included."""
-
-    def __init__(self, path: str, delimiter: str, quotes: str | None, encoding: str | None) -> None:
-        self._path, self._delimiter = path, delimiter
-        self._quotes = quotes or ("literal" if delimiter == "\t" else "csv")
-        self._lines = read_lines(path, encoding, _ENCODING_HINT)
+    def __init__(
+        self, path: str, names: ColumnNames, policies: SplitPolicies | None, delimiter: str | None
+    ) -> None:
+        """Recognise the format if there are policies, and log it if it is not the default."""
+        self._path = path
         self._is_open = False  # whether a line with quotation marks as text began a field that it did not end
+        self._encoding = names.encoding
+        default = delimiter or ("," if unpacked_name(path).lower().endswith(".csv") else "\t")
+        recognise = self._recognise_encoding if policies is not None else None
+        numbered = read_lines(path, names.encoding, _ENCODING_HINT, recognise)
+        if policies is None:
+            delimiter = names.delimiter or default
+            self._format = TableFormat(delimiter, names.quotes or default_quotes(delimiter))
+        else:
+            first = list(itertools.islice(numbered, FIRST_LINES))
+            self._format = recognise_format([line for _, line in first], names, default)
+            numbered = itertools.chain(first, numbered)
+            self._log(names, default, policies)
+        self.rows = self._read(numbered)
 
-    def read(self) -> Rows:
-        """Read all rows."""
-        if self._quotes == "csv":
-            return without_blank_end(self._path, self._quoted_rows(), bool)
-        rows = without_blank_end(self._path, self._noted_lines(), str.strip, self._hint)
-        return ((number, line.split(self._delimiter)) for number, line in rows)
+    def _recognise_encoding(self, start: bytes) -> str | None:
+        self._encoding = recognise_encoding(start)
+        return self._encoding
+
+    def _log(self, names: ColumnNames, default: str, policies: SplitPolicies) -> None:
+        delimiter, quotes, header_line = self._format
+        options = []
+        shown = "'\\t'" if delimiter == "\t" else f"'{delimiter}'"
+        if delimiter not in (names.delimiter, default):
+            options.append(f"{DELIMITER_OPTION} {shown}")
+        if quotes not in (names.quotes, default_quotes(delimiter)):
+            options.append(f"--quotes {quotes}")
+        if self._encoding is not None and names.encoding is None:
+            options.append(f"{ENCODING_OPTION} {self._encoding}")
+        recognised = [f"read with {' '.join(options)}"] if options else []
+        if header_line > 1:
+            recognised.append(f"the names of the columns are in line {header_line}")
+        if recognised:
+            policies.log_once(f"{self._path}: {', '.join(recognised)}")
+
+    def _read(self, numbered: Iterator[tuple[int, str]]) -> Iterator[NumberedRow]:
+        delimiter, quotes, header_line = self._format
+        if quotes == "csv":
+            rows = quoted_rows(self._path, (line for _, line in numbered), delimiter)
+            rows = (row for row in rows if row[0] >= header_line)
+            return without_blank_end(self._path, rows, bool)
+        lines = (line for line in self._noted(numbered) if line[0] >= header_line)
+        checked = without_blank_end(self._path, lines, str.strip, self._quotes_hint)
+        return ((number, line.split(delimiter)) for number, line in checked)
 
     def checked_width(self, number: int, row: list[str], header: Sequence[str]) -> list[str]:
         """Return a row that has as many fields as the header."""
         if len(row) != len(header):
-            expected = f"{len(header)} as in the header ({', '.join(header[:20])}){self._hint()}"
+            expected = f"{len(header)} as in the header ({', '.join(header[:20])}){self._quotes_hint()}"
             problem = f"{len(row)} columns"
             raise InputError(self._path, position=f"line {number}", problem=problem, expected=expected)
         return row
 
-    def _hint(self) -> str:
+    def _quotes_hint(self) -> str:
         return _QUOTES_HINT if self._is_open else ""
 
-    def _noted_lines(self) -> Iterator[tuple[int, str]]:
-        for number, line in self._lines:
-            last = line.rpartition(self._delimiter)[2]
+    def _noted(self, numbered: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+        for number, line in numbered:
+            last = line.rpartition(self._format.delimiter)[2]
             self._is_open = self._is_open or (last.startswith('"') and last.count('"') % 2 == 1)
             yield number, line
 
-    def _quoted_rows(self) -> Rows:
-        """Read rows with quoted fields; a blank line outside quotation marks is a row without fields."""
-        lines = (f"{line}\n" for _, line in self._lines)
-        csv.field_size_limit(LONGEST_FIELD)
-        # Without `strict`, text after a closing quotation mark would be appended to the field, and an
-        # unclosed quotation mark would make the rest of the file one field.
-        reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
-        number = 1
-        try:
-            for row in reader:
-                yield number, row
-                number = reader.line_num + 1
-        except csv.Error as error:
-            expected = "fields in which quotation marks are doubled and closed (or --quotes literal)"
-            raise InputError(
-                self._path, position=f"line {number}", problem=str(error), expected=expected
-            ) from error
+
+class _SheetTable:
+    """The rows of a sheet with their numbers in Excel, the header included."""
+
+    unit = "row"
+
+    def __init__(self, path: str, names: ColumnNames) -> None:
+        rows, others = read_sheet(path, names.sheet)
+        start = find_header([row for _, row in rows], names)[0] if rows else 0
+        self.rows = iter(rows[start:])
+        self.hint = f", or {SHEET_OPTION} NAME for one of {quoted_names(others)}" if others else ""
+
+    def checked_width(self, number: int, row: list[str], header: Sequence[str]) -> list[str]:
+        """Return the row: all rows of a sheet have one width."""
+        return row
 
 
-def _check_header(path: str, position: str, header: Sequence[str], columns: Columns, rows: Rows) -> None:
+def _check_header(
+    path: str, position: str, header: Sequence[str], columns: Columns, rows: Iterator[NumberedRow]
+) -> None:
     """Refuse a first line that is a row of the table, with the option that names its columns."""
     names = {name.casefold() for name in header}
     if any(name.casefold() in names for name in columns):
@@ -160,50 +208,6 @@ def _check_header(path: str, position: str, header: Sequence[str], columns: Colu
         raise InputError(
             path, position=position, problem=f"no header line: {quoted_names(header)}", expected=option
         )
-
-
-def guess_columns(rows: Sequence[Sequence[str]]) -> list[str] | None:
-    """Guess the column names of a table without a header line from its first rows; None if unclear.
-
-    The label is a column of digits, or a column in which a few words recur. Question and answer are the two
-    longest of the other columns, in their order.
-    """
-    width = len(rows[0])
-    if width < 3 or any(len(row) != width for row in rows):
-        return None
-    columns = [[row[index].strip() for row in rows] for index in range(width)]
-    last_first = range(width - 1, -1, -1)
-    label = next((index for index in last_first if all(map(_LABEL.fullmatch, columns[index]))), None)
-    if label is None:
-        label = next((index for index in last_first if _is_few_words(columns[index])), None)
-    if label is None:
-        return None
-    lengths = {index: sum(map(len, column)) for index, column in enumerate(columns) if index != label}
-    longest = sorted(lengths, key=lambda index: (-lengths[index], index))[:2]
-    parts = dict(zip(sorted(longest), ("question", "answer"), strict=True)) | {label: "label"}
-    return [parts.get(index, f"column{index + 1}") for index in range(width)]
-
-
-def _is_few_words(column: Sequence[str]) -> bool:
-    """Whether a column has labels in words: few distinct words, of which the first row's recurs."""
-    words = set(column)
-    return (
-        all(len(value.split()) == 1 for value in words)
-        and 1 < len(words) <= min(_MOST_WORD_LABELS, len(column) // 2)
-        and column.count(column[0]) > 1
-    )
-
-
-def _check_delimiter(path: str, position: str, header: Sequence[str], delimiter: str) -> None:
-    """Refuse a header that another delimiter splits into more columns, and name that delimiter."""
-    line = delimiter.join(header)
-    counts = {mark: line.count(mark) for mark in _DELIMITERS if mark != delimiter}
-    mark = max(counts, key=lambda mark: counts[mark])
-    if counts[mark] and counts[mark] >= len(header):
-        shown = "\\t" if mark == "\t" else mark
-        expected = f"{DELIMITER_OPTION} '{shown}' for columns separated by {_DELIMITERS[mark]}"
-        problem = f"{counted(len(header), 'column')}, {quoted_names(header)}"
-        raise InputError(path, position=position, problem=problem, expected=expected)
 
 
 def _part(name: str, columns: Columns) -> str:

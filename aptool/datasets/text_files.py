@@ -21,18 +21,27 @@ _DEEPEST_FIELD = 4
 Row = TypeVar("Row")
 
 
-def read_lines(path: str | Path, encoding: str | None = None, hint: str = "") -> Iterator[tuple[int, str]]:
+def read_lines(
+    path: str | Path,
+    encoding: str | None = None,
+    hint: str = "",
+    recognise: Callable[[bytes], str | None] | None = None,
+) -> Iterator[tuple[int, str]]:
     """Read the lines of a text file, with their numbers from 1; refuse NUL bytes and lone CR.
 
-    An ``encoding`` of None is UTF-8, or UTF-16 with a byte order mark. The error for another encoding has the
-    ``hint``.
+    An ``encoding`` of None is UTF-16 with a byte order mark, else what ``recognise`` returns for the first
+    bytes, else UTF-8. The error for another encoding has the ``hint``.
     """
     with open_unpacked(path) as file, readable(path):
         start = file.peek()  # all of a small file
         check_is_text(path, start)
         lines: Iterable[bytes] = file
-        if encoding is not None or start.startswith(UTF_16):
-            text = io.TextIOWrapper(file, encoding or "utf-16", newline="\n")
+        if encoding is None and start.startswith(UTF_16):
+            encoding = "utf-16"
+        elif encoding is None and recognise is not None:
+            encoding = recognise(start)
+        if encoding is not None:
+            text = io.TextIOWrapper(file, encoding, newline="\n")
             lines = (line.encode() for line in text)
         for number, raw in enumerate(lines, 1):
             line = raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw

@@ -48,8 +48,7 @@ def _is_parquet(path: str) -> bool:
 
 
 def _tsv_pairs(path: str) -> Iterator[Pair]:
-    for number, (question_id, question, answer_id, answer, label) in read_columns(path, TSV):
-        position = f"line {number}"
+    for position, (question_id, question, answer_id, answer, label) in read_columns(path, TSV):
         relevance = parse_label(path, position, TSV.label, label)
         yield Pair(position, question_id, question, answer_id, answer, relevance)
 

@@ -64,6 +64,7 @@ class Collection:
         delimiter: str | None = None,
         quotes: Quotes | None = None,
         encoding: str | None = None,
+        sheet: str | None = None,
         field: str | None = None,
         relevant: str | Sequence[str] | None = None,
         empty: Empty = "drop",
@@ -81,7 +82,7 @@ class Collection:
         arguments as options of the command, such as ``--relevant`` for ``relevant``.
 
         Args:
-            rows: a table as for `Run`, or a file (.csv, .tsv, .jsonl, .json, .parquet), for the split
+            rows: a table as for `Run`, or a file (.csv, .tsv, .xlsx, .jsonl, .json, .parquet), for the split
                 ``train``; or a dict of these by split.
             output: folder of the collection. Default: a temporary folder, deleted when Python exits.
             overwrite: replace an existing collection even if aptool did not write it, or it has changed.
@@ -94,11 +95,12 @@ class Collection:
             answer_id: column of the answer id. Default: distinct answers of a question are numbered.
             candidates: column of the list of candidates.
             positions: column of the positions, from 0, of the relevant candidates in a list of texts.
-            columns: column names of a table. Default: the header line has them.
-            delimiter: column separator of a table. Default: a comma in .csv files, otherwise a tab.
+            columns: column names of a table. Default: its header.
+            delimiter: column separator of a table in text. Default: recognised from the first lines.
             quotes: quotation marks in a table are text (``literal``) or enclose fields (``csv``). Default:
-                ``literal`` if the delimiter is a tab, otherwise ``csv``.
-            encoding: encoding of a table, such as ``cp1252``. Default: UTF-8, or UTF-16 if it is marked.
+                recognised; ``literal`` if both are possible and the delimiter is a tab.
+            encoding: encoding of a table, such as ``cp1252``. Default: recognised.
+            sheet: sheet of an Excel workbook, which needs the extra ``excel``. Default: the first.
             field: keys, joined by dots, of the list of rows in a JSON document. Default: the document itself.
             relevant: labels that count as relevant, such as ``Good``. Default: labels are integers.
             empty: candidates without text: ``drop``, ``keep`` or ``refuse``.
@@ -139,6 +141,7 @@ class Collection:
             delimiter=delimiter,
             quotes=quotes,
             encoding=encoding,
+            sheet=sheet,
         )
         policies = ImportPolicies(
             questions=questions,

@@ -181,32 +181,81 @@ GERMAN_LABELS = {
 }
 
 
-def test_the_separator_of_a_table_with_line_breaks_in_its_cells_is_named(imported):
+def test_the_separator_of_a_table_with_line_breaks_in_its_cells_is_recognised(imported):
     """Excel writes semicolons where a comma is the decimal sign."""
     data = GERMAN.replace("\n", "\r\n").encode("utf-8-sig")
-    assert imported("csv", data, option="--delimiter", values=";") == GERMAN_LABELS
+    assert imported("csv", data) == GERMAN_LABELS
 
 
-def test_the_separator_is_named_where_names_of_columns_have_commas(aptool, tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text(GERMAN.replace("Ticket", "Ticket, Datum", 1))
-    finished = aptool("data", "import", "csv", f"train={path}", "--output", tmp_path / "out")
-    assert finished.code == 1
-    problem = "2 columns, 'Ticket', ' Datum;question;answer;label'"
-    expected = "expected --delimiter ';' for columns separated by semicolons"
-    assert finished.err == [f"aptool: {path}: line 1: {problem}; {expected}"]
+def test_the_separator_is_recognised_where_names_of_columns_have_commas(imported):
+    assert imported("csv", GERMAN.replace("Ticket", "Ticket, Datum", 1).encode()) == GERMAN_LABELS
 
 
 @pytest.mark.parametrize("cell", ['"Mein Gerät\n\nist kaputt."', '"Mein Gerät\nist kaputt."'])
 def test_line_breaks_in_quoted_cells_of_a_table_with_tabs(imported, cell):
     data = f"question\tanswer\tlabel\n{cell}\tNeu starten\t1\n".encode()
     question = cell.strip('"')
-    assert imported("tsv", data, option="--quotes", values="csv") == {question: {"Neu starten": 1}}
+    assert imported("tsv", data) == {question: {"Neu starten": 1}}
 
 
-def test_an_encoding_of_windows_is_asked_for(imported):
-    data = "question,answer,label\nGröße?,“XL” für 5 €,1\n".encode("cp1252")
-    assert imported("csv", data, option="--encoding", values="cp1252") == {"Größe?": {"“XL” für 5 €": 1}}
+@pytest.mark.parametrize(
+    ("encoding", "question", "answer"),
+    [
+        ("cp1252", "Größe?", "“XL” für 5 €"),
+        ("cp1252", "Où est l’imprimante ?", "Au deuxième étage, à côté du café"),
+        ("cp1250", "Gdzie jest drukarka?", "Na drugim piętrze, obok kuchni; żółta łódź płynie źle"),
+        ("cp1251", "Как изменить пароль?", "Нажмите «Забыли пароль» на главном экране"),
+        ("cp932", "パスワードを変更するには?", "ログイン画面でお忘れの方を押してください"),
+        ("utf-16-le", "Größe?", "XL 😀"),
+    ],
+)
+def test_an_encoding_is_recognised_and_shown(aptool, tmp_path, encoding, question, answer):
+    path = tmp_path / "x.csv"
+    path.write_bytes(f'question,answer,label\n{question},"{answer}",1\n'.encode(encoding))
+    finished = aptool("data", "import", "csv", f"train={path}", "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    assert labels_of(tmp_path / "out", "train") == {question: {answer: 1}}
+    assert finished.err[0] == f"train: {path}: read with --encoding {encoding}"
+
+
+def test_a_wrong_byte_in_utf_8_is_refused_not_read_in_another_encoding(aptool, tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes("question,answer,label\nGröße?,für 5 €,1\nWho?,".encode() + b"\xe4,1\n")
+    finished = aptool("data", "import", "csv", f"train={path}", "--output", tmp_path / "out")
+    assert finished.code == 1
+    expected = "expected text in UTF-8 (or --encoding NAME, such as cp1252)"
+    assert finished.err == [f"aptool: {path}: line 3, byte 6: b'\\xe4': {expected}"]
+
+
+EXPORT = (
+    "Ticketexport vom 01.02.2026;;;;\r\n"
+    "\r\n"
+    "Nummer;Betreff;Beschreibung;Antwort;Stunden\r\n"
+    '1;Drucker;"Er druckt\r\n\r\nnicht.";"Kabel; dann ""neu"" starten";1,5\r\n'
+    "2;Maus;Sie klemmt.;Neue Maus;0,25\r\n"
+)
+
+
+@pytest.mark.parametrize("mark", ["\t", ";", "|"])
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig", "utf-16"])
+def test_titles_above_the_header_of_an_export(aptool, tmp_path, mark, encoding):
+    """By hand: one title, a blank line, the header in line 3; commas in numbers separate nothing."""
+    path = tmp_path / "x.csv"
+    path.write_bytes(EXPORT.replace(";", mark).encode(encoding))
+    columns = ("--question", "Beschreibung", "--answer", "Antwort", "--add-candidates", "all")
+    finished = aptool("data", "import", "csv", f"train={path}", *columns, "--output", tmp_path / "out")
+    assert finished.code == 0, finished.err
+    shown = "\\t" if mark == "\t" else mark
+    quotes = " --quotes csv" if mark == "\t" else ""
+    format_line = f"read with --delimiter '{shown}'{quotes}, the names of the columns are in line 3"
+    assert finished.err[0] == f"train: {path}: {format_line}"
+    cable, mouse = f'Kabel{mark} dann "neu" starten', "Neue Maus"
+    assert labels_of(tmp_path / "out", "train") == {
+        "Er druckt\n\nnicht.": {cable: 1, mouse: 0},
+        "Sie klemmt.": {mouse: 1, cable: 0},
+    }
+    named = aptool("data", "import", "csv", f"train={path}", "--output", tmp_path / "other")
+    assert "line 3: column 'question': not found among 'Nummer', 'Betreff'" in named.err[-1]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
@@ -237,7 +286,7 @@ def test_utf_16_is_read_by_its_byte_order_mark(imported, kind, encoding):
 )
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
 def test_formats_that_are_not_text_are_named(aptool, tmp_path, kind, start, name):
-    path = tmp_path / "x.xlsx"
+    path = tmp_path / "x"
     path.write_bytes(start + b"\0" * 99)
     finished = aptool("data", "import", kind, f"train={path}", "--output", tmp_path / "out")
     assert finished.code == 1

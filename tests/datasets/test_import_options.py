@@ -162,13 +162,6 @@ def test_csv_and_tsv_are_one_importer(run, tmp_path, kind, suffix, mark, options
     assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
 
 
-def test_quotation_marks_enclose_fields_with_any_delimiter(run, tmp_path):
-    text = 'question;answer;label\nWho?;"Me; you";1\n'
-    assert "--delimiter ';'" in refusal(run("csv", text))
-    assert run("csv", text, "--delimiter", ";").code == 0
-    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me; you": 1}}
-
-
 def test_a_header_with_other_names_is_not_a_row(run):
     message = refusal(run("csv", "query,passage,rel\nWho?,Me,1\nWho?,You,0\n"))
     assert "column 'question': not found among 'query', 'passage', 'rel'; expected" in message

@@ -107,8 +107,8 @@ def test_the_same_row_twice_is_dropped_and_counted(tmp_path):
         ),
         (
             ["question,answer,label", "who?,me,1"],
-            {},
-            "expected --delimiter ',' for columns separated by commas",
+            {"delimiter": "\t"},
+            "column 'question': not found among 'question,answer,label'",
         ),
         (
             ["Question\tanswer\tlabel"],

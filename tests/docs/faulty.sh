@@ -1,7 +1,7 @@
 # Faulty inputs of docs/troubleshooting.md.
 sed 's/,1$/,Good/; s/,0$/,Bad/' faq.csv > words.csv
 tail -n +2 faq.csv > bare.csv
-printf 'question,answer,label\nWer ist J\366rg?,Er,1\n' > latin.csv
+printf 'question,answer,label\nWer ist Jörg?,Er,1\nWo?,\366,1\n' > latin.csv
 printf 'question,answer,label\nwho?,me,1\nwho?,me,0\n' > conflict.csv
 cp -r data/wikiqa edited
 echo "Qdev0 0 Ddev0-0 1" >> edited/dev.qrels

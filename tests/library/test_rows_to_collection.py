@@ -124,7 +124,7 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
         (7, {}, "rows of 'train': 7: expected a path, a data frame, a dict of columns"),
         ([7], {}, "rows of 'train': row 0: 7: expected a dict"),
         ({"a b": ROWS}, {}, "split 'a b': expected a name"),
-        ("rows.xlsx", {}, "rows.xlsx: unknown format; expected a name that ends in .csv"),
+        ("rows.docx", {}, "rows.docx: unknown format; expected a name that ends in .csv"),
         ([{"question": "q", "answer": "a"}], {}, "row 0: column 'label': not found among 'question', "),
         ([{"question": "q", "answer": 7, "label": 1}], {}, "row 0: column 'answer': 7: expected a text"),
         ([*ROWS, {**ROWS[0], "label": 0}], {}, "row 3: column 'label': 0: .*--conflicts max"),
