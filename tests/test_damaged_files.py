@@ -276,11 +276,11 @@ def test_input_names_that_are_not_utf_8_are_escaped(aptool, model_folder, tmp_pa
 
 def test_wide_header_is_refused_quickly(aptool, tmp_path):
     columns = ["question", "answer", "label", *map(str, range(20_000))]
-    (tmp_path / "x.tsv").write_text("\t".join([*columns, "19999"]) + "\n")
+    (tmp_path / "x.tsv").write_text("\t".join([*columns, "label"]) + "\n")
 
     actual = aptool("data", "import", "tsv", f"test={tmp_path / 'x.tsv'}", "--output", tmp_path / "c")
 
-    assert "'19999': expected each column's name once" in actual.err[0]
+    assert "'label': expected each column's name once" in actual.err[0]
 
 
 @pytest.mark.parametrize(

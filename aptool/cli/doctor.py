@@ -25,6 +25,7 @@ EXTRAS = {
     "report": "aptool report and plot, explain --html",
     "cluster": "--cluster: training and scoring with Ray",
     "cloud": "s3://, gs:// and az:// URLs",
+    "excel": "aptool data import csv of .xlsx files",
     "hub": "aptool push, models from hf://",
     "distill": "word vectors from a sentence encoder, static embedding models",
     "fusion": "aptool fuse --train",
