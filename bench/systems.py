@@ -57,7 +57,7 @@ def score_by_definition(
         some = questions.take(pair_question[start : start + BATCH])
         theirs = answers.take(pair_answer[start : start + BATCH])
         each = np.arange(len(some))
-        features = ranker.pair_features(some, theirs, each, each)
+        features = ranker.features_of(some, theirs)(each, each)
         scores.append(ranker(Ragged.of(some), Ragged.of(theirs), features).numpy())
     return np.concatenate(scores)
 

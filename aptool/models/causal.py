@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from aptool.models.backbone import BatchedNetwork, lower_precision, use_attention
 from aptool.models.device import batch_sizes, send
-from aptool.models.pooling import Pooling, apply_activation
+from aptool.models.pooling import Pooling, scores_of_outputs
 from aptool.models.ragged import MIN_ROWS, Ragged, rows_of
 
 # Networks whose attention ``attend`` computes; other networks read one batch per length.
@@ -138,7 +138,8 @@ class CausalPooling(Pooling):
         joined = both.select(np.stack([np.arange(count), count + np.arange(count)], 1).reshape(-1))
         pairs = Ragged.of_sizes(joined.values, first.sizes + second.sizes)
         no_prefix = Ragged.of_sizes(pairs.values[:0], np.zeros(1, dtype=np.int64))
-        return self._scores(self.network(no_prefix, pairs, np.zeros(count, dtype=np.int64)))
+        outputs = self.network(no_prefix, pairs, np.zeros(count, dtype=np.int64))
+        return scores_of_outputs(outputs, self.activation, self.relevant)
 
     def score_shared(self, questions: Ragged, answers: Ragged, pair_question: np.ndarray) -> Tensor:
         """(n,) scores of n answers, each with the question at ``pair_question``; a question is read once."""
@@ -146,20 +147,14 @@ class CausalPooling(Pooling):
         if not (is_shared and self.question_first and self.network.is_packed):
             return self.score_pairs(questions.select(pair_question), answers)
         answers = self._truncated(answers, questions.sizes[pair_question])
-        return self._scores(self.network(questions, answers, pair_question))
+        outputs = self.network(questions, answers, pair_question)
+        return scores_of_outputs(outputs, self.activation, self.relevant)
 
     @override
     def in_bf16(self) -> "CausalPooling":
         pooling = copy.deepcopy(self)
         lower_precision(pooling.network.network)
         return pooling
-
-    def _scores(self, outputs: Tensor) -> Tensor:
-        """(n,) scores from the outputs (n, 1) or (n, 2): the relevant output, minus the other."""
-        outputs = apply_activation(self.activation, outputs)
-        if outputs.shape[1] == 1:
-            return outputs[:, 0]
-        return outputs[:, self.relevant] - outputs[:, 1 - self.relevant]
 
     def _truncated(self, answers: Ragged, question_sizes: np.ndarray) -> Ragged:
         """Truncate answers (n) to the room that questions (n,) leave, before their suffix."""

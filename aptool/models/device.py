@@ -124,9 +124,14 @@ def check_training_precision(precision: str, device: torch.device, *, lstm: bool
     """Raise unless a device can train an encoder in ``precision``; ``lstm``: the encoder has LSTMs."""
     if precision == "bf16" and device.type == "cpu" and lstm and not has_bf16_lstm():
         raise UsageError("encoder.precision 'bf16': not supported for LSTMs on this processor; expected fp32")
-    if precision == "bf16" and device.type == "cuda" and not has_tensor_cores(device):
+    check_precision("encoder.precision", precision, device)
+
+
+def check_precision(option: str, precision: str, device: torch.device) -> None:
+    """Raise if a GPU cannot compute in a precision, the value of an option."""
+    if device.type == "cuda" and precision in ("tf32", "bf16") and not has_tensor_cores(device):
         raise UsageError(
-            f"encoder.precision 'bf16': {torch.cuda.get_device_name(device)} cannot compute in it; "
+            f"{option} {precision!r}: {torch.cuda.get_device_name(device)} cannot compute in it; "
             "expected fp32, or a GPU of compute capability 8.0 or later"
         )
 

@@ -199,7 +199,7 @@ def explain_pairs(
         A = model.ranker.encode(Ragged.of(answers.tokens.take(rows), device))
         same = np.arange(len(rows))
         texts = questions.tokens.take(rows), answers.tokens.take(rows)
-        scores = model.ranker.score_pairs(Q, A, model.ranker.pair_features(*texts, same, same))
+        scores = model.ranker.score_pairs(Q, A, model.ranker.features_of(*texts)(same, same))
         weights_q, weights_a = pooling.attention(Q, A)
         scores, weights_q, weights_a = (tensor.double().cpu() for tensor in (scores, weights_q, weights_a))
         for pair, row in enumerate(rows.tolist()):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.atomic import output_folder
 from aptool.formats.outputs import Kind
@@ -33,31 +34,33 @@ _SPECIAL = {"unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
 
 def export_model(model: LoadedModel, folder: Path, *, source: object = "model") -> str:
     """Export a model to a folder, atomically; return the name of the library that loads it."""
-    ranker, recipe = model.ranker, model.recipe
     _check(model, source)
-    pooling, limits = ranker.pooling, recipe.text
+    ranker, pooling, limits = model.ranker, model.ranker.pooling, model.recipe.text
     longest = max(limits.max_question_tokens, limits.max_answer_tokens)
     modules = {"": _LIBRARY + "Transformer"}  # by subfolder
-    question, answer = _forms(model)
+    encoder, tokenizer = ranker.encoder, model.tokenizer
+    assert isinstance(encoder, TransformerEncoder)
+    assert isinstance(tokenizer, SubwordTokenizer)
+    question, answer = _forms(tokenizer)
     st_config: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}
     transformer: dict[str, Any] = {"max_seq_length": longest, "do_lower_case": False}
     if isinstance(pooling, MaxSimPooling):
         library, modules["1_Dense"] = "pylate", "pylate.models.Dense.Dense"
-        st_config |= _pylate_settings(model, source)
+        st_config |= _pylate_settings(tokenizer, encoder.backbone.layer, limits, source)
     else:
         assert isinstance(pooling, VectorPooling)
         library, modules["1_Pooling"] = "sentence-transformers", _LIBRARY + "Pooling"
         st_config["similarity_fn_name"] = _SIMILARITIES[type(pooling.similarity)]
         st_config["prompts"] = {"query": question.prompt, "document": answer.prompt}
-        transformer |= _transformer_options(model)
+        transformer |= _transformer_options(tokenizer, encoder.backbone.layer)
         # The mean of projected states equals the projected mean.
         if ranker.projection is not None:
             modules["2_Dense"] = _LIBRARY + "Dense"
     with output_folder(folder, Kind.EXPORT, MODULES) as into:
-        _write_network(model, into, longest)
+        _write_network(encoder.backbone.network, tokenizer, into, longest)
         _write_json(into / ST_CONFIG, st_config)
         _write_json(into / OPTIONS, transformer)
-        size = ranker.encoder.size
+        size = encoder.size
         for subfolder in list(modules)[1:]:
             (into / subfolder).mkdir()
             if subfolder == "1_Pooling":
@@ -98,31 +101,26 @@ def _check(model: LoadedModel, source: object) -> None:
         raise InputError(source, problem=f"no other library has {problem}", expected=expected)
 
 
-def _forms(model: LoadedModel) -> tuple[TextForm, TextForm]:
+def _forms(tokenizer: SubwordTokenizer) -> tuple[TextForm, TextForm]:
     """Return the forms of questions and answers."""
-    assert isinstance(model.tokenizer, SubwordTokenizer)
-    forms = model.tokenizer.presentation.forms
+    forms = tokenizer.presentation.forms
     return forms.get("question", PLAIN), forms.get("answer", PLAIN)
 
 
-def _pylate_settings(model: LoadedModel, source: object) -> dict[str, Any]:
+def _pylate_settings(
+    tokenizer: SubwordTokenizer, layer: int | None, limits: TextOptions, source: object
+) -> dict[str, Any]:
     """Return the settings of PyLate that present texts as the model does."""
-    assert isinstance(model.ranker.encoder, TransformerEncoder)
-    assert isinstance(model.tokenizer, SubwordTokenizer)
-    question, answer = _forms(model)
-    presentation, tokenizer = model.tokenizer.presentation, model.tokenizer.copy()
-    layer = model.ranker.encoder.backbone.layer
+    (question, answer), token_of = _forms(tokenizer), tokenizer.copy().id_to_token
     fills = question.filler >= 0
     fits = not fills or (
-        question.fill_to == model.recipe.text.max_question_tokens
-        and tokenizer.id_to_token(question.filler) in _SPECIAL["mask_token"]
+        question.fill_to == limits.max_question_tokens and token_of(question.filler) in _SPECIAL["mask_token"]
     )
-    is_described = question.prompt == answer.prompt and layer is None and presentation.special
+    is_described = question.prompt == answer.prompt and layer is None and tokenizer.presentation.special
     if not (is_described and fits) or question.unpooled:
         problem = "prompts by role, another filler or layer, or no special tokens"
         raise InputError(source, problem=problem, expected="a model that PyLate can describe")
-    prefixes = ["" if form.mark < 0 else tokenizer.id_to_token(form.mark) for form in (question, answer)]
-    limits = model.recipe.text
+    prefixes = ["" if form.mark < 0 else token_of(form.mark) for form in (question, answer)]
     return {
         "model_type": "ColBERT",
         "query_prefix": prefixes[0],
@@ -131,45 +129,39 @@ def _pylate_settings(model: LoadedModel, source: object) -> dict[str, Any]:
         "document_length": limits.max_answer_tokens,
         "do_query_expansion": fills,
         "attend_to_expansion_tokens": question.attend_filler,
-        "skiplist_words": [tokenizer.id_to_token(token) for token in answer.unpooled],
+        "skiplist_words": [token_of(token) for token in answer.unpooled],
         "similarity_fn_name": "MaxSim",
         "prompts": {"query": question.prompt} if question.prompt else {},
         "default_prompt_name": "query" if question.prompt else None,
     }
 
 
-def _transformer_options(model: LoadedModel) -> dict[str, Any]:
+def _transformer_options(tokenizer: SubwordTokenizer, layer: int | None) -> dict[str, Any]:
     """Return the options of sentence-transformers that the texts and the states of a model require."""
-    assert isinstance(model.ranker.encoder, TransformerEncoder)
-    assert isinstance(model.tokenizer, SubwordTokenizer)
     options: dict[str, Any] = {}
-    if not model.tokenizer.presentation.special:
+    if not tokenizer.presentation.special:
         options["processing_kwargs"] = {"text": {"add_special_tokens": False}}
-    layer = model.ranker.encoder.backbone.layer
     if layer is not None:
         text = {"method": "forward", "method_output_name": ["hidden_states", layer]}
         options |= {"modality_config": {"text": text}, "module_output_name": "token_embeddings"}
     return options
 
 
-def _write_network(model: LoadedModel, folder: Path, longest: int) -> None:
+def _write_network(network: Any, tokenizer: SubwordTokenizer, folder: Path, longest: int) -> None:
     """Write the network and its tokenizer in the layout of ``transformers``."""
     transformers = network_library()
-    assert isinstance(model.ranker.encoder, TransformerEncoder)
-    assert isinstance(model.tokenizer, SubwordTokenizer)
-    network = model.ranker.encoder.backbone.network
     network.save_pretrained(folder)
-    tokenizer = model.tokenizer.copy()
+    copy = tokenizer.copy()
     names = {
-        role: next((name for name in candidates if tokenizer.token_to_id(name) is not None), None)
+        role: next((name for name in candidates if copy.token_to_id(name) is not None), None)
         for role, candidates in _SPECIAL.items()
     }
     if network.config.pad_token_id is not None:
-        names["pad_token"] = tokenizer.id_to_token(network.config.pad_token_id)
+        names["pad_token"] = copy.id_to_token(network.config.pad_token_id)
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+        tokenizer_object=copy,
         model_max_length=longest,
-        truncation_side="left" if model.tokenizer.presentation.truncates_left else "right",
+        truncation_side="left" if tokenizer.presentation.truncates_left else "right",
         model_input_names=["input_ids", "attention_mask"],
         **{role: name for role, name in names.items() if name is not None},
     ).save_pretrained(folder)

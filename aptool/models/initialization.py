@@ -119,11 +119,7 @@ def init_embedding(
 
 
 def learned_vectors(
-    tokenizer: WordTokenizer,
-    tokens: Tokens,
-    options: VectorOptions,
-    seed: int,
-    cache: Location | None = None,
+    tokenizer: WordTokenizer, tokens: Tokens, options: VectorOptions, seed: int, cache: Location | None = None
 ) -> "WordVectors":
     """Learn skip-gram vectors of a vocabulary from texts, or read them from the cache folder."""
     from aptool.text.skipgram import learn_vectors

@@ -243,6 +243,12 @@ def apply_activation(name: str, values: Tensor) -> Tensor:
     return activated
 
 
+def scores_of_outputs(outputs: Tensor, activation: str, relevant: int) -> Tensor:
+    """(n,) scores from the outputs (n, 1) or (n, 2) of a head: the relevant output, minus the other."""
+    outputs = apply_activation(activation, outputs)
+    return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, relevant] - outputs[:, 1 - relevant]
+
+
 def orthonormal_projection(size: int, dim: int) -> Dense:
     """Build a projection from ``size`` to ``dim`` features with orthonormal rows.
 

@@ -5,7 +5,9 @@
 """
 
 import copy
-from typing import final
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias, final
 
 import numpy as np
 import torch
@@ -19,6 +21,9 @@ from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
 from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import UNK, Tokens
+
+# From the (P,) questions and (P,) answers of pairs to their features.
+FeaturesOf: TypeAlias = Callable[[np.ndarray, np.ndarray], Tensor | None]
 
 
 @final
@@ -107,29 +112,14 @@ class Ranker(nn.Module):
         columns = columns.view(len(columns), -1)
         return self.head(columns if features is None else torch.cat([columns, features], dim=1))
 
-    def pair_features(
-        self, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
-    ) -> Tensor | None:
-        """(P, F) features of pairs of rows of questions and answers; None without pair features."""
-        bags = self.word_bags(questions), self.word_bags(answers)
-        return self.features_of(*bags, pair_question, pair_answer)
+    def features_of(self, questions: Tokens, answers: Tokens | WordBags | None) -> FeaturesOf:
+        """Return a function that computes (P, F) features of pairs of these texts; None without features.
 
-    def word_bags(self, texts: Tokens) -> WordBags | None:
-        """Count the words of each text; None without pair features."""
-        return None if self.features is None else WordBags.of(texts)
-
-    def features_of(
-        self,
-        questions: WordBags | None,
-        answers: WordBags | None,
-        pair_question: np.ndarray,
-        pair_answer: np.ndarray,
-    ) -> Tensor | None:
-        """Compute ``pair_features`` from the results of ``word_bags``."""
-        if questions is None or answers is None or self.features is None:
-            return None
-        features: Tensor = self.features(questions, answers, pair_question, pair_answer)
-        return features
+        The words of each text are counted once.
+        """
+        if self.features is None or answers is None:
+            return lambda pair_question, pair_answer: None
+        return partial(self.features, WordBags.of(questions), WordBags.of(answers))
 
 
 def _pooled(tokens: Ragged, states: Ragged) -> Ragged:

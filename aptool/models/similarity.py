@@ -148,12 +148,7 @@ class Gesd(Similarity):
 
 
 # ``similarity.type`` of a recipe.
-SIMILARITIES: dict[str, type[Similarity]] = {
-    "cosine": Cosine,
-    "gesd": Gesd,
-    "bilinear": Bilinear,
-    "dot": Dot,
-}
+SIMILARITIES: dict[str, type[Similarity]] = {"cosine": Cosine, "gesd": Gesd, "bilinear": Bilinear, "dot": Dot}
 
 
 def unit(vectors: Tensor) -> Tensor:

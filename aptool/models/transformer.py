@@ -22,7 +22,7 @@ from aptool.models.backbone import Backbone, BackboneOptions, Classifier, lower_
 from aptool.models.device import send
 from aptool.models.encoders import Encode, Encoder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
-from aptool.models.pooling import Activation, Pooling, apply_activation, segment_mean
+from aptool.models.pooling import Activation, Pooling, scores_of_outputs, segment_mean
 from aptool.models.pretrained import check_name, new_network, open_network, structure_of
 from aptool.models.ragged import Ragged
 from aptool.options import bounded
@@ -328,10 +328,7 @@ class HeadPooling(PairPooling):
 
     @override
     def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
-        outputs = apply_activation(self.activation, self.classifier(ids, types))  # (n, labels)
-        if outputs.shape[1] == 1:
-            return outputs[:, 0]
-        return outputs[:, self.relevant] - outputs[:, 1 - self.relevant]
+        return scores_of_outputs(self.classifier(ids, types), self.activation, self.relevant)
 
     @override
     def in_bf16(self) -> "HeadPooling":

@@ -20,14 +20,7 @@ import numpy as np
 from aptool.config import Recipe
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
-from aptool.formats.answer_part import (
-    SUFFIX,
-    AnswerPart,
-    DamagedPartError,
-    checksums,
-    read_part,
-    write_part,
-)
+from aptool.formats.answer_part import SUFFIX, AnswerPart, DamagedPartError, checksums, read_part, write_part
 from aptool.formats.atomic import check_writable, remove_matching
 from aptool.formats.claim import claimed_folder
 from aptool.formats.location import Location, PathOrUrl, location, store_of

@@ -28,10 +28,9 @@ from aptool.models.checkpoints.files import (
     require_safetensors,
 )
 from aptool.models.checkpoints.keys import ENGINE
-from aptool.models.device import is_out_of_memory, pick_device, set_products, torch_settings
+from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products, torch_settings
 from aptool.models.hub import find_folder
 from aptool.models.pretrained import check_network_config, without_code
-from aptool.scoring.model_system import check_precision
 from aptool.scoring.systems import Scorer, System
 from aptool.sources import versions_of
 from aptool.text.tokenizer_file import read_tokenizer
@@ -81,7 +80,7 @@ class LibrarySystem(System):
         self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
     ) -> "LibraryScorer":
         target = pick_device(self.device) if device is None else torch.device(device)
-        check_precision(self.precision, target)
+        check_precision("--precision", self.precision, target)
         return LibraryScorer(self, load_library_model(self).to(target), str(target))
 
     @property

@@ -12,11 +12,11 @@ import torch
 from typing_extensions import override
 
 from aptool.environment import available_memory
-from aptool.errors import UsageError
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.models.build import code_of
 from aptool.models.checkpoints import ScoreTokens, load_any
 from aptool.models.device import (
+    check_precision,
     gpus_like,
     has_tensor_cores,
     pick_device,
@@ -204,18 +204,8 @@ def pick_precision(
         has_bf16 = device.type == "cuda" and has_tensor_cores(device)
         is_exact = has_bf16 and all(same_rankings(model, device, pools) for pools in sample())
         return "bf16" if is_exact else "fp32"
-    check_precision(requested, device)
+    check_precision("--precision", requested, device)
     return requested
-
-
-def check_precision(requested: str, device: torch.device) -> None:
-    """Raise if a GPU cannot compute in a precision."""
-    if device.type == "cuda" and requested in ("tf32", "bf16") and not has_tensor_cores(device):
-        name = torch.cuda.get_device_name(device)
-        raise UsageError(
-            f"--precision {requested}: {name} cannot compute in it; "
-            "expected fp32, or a GPU of compute capability 8.0 or later"
-        )
 
 
 def sample_units(units: Sequence[Unit]) -> list[Unit]:

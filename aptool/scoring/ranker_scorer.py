@@ -49,7 +49,7 @@ class PreparedAnswers(NamedTuple):
 
     encoded: EncodedAnswers
     lengths: np.ndarray  # (n,) int64 tokens per answer
-    bags: WordBags | None  # the words of the answers, if the ranker has pair features
+    words: WordBags | None  # of the answers, if the ranker has pair features
 
 
 class RankerScorer:
@@ -141,15 +141,15 @@ class RankerScorer:
         if not len(scores):
             return scores
         lengths = answers.lengths
+        words: Tokens | WordBags | None
         if isinstance(answers, PreparedAnswers):
-            encoded_answers, answer_bags = answers.encoded.select, answers.bags
+            encoded_answers, words = answers.encoded.select, answers.words
             tokens_per_window = ENCODED_PER_WINDOW
         else:
             self._cache.start_unit()
             _, pooled = pooled_rows(answers.ids, answers.offsets)
             encoded_answers = partial(self._encoded_answers, answers, pooled, cache_keys)
-            answer_bags = self._ranker.word_bags(answers)
-            tokens_per_window = TOKENS_PER_WINDOW
+            words, tokens_per_window = answers, TOKENS_PER_WINDOW
         present, order, starts = group_by_answer(lengths, pair_answer)
         by_answer = self._pair_scorer.groups_by_answer(pair_answer)
         pair_question = pair_question[order]
@@ -158,7 +158,7 @@ class RankerScorer:
 
         with one_core_per_thread(self._device, len(windows)) as for_each:
             prepared_questions = self._prepare_questions(questions, for_each)
-            question_bags = self._ranker.word_bags(questions)
+            features_of = self._ranker.features_of(questions, words)
 
             def score_window(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
@@ -174,9 +174,8 @@ class RankerScorer:
                 encoded = encoded_answers(present[window])
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
-                features = self._ranker.features_of(question_bags, answer_bags, pairs.questions, answer_of)
                 progress(unreported)
-                return self._ranker.from_columns(columns, features)
+                return self._ranker.from_columns(columns, features_of(pairs.questions, answer_of))
 
             done = for_each(partial(self._in_halves, score_window), windows)
             scores[order] = torch.cat(list(chain.from_iterable(done))).cpu().numpy()
@@ -202,7 +201,7 @@ class RankerScorer:
         return PreparedAnswers(
             EncodedAnswers(joined, np.zeros_like(counts), starts, counts, lengths),
             answers.lengths,
-            self._ranker.word_bags(answers),
+            None if self._ranker.features is None else WordBags.of(answers),
         )
 
     @torch_settings()

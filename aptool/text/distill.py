@@ -68,10 +68,7 @@ def distill_vectors(
 
 
 def encode_words(
-    encoder: SentenceEncoder,
-    words: Sequence[str],
-    *,
-    device: torch.device | str = "cpu",
+    encoder: SentenceEncoder, words: Sequence[str], *, device: torch.device | str = "cpu"
 ) -> np.ndarray:
     """(words, hidden) float32: the encoder's mean state over a word and its special tokens."""
     network = encoder.network.to(device)

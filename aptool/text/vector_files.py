@@ -148,12 +148,7 @@ def _parse_binary(path: PathOrUrl, row: Row) -> np.ndarray:
 
 
 def _text_rows(
-    path: PathOrUrl,
-    start: bytes,
-    file: IO[bytes],
-    dim: int,
-    first: int,
-    count: int | None,
+    path: PathOrUrl, start: bytes, file: IO[bytes], dim: int, first: int, count: int | None
 ) -> Iterator[Row]:
     """Read lines of a word, which may be empty or have spaces, as in GloVe, and ``dim`` numbers."""
     rows = 0

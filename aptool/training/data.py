@@ -173,11 +173,7 @@ def read_training_texts(collection: CollectionFiles, recipe: Recipe) -> SplitTex
 
 
 def read_texts(
-    collection: CollectionFiles,
-    split: str,
-    further: Sequence[CollectionFiles] = (),
-    *,
-    shared: bool = False,
+    collection: CollectionFiles, split: str, further: Sequence[CollectionFiles] = (), *, shared: bool = False
 ) -> SplitTexts:
     """Join the pools and qrels of a split of several collections; equal answers are joined, too.
 

@@ -105,16 +105,9 @@ def fit(
     """Train a system on the split train and write its model folder; the split dev picks the best epoch.
 
     The checkpoint is in ``OUTPUT.training`` until the model is saved. Called again with the same arguments,
-    training resumes from the checkpoint; if the model is complete, nothing is trained.
-
-    Args:
-        collection: the collection with both splits.
-        recipe: the system and the training procedure.
-        output: the model folder.
-        seed: random seed of initialization, shuffling, sampling and dropout.
-        vectors_cache: folder in which systems share learned vectors.
-        device: ``auto`` is a GPU if there is one.
-        checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
+    training resumes from the checkpoint; if the model is complete, nothing is trained. Systems share learned
+    vectors in the folder ``vectors_cache``. Within an epoch, a checkpoint is saved every
+    ``checkpoint_minutes``; 0 saves none.
     """
     device = pick_device(str(device))
     recipe, key = check_training(collection, recipe, output, seed, device.type)
@@ -276,11 +269,7 @@ def _prepare_output(output: PathOrUrl, key: str) -> Fit | None:
 
 @torch_settings()
 def check_training(
-    collection: CollectionFiles,
-    recipe: Recipe,
-    output: PathOrUrl,
-    seed: int,
-    device_type: str = "cpu",
+    collection: CollectionFiles, recipe: Recipe, output: PathOrUrl, seed: int, device_type: str = "cpu"
 ) -> tuple[Recipe, str]:
     """Raise, before any work, if training cannot start on any device of a type.
 
@@ -291,11 +280,10 @@ def check_training(
         from aptool.models.start import check_start
 
         check_start(recipe)
+        check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
     elif recipe.pooling["type"] == "head":
         expected = "another pooling, or a cross-encoder to start from"
         raise InputError(recipe.preset, position="pooling.type", value="head", expected=expected)
-    if recipe.start.model:
-        check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
     names = measure_names([recipe.training.dev_measure])
     if len(names) > 1:
         measures = ", ".join(names[:3])

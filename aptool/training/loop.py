@@ -41,12 +41,7 @@ from aptool.training.optimization import (
     take_step,
     trainable_parameters,
 )
-from aptool.training.process_group import (
-    SINGLE_PROCESS,
-    MinibatchShard,
-    ProcessGroup,
-    all_reduce_gradients,
-)
+from aptool.training.process_group import SINGLE_PROCESS, MinibatchShard, ProcessGroup, all_reduce_gradients
 
 MEMORY_HINT = "a smaller training.minibatch, with training.accumulate for the same updates, or --device cpu"
 
@@ -99,22 +94,11 @@ def train(
 ) -> Trained | None:
     """Train a ranker in place, on its device; return None if ``should_stop`` ended the training.
 
-    On SIGTERM, a checkpoint is saved before the signal takes effect.
-
-    Args:
-        ranker: the ranker, with initial weights.
-        examples: the training split.
-        options: the training options of the recipe.
-        seed: seed of shuffling, sampling and dropout.
-        evaluate: returns dev measures by name, including ``options.dev_measure``.
-        resume_from: the state to resume from.
-        save: called with the state after each epoch, before the epoch is reported, and within epochs.
-        should_stop: called after ``save`` and the report of the epoch, except after the last epoch; the same
-            in all processes.
-        checkpoint_minutes: time between checkpoints within an epoch; 0 saves none.
-        group: the processes that train together; each calls this with the same arguments.
-        is_preempted: whether a machine of the group is about to be taken away; then checkpoints within the
-            epoch follow each other. All processes call it after the same updates.
+    ``evaluate`` returns dev measures by name, including ``options.dev_measure``. ``save`` is called with the
+    state after each epoch, before the epoch is reported, and within epochs: every ``checkpoint_minutes`` (0:
+    never), on SIGTERM before the signal takes effect, and while ``is_preempted`` says that a machine of the
+    group is about to be taken away. ``should_stop`` is called after ``save``, except after the last epoch.
+    The processes of a group call this with the same arguments, and the functions after the same updates.
     """
     sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives)
     pairs = examples.pairs[sampler.trainable()[examples.pairs[:, 0]]]

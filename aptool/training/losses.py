@@ -239,7 +239,7 @@ def score_batch(
         pairs = np.tile(np.arange(len(rows)), columns) * len(distinct) + distinct_of
         distinct_pairs, pair_of = np.unique(pairs, return_inverse=True)
         question_of, answer_of = distinct_pairs // len(distinct), distinct_pairs % len(distinct)
-        features = ranker.pair_features(question_tokens, answer_tokens, question_of, answer_of)
+        features = ranker.features_of(question_tokens, answer_tokens)(question_of, answer_of)
         scores = ranker.score_pairs(questions.select(question_of), answers.select(answer_of), features)
         return scores[send(pair_of, device)].view(columns, -1).T
     answers = answers.select(distinct_of)
@@ -247,7 +247,7 @@ def score_batch(
         answers = all_gather(group, answers, examples.answers.lengths[all_answers], in_shard)
     question_of = np.repeat(np.arange(len(rows)), len(all_answers))
     answer_of = np.tile(all_answers, len(rows))
-    features = ranker.pair_features(question_tokens, examples.answers, question_of, answer_of)
+    features = ranker.features_of(question_tokens, examples.answers)(question_of, answer_of)
     scores = ranker.score_matrix(questions, answers, features)  # (n', n (1 + k))
     relevant = send(examples.positives.contain(batch[rows, 0], all_answers), device)
     positive = scores.gather(1, send(columns_of[:1].T, device))

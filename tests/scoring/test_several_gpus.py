@@ -177,7 +177,7 @@ def test_a_gpu_that_is_too_old_is_named_and_auto_takes_the_cpu(machine, monkeypa
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
 def test_a_precision_that_a_gpu_lacks_is_an_error(machine, precision):
     machine("T4", capability=(7, 5))
-    with pytest.raises(UsageError, match=rf"--precision {precision}: T4 cannot .* expected fp32"):
+    with pytest.raises(UsageError, match=rf"--precision '{precision}': T4 cannot .* expected fp32"):
         pick_precision(precision, None, torch.device("cuda"), None)
     assert pick_precision("auto", None, torch.device("cuda"), None) == "fp32"
 

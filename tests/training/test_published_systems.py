@@ -53,10 +53,10 @@ def equal_to_the_definition(ranker):
     alone = []
     for q, a in zip(pair_question, pair_answer, strict=True):
         pair = questions.take(np.array([q])), answers.take(np.array([a]))
-        features = ranker.pair_features(*pair, np.array([0]), np.array([0]))
+        features = ranker.features_of(*pair)(np.array([0]), np.array([0]))
         alone.append(ranker(*map(Ragged.of, pair), features).item())
     states = [ranker.encode(Ragged.of(side)) for side in (questions, answers)]
-    features = ranker.pair_features(questions, answers, pair_question, pair_answer)
+    features = ranker.features_of(questions, answers)(pair_question, pair_answer)
     together = ranker.score_matrix(*states, features).reshape(-1)
 
     for size in (4, 1 << 20):

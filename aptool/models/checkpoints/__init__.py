@@ -31,10 +31,7 @@ _HASHED = (".json", ".jinja", ".txt", ".safetensors", ".metadata", ".model")
 
 @torch_settings()
 def load_any(
-    name: PathOrUrl,
-    device: torch.device | str = "cpu",
-    kind: str = "auto",
-    tokens: ScoreTokens | None = None,
+    name: PathOrUrl, device: torch.device | str = "cpu", kind: str = "auto", tokens: ScoreTokens | None = None
 ) -> LoadedModel:
     """Load a model of aptool or of another library.
 
@@ -97,10 +94,7 @@ def read_checkpoint(layout: "Layout", kind: "Kind", tokens: ScoreTokens | None =
 
 
 def checkpoint_fingerprint(
-    folder: Path,
-    kind: str = "auto",
-    tokens: ScoreTokens | None = None,
-    suffixes: tuple[str, ...] = _HASHED,
+    folder: Path, kind: str = "auto", tokens: ScoreTokens | None = None, suffixes: tuple[str, ...] = _HASHED
 ) -> str:
     """Hash the kind, the tokens of the score and all files whose names have one of the suffixes."""
     named = "" if tokens is None else "".join(f"\0{token!r}" for token in tokens)

@@ -18,6 +18,7 @@ from aptool.models.checkpoints.files import (
     Checkpoint,
     Layout,
     check_features,
+    default_prompt,
     optional_object,
     positive_integer,
     projection_of,
@@ -56,7 +57,9 @@ def read_colbert(layout: Layout) -> Checkpoint:
         layers = [_stanford_projection(layout, opened.encoder.size)]
     else:
         layers = _projection(layout, opened.encoder.size)
-    forms, limits = _native_forms(layout, opened) if is_native else _pylate_forms(path, settings, opened)
+    forms, limits = (
+        _native_forms(layout, opened) if is_native else _pylate_forms(layout, path, settings, opened)
+    )
     special = opened.tokenizer.prefix_length + opened.tokenizer.suffix_length
     for form, limit in zip(forms.values(), limits, strict=True):
         least = special + (form.mark >= 0) + 1
@@ -126,7 +129,7 @@ def _stanford_projection(layout: Layout, size: int) -> Dense:
 
 
 def _pylate_forms(
-    path: Path, settings: dict[str, Any], opened: OpenedEncoder
+    layout: Layout, path: Path, settings: dict[str, Any], opened: OpenedEncoder
 ) -> tuple[dict[Role, TextForm], tuple[int, int]]:
     """Return the forms and maximum lengths of texts, from the configuration of PyLate."""
     fill_to = positive_integer(path, settings, "query_length", _QUESTION_TOKENS)
@@ -134,11 +137,8 @@ def _pylate_forms(
     prefixes = settings.get("query_prefix", "[Q] "), settings.get("document_prefix", "[D] ")
     marks = [_mark(path, name, prefix, opened) for name, prefix in zip(_PREFIXES, prefixes, strict=True)]
     fills = settings.get("do_query_expansion") is not False
-    # PyLate gives all texts the default prompt, and removes outer white space.
-    prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
-    if name is not None and not (isinstance(prompts, dict) and isinstance(prompts.get(name), str)):
-        raise InputError(path, position="default_prompt_name", value=name, expected="the name of a prompt")
-    prompt = "" if name is None else prompts[name]
+    # PyLate removes outer white space, of the prompt too.
+    prompt = default_prompt(layout)
     question = TextForm(
         prompt=prompt,
         strips=True,
@@ -167,10 +167,10 @@ def _native_forms(layout: Layout, opened: OpenedEncoder) -> tuple[dict[Role, Tex
         if not isinstance(expansion, dict):
             raise InputError(path, position="query_expansion", value=expansion, expected="its settings")
         check_keys(path, "query_expansion", expansion, "query_expansion/")
-        common = (entries.get("processing_kwargs") or {}).get("common", {})
-        if common.get("max_length") is not None:  # the library cuts the added tokens off again
-            position, expected = "processing_kwargs/common/max_length", "none with query_expansion"
-            raise UnsupportedError(path, position=position, value=common["max_length"], expected=expected)
+        limit, options = "processing_kwargs/common/max_length", opened.options
+        if options.limit_name == limit:  # the library cuts the added tokens off again
+            expected = "none with query_expansion"
+            raise UnsupportedError(path, position=limit, value=options.max_length, expected=expected)
         fill_to = positive_integer(path, expansion, "length", _QUESTION_TOKENS)
         filler, attend = _filler(path, opened, expansion.get("token")), bool(expansion.get("attend"))
         filling = {"filler": filler, "fill_to": fill_to, "attend_filler": attend}

@@ -25,6 +25,7 @@ from aptool.models.checkpoints.files import (
     Checkpoint,
     Layout,
     activation_of,
+    default_prompt,
     positive_integer,
     recipe_of,
 )
@@ -215,20 +216,7 @@ def _read_template(
     if saved_format in ("flat", "structured"):
         structured = saved_format == "structured"
     special = {name: str(token) for name, token in opened.tokenizer.special_tokens_map.items()}
-    return PairTemplate(source, {**special, **variables}, structured, _system(layout), str(path))
-
-
-def _system(layout: Layout) -> str | None:
-    """Return the default prompt, which is the system message; None without."""
-    prompts, name = layout.st_config.get("prompts") or {}, layout.st_config.get("default_prompt_name")
-    if name is None:
-        return None
-    if not isinstance(prompts, dict) or not isinstance(prompts.get(name), str):
-        expected = f"one of {', '.join(prompts)}" if isinstance(prompts, dict) and prompts else "a prompt"
-        raise InputError(
-            layout.folder / ST_CONFIG, position="default_prompt_name", value=name, expected=expected
-        )
-    return str(prompts[name]) or None
+    return PairTemplate(source, {**special, **variables}, structured, default_prompt(layout), str(path))
 
 
 def _read_options(options: NetworkOptions, opened: OpenedNetwork) -> tuple[dict[str, Any], int]:

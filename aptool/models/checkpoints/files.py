@@ -219,6 +219,17 @@ def optional_object(path: Path) -> dict[str, Any]:
     return content
 
 
+def default_prompt(layout: Layout) -> str:
+    """Return the prompt of all texts; empty without one."""
+    prompts, name = layout.st_config.get("prompts") or {}, layout.st_config.get("default_prompt_name")
+    if name is None:
+        return ""
+    if not isinstance(prompts, dict) or not isinstance(prompts.get(name), str):
+        path, expected = layout.folder / ST_CONFIG, "the name of a prompt"
+        raise InputError(path, position="default_prompt_name", value=name, expected=expected)
+    return str(prompts[name])
+
+
 def positive_integer(path: Path, table: dict[str, Any], name: str, default: int) -> int:
     """Return an entry; raise unless it is a positive integer."""
     value = table.get(name)

@@ -136,13 +136,7 @@ TABLES: dict[str, Table] = {
         "do_lower_case": only(False, None),
         **dict.fromkeys(("query_length", "document_length"), HARMLESS),
     },
-    "modules.json": {
-        "idx": HARMLESS,
-        "name": HARMLESS,
-        "path": READ,
-        "type": READ,
-        "kwargs": only(None, []),
-    },
+    "modules.json": {"idx": HARMLESS, "name": HARMLESS, "path": READ, "type": READ, "kwargs": only(None, [])},
     "config.json of Pooling": {
         "embedding_dimension": READ,
         "word_embedding_dimension": READ,

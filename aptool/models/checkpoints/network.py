@@ -56,6 +56,7 @@ class NetworkOptions(NamedTuple):
     config_args: dict[str, Any]
     tokenizer_args: dict[str, Any]
     texts: dict[str, Any]  # arguments of the tokenizer's call
+    limit_name: str  # the entry of ``path`` that ``max_length`` is from; empty without one
     layer: int | None  # index of the hidden states to pool; None: the last states
 
     @property
@@ -95,15 +96,17 @@ def read_options(layout: Layout, kind: str) -> NetworkOptions:
         longest = positive_integer(path, entries, "max_seq_length", 0)
         tokenizer_args.setdefault("model_max_length", longest)
     layer = _read_layer(path, entries, kind)
-    return NetworkOptions(path, entries, config_args, tokenizer_args, _text_arguments(path, entries), layer)
+    texts, limit_name = _text_arguments(path, entries)
+    return NetworkOptions(path, entries, config_args, tokenizer_args, texts, limit_name, layer)
 
 
-def _text_arguments(path: Path, entries: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the tokenizer's call for a text."""
+def _text_arguments(path: Path, entries: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the arguments of the tokenizer's call for a text, and the entry that ``max_length`` is from."""
     sections = entries.get("processing_kwargs") or {}
     if not isinstance(sections, dict) or not all(isinstance(table, dict) for table in sections.values()):
         raise InputError(path, position="processing_kwargs", value=sections, expected="options per modality")
     texts: dict[str, Any] = {}
+    limit_name = ""
     for name in sections:
         if name not in _SECTIONS:
             expected = f"one of {', '.join(_SECTIONS)}"
@@ -113,8 +116,9 @@ def _text_arguments(path: Path, entries: dict[str, Any]) -> dict[str, Any]:
         check_keys(path, "processing_kwargs, text and common", table, position)
         if table.get("max_length") is not None:
             positive_integer(path, table, "max_length", 0)
+            limit_name = f"{position}max_length"
         texts |= table
-    return texts
+    return texts, limit_name
 
 
 def _read_layer(path: Path, entries: dict[str, Any], kind: str) -> int | None:

@@ -39,13 +39,7 @@ from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.network import OpenedEncoder, open_encoder
 from aptool.models.encoders import Encoder
 from aptool.models.initialization import EncoderSpec
-from aptool.models.pooling import (
-    Dense,
-    IndependentPooling,
-    StateOptions,
-    segment_max,
-    segment_mean,
-)
+from aptool.models.pooling import Dense, IndependentPooling, StateOptions, segment_max, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import Cosine, Dot, Similarity, distances

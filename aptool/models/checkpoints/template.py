@@ -129,7 +129,7 @@ class PairTemplate(NamedTuple):
     source: str
     variables: dict[str, Any]  # passed to the template with the messages
     structured: bool  # contents are lists of parts with a type, not texts
-    system: str | None  # content of the system message
+    system: str  # content of the system message; empty without one
     where: str  # the file of the template, for errors
 
     def render(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
@@ -139,7 +139,7 @@ class PairTemplate(NamedTuple):
         return render(self.source, self.where, variables)
 
     def _messages(self, question: str, document: str) -> list[dict[str, Any]]:
-        contents = {"system": self.system, "query": question, "document": document}
+        contents = {"system": self.system or None, "query": question, "document": document}
         return [
             {"role": role, "content": [{"type": "text", "text": text}] if self.structured else text}
             for role, text in contents.items()

@@ -178,11 +178,7 @@ def _weights(g: Tensor, sharpness: float) -> Tensor:
 
 
 def score_batched(
-    questions: Ragged,
-    projected: Tensor,
-    answers: EncodedAnswers,
-    pairs: Pairs,
-    sharpness: float,
+    questions: Ragged, projected: Tensor, answers: EncodedAnswers, pairs: Pairs, sharpness: float
 ) -> Tensor:
     """(P,) fp32 scores of pairs, from the states (N, c) of questions and the rows (N, c) of Qᵀ U."""
     answers = answers.joined()

@@ -183,14 +183,10 @@ class CrossPairScorer(PairwisePairScorer):
         return batch_sizes(device).token_pairs
 
 
-class CausalPairScorer(PairwisePairScorer):
+class CausalPairScorer(CrossPairScorer):
     """Pairs of a causal network, grouped by question: the network reads each question once."""
 
     pooling: "CausalPooling"
-
-    @override
-    def batch_tokens(self, device: torch.device) -> int:
-        return batch_sizes(device).token_pairs
 
     @override
     @classmethod
