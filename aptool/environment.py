@@ -107,6 +107,15 @@ def version_of(package: str) -> str | None:
         return None
 
 
+def versions_of(*libraries: str) -> dict[str, str]:
+    """Return the versions of aptool and of installed libraries, without build tags."""
+    versions = {"aptool": __version__}
+    for name in libraries:
+        if name not in versions and (text := version_of(name)):
+            versions[name] = text.partition("+")[0]
+    return versions
+
+
 def command() -> str | None:
     """The command line of this process, if it is a command of aptool."""
     program = Path(sys.argv[0]) if sys.argv and sys.argv[0] else Path()

@@ -23,8 +23,8 @@ LAYERS = [
     ["models", "evaluation", "datasets"],
     ["text"],
     ["formats"],
-    ["sources"],
-    ["config", "environment", "plugins", "progress"],
+    ["plugins"],
+    ["config", "environment", "progress"],
     ["documents", "options", "version"],
     ["errors"],
 ]

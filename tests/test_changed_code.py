@@ -12,8 +12,8 @@ import pytest
 from tiny import OPTIONS
 
 import aptool as library
-from aptool import plugins, sources
-from aptool.cluster.worker import check_versions, versions
+from aptool import plugins
+from aptool.cluster.worker import check_versions
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_answers
 from aptool.models.build import POOLINGS
@@ -244,21 +244,21 @@ def test_code_of_aptool_alone_has_no_source_and_of_a_plugin_has_its_files(folder
     write(HELPER)
     plug = importlib.import_module("plug")
 
-    assert sources.sources_of([POOLINGS["max"]]) == {}
-    assert set(sources.sources_of([plug.ScaledPooling])) == {"plug", "plug_settings"}
+    assert plugins.sources_of([POOLINGS["max"]]) == {}
+    assert set(plugins.sources_of([plug.ScaledPooling])) == {"plug", "plug_settings"}
 
 
 def test_a_replaced_method_of_a_class_of_aptool_has_its_file(folder, monkeypatch):
     write({"plug.py": "def represent(self, states):\n    return states\n"})
     monkeypatch.setattr(POOLINGS["max"], "represent", importlib.import_module("plug").represent)
 
-    assert set(sources.sources_of([POOLINGS["max"]])) == {"plug"}
+    assert set(plugins.sources_of([POOLINGS["max"]])) == {"plug"}
 
 
 def test_an_installed_package_is_identified_by_its_version(folder):
     write({"plug.py": "import numpy\nimport json\n"})
 
-    assert sources.hash_modules(["plug"]) | {"plug": ""} == {
+    assert plugins.hash_modules(["plug"]) | {"plug": ""} == {
         "numpy": importlib.metadata.version("numpy"),
         "plug": "",
     }
@@ -267,13 +267,13 @@ def test_an_installed_package_is_identified_by_its_version(folder):
 def test_the_hash_is_of_the_code_that_was_loaded(folder):
     write({"plug.py": "X = 1\n"})
     plug = importlib.import_module("plug")
-    before = sources.hash_modules(["plug"])
+    before = plugins.hash_modules(["plug"])
 
     Path("plug.py").write_text("X = 20\n", encoding="utf-8")
-    assert sources.hash_modules(["plug"]) == before
+    assert plugins.hash_modules(["plug"]) == before
 
     importlib.reload(plug)
-    assert sources.hash_modules(["plug"]) != before
+    assert plugins.hash_modules(["plug"]) != before
 
 
 def test_a_word_function_that_differs_on_a_worker_changes_the_fingerprint(pools):
@@ -290,7 +290,7 @@ def test_a_word_function_that_differs_on_a_worker_changes_the_fingerprint(pools)
 
 def test_a_plugin_that_differs_on_a_node_is_refused(folder):
     write({"plug.py": "X = 1\n"})
-    expected = versions(sources.hash_modules(["plug"]))
+    expected = tuple(plugins.hash_modules(["plug"]).items())
     check_versions(expected)
 
     write({"plug.py": "X = 20\n"})

@@ -21,6 +21,7 @@ from aptool.cluster.messages import ray_failures
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources, worker_resources
 from aptool.cluster.worker import ScoringJob
+from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted
 from aptool.formats.atomic import remove_leftovers, remove_matching
 from aptool.formats.claim import Claim
@@ -38,7 +39,6 @@ from aptool.scoring.ranker_scorer import Precision
 from aptool.scoring.score import Executor, ScoredRun, input_files
 from aptool.scoring.stored_answers import StoredAnswers
 from aptool.scoring.systems import Scorer, System
-from aptool.sources import versions_of
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from aptool.cluster.messages import BoardPost, cause, ray_failures, start_board,
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources
 from aptool.cluster.score import absolute_path, describe_workers
 from aptool.cluster.worker import Versions, check_versions, host
+from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.experiments.matrix import Trial
 from aptool.experiments.side_by_side import Event, Processes, run_trial
@@ -29,7 +30,6 @@ from aptool.models.build import code_of
 from aptool.models.hub import pinned_name
 from aptool.scoring.answer_store import MANIFEST
 from aptool.scoring.encode import Chunk, Encoded, EncodeJob, encode_chunk
-from aptool.sources import versions_of
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Container
 from functools import lru_cache
 from typing import NamedTuple
 
+from aptool.environment import versions_of
 from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable
 from aptool.formats.claim import DRIVER, SupersededError, check_held, holds
@@ -24,11 +25,10 @@ from aptool.formats.location import Location, location, store_of
 from aptool.formats.pools import ANSWERS, Answers, PoolBatch, Unit, read_answers, read_pools
 from aptool.formats.store import ReplacedError
 from aptool.models.device import is_out_of_memory
-from aptool.plugins import load_plugins
+from aptool.plugins import hash_modules, load_plugins
 from aptool.scoring.parts import Part, digest_of, write_part
 from aptool.scoring.pipeline import PreparedUnit, UnitRecord, prepare, score
 from aptool.scoring.systems import Scorer, System
-from aptool.sources import hash_modules, versions_of
 
 # Attempts per unit, if its worker is lost each time.
 MAX_ATTEMPTS = 4

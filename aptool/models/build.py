@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from aptool.config import Recipe
+from aptool.environment import versions_of
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
 from aptool.models.device import TooManyWeightsError, WeightLimit, kept_settings
@@ -26,8 +27,7 @@ from aptool.models.pooling import (
 from aptool.models.ranker import Ranker
 from aptool.models.similarity import SIMILARITIES, Cosine
 from aptool.options import build_options
-from aptool.plugins import Registry, load_plugins
-from aptool.sources import sources_of, versions_of
+from aptool.plugins import Registry, load_plugins, sources_of
 from aptool.text.tokenizer import TextTokenizer, WordTokenizer
 
 # ``encoder.type`` of a recipe.

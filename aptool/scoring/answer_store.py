@@ -28,7 +28,7 @@ from aptool.formats.schemas import check_document
 from aptool.models.build import code_of
 from aptool.models.model import LoadedModel
 from aptool.models.ragged import rows_of
-from aptool.sources import differing_code
+from aptool.plugins import differing_code
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from aptool.environment import versions_of
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.pools import Answers, PoolBatch, Unit
 from aptool.models.checkpoints import checkpoint_fingerprint
@@ -32,7 +33,6 @@ from aptool.models.device import check_precision, is_out_of_memory, pick_device,
 from aptool.models.hub import find_folder
 from aptool.models.pretrained import check_network_config, without_code
 from aptool.scoring.systems import Scorer, System
-from aptool.sources import versions_of
 from aptool.text.tokenizer_file import read_tokenizer
 from aptool.version import require
 

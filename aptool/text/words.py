@@ -16,7 +16,7 @@ from importlib import import_module
 from unicodedata import category, normalize
 
 from aptool.errors import AptoolError, InputError, UsageError, first_line, one_line, shortened
-from aptool.sources import hash_modules
+from aptool.plugins import hash_modules
 
 EXPECTED = "unicode, bigrams, or MODULE:FUNCTION of a function that returns the words of a text"
 

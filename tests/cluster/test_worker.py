@@ -23,6 +23,7 @@ from aptool.cluster.worker import (
     open_scorer,
     read_and_prepare,
 )
+from aptool.environment import versions_of
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.location import store_of
@@ -31,7 +32,6 @@ from aptool.formats.store import ReplacedError
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.parts import digest_of, parts_folder, plan
 from aptool.scoring.systems import RandomScorer, RandomScores
-from aptool.sources import versions_of
 
 NOBODY = 65534
 
