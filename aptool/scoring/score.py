@@ -41,6 +41,7 @@ from aptool.scoring.parts import (
     write_part,
 )
 from aptool.scoring.pipeline import MemorySink, PairMeter, UnitRecord, UnitScores, run_pipelines
+from aptool.scoring.status import run_status
 from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
@@ -151,11 +152,12 @@ def score_files(
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         pairs = [part.pairs for part in missing]
-        meter = PairMeter(update, pairs, sum(part.pairs for part in parts) - sum(pairs))
-        with contextlib.closing(executor.run(missing, scorer, meter)) as scored:
-            records = list(scored)
-        check_unchanged(inputs)
-        merged = merge(parts, output, claim.check, bad_rows)
+        with run_status(parts_folder(output), missing, len(parts) - len(missing), update) as status:
+            meter = PairMeter(status.update, pairs, sum(part.pairs for part in parts) - sum(pairs))
+            with contextlib.closing(executor.run(missing, scorer, meter)) as scored:
+                records = [status.add(record) for record in scored]
+            check_unchanged(inputs)
+            merged = merge(parts, output, claim.check, bad_rows)
     _log_truncated(merged.truncated, scorer)
     scored_run = ScoredRun(
         pairs=merged.pairs,
