@@ -1,0 +1,109 @@
+"""The scripts of jobs/slurm, with real ``ray symmetric-run`` and stand-ins for Slurm's own programs.
+
+They run in namespaces, because ``ray symmetric-run`` uses fixed ports and stops all of Ray on a machine.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rerank_server
+from scene import UNITS, pools_of, wait_for
+from slurm_node import PORT
+
+from aptool.formats.pools import list_units, read_pools
+
+HERE = Path(__file__).parent
+SCRIPTS = HERE.parents[1] / "jobs" / "slurm"
+
+# One node: `srun` runs the command here, `scontrol` notes what it is told.
+PROGRAMS = {
+    "srun": 'exec "$@"',
+    "scontrol": 'case "$1" in show) echo 127.0.0.1 ;; *) echo "$@" >> scontrol.log ;; esac',
+    "aptool": f'exec {shlex.quote(sys.executable)} -m aptool "$@"',
+}
+NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "--kill-child")
+
+
+@pytest.fixture
+def submit(surroundings, tmp_path):
+    """A function that starts a script on a separate node, as Slurm does."""
+    if subprocess.run([*NAMESPACES, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("namespaces need privileges")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, line in PROGRAMS.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / name).chmod(0o755)
+    path = os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "node"}
+    running = []
+
+    def start(script, *arguments):
+        command = [*NAMESPACES, sys.executable, HERE / "slurm_node.py", SCRIPTS / script, *arguments]
+        with (tmp_path / "slurm.out").open("a") as output:
+            running.append(
+                subprocess.Popen(
+                    command,
+                    cwd=tmp_path,
+                    env=surroundings | job | {"PATH": path},
+                    stdout=output,
+                    stderr=output,
+                )
+            )
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()  # and all processes of its namespaces
+        process.wait()
+
+
+def first_process(process):
+    """The id of the first process in the namespaces."""
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+
+
+def test_job_at_its_time_limit_goes_back_to_the_queue_and_resumes(submit, tmp_path):
+    pools = pools_of("test", tmp_path / "test.pools.parquet")
+    arguments = ("score.sbatch", pools, "--model", f"http://127.0.0.1:{PORT}/rerank", "--output", "out.run")
+    arguments += ("--server-requests", "1")
+
+    job = submit(*arguments)
+    wait_for(lambda: list(tmp_path.glob("out.run.parts/[0-9a-f]*.part")))
+    os.kill(first_process(job), signal.SIGUSR1)
+    wait_for((tmp_path / "scontrol.log").exists)
+    job.kill()  # as Slurm ends a job that is requeued
+    job.wait()
+    kept = len(list(tmp_path.glob("out.run.parts/[0-9a-f]*.part")))
+
+    assert (tmp_path / "scontrol.log").read_text() == "requeue 7\n"
+    assert 0 < kept < UNITS
+    assert submit(*arguments).wait() == 0, (tmp_path / "slurm.out").read_text()
+    assert f"score: {UNITS} row groups, {kept} resumed" in (tmp_path / "slurm.out").read_text()
+    assert_scores_are_those_of_the_server(tmp_path / "out.run", pools)
+
+
+def assert_scores_are_those_of_the_server(run, pools):
+    expected = {
+        (pool.question_id, answer_id): np.float32(rerank_server.score(pool.question, text))
+        for unit in list_units([pools])
+        for pool in read_pools(unit).records()
+        for answer_id, text in zip(pool.answer_ids, pool.texts, strict=True)
+    }
+    lines = [line.split() for line in run.read_text().splitlines()]
+    assert {(line[0], line[2]): np.float32(line[4]) for line in lines} == expected
+
+
+def test_training_script_trains(submit, tmp_path, collection_folder):
+    options = ("--preset", "ap-cnn", "--set", "training.epochs=1", "--output", "model")
+
+    assert submit("train.sbatch", collection_folder, *options).wait() == 0, (
+        tmp_path / "slurm.out"
+    ).read_text()
+    assert (tmp_path / "model" / "model.safetensors").is_file()
