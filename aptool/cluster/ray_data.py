@@ -16,8 +16,9 @@ import ray
 import ray.data
 
 from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, listening, ray_failures, start_board
+from aptool.cluster.metrics import WorkerMetrics
 from aptool.cluster.resources import Cluster, Resources
-from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read_and_prepare
+from aptool.cluster.worker import Reading, ScoringJob, Worker, host, is_current, is_started, read_and_prepare
 from aptool.scoring.parts import Part, file_names
 from aptool.scoring.pipeline import UnitRecord
 
@@ -113,6 +114,7 @@ class ScoreUnits:
 
     def __init__(self, job: ScoringJob, parts: Sequence[Part], board: Any) -> None:
         self._worker = Worker(job)
+        self._metrics = WorkerMetrics(f"{host()}:{os.getpid()}")
         self._board = board
         self._parts = parts
 
@@ -126,6 +128,7 @@ class ScoreUnits:
             reading = Reading(row["unit"], str(row["error"]), bool(row["fatal"])) if "unit" in row else None
             report = partial(BoardPost(self._board, number), "progress")
             records = [self._worker.score(number, self._parts[number], reading, report)]
+        self._metrics.count(records)
         columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
         return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
 

@@ -293,8 +293,12 @@ def check_node(job: ScoringJob) -> None:
 
 
 def host() -> str:
-    """The name of this node."""
-    return socket.gethostname()
+    """The address of this node and the first digits of its id, as in ``ray list nodes``."""
+    import ray
+
+    if not ray.is_initialized():
+        return socket.gethostname()
+    return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"
 
 
 def check_versions(expected: Versions) -> None:
