@@ -16,7 +16,7 @@ from aptool.config import Recipe, load_recipe
 from aptool.datasets import trecqa, wikiqa
 from aptool.datasets.folds import write_folds
 from aptool.datasets.importing import splits_in
-from aptool.datasets.insuranceqa import import_insuranceqa
+from aptool.datasets.insuranceqa import V1_ANSWERS, import_insuranceqa
 from aptool.datasets.leaks import labelled_pools
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
@@ -46,10 +46,20 @@ PUBLISHED: Mapping[str, Callable[[Location, Location], CollectionFiles]] = {
     "trecqa": lambda out, folder: import_trecqa(
         out, splits_in(folder, trecqa.SPLITS), questions="both-labels"
     ),
-    "insuranceqa": lambda out, folder: import_insuranceqa(
-        out, str(folder / "V1" if (folder / "V1").is_dir() else folder)
-    ),
+    "insuranceqa": lambda out, folder: import_insuranceqa(out, str(_insuranceqa_folder(folder))),
 }
+
+
+def _insuranceqa_folder(folder: Location) -> Location:
+    """The folder with the answers of V1: ``folder`` or a folder in it, as the published V1 beside V2."""
+    folders: list[Location] = [folder]
+    if folder.is_dir():
+        folders += sorted(folder.iterdir(), key=str)
+    for path in folders:
+        if any((path / f"{V1_ANSWERS}{packed}").is_file() for packed in ("", ".gz")):
+            return path
+    return folder / "V1" if (folder / "V1").is_dir() else folder
+
 
 # The split of the collection of all questions, on which the pooled runs are evaluated.
 POOLED = "folds"
