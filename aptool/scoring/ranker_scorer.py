@@ -66,18 +66,13 @@ class RankerScorer:
         expected_tokens: int | None = None,
         stored: "StoredAnswers | None" = None,
     ) -> None:
-        """Create a scorer.
+        """Create a scorer of a ranker in evaluation mode, on its device.
 
-        Args:
-            ranker: the ranker, in evaluation mode and on ``device``.
-            device: the device of the ranker.
-            precision: the precision of encoding; alignments, softmaxes and cosines are always in fp32.
-                ``tf32`` is fp32 with TF32 products on a GPU, also of alignments, after ``set_products``.
-            tokens_per_batch: tokens per batch of the encoder; None is a default for the device.
-            cache_bytes: limit of the cache of encoded answers between calls of ``score``. On a CPU, states
-                that are looked up in a table are not cached.
-            expected_tokens: number of tokens to encode before the weights change, if known.
-            stored: the answers of a store; requires fp32.
+        ``precision`` is that of encoding; alignments, softmaxes and cosines are always in fp32, with TF32
+        products for ``tf32`` after ``set_products``. ``cache_bytes`` limits the cache of encoded answers
+        between calls of ``score``; on a CPU, states that are looked up in a table are not cached.
+        ``expected_tokens`` is the number of tokens to encode before the weights change, if known. ``stored``,
+        the answers of a store, requires fp32.
         """
         self._device = torch.device(device)
         self._stored = stored

@@ -110,14 +110,10 @@ class SubwordTokenizer(TextTokenizer):
         empty: int | None = None,
         source: object = "tokenizer.json",
     ) -> None:
-        """Wrap a tokenizer; errors name ``source``.
+        """Wrap a tokenizer; errors name its file ``source``.
 
-        Args:
-            tokenizer: the tokenizer of a network.
-            presentation: how texts are presented; unchanged by default.
-            characters: maximum number of characters of a text, without a limit if 0.
-            empty: id of a text without tokens, by default of the unknown token.
-            source: the file of the tokenizer.
+        ``characters`` limits the length of a text, 0: without a limit. ``empty`` is the id of a text without
+        tokens, by default of the unknown token.
         """
         tokenizer.no_padding()
         tokenizer.no_truncation()
