@@ -4,7 +4,6 @@ import re
 import urllib.request
 from collections import Counter
 
-import ray
 from scene import UNITS, wait_for
 
 SAMPLE = re.compile(r'ray_(aptool_\w+)_total\{.*worker="([^"]+)".*\} (\S+)')
@@ -12,6 +11,8 @@ SAMPLE = re.compile(r'ray_(aptool_\w+)_total\{.*worker="([^"]+)".*\} (\S+)')
 
 def scraped():
     """The value of each metric on all nodes, by name, node and worker."""
+    import ray  # reads the environment of the fixtures
+
     values = Counter()
     for node in ray.nodes():
         if node["Alive"]:
