@@ -5,6 +5,7 @@ SIGUSR1 goes to the script, as with ``--signal=B:USR1``.
 """
 
 import fcntl
+import os
 import signal
 import socket
 import struct
@@ -29,8 +30,11 @@ def main(*script):
     server.service.delay = SECONDS
     Thread(target=server.serve_forever, daemon=True).start()
     running = subprocess.Popen(["bash", *script])
-    signal.signal(signal.SIGUSR1, lambda *_: running.send_signal(signal.SIGUSR1))
-    return running.wait()
+    signal.signal(signal.SIGUSR1, lambda *_: os.kill(running.pid, signal.SIGUSR1))
+    while True:  # the first process of a namespace reaps all others, or `ray stop` would wait for them
+        process, status = os.wait()
+        if process == running.pid:
+            return os.waitstatus_to_exitcode(status)
 
 
 if __name__ == "__main__":
