@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.formats.atomic import atomic_file
+from aptool.formats.atomic import atomic_file, remove_leftovers
 from aptool.formats.location import Location
 from aptool.progress import Pace, Update
 from aptool.scoring.parts import Part
@@ -149,6 +149,7 @@ def run_status(
 ) -> Iterator[RunStatus]:
     """Keep the status file in the folder of the parts while the block scores and merges them."""
     status, ended = RunStatus(folder / NAME, missing, resumed, update), threading.Event()
+    remove_leftovers(folder / NAME)
 
     def renew() -> None:
         while not ended.wait(SECONDS):

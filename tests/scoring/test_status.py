@@ -1,5 +1,6 @@
 """The status file of a run that is being scored."""
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from tiny import row, write_pools
 
 from aptool.errors import AptoolError
+from aptool.formats.atomic import atomic_file
 from aptool.formats.pools import list_units, read_pools
 from aptool.scoring import status
 from aptool.scoring.parts import write_part
@@ -95,3 +97,16 @@ def test_file_of_the_user_is_kept(caplog):
     run(Watched(done=lambda: len(caplog.records)))
 
     assert FILE.read_text() == "mine"
+
+
+def test_temporary_file_of_a_killed_command_is_removed():
+    FILE.parent.mkdir()
+    with contextlib.suppress(KeyboardInterrupt), atomic_file(FILE) as temporary:
+        copy = temporary.read_bytes() if temporary.exists() else b""
+        name = temporary.name
+        raise KeyboardInterrupt
+    (FILE.parent / name).write_bytes(copy)  # as a killed process leaves it
+
+    run(Watched())
+
+    assert not FILE.parent.exists()
