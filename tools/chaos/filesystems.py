@@ -17,7 +17,7 @@ _DAY = 86400
 
 
 @contextlib.contextmanager
-def prepared(what: Disturbance, folder: Path, output: Path) -> Iterator[Callable[[], None]]:
+def prepared(what: Disturbance, folder: Path, output: Path) -> Iterator[Callable[[], object]]:
     """Prepare the file system of a command; yield a function that ends the disturbance."""
     folder.mkdir(parents=True, exist_ok=True)
     if what.kind == "disk":
@@ -48,13 +48,13 @@ def become_ordinary_user() -> None:
 
 
 @contextlib.contextmanager
-def _small_disk(folder: Path, pages: int) -> Iterator[Callable[[], None]]:
+def _small_disk(folder: Path, pages: int) -> Iterator[Callable[[], object]]:
     """Mount a disk of a few pages at a folder; yield a function that enlarges it."""
     size = f"size={pages * PAGE}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", folder], check=True)
     try:
         enlarge = ["mount", "-o", "remount,size=256m", str(folder)]
-        yield lambda: subprocess.run(enlarge, check=True) and None
+        yield lambda: subprocess.run(enlarge, check=True)
     finally:
         subprocess.run(["umount", folder], check=True)
 

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from contents import hashes, names
 from disturb import KILLED_IN, KILLS, SIGNALS, Disturbance, count_changes, disturb
@@ -98,13 +99,10 @@ def _run(scene: Scene, folder: Path, what: Disturbance, says: int, counts: Path 
         os.close(says)
         os.chdir(folder)
         from aptool.__main__ import main
-        from aptool.scoring import stored_answers
 
         counted = count_changes(folder) if counts is not None else lambda: 0
         if what.kind == "unwritable":
             become_ordinary_user()
-        if what.kind != "none":
-            stored_answers.PART_SECONDS = 0  # other parts of an answer store than without a disturbance
         disturb(what, folder)
         sys.argv = ["aptool", *scene.arguments]
         try:
@@ -154,10 +152,13 @@ def trial(scene: Scene, quiet: Quiet, what: Disturbance, folder: Path) -> str:
 
 
 def _disturbed(
-    scene: Scene, quiet: Quiet, what: Disturbance, folder: Path, end_disturbance: Callable[[], None]
+    scene: Scene, quiet: Quiet, what: Disturbance, folder: Path, end_disturbance: Callable[[], object]
 ) -> str:
-    children = [Child(scene, folder, what) for _ in range(2 if what.kind == "twice" else 1)]
+    # Other parts of an answer store than without a disturbance.
+    with mock.patch("aptool.scoring.stored_answers.PART_SECONDS", 0):
+        children = [Child(scene, folder, what) for _ in range(2 if what.kind == "twice" else 1)]
     codes = [child.wait() for child in children]
+    assert what.kind != "unwritable" or codes == [1], f"wrote into a read-only folder: {codes}"
     for child, code in zip(children, codes, strict=True):
         words = child.words()
         assert not any("Traceback" in line for line in words), words[-3:]
