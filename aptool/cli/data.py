@@ -125,7 +125,7 @@ def _fold_folders(output: str) -> list[str]:
     type=Count(2),
     default=500,
     metavar="N",
-    help="Candidates per question of a split whose candidates are all relevant: drawn answers are added.",
+    help="Candidates per dev question, if its split has relevant candidates only: further ones are drawn.",
 )
 @seed_option
 @click.option("--output", metavar="FOLDER", required=True, help="Folder of the folds: FOLDER/fold1 etc.")

@@ -126,8 +126,8 @@ def _questions(
             relevance = pool.relevance | {answer_id: source.relevance[answer_id] for answer_id in outside}
             evaluated[source.question_id] = pool._replace(relevance=relevance)
         logger.info(
-            f"{collection.path}: all candidates of {', '.join(with_drawn)} are relevant: its questions are "
-            f"evaluated on pools of {pool_size} answers, drawn with seed {seed}"
+            f"{collection.path}: questions of {', '.join(with_drawn)} have relevant candidates only: in dev, "
+            f"they get pools of up to {pool_size:,} answers (seed {seed})"
         )
     return [_Question(pool, evaluated[pool.question_id]) for pools in by_split.values() for pool in pools]
 
