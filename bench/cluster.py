@@ -2,6 +2,7 @@
 
     python -m bench.cluster [--pools 18864] [--repeats 3] [--output cluster.json]
     python -m bench.cluster --s3 [...]    the same from and to an S3 server on loopback
+    python -m bench.cluster --large [--units 2000]    many units: see bench/large.py
 
 The input has the shape of InsuranceQA's test1: pools of 500 of 24,981 shared answers. The two commands are
 timed alternately, each from start to end, on a running cluster with a head node without cores and one-core
@@ -49,10 +50,21 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="(default all)")
     parser.set_defaults(output=Path("cluster.json"))
     parser.add_argument("--s3", action="store_true", help="from and to an S3 server on loopback")
+    parser.add_argument("--large", action="store_true", help="the costs of many units")
+    parser.add_argument("--units", type=int, default=2000, help="of 5,000 pairs, for --large (default 2000)")
     options = parser.parse_args()
+    results: Any
     with tempfile.TemporaryDirectory() as name:
-        measured_by = measure_on_store if options.s3 else measure
-        results = measured_by(Path(name), options.scale, options.pools, options.repeats, options.cores)
+        if options.large:
+            from bench.large import measure_large
+
+            results = measure_large(Path(name), options.scale, options.units, options.cores)
+        elif options.s3:
+            results = measure_on_store(
+                Path(name), options.scale, options.pools, options.repeats, options.cores
+            )
+        else:
+            results = measure(Path(name), options.scale, options.pools, options.repeats, options.cores)
     write_results(results, options)
 
 

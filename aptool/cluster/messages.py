@@ -8,6 +8,7 @@ import ray
 import ray.data.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from aptool.cluster.board import MessageBoard
 from aptool.cluster.resources import call_every
 from aptool.errors import AptoolError, error_with, first_line
 
@@ -21,30 +22,6 @@ NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 
 # Ray Data's own errors are not RayErrors.
 _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
-
-
-class MessageBoard:
-    """A Ray actor that buffers the messages of workers until the driver polls it."""
-
-    def __init__(self) -> None:
-        self._messages: list[tuple[int, str, Any]] = []
-        self._has_error = False
-
-    def post(self, worker: int, kind: str, value: Any) -> None:
-        """Add a message; progress replaces a previous message with progress of the same worker."""
-        if self._messages and kind == "progress" and self._messages[-1][:2] == (worker, kind):
-            self._messages.pop()
-        self._messages.append((worker, kind, value))
-        self._has_error |= kind == "error"
-
-    def has_error(self) -> bool:
-        """Whether an error has been posted, also if it was taken."""
-        return self._has_error
-
-    def take(self) -> list[tuple[int, str, Any]]:
-        """All messages since the last call."""
-        messages, self._messages = self._messages, []
-        return messages
 
 
 def start_board() -> Any:

@@ -9,8 +9,8 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from aptool.errors import AptoolError, UsageError, counted
@@ -62,6 +62,7 @@ class Node(NamedTuple):
 
     node_id: str
     total: Resources
+    name: str = ""  # its address and the first digits of its id
 
 
 def capacity(node: Resources, each: Resources) -> int:
@@ -78,16 +79,32 @@ class Cluster:
     address: str
     logs: str  # folder of Ray's own logs
     wait: float | None = None  # seconds to wait for resources; None means no limit
+    left_out: set[str] = field(default_factory=set, hash=False)  # ids of nodes that get no work
+    labels: dict[str, str] = field(default_factory=dict, hash=False)  # Ray's selector of the other nodes
 
     def describe(self, workers: str, each: Resources) -> str:
         """A log line with the number of workers and their resources."""
         return f"cluster {self.address}: {workers} with {each} each; Ray's logs are in {self.logs}"
 
     def nodes(self) -> list[Node]:
-        """The nodes that are alive."""
+        """The nodes that are alive and not left out."""
         import ray
 
-        return [Node(node["NodeID"], _resources(node["Resources"])) for node in ray.nodes() if node["Alive"]]
+        return [
+            Node(
+                node["NodeID"],
+                _resources(node["Resources"]),
+                f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})",
+            )
+            for node in ray.nodes()
+            if node["Alive"] and node["NodeID"] not in self.left_out
+        ]
+
+    def leave_out(self, node_ids: Iterable[str]) -> None:
+        """Give no further work to some nodes."""
+        self.left_out.update(node_ids)
+        if self.left_out:
+            self.labels["ray.io/node-id"] = f"!in({','.join(sorted(self.left_out))})"
 
     def total(self) -> Resources:
         """The sum of the resources of all nodes."""
@@ -109,7 +126,7 @@ class Cluster:
         """Number of workers that fit on each node now."""
         nodes, free, total = self.nodes(), self.free(), self.total()
         capacities = [capacity(node.total, each) for node in nodes]
-        if free.cpus >= total.cpus and free.gpus >= total.gpus:
+        if not self.left_out and free.cpus >= total.cpus and free.gpus >= total.gpus:
             return capacities
         node_ids = [
             node.node_id for node, number in zip(nodes, capacities, strict=True) for _ in range(number)

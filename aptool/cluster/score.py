@@ -18,6 +18,7 @@ import torch
 from typing_extensions import override
 
 from aptool.cluster.messages import ray_failures
+from aptool.cluster.nodes import leaving_out
 from aptool.cluster.ray_data import map_units
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources, worker_resources
 from aptool.cluster.worker import ScoringJob
@@ -145,35 +146,44 @@ class ClusterExecutor(Executor):
     @override
     def run(self, missing: Sequence[Part], scorer: Scorer, meter: PairMeter) -> Generator[UnitRecord]:
         assert self._claim is not None
-        cluster, each, workers = self.cluster, self._each, self._workers
-        room = cluster.check_room(1, each, workers)
-        logger.info(describe_workers(cluster, workers, room, each))
+        each, workers = self._each, self._workers
+        room = self.cluster.check_room(1, each, workers)
         job = scoring_job(missing, scorer, self._answers, self._claim)
         remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         faults: dict[int, str] = {}
         scored: set[int] = set()
+        spare: dict[int, UnitRecord] = {}  # units of stragglers that another worker has started
 
-        def receive(_: str, progress: tuple[int, int]) -> None:
-            meter.reach(*progress)
+        def receive(kind: str, value: Any) -> None:
+            if kind == "again":
+                number, worker = value
+                spare[number] = UnitRecord(number, 0, worker, again=True)
+                return
+            for number, pairs in value.items():
+                meter.reach(number, pairs)
 
-        scored_units = map_units(remaining, job, workers, room, each, cluster, receive, self._debug)
         with (
+            leaving_out(self.cluster, job.requirements) as cluster,
             log_missing_resources(lambda: cluster.missing(1, each)),
-            contextlib.closing(scored_units) as records,
+            contextlib.ExitStack() as opened,
         ):
-            for record in records:
+            if cluster.left_out:
+                room = cluster.check_room(1, each, workers)
+            logger.info(describe_workers(cluster, workers, room, each))
+            scored_units = map_units(remaining, job, workers, room, each, cluster, receive, self._debug)
+            for record in opened.enter_context(contextlib.closing(scored_units)):
                 if record.fatal:
                     raise AptoolError(f"--cluster {cluster.address}: {record.error}")
                 number = record.number
-                if number in scored:
-                    continue
-                if record.error:
-                    faults[number] = record.error
-                else:
+                if not record.error:
                     scored.add(number)
                     faults.pop(number, None)
+                    if record.again:
+                        spare.pop(number, None)
                     meter.reach(number)
                     yield record._replace(gpu_seconds=record.seconds * each.gpus)
+                elif number not in scored:
+                    faults[number] = record.error
                 if len(faults) == MAX_FAULTS or len(scored) + len(faults) == len(remaining):
                     break  # do not wait for stragglers
         if faults:
@@ -184,6 +194,7 @@ class ClusterExecutor(Executor):
                 f"{first}{more}; {done} of {self._units} row groups are scored and kept: "
                 "run the same command again after fixing it"
             )
+        yield from spare.values()  # not completed, or too late
         _wait_for_parts(missing)
         self._claim.reissue()  # from here on, workers write nothing
 

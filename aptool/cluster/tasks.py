@@ -17,9 +17,9 @@ import ray
 from typing_extensions import override
 
 from aptool.cluster.messages import BoardPost, cause, ray_failures, start_board, take_messages
+from aptool.cluster.nodes import Versions, check_versions, host
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources
 from aptool.cluster.score import absolute_path, describe_workers
-from aptool.cluster.worker import Versions, check_versions, host
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.experiments.matrix import Trial

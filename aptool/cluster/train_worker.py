@@ -11,7 +11,7 @@ import ray.train
 from ray.train.torch import get_device
 
 from aptool.cluster.messages import BoardPost
-from aptool.cluster.worker import Versions, check_versions, host
+from aptool.cluster.nodes import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, located
 from aptool.formats.claim import DRIVER, check_held, holds

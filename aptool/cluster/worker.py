@@ -6,40 +6,36 @@ worker. One driver at a time claims the output, and only its workers write parts
 next to the part, so that a unit which always kills its worker is reported instead of retried forever.
 """
 
+import logging
 import os
-import pickle
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Container
-from functools import lru_cache
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
-from aptool.environment import versions_of
-from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import check_writable
+from aptool.cluster.nodes import Requirements, Versions, check_node, host
+from aptool.errors import AptoolError
 from aptool.formats.claim import DRIVER, SupersededError, check_held, holds
 from aptool.formats.inputs import Input
 from aptool.formats.location import Location, location, store_of
 from aptool.formats.pools import ANSWERS, Answers, PoolBatch, Unit, read_answers, read_pools
 from aptool.formats.store import ReplacedError
 from aptool.models.device import is_out_of_memory
-from aptool.plugins import hash_modules, load_plugins
 from aptool.scoring.parts import Part, digest_of, write_part
 from aptool.scoring.pipeline import PreparedUnit, UnitRecord, prepare, score
 from aptool.scoring.systems import Scorer, System
 
+logger = logging.getLogger(__name__)
+
 # Attempts per unit, if its worker is lost each time.
 MAX_ATTEMPTS = 4
 
-# Interval of the progress reports of a unit.
+# Interval of the progress reports of a worker.
 REPORT_SECONDS = 1.0
 
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
-
-# Names and versions of packages, and of plugins their hashes, which must agree on all nodes.
-Versions = tuple[tuple[str, str], ...]
 
 
 class ScoringJob(NamedTuple):
@@ -56,13 +52,18 @@ class ScoringJob(NamedTuple):
     contents: tuple[tuple[str, str], ...] = ()  # local input files, each with its digest on the driver
     prepare_fingerprint: str = ""  # ``Scorer.prepare_fingerprint`` of the driver
 
+    @property
+    def requirements(self) -> Requirements:
+        """The requirements on every node."""
+        return Requirements(self.versions, self.paths, self.folder, self.owner)
+
 
 class Reading(NamedTuple):
     """A unit that was read and prepared for a worker with a GPU, or an error."""
 
-    unit: bytes
-    error: str
-    fatal: bool
+    unit: PreparedUnit | None
+    error: str = ""
+    fatal: bool = False
     core_seconds: float = 0.0  # CPU time
 
 
@@ -72,7 +73,7 @@ def open_scorer(job: ScoringJob, to_prepare: bool = False) -> tuple[Scorer, Answ
 
     With ``to_prepare``, the system is opened on the CPU; only what decides its preparation is compared.
     """
-    check_node(job)
+    check_node(job.requirements)
     scorer = job.system.open(device="cpu" if to_prepare else job.device)
     if to_prepare:
         is_same = scorer.prepare_fingerprint == job.prepare_fingerprint
@@ -109,24 +110,29 @@ def read_and_prepare(job: ScoringJob, part: Part) -> Reading:
     try:
         scorer, answers = open_scorer(job, to_prepare=True)
     except AptoolError as error:
-        return Reading(b"", f"node {host()}: {error}", True)
+        return Reading(None, f"node {host()}: {error}", True)
     cpu = time.process_time()
     try:
         start_attempt(part, "read")
         unit = prepare(part.unit, read(job, part.unit, answers), scorer)
         end_attempts(part, "read")
     except AptoolError as error:
-        return Reading(b"", str(error), False)
-    return Reading(pickle.dumps(unit, protocol=5), "", False, time.process_time() - cpu)
+        return Reading(None, str(error))
+    return Reading(unit, core_seconds=time.process_time() - cpu)
 
 
 class Worker:
     """Scores units one after the other."""
 
-    def __init__(self, job: ScoringJob) -> None:
-        """Open the system. An error is reported with the first unit."""
+    def __init__(self, job: ScoringJob, post: Callable[[str, Any], None] = lambda kind, value: None) -> None:
+        """Open the system. An error is reported with the first unit.
+
+        ``post`` is called with "units" and the scored pairs by unit number, from time to time; and with
+        "again", the number of a unit and the name of this worker when it starts to score a straggler's unit.
+        """
         self._job = job
         self._name = f"{host()}:{os.getpid()}"
+        self._post, self._reports = post, _Reports(partial(post, "units"))
         self._failure = ""
         self._units, self._seconds = 0, 0.0
         try:
@@ -134,27 +140,27 @@ class Worker:
         except AptoolError as error:
             self._failure = f"node {host()}: {error}"
 
-    def score(
-        self,
-        number: int,
-        part: Part,
-        reading: Reading | None = None,
-        post: Callable[[tuple[int, int]], None] = lambda progress: None,
-    ) -> UnitRecord:
-        """Score a unit and write its part; without a ``reading``, read it first.
+    def score(self, number: int, part: Part, reading: Reading | None = None) -> UnitRecord:
+        """Score a unit and write its part; without a ``reading``, read it first."""
+        record = self._scored(number, part, reading)
+        unit, text = part.unit, f"{part.pairs} pairs in {record.seconds:.2f} s"
+        level = logging.ERROR if record.error else logging.DEBUG
+        logger.log(level, f"node {host()}: {unit.path}: row group {unit.row_group}: {record.error or text}")
+        return record
 
-        ``post`` is called from time to time with the number of the unit and the number of scored pairs.
-        """
+    def _scored(self, number: int, part: Part, reading: Reading | None) -> UnitRecord:
         failed = UnitRecord(number, 0, self._name, error=self._failure, fatal=True)
         if self._failure:
             return failed
+        if part.path.exists():  # from a lost worker of the same batch, or from an idle worker
+            return UnitRecord(number, part.pairs, self._name)
         started, cpu = time.monotonic(), time.process_time()
         if reading is not None and reading.error:
             return failed._replace(error=reading.error, fatal=reading.fatal)
         try:
             self._check_owner()
             attempts = start_attempt(part, "score")
-            bad_rows = self._score(part, reading, _Reports(number, post))
+            bad_rows = self._score(part, reading, partial(self._reports, number))
             end_attempts(part, "score")
         except SupersededError as error:
             return failed._replace(error=str(error))
@@ -190,6 +196,7 @@ class Worker:
         try:
             if start_attempt(part, "again") > 1:
                 return None
+            self._post("again", (number, self._name))
             bad_rows = self._score(part)
             end_attempts(part, "again")
         except (AptoolError, RuntimeError, MemoryError) as error:
@@ -209,9 +216,8 @@ class Worker:
     ) -> int:
         """Score a unit and write its part; return the number of bad rows."""
         scorer, answers = open_scorer(self._job)
-        if reading is not None:
-            unit: PreparedUnit = pickle.loads(reading.unit)
-        else:
+        unit = reading.unit if reading is not None else None
+        if unit is None:
             unit = prepare(part.unit, read(self._job, part.unit, answers), scorer)
         (frame,) = score([unit], scorer, progress)
         self._check_owner()
@@ -224,20 +230,21 @@ class Worker:
 
 
 class _Reports:
-    """Add up the scored pairs of a unit, and post the sum every ``REPORT_SECONDS``."""
+    """Add up the scored pairs of units, and post the sums every ``REPORT_SECONDS``."""
 
-    def __init__(self, number: int, post: Callable[[tuple[int, int]], None]) -> None:
-        self._number, self._post = number, post
-        self._pairs, self._posted = 0, time.monotonic()
+    def __init__(self, post: Callable[[dict[int, int]], None]) -> None:
+        self._post, self._posted = post, time.monotonic()
+        self._pairs: dict[int, int] = {}  # of each unit since the last post
         self._lock = threading.Lock()
 
-    def __call__(self, pairs: int) -> None:
+    def __call__(self, number: int, pairs: int) -> None:
         with self._lock:
-            self._pairs += pairs
+            self._pairs[number] = self._pairs.get(number, 0) + pairs
             if time.monotonic() - self._posted < REPORT_SECONDS:
                 return
             self._posted = time.monotonic()
-            self._post((self._number, self._pairs))
+            self._post(self._pairs)
+            self._pairs = {number: self._pairs[number]}
 
 
 def is_current(job: ScoringJob) -> bool:
@@ -275,41 +282,3 @@ def _records(part: Part, step: str) -> list[Location]:
     return [
         part.path.with_name(f"{part.path.name}.try-{step}-{number}") for number in range(1, MAX_ATTEMPTS + 1)
     ]
-
-
-def check_node(job: ScoringJob) -> None:
-    """Raise unless this node has the driver's versions, sees its files and can write the parts."""
-    check_versions(job.versions)
-    for path in job.paths:
-        if not location(path).exists():
-            raise InputError(path, problem="file not found", expected="a path that every node sees")
-    if not is_current(job):
-        raise InputError(
-            str(job.folder),
-            problem="not the driver's folder",
-            expected="an output on storage that all nodes share",
-        )
-    check_writable(job.folder / "part")
-
-
-def host() -> str:
-    """The address of this node and the first digits of its id, as in ``ray list nodes``."""
-    import ray
-
-    if not ray.is_initialized():
-        return socket.gethostname()
-    return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"
-
-
-def check_versions(expected: Versions) -> None:
-    """Raise if versions or plugins on this node differ from those of the driver."""
-    load_plugins()
-    names = [name for name, _ in expected]
-    node = versions_of(*names) | hash_modules(names)
-    differ = [
-        f"{name} {node.get(name, 'none')} there, {text} here"
-        for name, text in expected
-        if node.get(name) != text
-    ]
-    if differ:
-        raise AptoolError(f"{'; '.join(differ)}: expected the same versions and plugins")

@@ -54,6 +54,23 @@ class UnitRecord(NamedTuple):
     fatal: bool = False  # whether all units would fail with the same error
 
 
+class Work:
+    """The cost of a call: the sums over the records of its units."""
+
+    def __init__(self) -> None:
+        self.retried = self.run_twice = 0
+        self.core_seconds = self.gpu_seconds = 0.0
+        self.workers: set[str] = set()
+
+    def add(self, record: UnitRecord) -> None:
+        """Add the cost of a unit."""
+        self.retried += record.attempts > 1
+        self.run_twice += record.again
+        self.core_seconds += record.core_seconds
+        self.gpu_seconds += record.gpu_seconds
+        self.workers.add(record.worker)
+
+
 class PreparedUnit(NamedTuple):
     """A unit that was read and prepared: the input of ``score``."""
 

@@ -40,7 +40,7 @@ from aptool.scoring.parts import (
     unit_pairs,
     write_part,
 )
-from aptool.scoring.pipeline import MemorySink, PairMeter, UnitRecord, UnitScores, run_pipelines
+from aptool.scoring.pipeline import MemorySink, PairMeter, UnitRecord, UnitScores, Work, run_pipelines
 from aptool.scoring.status import run_status
 from aptool.scoring.systems import Scorer, System
 
@@ -57,7 +57,7 @@ class ScoredRun:
     units: int
     resumed: int  # units that an earlier call scored
     retried: int  # units retried after the loss of a worker
-    run_twice: int  # units of stragglers that a second worker scored first
+    run_twice: int  # units of stragglers that a second worker started
     workers: int  # worker processes
     seconds: float  # wall time of the last call, without resumed units
     core_seconds: float  # CPU time of the workers
@@ -152,10 +152,12 @@ def score_files(
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
         pairs = [part.pairs for part in missing]
+        work = Work()
         with run_status(parts_folder(output), missing, len(parts) - len(missing), update) as status:
             meter = PairMeter(status.update, pairs, sum(part.pairs for part in parts) - sum(pairs))
             with contextlib.closing(executor.run(missing, scorer, meter)) as scored:
-                records = [status.add(record) for record in scored]
+                for record in scored:
+                    work.add(status.add(record))
             check_unchanged(inputs)
             merged = merge(parts, output, claim.check, bad_rows)
     _log_truncated(merged.truncated, scorer)
@@ -165,12 +167,12 @@ def score_files(
         truncated=merged.truncated,
         units=len(parts),
         resumed=len(parts) - len(missing),
-        retried=sum(record.attempts > 1 for record in records),
-        run_twice=sum(record.again for record in records),
-        workers=len({record.worker for record in records}),
+        retried=work.retried,
+        run_twice=work.run_twice,
+        workers=len(work.workers),
         seconds=round(time.monotonic() - started, 3),
-        core_seconds=round(sum(record.core_seconds for record in records), 3),
-        gpu_seconds=round(sum(record.gpu_seconds for record in records), 3),
+        core_seconds=round(work.core_seconds, 3),
+        gpu_seconds=round(work.gpu_seconds, 3),
     )
     write_metadata(location(output), run_metadata(tag, scorer, units, scored_run))
     executor.log_summary(scored_run)

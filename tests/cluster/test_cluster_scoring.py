@@ -24,6 +24,41 @@ def test_two_workers_write_the_run_of_one_process(cluster, anywhere):
     assert [update[:3] for update in records.updates_of["score"]] == [(done, 96, "pairs") for done in pairs]
 
 
+@pytest.fixture
+def other_code(tmp_path):
+    """A folder with an aptool of another version, which lacks the modules of this one."""
+    (tmp_path / "code" / "aptool").mkdir(parents=True)
+    (tmp_path / "code" / "aptool" / "__init__.py").write_text("")
+    (tmp_path / "code" / "aptool" / "version.py").write_text("__version__ = '0.1.0'")
+    return tmp_path / "code"
+
+
+@pytest.mark.parametrize("joins", [False, True], ids=["before", "meanwhile"])
+def test_node_with_another_version_is_left_out_with_one_warning(
+    nodes, cluster, scene, driver, address, other_code, surroundings, joins
+):
+    """The run goes on without the node, which has most of the cores."""
+    paths = os.pathsep.join([str(other_code), surroundings["PYTHONPATH"]])
+    other = {"num_cpus": 4, "object_store_memory": 80 << 20, "env_vars": {"PYTHONPATH": paths}}
+    node = None if joins else nodes.add_node(**other)
+    try:
+        # Not in this process, whose folder Ray adds to the path of all workers.
+        process = driver(**scene.arguments(address, seconds=3.0 if joins else 0.2, verbose=True))
+        if joins:
+            wait_for(lambda: scored(scene.notes) or process.poll() is not None)
+            node = nodes.add_node(**other)
+        lines, _ = process.communicate(timeout=600)
+    finally:
+        if node is not None:
+            nodes.remove_node(node)
+
+    assert process.returncode == 0, lines
+    scene.assert_complete()
+    assert lines.count("left out") == 1, lines
+    assert "aptool 0.1.0 there, " in lines
+    assert "room for 2 workers" in lines
+
+
 def test_other_processes_read_for_workers_with_a_gpu(nodes, cluster, scene):
     """The GPU is only a resource of the scheduler."""
     node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)

@@ -4,7 +4,7 @@ import pytest
 from scene import write_row_groups
 
 from aptool.cluster import ray_data
-from aptool.cluster.ray_data import score_stragglers, wait_until_started
+from aptool.cluster.ray_data import MOST_UNITS, batches_of, score_stragglers, wait_until_started
 from aptool.cluster.worker import ScoringJob, Worker, start_attempt
 from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
@@ -114,3 +114,38 @@ def test_worker_waits_for_the_mean_duration_of_its_units(worker, job, parts, mon
 
     assert score_stragglers(worker, parts) == []
     assert waits == [ray_data.POLL_SECONDS] * 4
+
+
+def test_started_unit_of_a_slow_worker_is_scored_before_the_units_in_its_queue(worker, parts):
+    start_attempt(parts[2], "score")  # by a slow worker, whose batch has all units
+
+    assert [outcome.number for outcome in score_stragglers(worker, parts)] == [2, 0, 1, 3]
+
+
+def test_spare_work_is_told_before_it_is_done(job, parts):
+    """The driver counts it, also if the run ends before."""
+    told = []
+
+    score_stragglers(Worker(job, lambda kind, value: told.append((kind, value[0]))), parts[:2])
+
+    assert told == [("again", 0), ("again", 1)]
+
+
+def test_batches_start_with_the_largest_units_and_shrink():
+    """Of 80 pairs, two workers get an eighth at a time: 10, then 8, ..."""
+    pairs = [1] * 10 + [30] + [2] * 20
+
+    batches = batches_of(pairs, 2)
+
+    assert batches[0] == [10]  # more than a share
+    assert [sum(pairs[number] for number in batch) for batch in batches[1:5]] == [6, 4, 4, 4]
+    assert [len(batch) for batch in batches[-3:]] == [1, 1, 1]
+    assert sorted(number for batch in batches for number in batch) == list(range(len(pairs)))
+
+
+def test_batches_have_a_maximum_of_units_and_of_pairs():
+    assert {len(batch) for batch in batches_of([1] * 10_000, 1)[:9]} == {MOST_UNITS}
+    assert max(len(batch) for batch in batches_of([10] * 1000, 1, 50)) == 5
+    assert batches_of([100], 8, 50) == [[0]]
+    # 2,000 units for two workers: few rows, because the driver has a fixed cost per row.
+    assert len(batches_of([5_000] * 2_000, 2)) < 100

@@ -1,5 +1,6 @@
 """A worker without a cluster: scores, retries, and errors of its node."""
 
+import logging
 import os
 import pickle
 import shutil
@@ -15,11 +16,11 @@ from scene import write_row_groups
 from slow import run_out_of_memory
 from tiny import row, write_pools
 
+from aptool.cluster.nodes import check_node, host
 from aptool.cluster.worker import (
     ScoringJob,
     Worker,
-    check_node,
-    host,
+    _Reports,
     open_scorer,
     read_and_prepare,
 )
@@ -177,13 +178,13 @@ def test_lost_claim_is_not_an_error_of_the_unit(shared_folder, job):
 
 
 def test_model_on_an_object_store_is_checked_by_its_url(bucket, job):
-    check_node(job._replace(paths=()))
+    check_node(job._replace(paths=()).requirements)
     with pytest.raises(InputError, match=r"none: file not found; expected a path that every node sees"):
-        check_node(job._replace(paths=(f"{bucket}/none",)))
+        check_node(job._replace(paths=(f"{bucket}/none",)).requirements)
     store, key = store_of(f"{bucket}/m/config.json")
     store.create(key, b"{}")
 
-    check_node(job._replace(paths=(f"{bucket}/m",)))
+    check_node(job._replace(paths=(f"{bucket}/m",)).requirements)
 
 
 def test_node_with_other_versions_is_refused(shared_folder, job):
@@ -235,7 +236,7 @@ def test_answers_beside_the_pools_are_compared_with_the_drivers(shared_folder, j
 
     (shared_folder / "answers.parquet").unlink()
     with pytest.raises(InputError, match=r"answers.parquet: file not found; expected a path that every node"):
-        check_node(planned)
+        check_node(planned.requirements)
 
 
 def test_each_input_is_checked_once(shared_folder, monkeypatch):
@@ -270,5 +271,41 @@ def test_pickled_errors_keep_their_message_and_exit_code(error):
 def test_a_node_whose_folder_of_parts_is_another_is_refused(job, tmp_path):
     expected = r"not the driver's folder; expected an output on storage that all nodes share"
     with pytest.raises(InputError, match=expected):
-        check_node(job._replace(folder=tmp_path))
-    check_node(job)
+        check_node(job._replace(folder=tmp_path).requirements)
+    check_node(job.requirements)
+
+
+def test_unit_of_an_interrupted_batch_is_not_scored_again(shared_folder, job, monkeypatch):
+    part = first_part(shared_folder)
+    Worker(job).score(0, part)
+    monkeypatch.setattr(RandomScorer, "score", None)
+
+    assert Worker(job).score(0, part)[:2] == (0, part.pairs)
+
+
+def test_log_of_a_worker_has_a_line_per_unit(shared_folder, job, caplog):
+    part = first_part(shared_folder)
+    caplog.set_level(logging.DEBUG, "aptool")
+
+    Worker(job).score(0, part)
+    part.path.unlink()
+    (shared_folder / "test.pools.parquet").unlink()
+    Worker(job).score(0, part)
+
+    node = f"node {host()}: {shared_folder}/test.pools.parquet: row group 0: "
+    (scored, failed) = caplog.records
+    assert (scored.levelname, failed.levelname) == ("DEBUG", "ERROR")
+    assert scored.message.startswith(f"{node}72 pairs in ")
+    assert failed.message.startswith(node)
+    assert failed.message.endswith("file not found; expected a file that exists")
+
+
+def test_progress_of_several_units_is_posted_at_intervals(monkeypatch):
+    posted, now = [], [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    reports = _Reports(lambda pairs: posted.append(dict(pairs)))
+    for number, pairs, second in [(3, 10, 0.1), (3, 10, 0.2), (4, 5, 1.1), (4, 6, 1.2), (4, 7, 2.2)]:
+        now[0] = second
+        reports(number, pairs)
+
+    assert posted == [{3: 20, 4: 5}, {4: 18}]
