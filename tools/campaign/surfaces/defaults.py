@@ -23,10 +23,11 @@ def defaults(case: Case) -> None:
         path = case.random.choice(sorted(path for path in Path("m").iterdir() if path.is_file()))
         path.write_bytes(mutate_bytes(case.random, path.read_bytes()))
     act = case.random.choice((_score, _encode, _load, _train))
-    settings = case.random.sample([*SETTINGS.values()], case.random.randint(1, 3))
+    settings = case.random.sample([*SETTINGS], case.random.randint(1, 3))
+    settings.sort(key="device block".__eq__)  # PyTorch allows no default device to be set within it
     with contextlib.ExitStack() as stack:
         for setting in settings:
-            stack.enter_context(setting())
+            stack.enter_context(SETTINGS[setting]())
         before = state()
         act(case, is_damaged)
         changed = [(old, new) for old, new in zip(before, state(), strict=True) if old != new]
