@@ -242,7 +242,9 @@ class TrialRunner:
         train = self.train
         if train is None:
             vectors = self.output / trial.collection / "vectors"
-            train = partial(fit, vectors_cache=vectors, device=self.device)
+            # The run on dev has the measures of an untrained system.
+            on_dev = any(evaluated.split == DEV for evaluated in trial.splits)
+            train = partial(fit, vectors_cache=vectors, device=self.device, evaluate_untrained=not on_dev)
         recipe = self.recipes[trial.system.name]
         return float(train(collection, recipe, model, seed=trial.seed).seconds)
 

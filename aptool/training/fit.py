@@ -34,6 +34,7 @@ from aptool.models.device import (
 from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
 from aptool.models.model import check_model_folder, has_model, opened_folder, save_model
+from aptool.models.ranker import Ranker
 from aptool.progress import get_progress
 from aptool.training.checkpoint import (
     STATE,
@@ -101,13 +102,15 @@ def fit(
     vectors_cache: Location | None = None,
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    evaluate_untrained: bool = True,
 ) -> Fit:
     """Train a system on the split train and write its model folder; the split dev picks the best epoch.
 
     The checkpoint is in ``OUTPUT.training`` until the model is saved. Called again with the same arguments,
     training resumes from the checkpoint; if the model is complete, nothing is trained. Systems share learned
     vectors in the folder ``vectors_cache``. Within an epoch, a checkpoint is saved every
-    ``checkpoint_minutes``; 0 saves none.
+    ``checkpoint_minutes``; 0 saves none. Without ``evaluate_untrained``, a model of 0 epochs gets no dev
+    measures.
     """
     device = pick_device(str(device))
     recipe, key = check_training(collection, recipe, output, seed, device.type)
@@ -119,6 +122,7 @@ def fit(
             vectors_cache=vectors_cache,
             device=device,
             checkpoint_minutes=checkpoint_minutes,
+            evaluate_untrained=evaluate_untrained,
         )
     assert result is not None  # nothing stops it
     return result
@@ -136,6 +140,7 @@ def fit_in_group(
     vectors_cache: Location | None = None,
     device: torch.device,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    evaluate_untrained: bool = True,
 ) -> Fit | None:
     """Train as ``fit`` does, as a member of a group of processes; return None if the group stopped early.
 
@@ -181,19 +186,26 @@ def fit_in_group(
     ):
         keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
 
-    state = _restore(output, key, recipe.training.epochs, group)
+    epochs = recipe.training.epochs
+    state = _restore(output, key, epochs, group)
     logger.info(
-        f"training {recipe.preset} on {len(examples.pairs)} pairs of {len(examples.questions)} "
-        f"questions, {len(examples.answers)} answers ({examples.answers.truncated} truncated at "
+        f"{'training' if epochs else 'initialized'} {recipe.preset} on {len(examples.pairs)} pairs of "
+        f"{len(examples.questions)} questions, {len(examples.answers)} answers "
+        f"({examples.answers.truncated} truncated at "
         f"{recipe.text.max_answer_tokens} tokens), {len(tokenizer)} {tokenizer.unit} "
         f"({with_vectors} with vectors)"
     )
+
+    def evaluate(ranker: Ranker) -> dict[str, float]:
+        is_measured = epochs > 0 or evaluate_untrained
+        return dev.measures(ranker, recipe.training.dev_measure, group) if is_measured else {}
+
     trained = train(
         ranker,
         examples,
         recipe.training,
         seed=seed,
-        evaluate=lambda ranker: dev.measures(ranker, recipe.training.dev_measure, group),
+        evaluate=evaluate,
         resume_from=state,
         save=lambda state: member.write(lambda: save_state(folder, key, state)),
         should_stop=member.stops,

@@ -16,8 +16,10 @@ from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, read_matrix
 from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.experiments.trial import Result
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.trec import read_qrels, read_run
 from aptool.models.build import check_recipe
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.systems import RandomScorer
 
 NAMES = ["random", "bm25", "qa-cnn", "ap-cnn", "qa-cnn+bm25", "ap-cnn+bm25"]
@@ -159,6 +161,23 @@ def test_only_new_and_changed_trials_are_run(matrix, tmp_path, collection_folder
         "random, seed 1",
         "bm25, seed 1",
     ]
+
+
+def test_pairs_of_an_untrained_system_are_scored_once(matrix, collection_folder, monkeypatch):
+    text = table(collection_folder, systems=["qa-cnn"], seeds="[1]", qa_cnn=["training.epochs=0"])
+    scored = []
+    score = RankerScorer.score
+
+    def counting(self, questions, answers, pair_question, *more, **named):
+        scored.append(len(pair_question))
+        return score(self, questions, answers, pair_question, *more, **named)
+
+    monkeypatch.setattr(RankerScorer, "score", counting)
+
+    finished = matrix(text.replace("[collections.tiny]", '[collections.tiny]\nsplit = "dev"'))
+
+    assert finished.code == 0
+    assert sum(scored) == CollectionFiles(collection_folder).manifest["splits"]["dev"]["candidates"]
 
 
 def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder):
