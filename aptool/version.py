@@ -1,13 +1,17 @@
-"""The version of aptool, and errors that name the command to install a missing package."""
+"""The version of aptool, and the use of optional packages: errors name the command that installs them."""
 
 import contextlib
 import logging
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aptool.errors import AptoolError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
 
 __version__ = "0.3.0"
 
@@ -54,6 +58,25 @@ def check_installed(package: str, *, purpose: str, extra: str) -> None:
     """Check that an optional package is installed, without importing it; see `require`."""
     if find_spec(package) is None:
         raise AptoolError(_missing(package, purpose, extra))
+
+
+class Tabular:
+    """A result with rows and columns."""
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return the rows as a polars frame."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Convert the rows and columns of ``to_polars`` to a pandas frame; raise if pandas is missing."""
+        try:
+            return self.to_polars().to_pandas()
+        except ModuleNotFoundError as error:
+            raise AptoolError("pandas is not installed: `pip install pandas`") from error
+
+    def _repr_html_(self) -> str:
+        """The first and the last rows as a table, in a notebook."""
+        return self.to_polars()._repr_html_()
 
 
 def _missing(package: str, purpose: str, extra: str) -> str:

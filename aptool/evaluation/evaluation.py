@@ -9,12 +9,14 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 import polars as pl
+from typing_extensions import override
 
 from aptool.errors import InputError, counted, first_line
 from aptool.evaluation.names import common_name, is_geometric, is_sum
 from aptool.evaluation.significance import CONFIDENCE, Interval, bootstrap_interval
 from aptool.formats.inputs import readable
 from aptool.formats.location import PathOrUrl, location
+from aptool.version import Tabular
 
 # Means of groups with fewer questions are unreliable.
 FEW_QUESTIONS = 10
@@ -90,8 +92,8 @@ class Group:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
-    """The measures of one run.
+class Evaluation(Tabular):
+    """The measures of one run; a table of the means in a notebook.
 
     Attributes:
         per_question: one row per question of the qrels, sorted by id: question_id (str), candidates (i64: the
@@ -131,10 +133,22 @@ class Evaluation:
             ungrouped=tuple(without["question_id"]),
         )
 
+    @override
+    def to_polars(self) -> pl.DataFrame:
+        """Return the means over all questions and over each group: group (null: all), questions, measures."""
+        everything = {"group": None, "questions": self.per_question.height, **self.means}
+        groups = [
+            {"group": name, "questions": group.questions, **group.means}
+            for name, group in self.groups.items()
+        ]
+        return pl.DataFrame([everything, *groups], schema_overrides={"group": pl.String})
+
+    @override
     def __repr__(self) -> str:
         groups = f", {counted(len(self.groups), 'group')}" if self.groups else ""
         return f"Evaluation({_values(self.means)}; {self._questions()}{groups})"
 
+    @override
     def _repr_html_(self) -> str:
         rows = [["", "questions", *self.means]]
         rows.append(["all", f"{self.per_question.height:,}", *_cells(self.means)])

@@ -36,9 +36,10 @@ from aptool.evaluation.names import parse_measures
 from aptool.evaluation.texts import KINDS, PoolTexts, find_texts, question_groups
 from aptool.formats.trec import log_ties, questions_with_ties
 from aptool.library.arguments import PathLike, check_path, is_path
-from aptool.library.frames import TABLE, Table, Tabular, read_columns
+from aptool.library.frames import TABLE, Table, read_columns
 from aptool.library.pools import Pools
 from aptool.library.run import Qrels, Run
+from aptool.version import Tabular
 
 if TYPE_CHECKING:
     from aptool.reporting.review import Review
@@ -87,6 +88,7 @@ class Comparisons(list[Comparison], Tabular):
             for row in rows
         )
 
+    @override
     def _repr_html_(self) -> str:
         return html_of(self)
 

@@ -1,4 +1,4 @@
-"""Conversion of tables in memory to the frames of runs, qrels and pools, and of results to pandas.
+"""Conversion of tables in memory to the frames of runs, qrels and pools.
 
 A table is a frame of polars or pandas, another object with the Arrow stream interface, a dict of columns, or
 rows (dicts, or records such as those of ir_measures). Errors name the row and the column.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import polars as pl
 
-from aptool.errors import AptoolError, InputError, first_line, shortened
+from aptool.errors import InputError, first_line, shortened
 from aptool.formats.ids import ANSWER_ID, EXPECTED_ANSWER_ID, EXPECTED_QUESTION_ID, QUESTION_ID
 
 if TYPE_CHECKING:
@@ -39,21 +39,6 @@ NAMES = {
 }
 _INT64 = 1 << 63
 _EXACT = 1 << 53  # float64 has all integers up to this one
-
-
-class Tabular:
-    """A result with rows and columns."""
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the rows as a polars frame."""
-        raise NotImplementedError
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Convert the rows and columns of ``to_polars`` to a pandas frame; raise if pandas is missing."""
-        try:
-            return self.to_polars().to_pandas()
-        except ModuleNotFoundError as error:
-            raise AptoolError("pandas is not installed: `pip install pandas`") from error
 
 
 def is_pandas(frame: object) -> "TypeGuard[pd.DataFrame]":

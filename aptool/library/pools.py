@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +17,8 @@ from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.library.arguments import PathLike, check_path, check_paths, is_path
-from aptool.library.frames import TABLE, Table, Tabular, is_table, nested_items, read_frame
+from aptool.library.frames import TABLE, Table, is_table, nested_items, read_frame
+from aptool.version import Tabular
 
 _COLUMNS = ("question_id", "question", "answer_id", "answer")
 _NESTED = "a dict {question id: (question, {answer id: answer})}"
@@ -173,6 +175,11 @@ class Pools(Tabular):
             return f"Pools({', '.join(self._files.paths)})"
         questions = self._frame["question_id"].n_unique()
         return f"Pools({counted(questions, 'question')}, {counted(self._frame.height, 'candidate')})"
+
+    @override
+    def _repr_html_(self) -> str:
+        # The rows of files stay on disk.
+        return escape(repr(self)) if self._frame is None else super()._repr_html_()
 
 
 AnyPools: TypeAlias = Pools | PathLike | Iterable[PathLike] | Table

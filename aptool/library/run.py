@@ -17,7 +17,8 @@ from aptool.formats.trec import (
     write_run,
 )
 from aptool.library.arguments import PathLike, check_path, check_text, is_path
-from aptool.library.frames import TABLE, Table, Tabular, read_frame
+from aptool.library.frames import TABLE, Table, read_frame
+from aptool.version import Tabular
 
 _COLUMNS = ("question_id", "answer_id", "score")
 _TABLE = f"{TABLE}, or a dict {{question id: {{answer id: score}}}}; Run.load reads files"

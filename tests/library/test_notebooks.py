@@ -52,6 +52,26 @@ def test_an_evaluation_is_a_table_of_its_groups():
     assert repr(result.groups["law"]) == "Group('law': MAP 1.0000, MRR 1.0000, P@1 1.0000; 1 question, few)"
 
 
+def test_an_evaluation_is_a_frame_of_its_groups():
+    result = aptool.evaluate(QRELS, RUN, by={"q1": "tax", "q2": "law"})
+    frame = result.to_pandas()
+
+    assert frame.columns.tolist() == ["group", "questions", "MAP", "MRR", "P@1"]
+    assert result.to_polars()["group"].to_list() == [None, "law", "tax"]
+    assert frame.iloc[:, 1:].to_numpy().tolist() == [[3, 0.5, 0.5, 1 / 3], [1, 1, 1, 1], [1, 0.5, 0.5, 0]]
+
+
+def test_runs_qrels_and_pools_are_tables(tmp_path):
+    pools = aptool.Pools({"q1": ("who?", {"a": EVIL})})
+    for result, cell in ((aptool.Run(RUN), "q9"), (aptool.Qrels(QRELS), "q3"), (pools, "who?")):
+        page = Tags(result._repr_html_())
+        assert "table" in page.tags
+        assert not page.tags & {"script", "a", "img"}
+        assert cell in result._repr_html_()
+    pools.save(tmp_path / "x.pools.parquet")
+    assert aptool.Pools.load(tmp_path / "x.pools.parquet")._repr_html_().startswith("Pools(")
+
+
 def test_comparisons_are_a_table():
     systems = [aptool.Run(BETTER, tag="good"), aptool.Run(RUN, tag="same")]
     result = aptool.compare(RUN, systems, QRELS, "P@1")
