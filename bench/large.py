@@ -111,7 +111,17 @@ def _units_of_one_pair(folder: Path, small: Path, number: int) -> Path:
 def _cost(folder: Path, on_cluster: list[str]) -> Cost:
     """Run ``aptool score`` on the input of a folder."""
     (folder / "out.run").unlink(missing_ok=True)
-    arguments = ["score", "test.pools.parquet", "--model", "model", "--output", "out.run", *on_cluster]
+    arguments = [
+        "score",
+        "test.pools.parquet",
+        "--model",
+        "model",
+        "--output",
+        "out.run",
+        "--tag",
+        "bench",
+        *on_cluster,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     begun = os.times().elapsed
     process = subprocess.Popen(
