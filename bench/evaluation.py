@@ -18,7 +18,8 @@ import numpy as np
 import polars as pl
 
 from aptool.evaluation.measures import evaluate
-from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
+from aptool.formats.runs import read_run, write_run
+from aptool.formats.trec import read_qrels, write_qrels
 from bench.common import benchmark_parser, write_results
 
 MEASURES = ["map", "recip_rank", "P_1"]

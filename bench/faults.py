@@ -100,7 +100,8 @@ def by_aptool(fault: Fault) -> Figures:
     from pathlib import Path
 
     from aptool.evaluation.measures import evaluate
-    from aptool.formats.trec import read_qrels, read_run
+    from aptool.formats.runs import read_run
+    from aptool.formats.trec import read_qrels
 
     with tempfile.TemporaryDirectory() as folder:
         run, qrels = Path(folder) / "x.run", Path(folder) / "x.qrels"

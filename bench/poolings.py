@@ -22,7 +22,8 @@ from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_answers, read_pools
-from aptool.formats.trec import read_qrels, write_run
+from aptool.formats.runs import write_run
+from aptool.formats.trec import read_qrels
 from aptool.models.build import POOLINGS, build_ranker, initialize
 from aptool.models.initialization import TrainingTexts
 from aptool.models.pooling import StateOptions

@@ -15,7 +15,8 @@ from tiny import row, write_pools
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import Unit, list_units, read_pools
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.models.model import load_model
 from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
 from aptool.reporting.runs import read_runs

@@ -91,7 +91,7 @@ def fuse(
         raise UsageError("--folds given with --train-run; expected one or the other")
     check_one_word("--tag", tag)
     from aptool.formats.atomic import check_apart, files_of
-    from aptool.formats.trec import check_run_output
+    from aptool.formats.runs import check_run_output
     from aptool.library.evaluation import fuse as fuse_runs
     from aptool.library.evaluation import learn_fusion
 

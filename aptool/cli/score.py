@@ -165,7 +165,8 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: "Location") -> Non
 @click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end
-    help="TREC run file; gzip if the name ends in .gz.  [default: POOLS with .run]",
+    help="TREC run file (.gz: gzip), table (.parquet) or folder of shards (ends in /).  "
+    "[default: POOLS with .run]",
 )
 @overwrite_flag
 @click.option(

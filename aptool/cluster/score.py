@@ -29,10 +29,12 @@ from aptool.formats.claim import Claim
 from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.location import Location, is_remote, location
 from aptool.formats.pools import Unit, read_answers
+from aptool.formats.runs import Shard
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import is_url, pinned_name
 from aptool.scoring.answer_store import AnswerStore, stored_precision
 from aptool.scoring.library_system import LibraryScorer, LibrarySystem, load_library_model
+from aptool.scoring.merge import RepeatedQuestionError, ShardTask, write_shard
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
 from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_folder
 from aptool.scoring.pipeline import PairMeter, UnitRecord
@@ -199,6 +201,24 @@ class ClusterExecutor(Executor):
         self._claim.reissue()  # from here on, workers write nothing
 
     @override
+    def write_shards(self, tasks: Sequence[ShardTask]) -> Sequence[Shard]:
+        """Write the shards of a run in tasks of the cluster; Ray retries those of lost workers."""
+        remote: Any = ray.remote(write_or_name_question).options(num_cpus=1)
+        absolute = [
+            task._replace(
+                path=task.path.absolute(),
+                sources=tuple(source._replace(path=source.path.absolute()) for source in task.sources),
+            )
+            for task in tasks
+        ]
+        with ray_failures(self.cluster.address):
+            shards = ray.get([remote.remote(task) for task in absolute])
+        for shard in shards:
+            if isinstance(shard, str):
+                raise RepeatedQuestionError(shard)
+        return shards
+
+    @override
     def log_summary(self, scored: ScoredRun) -> None:
         logger.info(
             f"score: {counted(scored.units, 'row group')}, {scored.resumed} resumed, "
@@ -206,6 +226,14 @@ class ClusterExecutor(Executor):
             f"{counted(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
             f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
         )
+
+
+def write_or_name_question(task: ShardTask) -> Shard | str:
+    """Write a shard; return the question that is in two parts, if there is one."""
+    try:
+        return write_shard(task)
+    except RepeatedQuestionError as error:
+        return str(error)
 
 
 def scoring_job(missing: Sequence[Part], scorer: Scorer, answers: Input | None, claim: Claim) -> ScoringJob:

@@ -15,7 +15,8 @@ from aptool.formats.location import PathOrUrl, location
 from aptool.formats.other_layouts import trec_lines
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
-from aptool.formats.trec import read_qrels, read_run, to_dicts
+from aptool.formats.runs import is_sharded, read_run
+from aptool.formats.trec import read_qrels, to_dicts
 from aptool.text.words import has_words
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
 def collection_folder(path: str) -> str | None:
     """The folder of the collection that a path names, by its folder or its manifest; None for other files."""
-    if location(path).is_dir():
+    if location(path).is_dir() and not is_sharded(path):
         return path
     return str(location(path).parent) if path.rsplit("/", 1)[-1] == MANIFEST else None
 
@@ -35,6 +36,8 @@ def check_path(path: str) -> str:
     folder = collection_folder(path)
     if folder is not None:
         return _check_collection(folder)
+    if _is_scores(path):
+        return _check_run(path)
     name = path.rsplit("/", 1)[-1]
     if name.endswith(".parquet"):
         return _check_parquet(path)
@@ -44,9 +47,21 @@ def check_path(path: str) -> str:
         questions = counted(qrels["question_id"].n_unique(), "question")
         judgements = counted(qrels.height, "judgement")
         return f"qrels, {questions}, {judgements}, {_relevant(qrels).height:,} relevant"
+    return _check_run(path)
+
+
+def _check_run(path: str) -> str:
     run = read_run(path)
     questions = counted(run.frame["question_id"].n_unique(), "question")
     return f"run {run.tag!r}, {questions}, {counted(run.frame.height, 'scored candidate')}"
+
+
+def _is_scores(path: str) -> bool:
+    """Whether a path is a table of scores, or a run in shards."""
+    if is_sharded(path) or not path.endswith(".parquet"):
+        return is_sharded(path)
+    with open_parquet(path) as reader:
+        return "score" in reader.schema.names
 
 
 def _check_parquet(path: str) -> str:

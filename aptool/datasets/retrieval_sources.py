@@ -27,7 +27,8 @@ from aptool.datasets.retrieval import RUN_SCHEMA, RetrievalCollection, Topics
 from aptool.datasets.text_files import read_rows
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.version import require
 
 # Rows held as Python objects at one time; a polars column takes a tenth of their memory.

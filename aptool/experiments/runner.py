@@ -30,7 +30,8 @@ from aptool.formats.claim import claimed
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter
 from aptool.formats.location import Location, store_of
 from aptool.formats.outputs import Kind, adopt
-from aptool.formats.trec import read_qrels, read_run, run_lines, write_run
+from aptool.formats.runs import read_run, write_run
+from aptool.formats.trec import read_qrels, run_lines
 from aptool.models.build import check_recipe
 from aptool.scoring.score import Executor
 

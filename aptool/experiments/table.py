@@ -16,7 +16,8 @@ from aptool.formats.atomic import output_file
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.formats.outputs import Kind, sha256_of
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.reporting.html import markdown_table
 
 # Fewer than for one comparison: every pair of systems is tested.

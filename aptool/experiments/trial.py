@@ -28,7 +28,8 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.formats.outputs import Kind, check_replaceable, sha256_of
 from aptool.formats.pools import list_units
-from aptool.formats.trec import read_qrels, read_run, write_run
+from aptool.formats.runs import read_run, write_run
+from aptool.formats.trec import read_qrels
 from aptool.models.build import code_of
 from aptool.models.checkpoints import load_any
 from aptool.models.model import LoadedModel, remove_model

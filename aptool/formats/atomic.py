@@ -11,7 +11,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -199,12 +199,13 @@ def remove_tree(folder: Location) -> None:
         store.delete([f"{key}/{name}" for name in store.names(key)])
 
 
-def remove_outputs(folder: Location, kind: Kind) -> None:
-    """Remove the unchanged outputs of one kind from a folder, and their records."""
+def remove_outputs(folder: Location, kind: Kind, keep: Container[str] = ()) -> None:
+    """Remove the unchanged outputs of one kind from a folder, but those to ``keep``, and their records."""
     written = read_written(folder)
     store, key = store_of(folder)
-    store.delete([f"{key}/{name}" for name in _unchanged(folder, kind, written)])
-    if all(entry.kind == kind for entry in written.values()):
+    stale = {name: entry for name, entry in written.items() if name not in keep}
+    store.delete([f"{key}/{name}" for name in _unchanged(folder, kind, stale)])
+    if stale == written and all(entry.kind == kind for entry in written.values()):
         store.delete([f"{key}/{OUTPUTS}"])
 
 
@@ -238,7 +239,7 @@ def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
     """Raise if an output is one of its inputs."""
     output = location(path)
     for file in map(location, inputs):
-        if file == output or (_is_local_file(output) and _is_local_file(file) and file.samefile(output)):
+        if file == output or (_is_local(output) and _is_local(file) and file.samefile(output)):
             raise InputError(path, problem="also an input of this command", expected="another output file")
 
 
@@ -251,8 +252,8 @@ def files_of(*paths: PathOrUrl) -> Iterator[Location]:
             yield path
 
 
-def _is_local_file(path: Location) -> TypeGuard[Path]:
-    return isinstance(path, Path) and path.is_file()
+def _is_local(path: Location) -> TypeGuard[Path]:
+    return isinstance(path, Path) and path.exists()
 
 
 def _entries(folder: Path) -> list[Path]:

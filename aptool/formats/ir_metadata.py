@@ -19,7 +19,6 @@ from aptool.formats.outputs import (
     read_written,
     record,
     sha256_of,
-    sha256_of_output,
 )
 
 SCHEMA_VERSION = 0.1
@@ -36,8 +35,11 @@ def metadata_path(run: PathOrUrl) -> Location:
     return location(f"{output_location(run)}{METADATA_SUFFIX}")
 
 
-def write_metadata(run: PathOrUrl, metadata: dict[str, Any]) -> Location:
-    """Write the metadata of a run, from ``scoring.score.run_metadata``; preserve entries of its author."""
+def write_metadata(run: PathOrUrl, metadata: dict[str, Any], sha256: str) -> Location:
+    """Write the metadata of a run, from ``scoring.score.run_metadata``; preserve entries of its author.
+
+    ``sha256`` is that of ``formats.runs.main_file``.
+    """
     path = metadata_path(run)
     executable = {} if metadata["command"] is None else {"executable": {"cmd": metadata["command"]}}
     document = {
@@ -48,7 +50,7 @@ def write_metadata(run: PathOrUrl, metadata: dict[str, Any]) -> Location:
         "implementation": {**executable, "source": {"lang": ["python"]}},
         "method": _method(metadata),
         "data": _data(metadata),
-        "run-sha256": sha256_of_output(run),
+        "run-sha256": sha256,
     }
     document |= {key: value for key, value in _existing(path).items() if key not in document}
     _write(path, document)

@@ -301,6 +301,11 @@ def _remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
+def free_bytes(path: Path) -> int:
+    """Free space on the disk of a file or folder, which may not exist yet."""
+    return shutil.disk_usage(next(folder for folder in (path, *path.parents) if folder.exists())).free
+
+
 def flush(path: Path) -> None:
     """Flush a file to the disk."""
     with path.open("rb") as file:

@@ -52,6 +52,7 @@ class Kind(StrEnum):
     RESULT = "result"
     RUN = "run"
     SEEDS = "summary of seeds"
+    SHARDS = "run in shards"
     TABLE = "table"
     VECTORS = "word vectors"
 
@@ -68,6 +69,7 @@ _FOLDER_FILES = {
     Kind.MODEL: re.compile(
         r"config\.json|tokenizer\.json|model\.safetensors|README\.md|training/history\.jsonl"
     ),
+    Kind.SHARDS: re.compile(r"_run\.json|part-\d{5,}-[0-9a-f]{12}\.(run|run\.gz|parquet)"),
 }
 
 
@@ -82,11 +84,11 @@ def adopt(path: PathOrUrl, kind: Kind) -> None:
     """Record existing files as outputs of this kind, which every process then replaces: ``--overwrite``."""
     final = output_location(path)
     store, key = store_of(final)
+    if kind in (Kind.RUN, Kind.SHARDS):
+        adopt(f"{final}{METADATA_SUFFIX}", Kind.METADATA)
     if kind not in _FOLDER_FILES:
         with contextlib.suppress(FileNotFoundError):
             record(final, kind, sha256_of(final))
-        if kind is Kind.RUN:
-            adopt(f"{final}{METADATA_SUFFIX}", Kind.METADATA)
         return
     if present := store.names(key):
         names = [name for name in present if _FOLDER_FILES[kind].fullmatch(name)]

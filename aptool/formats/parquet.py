@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -161,7 +161,7 @@ def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[Parque
         yield ParquetReader(path, file, version)
 
 
-def parquet_writer(path: PathOrUrl, schema: pa.Schema) -> pq.ParquetWriter:
+def parquet_writer(path: PathOrUrl | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
     """A writer of Parquet files with page checksums, which detect a flipped bit."""
     return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
 
@@ -271,11 +271,13 @@ def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
 
 
 def is_type(kind: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether ``kind`` is ``expected``, or a large or dictionary-encoded variant of it."""
+    """Whether ``kind`` is ``expected``, a large or dictionary-encoded variant, or a float of another size."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(expected):
         return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if pa.types.is_floating(expected):
+        return pa.types.is_floating(kind)
     if pa.types.is_list(expected):
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         return is_list and is_type(kind.value_type, expected.value_type)

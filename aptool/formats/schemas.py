@@ -14,7 +14,7 @@ from aptool.errors import InputError
 
 Schema = dict[str, Any]
 
-Table = Literal["answers", "pools"]
+Table = Literal["answers", "pools", "scores"]
 
 
 @cache
@@ -34,6 +34,11 @@ def arrow_schema(name: Table, *, optional: bool = False) -> pa.Schema:
     columns = [answer_id, pa.field("text", pa.string())]
     if optional:
         columns.append(pa.field("text_id", pa.string()))
+    if name == "scores":
+        columns = [pa.field("question_id", pa.string(), nullable=False), answer_id]
+        columns.append(pa.field("score", pa.float64(), nullable=False))
+        rank = pa.field("rank", pa.int64(), nullable=False)
+        return pa.schema([*columns, rank] if optional else columns)
     candidate = pa.field("element", pa.struct(columns), nullable=False)
     return pa.schema(
         [

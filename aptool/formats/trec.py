@@ -1,4 +1,4 @@
-"""Qrels and runs in the TREC format.
+"""Lines of qrels and runs in the TREC format; `formats.runs` has the files of runs.
 
 A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
 blanks and tabs; blank lines and lines that begin with ``#`` are skipped. The rank and the second field are
@@ -24,9 +24,8 @@ import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
-from aptool.formats.atomic import check_output, output_stream
+from aptool.formats.atomic import output_stream
 from aptool.formats.inputs import UTF_16, check_is_text, open_unpacked, readable
-from aptool.formats.ir_metadata import drop_metadata
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
 
@@ -45,13 +44,6 @@ _INTEGER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
 
 # Of the candidates of a question.
 _IS_TIED = (pl.len() > 1) & (pl.col("score").min() == pl.col("score").max())
-
-
-class RunTable(NamedTuple):
-    """A run as read from a file."""
-
-    frame: pl.DataFrame  # question_id (str), answer_id (str), score (f64), in the order of the file
-    tag: str  # from the last line, as in trec_eval
 
 
 class _LineFormat(NamedTuple):
@@ -85,30 +77,9 @@ def read_qrels(path: PathOrUrl) -> pl.DataFrame:
     return _read(path, _QRELS)
 
 
-def read_run(path: PathOrUrl) -> RunTable:
-    """Read a run from a file."""
-    frame = _read(path, _RUN)
-    contradicting = _contradicting_questions(frame)
-    if contradicting:
-        questions = frame["question_id"].n_unique()
-        logger.warning(
-            f"{path}: warning: ranks contradict scores in {contradicting:,} of {questions:,} questions; "
-            "candidates are ordered by score, the highest first, as in trec_eval"
-        )
-    return RunTable(frame.drop("rank", "tag"), str(frame.item(-1, "tag")))
-
-
-def _contradicting_questions(frame: pl.DataFrame) -> int:
-    """The number of questions in which the better rank of two adjacent lines has the lower score."""
-    steps = frame.select(
-        "question_id",
-        rank=pl.col("rank").cast(pl.Int64, strict=False).diff(),
-        score=pl.col("score").diff(),
-        same=pl.col("question_id") == pl.col("question_id").shift(1),
-    )
-    is_worse = (pl.col("rank") > 0) & (pl.col("score") > 0)
-    is_better = (pl.col("rank") < 0) & (pl.col("score") < 0)
-    return steps.filter(pl.col("same") & (is_worse | is_better))["question_id"].n_unique()
+def read_run_lines(path: PathOrUrl) -> pl.DataFrame:
+    """Read a run file: question_id, answer_id, rank, tag (all str), score (f64), in file order."""
+    return _read(path, _RUN)
 
 
 def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
@@ -120,17 +91,17 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
     return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("question_id"))
 
 
-def questions_with_ties(frame: pl.DataFrame) -> pl.DataFrame:
-    """question_id, is_tied (bool): whether all candidates of the question, two or more, have one score."""
-    return frame.group_by("question_id").agg(is_tied=_IS_TIED)
+def count_ties(frame: pl.DataFrame) -> tuple[int, int]:
+    """The number of questions whose candidates, two or more, all have one score, and of all questions."""
+    tied = frame.group_by("question_id").agg(is_tied=_IS_TIED)["is_tied"]
+    return int(tied.sum()), len(tied)
 
 
-def log_ties(name: str, questions: pl.DataFrame) -> None:
-    """Warn of the questions whose candidates a run does not rank; ``questions`` has the column is_tied."""
-    tied = int(questions["is_tied"].sum())
+def log_ties(name: str, tied: int, questions: int) -> None:
+    """Warn if a run has questions whose candidates it does not rank."""
     if tied:
         logger.warning(
-            f"{name}: warning: {tied:,} of {questions.height:,} questions have one score for all candidates, "
+            f"{name}: warning: {tied:,} of {questions:,} questions have one score for all candidates, "
             "so their order is that of the answer ids"
         )
 
@@ -154,7 +125,7 @@ def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
     """Write judgements (question_id, answer_id, relevance: an integer), sorted by both ids as bytes."""
     if not frame.schema["relevance"].is_integer():
         raise TypeError(f"relevance is {frame.schema['relevance']}, not an integer")
-    _check_rows(path, frame, "relevance")
+    check_rows(path, frame, "relevance")
     lines = frame.sort("question_id", "answer_id").select(
         "question_id", pl.lit("0").alias("iteration"), "answer_id", "relevance"
     )
@@ -164,24 +135,12 @@ def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
         file.write(text.getbuffer())
 
 
-def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
-    """Write a run (question_id, answer_id, score) in the order of `rank_candidates`.
+def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
+    """Format a run, with an index to merge runs of different questions without parsing.
 
     If all scores are float32 values, in any column type, they are printed as the shortest decimals that
     identify the float32 (at most nine digits), else as those that identify the float64. Reading restores the
     same values, so printing neither creates nor breaks ties. Minus zero is written as zero.
-
-    Stale metadata of the run file is deleted.
-    """
-    _check_rows(path, frame, "score")
-    lines, _ = run_lines(path, frame, tag)
-    with open_text(path, Kind.RUN) as file:
-        file.write(lines)
-    drop_metadata(path)
-
-
-def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
-    """Format a run, with an index to merge runs of different questions without parsing.
 
     The frame has legal ids, each pair once, and finite scores.
 
@@ -246,8 +205,13 @@ def _parse_json(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.Da
     if not rows:
         raise InputError(path, problem="no entry", expected="at least one")
     frame = pl.DataFrame(rows, schema=columns, orient="row").cast({line_format.number: line_format.kind})
-    tag = re.split(r"[\s.]", Path(str(path)).name)[0] or "run"
+    tag = tag_of_name(path)
     return frame.with_columns(rank=pl.lit(None, pl.String), tag=pl.lit(tag)).select(line_format.output)
+
+
+def tag_of_name(path: PathOrUrl) -> str:
+    """The tag of a run whose file has none: the first word of its name."""
+    return re.split(r"[\s.]", Path(str(path)).name)[0] or "run"
 
 
 def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None:
@@ -384,7 +348,7 @@ def _number(text: str, line_format: _LineFormat) -> float | int | None:
     return score if math.isfinite(score) else None
 
 
-def _check_rows(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
+def check_rows(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
     """Raise if the rows could not be read back."""
     if frame.is_empty():
         raise InputError(path, problem="no row", expected="at least one to write")
@@ -413,13 +377,6 @@ def _printable(scores: pl.Series) -> pl.Series:
     scores = scores.set(scores == 0, 0.0)  # replaces -0.0
     narrow = scores.cast(pl.Float32)
     return narrow if (narrow.cast(pl.Float64) == scores).all() else scores
-
-
-def check_run_output(path: PathOrUrl) -> None:
-    """Raise if a run file cannot be written or may not be replaced. Call before long work."""
-    if str(path).endswith("/"):
-        raise InputError(path, problem="a folder", expected="a run file")
-    check_output(path, Kind.RUN)
 
 
 @contextmanager

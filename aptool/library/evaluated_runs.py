@@ -34,7 +34,7 @@ from aptool.evaluation.evaluation import (
 from aptool.evaluation.measures import relevant_from
 from aptool.evaluation.names import parse_measures
 from aptool.evaluation.texts import KINDS, PoolTexts, find_texts, question_groups
-from aptool.formats.trec import log_ties, questions_with_ties
+from aptool.formats.trec import count_ties, log_ties
 from aptool.library.arguments import PathLike, check_path, is_path
 from aptool.library.frames import TABLE, Table, read_columns
 from aptool.library.pools import Pools
@@ -134,7 +134,7 @@ def evaluate_runs(
         for name, run in runs.items()
     }
     for name, run in runs.items():
-        log_ties(_label(name, run), questions_with_ties(run.frame))
+        log_ties(_label(name, run), *count_ties(run.frame))
     if by is not None or groups is not None:
         table = _question_groups(by, groups, qrels, level, options=options)
         evaluations = {name: evaluation.grouped(table) for name, evaluation in evaluations.items()}

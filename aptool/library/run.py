@@ -7,15 +7,8 @@ from typing_extensions import override
 
 from aptool.errors import counted
 from aptool.formats.outputs import Kind, adopt
-from aptool.formats.trec import (
-    check_run_output,
-    rank_candidates,
-    read_qrels,
-    read_run,
-    to_dicts,
-    write_qrels,
-    write_run,
-)
+from aptool.formats.runs import check_run_output, read_run, write_run
+from aptool.formats.trec import rank_candidates, read_qrels, to_dicts, write_qrels
 from aptool.library.arguments import PathLike, check_path, check_text, is_path
 from aptool.library.frames import TABLE, Table, read_frame
 from aptool.version import Tabular
@@ -60,10 +53,10 @@ class Run(Tabular):
 
     @classmethod
     def load(cls, path: PathLike) -> "Run":
-        """Read a TREC run file (``qid Q0 docid rank score tag`` per line), with its tag.
+        """Read a run, with its tag: a TREC file, a table (``.parquet``) or a folder of shards.
 
         Args:
-            path: a file or a URL; gzip if the name ends in ``.gz``.
+            path: a file or a URL, also packed as gzip, bzip2 or xz; or a folder that `score` wrote.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2}}, tag="mine").save("mine.run")
@@ -100,10 +93,11 @@ class Run(Tabular):
         return to_dicts(self.to_polars(), "score")
 
     def save(self, path: PathLike, tag: str | None = None, *, overwrite: bool = False) -> None:
-        """Write a TREC run file, atomically.
+        """Write a run, atomically.
 
         Args:
-            path: the file; gzip if the name ends in ``.gz``.
+            path: a TREC run file, gzip if the name ends in ``.gz``; a table with question_id, answer_id,
+                score and rank if it ends in ``.parquet``; a folder of shards if it ends in a slash.
             tag: the name of the system in the file, one word. Default: the tag of the run.
             overwrite: replace an existing file even if aptool did not write it, or it has changed since.
 
@@ -115,9 +109,7 @@ class Run(Tabular):
         """
         tag = self.tag if tag is None else check_text("tag", tag)
         file = check_path("path", path)
-        if overwrite:
-            adopt(file, Kind.RUN)
-        check_run_output(file)
+        check_run_output(file, overwrite=overwrite)
         write_run(file, self.frame, tag)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.ids import check_one_word
 from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
-from aptool.formats.trec import check_run_output
+from aptool.formats.runs import check_run_output
 from aptool.library.arguments import (
     ENGINES,
     PRECISIONS,
@@ -89,7 +89,8 @@ def score(
             ``"./bm25"`` for a model folder with that name. Or a model behind a server: a URL, such as
             ``"http://localhost:8000/rerank"``, or a `RerankServer`. Baselines and servers ignore ``device``,
             ``precision``, ``tokens_per_batch``, ``kind``, ``true_token`` and ``false_token``.
-        output: the run file; gzip if the name ends in ``.gz``.
+        output: the run: a TREC file, gzip if the name ends in ``.gz``; a table if it ends in ``.parquet``; a
+            folder of shards of either form if it ends in a slash, as for `Run.save`.
         executor: backend that scores the row groups, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
         tag: the name of the run in the file, one word. Default: the preset of the model.
@@ -134,12 +135,10 @@ def score(
     """
     path = check_path("output", output)
     set_aside = None if bad_rows is None else check_path("bad_rows", bad_rows)
-    if overwrite:
-        adopt(path, Kind.RUN)
-        if set_aside is not None:
-            adopt(set_aside, Kind.BAD_ROWS)
-    check_run_output(path)
+    check_run_output(path, overwrite=overwrite)
     if set_aside is not None:
+        if overwrite:
+            adopt(set_aside, Kind.BAD_ROWS)
         check_output(set_aside, Kind.BAD_ROWS)
     if tag is not None:
         check_one_word("tag", check_text("tag", tag))

@@ -16,7 +16,8 @@ import polars as pl
 
 from aptool.datasets.leaks import pools_with
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.trec import rank_candidates, read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import rank_candidates, read_qrels
 from aptool.reporting.runs import RunEntry
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from aptool.formats.inputs import stat
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
 from aptool.formats.pools import read_answers
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.models.hub import CONFIG
 from aptool.reporting.plots import plot_accuracy_by_length, plot_costs, plot_scores, plot_training, svg
 from aptool.reporting.runs import ACCURACY, TABLE, CollectionResults, Runs, SystemResults

@@ -25,7 +25,8 @@ from aptool.evaluation.texts import OTHER, Kind, groups_by_kind
 from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import location
 from aptool.formats.pools import Answers, read_answers
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.reporting.charts import LEAST_QUESTIONS
 from aptool.reporting.runs import CollectionResults, SystemResults
 

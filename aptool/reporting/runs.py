@@ -16,7 +16,8 @@ from aptool.evaluation.significance import Interval, mean_and_sd
 from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.formats.outputs import sha256_of
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 
 logger = logging.getLogger(__name__)
 

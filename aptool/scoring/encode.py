@@ -4,7 +4,6 @@ Stored texts are skipped, so an interrupted command resumes and files may share 
 call ``encode_chunk``.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -17,6 +16,7 @@ import torch
 
 from aptool.errors import InputError
 from aptool.formats.inputs import Input, check_unchanged, stat
+from aptool.formats.local_store import free_bytes
 from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet, to_arrow
 from aptool.formats.pools import Unit, answers_beside, cached_answers, list_units, read_pools
@@ -250,7 +250,7 @@ def _check_room(folder: Path, encoder: AnswerEncoder, chunks: Sequence[Chunk]) -
         rows = np.unique(np.linspace(0, len(texts) - 1, SAMPLE // 4).astype(np.int64))
         sample.append(texts.take(to_arrow(rows)))
     needed = encoder.bytes_needed(pa.concat_arrays(sample)) * sum(chunk.texts for chunk in chunks)
-    free = shutil.disk_usage(folder).free
+    free = free_bytes(folder)
     if needed > free:
         raise InputError(
             folder,

@@ -1,12 +1,12 @@
-"""Parts of a run file, one per unit of work, and their merge into the run file.
+"""Parts of a run, one per unit of work, until `scoring.merge` makes the run of them.
 
-A part holds the final lines of its pools, and an index with the end of the lines of each question. The merge
-copies bytes in the order of the questions and parses no line, so memory grows with the number of questions,
-not with the number of pairs. A checksum detects a damaged part. Parts are never overwritten: a unit has the
-same lines, whichever worker scores it.
+A part holds the final lines of its pools in chunks of whole questions, in the order of question ids. The
+index of a chunk has the end of the lines of each question and the question ids, so a merge parses no line.
+The directory at the end lists the chunks. A checksum detects a damaged part. Parts are never overwritten: a
+unit has the same lines, whichever worker scores it.
 
-    lines | index: Arrow IPC stream | bad rows: JSON | truncated answers (8 bytes) | size of the index (8)
-    | size of the bad rows (8) | CRC-32 of all before (4)
+    chunks | directory: JSON | size of the directory (8 bytes) | CRC-32 of all before (4)
+    chunk: lines | ends: 8 bytes per question | question ids, separated by line breaks
 """
 
 import contextlib
@@ -16,8 +16,8 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, NamedTuple
@@ -29,31 +29,33 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import remove_matching
 from aptool.formats.inputs import Input, open_native, stat
 from aptool.formats.location import Location, PathOrUrl, is_remote, location, output_location, store_of
-from aptool.formats.outputs import Kind
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Unit, answers_beside
-from aptool.formats.trec import log_ties, open_text, run_lines
-from aptool.scoring.bad_rows import Reasons, pack, unpack, write_bad_rows
+from aptool.formats.store import Store
+from aptool.formats.trec import run_lines
 from aptool.scoring.systems import Scorer
 from aptool.version import __version__
 
-_COUNTS = struct.Struct("<QQQ")
-_CHECKSUM = struct.Struct("<I")
-_END = _COUNTS.size + _CHECKSUM.size
+_SIZE, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_END_BYTES = _SIZE.size + _CHECKSUM.size
 
 # Names of files in the folder of parts; a killed driver leaves temporary files and attempt records.
-ATTEMPTS = re.compile(r"[0-9a-f]{24}\.part\.try-.+|\.[0-9a-f]{24}\.part(\.try-.+)?\.[a-z0-9_]{8}\.part")
+ATTEMPTS = re.compile(
+    r"[0-9a-f]{24}\.part\.(try|merged)-.+|\.[0-9a-f]{24}\.part(\.(try|merged)-.+)?\.[a-z0-9_]{8}\.part"
+)
 _NAME = re.compile(r"[0-9a-f]{24}\.part")
 
-# Memory for prefetched blocks, bounds of the block size, and number of concurrent requests.
-_MEMORY_BYTES = 64 << 20
-_LEAST_BLOCK, _MOST_BLOCK = 1 << 18, 8 << 20
-_CONCURRENT_REQUESTS = 16
+# Bounds of the bytes of lines per chunk. A small part has small chunks, so that thousands can be open.
+LEAST_CHUNK, MOST_CHUNK = 1 << 14, 1 << 18
 
+CONCURRENT_REQUESTS = 16
+
+# The reasons of the bad rows of a unit, which are set aside from a run, by row in its row group.
+Reasons = Mapping[int, str]
 _NO_BAD_ROWS: Reasons = MappingProxyType({})
 
-# Size of the first request at the end of a part; most indices are shorter.
-_TAIL_BYTES = 1 << 16
+# Size of the first request at the end of a part; most directories are shorter.
+_TAIL_BYTES = 1 << 13
 
 
 class Part(NamedTuple):
@@ -65,6 +67,94 @@ class Part(NamedTuple):
     tag: str  # the tag of the run
 
 
+class Chunk(NamedTuple):
+    """Consecutive lines of a part, and their index."""
+
+    begin: int  # first byte in the file
+    lines: int  # bytes of the lines
+    size: int  # bytes of lines and index
+    questions: int
+    first: str  # first and last question id
+    last: str
+
+
+class Contents(NamedTuple):
+    """The directory of a part."""
+
+    pairs: int
+    questions: int
+    tied: int  # questions whose candidates, two or more, all have one score
+    truncated: int  # answers truncated at the model's limit
+    bad_rows: Reasons
+    chunks: list[Chunk]
+
+    def is_complete(self, part: "Part") -> bool:
+        """Whether the part has all pairs of its unit, except those of bad rows."""
+        if self.bad_rows:
+            return part.unit.sets_aside and self.pairs < part.pairs
+        return self.pairs == part.pairs
+
+
+class Questions(NamedTuple):
+    """The lines of consecutive questions: numbers ``start`` to ``stop`` of a block of lines."""
+
+    block: bytes
+    ids: Sequence[str]  # of all questions of the block
+    ends: Sequence[int]  # byte of the block after the last line of each question
+    start: int
+    stop: int
+
+    @property
+    def lines(self) -> memoryview:
+        """The lines of the questions."""
+        begin = self.ends[self.start - 1] if self.start else 0
+        return memoryview(self.block)[begin : self.ends[self.stop - 1]]
+
+
+class ChunkWriter:
+    """Writes questions, given in the order of their ids, as chunks of at least ``chunk_bytes`` of lines."""
+
+    def __init__(self, file: IO[bytes], chunk_bytes: int = MOST_CHUNK) -> None:
+        self.chunks: list[Chunk] = []
+        self._file, self._begin, self._chunk_bytes = file, 0, chunk_bytes
+        self._lines: list[memoryview] = []
+        self._ids: list[str] = []
+        self._ends: list[int] = []
+
+    def add(self, questions: Questions) -> None:
+        """Add questions to the last chunk, and write it if it is large enough."""
+        _, ids, ends, start, stop = questions
+        shift = (self._ends[-1] if self._ends else 0) - (ends[start - 1] if start else 0)
+        self._lines.append(questions.lines)
+        self._ids += ids[start:stop]
+        self._ends += [end + shift for end in ends[start:stop]]
+        if self._ends[-1] >= self._chunk_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the last chunk."""
+        if not self._ids:
+            return
+        index = struct.pack(f"<{len(self._ends)}Q", *self._ends) + "\n".join(self._ids).encode()
+        size = self._ends[-1] + len(index)
+        self._file.write(b"".join([*self._lines, index]))
+        self.chunks.append(
+            Chunk(self._begin, self._ends[-1], size, len(self._ids), self._ids[0], self._ids[-1])
+        )
+        self._begin += size
+        self._lines, self._ids, self._ends = [], [], []
+
+
+def read_chunk(store: Store, key: str, chunk: Chunk) -> Questions:
+    """Read the questions of a chunk of a part."""
+    data = store.read(key, chunk.begin, chunk.begin + chunk.size)
+    if len(data) < chunk.size:
+        raise AptoolError("a part ended before its last line; run again")
+    ends = struct.unpack_from(f"<{chunk.questions}Q", data, chunk.lines)
+    ids = data[chunk.lines + 8 * chunk.questions :].decode().split("\n")
+    return Questions(data, ids, ends, 0, chunk.questions)
+
+
 def parts_folder(output: PathOrUrl) -> Location:
     """Return the folder of the parts of a run file, until the run file is complete."""
     return location(f"{output_location(output)}.parts")
@@ -72,13 +162,17 @@ def parts_folder(output: PathOrUrl) -> Location:
 
 def write_part(part: Part, frame: pl.DataFrame, truncated: int, bad_rows: Reasons = _NO_BAD_ROWS) -> None:
     """Write a part, unless it exists undamaged; ``frame`` is the result of ``score``."""
-    lines, ends = run_lines(str(part.path), frame, part.tag)
-    packed = io.BytesIO()
-    ends.write_ipc_stream(packed)
-    index = packed.getvalue()
-    bad = pack(bad_rows)
-    data = b"".join((lines, index, bad, _COUNTS.pack(truncated, len(index), len(bad))))
-    data += _CHECKSUM.pack(zlib.crc32(data))
+    lines, index = run_lines(str(part.path), frame, part.tag)
+    ids, ends = index["question_id"].to_list(), index["end"].to_list()
+    file = io.BytesIO()
+    writer = ChunkWriter(file, min(max(len(lines) // 4, LEAST_CHUNK), MOST_CHUNK))
+    for number in range(len(ids)):
+        writer.add(Questions(lines, ids, ends, number, number + 1))
+    writer.flush()
+    counts = (frame.height, len(ids), int(index["is_tied"].sum()), truncated)
+    directory = json.dumps([*counts, sorted(bad_rows.items()), writer.chunks]).encode()
+    checked = file.getvalue() + directory + _SIZE.pack(len(directory))
+    data = checked + _CHECKSUM.pack(zlib.crc32(checked))
     store, key = store_of(part.path)
     while not store.create(key, data):
         try:
@@ -110,126 +204,50 @@ def missing_parts(parts: Sequence[Part]) -> list[Part]:
         part.path.unlink(missing_ok=True)
         return True
 
-    with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
         are_missing = pool.map(is_missing, parts)
         return [part for part, missing in zip(parts, are_missing, strict=True) if missing]
 
 
 def _is_complete(part: Part, data: bytes) -> bool:
     """Whether the bytes are an undamaged part with all pairs of its unit."""
-    return _is_undamaged(data) and _read_index(data).is_complete(part)
+    return _is_undamaged(data) and _contents(data).is_complete(part)
+
+
+def _directory_bytes(data: bytes) -> int:
+    """Size of the directory of a part, given its end."""
+    return int(_SIZE.unpack_from(data, len(data) - _END_BYTES)[0])
+
+
+def _contents(data: bytes) -> Contents:
+    """Parse the directory of a part, given its end."""
+    contents = Contents(*json.loads(data[-_END_BYTES - _directory_bytes(data) : -_END_BYTES]))
+    chunks = [Chunk(*chunk) for chunk in contents.chunks]
+    return contents._replace(bad_rows=dict(contents.bad_rows), chunks=chunks)
 
 
 def _is_undamaged(data: bytes) -> bool:
     """Whether bytes end in the checksum of a part."""
-    return len(data) >= _END and zlib.crc32(memoryview(data)[:-4]) == _CHECKSUM.unpack(data[-4:])[0]
+    return len(data) >= _END_BYTES and zlib.crc32(memoryview(data)[:-4]) == _CHECKSUM.unpack(data[-4:])[0]
 
 
-class Index(NamedTuple):
-    """The end of a part."""
+def read_contents(parts: Sequence[Part]) -> list[Contents]:
+    """Read the contents of undamaged parts, without their chunks."""
+    store, folder = store_of(parts[0].path.parent)
 
-    questions: pl.DataFrame  # the index of ``run_lines``
-    truncated: int  # number of truncated answers
-    bad_rows: Reasons
-
-    @property
-    def pairs(self) -> int:
-        """Number of lines."""
-        return int(self.questions["pairs"].sum())
-
-    def is_complete(self, part: Part) -> bool:
-        """Whether the part has all pairs of its unit, except those of bad rows."""
-        if self.bad_rows:
-            return part.unit.sets_aside and self.pairs < part.pairs
-        return self.pairs == part.pairs
-
-
-def _read_index(data: bytes) -> Index:
-    """Read the index at the end of the bytes of an undamaged part."""
-    truncated, size, bad_size = _COUNTS.unpack(data[-_END : -_CHECKSUM.size])
-    end = len(data) - _END - bad_size
-    return Index(pl.read_ipc_stream(data[end - size : end]), truncated, unpack(data[end : end + bad_size]))
-
-
-def read_indices(parts: Sequence[Part]) -> list[Index]:
-    """Read the indices of undamaged parts."""
-
-    def read(part: Part) -> Index:
-        store, key = store_of(part.path)
+    def read(part: Part) -> Contents:
+        key = f"{folder}/{part.path.name}"
         size = store.stat(key).size
         data = store.read(key, max(0, size - _TAIL_BYTES), size)
-        length = _END + sum(_COUNTS.unpack(data[-_END : -_CHECKSUM.size])[1:])
-        if length > len(data):
-            data = store.read(key, size - length, size)
-        return _read_index(data)
+        if len(data) < min(size, _directory_bytes(data) + _END_BYTES):
+            data = store.read(key, size - _directory_bytes(data) - _END_BYTES, size)
+        return _contents(data)
 
-    with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
         return list(pool.map(read, parts))
 
 
-class Merged(NamedTuple):
-    """The size of a run file."""
-
-    pairs: int
-    truncated: int  # number of truncated answers
-    bad_rows: int
-
-
-def merge(
-    parts: Sequence[Part],
-    output: PathOrUrl,
-    before_publishing: Callable[[], None],
-    bad_rows: PathOrUrl | None = None,
-) -> Merged:
-    """Merge all parts into the run file and the file ``bad_rows``, and remove them.
-
-    ``before_publishing`` is called before the run file gets its final name; it may raise.
-    """
-    read = read_indices(parts)
-    for part, index in zip(parts, read, strict=True):
-        if not index.is_complete(part):
-            problem = f"{index.pairs} scores: expected {part.pairs}"
-            raise AptoolError(f"{part.path}: {problem}; remove it and run again")
-    if bad_rows is not None:
-        before_publishing()
-        write_bad_rows(
-            bad_rows, ((part.unit, index.bad_rows) for part, index in zip(parts, read, strict=True))
-        )
-    merged = Merged(
-        sum(index.pairs for index in read),
-        sum(index.truncated for index in read),
-        sum(len(index.bad_rows) for index in read),
-    )
-    if not merged.pairs:
-        raise AptoolError(f"{output}: no pool can be scored; {bad_rows} has the reasons")
-    indices = [index.questions for index in read]
-    ranges = pl.concat(
-        index.select(
-            "question_id",
-            part=pl.lit(number),
-            begin=pl.col("end").shift(1, fill_value=0),
-            end="end",
-            is_tied="is_tied",
-        )
-        for number, index in enumerate(indices)
-    )
-    check_questions([part.unit for part in parts], ranges)
-    block = min(max(_MEMORY_BYTES // (2 * len(parts)), _LEAST_BLOCK), _MOST_BLOCK)
-    with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
-        lines = [
-            PartLines(part.path, index["end"][-1] if len(index) else 0, block, pool)
-            for part, index in zip(parts, indices, strict=True)
-        ]
-        with open_text(output, Kind.RUN) as file:
-            for number, begin, end in _joined(ranges.sort("question_id")).iter_rows():
-                lines[number].copy(begin, end, file)
-            before_publishing()
-    _remove_parts(parts, parts_folder(output))
-    log_ties(str(output), ranges)
-    return merged
-
-
-def _remove_parts(parts: Sequence[Part], folder: Location) -> None:
+def remove_parts(parts: Sequence[Part], folder: Location) -> None:
     """Remove the parts of a run and of earlier inputs; a file of the user with such a name stays."""
     store, key = store_of(folder)
     own_names = {part.path.name for part in parts}
@@ -242,65 +260,24 @@ def _remove_parts(parts: Sequence[Part], folder: Location) -> None:
     remove_matching(folder, ATTEMPTS)
 
 
-def _joined(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return part, begin and end; adjacent ranges of a part that follow each other in the run are joined."""
-    follows = (pl.col("part") == pl.col("part").shift(1)) & (pl.col("begin") == pl.col("end").shift(1))
-    return (
-        ranges.with_columns(group=(~follows.fill_null(False)).cum_sum())
-        .group_by("group", maintain_order=True)
-        .agg(pl.col("part").first(), pl.col("begin").first(), pl.col("end").last())
-        .drop("group")
-    )
-
-
-class PartLines:
-    """The lines of a part, read sequentially; the next block is prefetched."""
-
-    def __init__(self, path: Location, size: int, block: int, pool: ThreadPoolExecutor) -> None:
-        self._store, self._key = store_of(path)
-        self._size, self._block, self._pool = size, block, pool
-        self._begin, self._data = 0, b""
-        self._next: Future[bytes] | None = None
-
-    def copy(self, begin: int, end: int, output: IO[bytes]) -> None:
-        """Copy bytes ``begin`` to ``end`` to a file; calls are in ascending order."""
-        while begin < end:
-            data = self._read(begin, end)
-            if not data:
-                raise AptoolError("a part ended before its last line; run again")
-            output.write(data)
-            begin += len(data)
-
-    def _read(self, begin: int, end: int) -> bytes:
-        """Read bytes from ``begin`` to at most ``end``."""
-        if not self._begin <= begin < self._begin + len(self._data):
-            after = self._begin + len(self._data)
-            ahead, self._next = self._next, None
-            data = ahead.result() if ahead is not None else b""
-            self._begin = begin
-            self._data = data if begin == after and data else self._fetch(begin)
-            if (following := begin + len(self._data)) < self._size:
-                self._next = self._pool.submit(self._fetch, following)
-        return self._data[begin - self._begin : end - self._begin]
-
-    def _fetch(self, begin: int) -> bytes:
-        return self._store.read(self._key, begin, min(begin + self._block, self._size))
-
-
 def check_questions(units: Sequence[Unit], questions: pl.DataFrame) -> None:
     """Raise if a question is in two units; ``questions`` has question_id and part, the number of the unit."""
     repeated = questions.filter(pl.col("question_id").is_duplicated())
     if len(repeated):
         question = repeated["question_id"][-1]
         numbers = repeated.filter(pl.col("question_id") == question)["part"]
-        first, again = units[numbers[0]], units[numbers[-1]]
-        raise InputError(
-            again.path,
-            position=f"row group {again.row_group}",
-            column="question_id",
-            value=question,
-            expected=f"one pool per question, but it is also in {first.path}, row group {first.row_group}",
-        )
+        raise repeated_question(question, units[numbers[0]], units[numbers[-1]])
+
+
+def repeated_question(question: str, first: Unit, again: Unit) -> InputError:
+    """The error for a question that is in two units."""
+    return InputError(
+        again.path,
+        position=f"row group {again.row_group}",
+        column="question_id",
+        value=question,
+        expected=f"one pool per question, but it is also in {first.path}, row group {first.row_group}",
+    )
 
 
 def plan(
@@ -333,6 +310,23 @@ def unit_pairs(units: Sequence[Unit]) -> list[int]:
     files = dict.fromkeys((unit.path, unit.version) for unit in units)
     pairs = {path: _pairs(path, version) for path, version in files}
     return [pairs[unit.path][unit.row_group] for unit in units]
+
+
+def line_bytes(units: Sequence[Unit], tag: str) -> float:
+    """Return the mean bytes per line of a run, from the ids of three units; unreadable units are left out."""
+    sizes = []
+    for unit in {units[0], units[len(units) // 2], units[-1]}:
+        with contextlib.suppress(InputError), open_parquet(unit.path, unit.version) as reader:
+            names = [reader.metadata.schema.column(i).path for i in range(len(reader.metadata.schema))]
+            answer = next(name for name in names if name.split(".")[0::3] == ["candidates", "answer_id"])
+            table = reader.read_row_group(unit.row_group, ["question_id", answer])
+            frame = pl.DataFrame(table).select("question_id", pl.col("candidates")).explode("candidates")
+            ids = frame.select(
+                pl.col("question_id").str.len_bytes(), pl.col("candidates").struct[0].str.len_bytes()
+            )
+            sizes.append(sum(size or 0.0 for size in ids.mean().row(0)))
+    # Blanks, "Q0", a rank of two digits and a score of nine.
+    return (sum(sizes) / len(sizes) if sizes else 0.0) + len(tag.encode()) + 19
 
 
 def digest_of(path: str) -> str:

@@ -19,21 +19,24 @@ import polars as pl
 from typing_extensions import override
 
 from aptool import environment
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_apart, check_output
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, CollectionFiles
 from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.ir_metadata import check_metadata, write_metadata
-from aptool.formats.location import Location, PathOrUrl, is_remote, location
-from aptool.formats.outputs import Kind
+from aptool.formats.local_store import free_bytes
+from aptool.formats.location import Location, PathOrUrl, is_remote, location, output_location
+from aptool.formats.outputs import Kind, sha256_of_output
 from aptool.formats.pools import Answers, Unit, answers_beside, read_answers
-from aptool.formats.trec import check_run_output, log_ties, questions_with_ties
+from aptool.formats.runs import Shard, check_run_output, is_table, main_file
+from aptool.formats.trec import count_ties, log_ties
 from aptool.progress import get_progress
+from aptool.scoring.merge import ShardTask, merge, write_shard
 from aptool.scoring.parts import (
     Part,
     current_input,
-    merge,
+    line_bytes,
     missing_parts,
     parts_folder,
     plan,
@@ -45,6 +48,10 @@ from aptool.scoring.status import run_status
 from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
+
+# Pairs from which the disk space of a run is estimated, and the size of a packed run per byte of its lines.
+_LARGE_RUN = 1_000_000
+_PACKED = 0.2
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,10 @@ class Executor(ABC):
         When the generator ends, this process can read all parts. After an error, written parts remain.
         """
 
+    def write_shards(self, tasks: Sequence[ShardTask]) -> Sequence[Shard]:
+        """Write the shards of a run, whose parts this process can read."""
+        return [write_shard(task) for task in tasks]
+
     def log_summary(self, scored: ScoredRun) -> None:  # noqa: B027 - optional
         """Log the cost of a run; does nothing by default."""
 
@@ -121,12 +132,12 @@ def score_files(
     answers: PathOrUrl | None = None,
     bad_rows: PathOrUrl | None = None,
 ) -> ScoredRun:
-    """Score pools into a TREC run file; resume from the parts of an interrupted call.
+    """Score pools into a run of any form; resume from the parts of an interrupted call.
 
     Args:
         units: the row groups to score.
         system: the system to open.
-        output: the run file; gzip if its name ends in ``.gz``.
+        output: the run; its name decides the form, see ``formats.runs``.
         executor: scores the units; None is this process.
         tag: the tag of the run, one word; None is the tag of the scorer.
         answers: the file with the texts of shared answers; None is ``answers.parquet`` next to the pools.
@@ -151,6 +162,7 @@ def score_files(
             check_apart(path, (file.path for file in inputs))
     with executor.claim(location(output)) as claim, get_progress().task("score") as update:
         missing = missing_parts(parts)
+        _check_room(missing, parts, output)
         pairs = [part.pairs for part in missing]
         work = Work()
         with run_status(parts_folder(output), missing, len(parts) - len(missing), update) as status:
@@ -159,7 +171,7 @@ def score_files(
                 for record in scored:
                     work.add(status.add(record))
             check_unchanged(inputs)
-            merged = merge(parts, output, claim.check, bad_rows)
+            merged = merge(parts, output, claim.check, executor.write_shards, bad_rows)
     _log_truncated(merged.truncated, scorer)
     scored_run = ScoredRun(
         pairs=merged.pairs,
@@ -174,9 +186,26 @@ def score_files(
         core_seconds=round(work.core_seconds, 3),
         gpu_seconds=round(work.gpu_seconds, 3),
     )
-    write_metadata(location(output), run_metadata(tag, scorer, units, scored_run))
+    sha256 = sha256_of_output(main_file(output))
+    write_metadata(location(output), run_metadata(tag, scorer, units, scored_run), sha256)
     executor.log_summary(scored_run)
     return scored_run
+
+
+def _check_room(missing: Sequence[Part], parts: Sequence[Part], output: PathOrUrl) -> None:
+    """Log the disk space that a large run needs; raise if the disk clearly lacks it."""
+    final = output_location(output)
+    pairs = sum(part.pairs for part in parts)
+    if not isinstance(final, Path) or pairs < _LARGE_RUN:
+        return
+    line = line_bytes([part.unit for part in parts], parts[0].tag)
+    packed = _PACKED if is_table(output) or str(output).rstrip("/").endswith(".gz") else 1.0
+    needed = int(line * (sum(part.pairs for part in missing) + pairs * packed))
+    free = free_bytes(final)
+    if needed > free:
+        expected = f"about {needed:,} for the parts and the run"
+        raise InputError(output, problem=f"{free:,} bytes free", expected=expected)
+    logger.info(f"{output}: about {needed / 1e9:.1f} GB for the parts and the run, {free / 1e9:.1f} GB free")
 
 
 def score_in_memory(
@@ -198,7 +227,7 @@ def score_in_memory(
             pass
         check_unchanged(inputs)
         frame = sink.frame()
-    log_ties(scorer.tag, questions_with_ties(frame))
+    log_ties(scorer.tag, *count_ties(frame))
     _log_truncated(sink.truncated, scorer)
     return frame, scorer.tag
 

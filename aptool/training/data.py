@@ -21,7 +21,8 @@ from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import open_binary
 from aptool.formats.pools import read_answers
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.models.ragged import Ragged, rows_of
 from aptool.models.ranker import Ranker
 from aptool.text.tokenizer import TextTokenizer, Tokens

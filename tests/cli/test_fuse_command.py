@@ -131,7 +131,12 @@ def test_an_input_is_not_replaced(aptool, folder):
 
 def test_output_replaces_only_a_run(aptool, folder):
     labels = (folder / "dev.qrels").read_bytes()
-    for output, problem in (("dev.qrels", "no record that aptool wrote it"), ("fused/", "a folder")):
+    (folder / "mine").mkdir()
+    (folder / "mine" / "notes").write_text("mine")
+    for output, problem in (
+        ("dev.qrels", "no record that aptool wrote it"),
+        ("mine/", "no record that aptool wrote it"),
+    ):
         finished = aptool("fuse", "good.run", "bad.run", "--output", output)
 
         assert (finished.code, finished.out) == (1, [])

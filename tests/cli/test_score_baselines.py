@@ -3,6 +3,7 @@
 import gzip
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from tiny import row, write_pools
@@ -157,3 +158,20 @@ def test_matrix_schema_has_the_same_baselines():
     schema = json.dumps(load_schema("matrix"))
 
     assert f'"baseline": {{"enum": {json.dumps(sorted(BASELINES, reverse=True))}}}' in schema
+
+
+@pytest.mark.parametrize("output", ["bm25.parquet", "bm25/", "bm25.parquet/"])
+def test_every_form_of_a_run_is_evaluated_compared_and_fused_alike(aptool, folder, output):
+    Path("test.qrels").write_text("q1 0 a3 1\nq2 0 a4 1\nq3 0 a1 1\n")
+    files = ["one.pools.parquet", "two.pools.parquet"]
+    for name, model in (("bm25.run", "bm25"), (output, "bm25"), ("other.run", "random")):
+        assert aptool("score", *files, "--model", model, "--output", name).out == [f"{name}: 8 pairs"]
+    answers = []
+    for run in ("bm25.run", output):
+        evaluated = aptool("eval", run, "--qrels", "test.qrels")
+        compared = aptool("compare", "other.run", run, "--qrels", "test.qrels")
+        assert aptool("fuse", "other.run", run, "--output", "fused.run").code == 0
+        words = [word for line in evaluated.out + compared.out for word in line.split()]
+        figures = [word for word in words if not word.startswith(("bm25", "other"))]
+        answers.append((figures, Path("fused.run").read_bytes()))
+    assert answers[0] == answers[1]

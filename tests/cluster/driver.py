@@ -14,7 +14,7 @@ from aptool.cluster.resources import Resources
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
 from aptool.progress import Progress, use_progress
-from aptool.scoring import parts, score
+from aptool.scoring import merge, score
 
 
 def ignore(*arguments, **more):
@@ -47,12 +47,12 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpu
         if phase == "before merging":
             score.merge = die
         if phase == "merging":
-            parts.PartLines.copy = die_after(5, parts.PartLines.copy)
+            merge.read_chunk = die_after(5, merge.read_chunk)
         if phase == "completing":
             os.replace = replace_but(output)
             die_before_completing_uploads()
         if phase == "removing":
-            parts._remove_parts = remove_two_and_die
+            merge.remove_parts = remove_two_and_die
         try:
             system = SlowSystem(notes=notes, seconds=seconds)
             scored = score.score_files(list_units([pools]), system, output, executor, tag="slow")

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from recorded import recorded
-from scene import UNITS, wait_for
-from slow import scored
+from scene import UNITS, sha256, wait_for
+from slow import ONE_CORE, SlowSystem, executor_of, scored
 
 from aptool.cluster.resources import Resources
+from aptool.formats.runs import read_run, write_run
+from aptool.scoring.score import score_files
 
 
 def test_two_workers_write_the_run_of_one_process(cluster, anywhere):
@@ -57,6 +59,27 @@ def test_node_with_another_version_is_left_out_with_one_warning(
     assert lines.count("left out") == 1, lines
     assert "aptool 0.1.0 there, " in lines
     assert "room for 2 workers" in lines
+
+
+@pytest.mark.parametrize("name", ["out", "out.parquet"])
+def test_shards_of_workers_are_those_of_one_process(cluster, scene, monkeypatch, name):
+    """The tasks of a cluster write the shards, with the names and bytes of the shards of this process."""
+    monkeypatch.setattr("aptool.scoring.merge.SHARD_BYTES", 1000)
+    folder = scene.output.parent / name
+    written = []
+    for executor in (
+        executor_of(cluster, ONE_CORE, workers=2),
+        executor_of(cluster, ONE_CORE, workers=1),
+        None,
+    ):
+        system = SlowSystem(notes=str(scene.notes))
+        score_files(scene.units, system, f"{folder}/", executor, tag="slow")
+        written.append({path.name: path.read_bytes() for path in folder.glob("*[a-z]")})
+
+    assert len(written[0]) > 3
+    assert written[0] == written[1] == written[2]
+    write_run(scene.output, *read_run(folder))
+    assert sha256(scene.output) == scene.expected
 
 
 def test_other_processes_read_for_workers_with_a_gpu(nodes, cluster, scene):

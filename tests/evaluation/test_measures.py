@@ -16,7 +16,8 @@ from aptool.errors import InputError
 from aptool.evaluation.evaluation import MeasureValues, averages
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.trec_eval import printed_names
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 
 # Ties, a missing and an extra question, a question without positives, negative and graded relevance,
 # scores 1e-8 apart, exponent notation.

@@ -13,7 +13,8 @@ from other_ids import have_other_ids
 from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import common_name
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 
 
 def qrels_of(judgements):

@@ -11,7 +11,8 @@ from aptool.datasets.folds import write_folds
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 
 TABLE = f"""
 measures = ["MAP", "MRR"]

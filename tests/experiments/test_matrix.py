@@ -17,7 +17,8 @@ from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, read_matrix
 from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.experiments.trial import Result
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.models.build import check_recipe
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.systems import RandomScorer

@@ -15,8 +15,9 @@ from aptool.errors import InputError
 from aptool.formats import ids
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units, read_answers, read_pools
+from aptool.formats.runs import read_run, write_run
 from aptool.formats.schemas import arrow_schema, load_schema
-from aptool.formats.trec import read_qrels, read_run, write_qrels, write_run
+from aptool.formats.trec import read_qrels, write_qrels
 
 # All characters that a tool treats as white space or as control characters, and a few others.
 SEPARATORS = [chr(code) for code in (*range(0x21), *range(0x7F, 0xA1), 0x1680, *range(0x2000, 0x200B))]

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.trec import check_run_output, read_run
+from aptool.formats.runs import check_run_output, read_run
 
 LINE = b"q1 Q0 a 1 2.5 bm25\n"
 
@@ -39,7 +39,8 @@ def test_file_of_another_program_is_not_replaced(tmp_path, content):
 def test_folder_of_runs_is_refused(tmp_path):
     (tmp_path / "old").mkdir()
 
-    with pytest.raises(InputError, match="new/: a folder; expected a run file"):
-        check_run_output(f"{tmp_path}/new/")
+    (tmp_path / "old" / "notes").write_text("mine")
+    with pytest.raises(InputError, match="old/: no record that aptool wrote it; expected another path"):
+        check_run_output(f"{tmp_path}/old/")
     with pytest.raises(InputError, match="old: a folder; expected a file"):
         read_run(tmp_path / "old")

@@ -12,7 +12,7 @@ from aptool.errors import InputError
 from aptool.formats.collection import CollectionWriter
 from aptool.formats.schemas import arrow_schema, check_document, load_schema
 
-NAMES = ("pools", "answers", "collection", "model", "matrix", "encoded", "result")
+NAMES = ("pools", "answers", "scores", "run", "collection", "model", "matrix", "encoded", "result")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,6 +38,8 @@ def check_described(schema, kind):
     """Assert that a JSON Schema and an Arrow type have the same fields, recursively."""
     if schema["type"] in ("string", ["string", "null"]):
         assert kind == pa.string()
+    elif schema["type"] in ("number", "integer"):
+        assert kind == {"number": pa.float64(), "integer": pa.int64()}[schema["type"]]
     elif schema["type"] == "array":
         check_described(schema["items"], kind.value_type)
     else:
@@ -49,7 +51,7 @@ def check_described(schema, kind):
             check_described(schema["properties"][field.name], field.type)
 
 
-@pytest.mark.parametrize("name", ["pools", "answers"])
+@pytest.mark.parametrize("name", ["pools", "answers", "scores"])
 def test_properties_equal_the_columns(name):
     check_described(load_schema(name), pa.struct(arrow_schema(name, optional=True)))
 

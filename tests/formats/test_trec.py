@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from aptool.errors import InputError
 from aptool.formats import trec
-from aptool.formats.trec import rank_candidates, read_qrels, read_run, write_qrels, write_run
+from aptool.formats.runs import read_run, write_run
+from aptool.formats.trec import rank_candidates, read_qrels, write_qrels
 
 RUN = (
     "# made by hand\n"
@@ -472,8 +473,8 @@ def test_ranks_that_contradict_scores_are_counted(run_file, caplog, ranks, score
 def test_questions_with_one_score_for_all_candidates_are_counted(caplog):
     rows = [("q1", "a", 0.5), ("q2", "a", 0.1), ("q1", "b", 0.5), ("q2", "b", 0.2), ("q3", "a", 1.0)]
 
-    trec.log_ties("dev.run", trec.questions_with_ties(frame(rows)))
-    trec.log_ties("dev.run", trec.questions_with_ties(frame(rows[1:2])))
+    trec.log_ties("dev.run", *trec.count_ties(frame(rows)))
+    trec.log_ties("dev.run", *trec.count_ties(frame(rows[1:2])))
 
     assert caplog.messages == [
         "dev.run: warning: 1 of 3 questions have one score for all candidates, "

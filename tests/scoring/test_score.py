@@ -1,5 +1,6 @@
 """Scoring into a run file: an interrupted run resumes only from its own parts."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ import aptool as library
 from aptool.errors import InputError, UsageError
 from aptool.formats.local_store import LocalStore
 from aptool.formats.pools import list_units, read_pools
+from aptool.formats.runs import read_run
 from aptool.formats.schemas import arrow_schema
-from aptool.formats.trec import read_run
 from aptool.models.model import load_model, save_model
 from aptool.scoring import score as scoring
 from aptool.scoring.model_system import ModelSystem
@@ -290,6 +291,32 @@ def test_parts_of_other_answers_are_not_used(system, folder):
     score(system, stop_after=3, answers="wrong.parquet")
 
     assert score(system, answers="right.parquet") == (GROUPS, whole)
+
+
+def test_disk_space_is_checked_before_a_large_run(system, monkeypatch):
+    """The parts and the run have the lines twice."""
+    _, whole = score(system, "whole.run")
+    monkeypatch.setattr(scoring, "_LARGE_RUN", 72)
+    monkeypatch.setattr(scoring, "free_bytes", lambda path: len(whole))
+
+    with pytest.raises(
+        InputError, match=r"bytes free; expected about [0-9,]+ for the parts and the"
+    ) as error:
+        scoring.score_files(list_units(["test.pools.parquet"]), system, "out.run", tag="x")
+
+    needed = int(re.search(r"about ([0-9,]+) for", str(error.value))[1].replace(",", ""))
+    assert needed == pytest.approx(2 * len(whole), rel=0.1)
+    assert not Path("out.run.parts").exists()
+
+
+def test_disk_space_of_a_large_run_is_logged(system, monkeypatch):
+    monkeypatch.setattr(scoring, "_LARGE_RUN", 72)
+    monkeypatch.setattr(scoring, "free_bytes", lambda path: 8_000_000_000)
+
+    with recorded() as log:
+        scoring.score_files(list_units(["test.pools.parquet"]), system, "out.run", tag="x")
+
+    assert log.messages == ["out.run: about 0.0 GB for the parts and the run, 8.0 GB free"]
 
 
 def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):

@@ -12,7 +12,8 @@ from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.measures import evaluate
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.pools import list_units
-from aptool.formats.trec import read_qrels, read_run
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.score import score_files
 from aptool.training.fit import fit

@@ -14,7 +14,7 @@ from aptool.config import TeacherOptions, TrainingOptions
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import list_units, read_pools
-from aptool.formats.trec import write_run
+from aptool.formats.runs import write_run
 from aptool.models.build import check_recipe
 from aptool.models.model import load_model
 from aptool.models.start import training_recipe
