@@ -25,6 +25,8 @@ from aptool.formats.parquet import open_parquet
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Iterable[Row]
 
+_ABSENT = object()
+
 
 class RowReader:
     """Reads the pairs of rows that have the columns ``names``; messages name ``path``."""
@@ -35,12 +37,14 @@ class RowReader:
         self.path = path
         self._names = names
         self._policies = policies
+        parts = (*names.columns, names.answer, names.candidates, names.positions)
+        self._nested = [name for name in parts if name is not None and "." in name]
         self._grades = classes.grades(policies) if classes is not None else {}  # label of each class
 
     def read_rows(self, rows: Rows) -> Iterator[RawPair]:
         """Read the pairs of rows, which messages number from 0."""
         for number, row in enumerate(rows):
-            yield from self.pairs(f"row {number}", row)
+            yield from self.pairs(f"row {number}", _with_nested(row, self._nested))
 
     def parquet_rows(self) -> Iterator[Row]:
         """Read the rows of a Parquet file, only the columns of a pair."""
@@ -60,7 +64,8 @@ class RowReader:
         if start[0] not in "{[":
             expected = "JSON objects; `aptool data import csv` reads tables"
             raise InputError(path, position="line 1", problem=f"no JSON: {start[:40]!r}", expected=expected)
-        for position, row in read_objects(path, strict=True, field=names.field):
+        for position, value in read_objects(path, strict=True, field=names.field):
+            row = _with_nested(value, self._nested)
             if names.question not in row and names.candidates not in row and names.field is None:
                 self._check_field(position, row)
             yield from self.pairs(position, row)
@@ -111,6 +116,7 @@ class RowReader:
         names, position = self._names, pair.position
         if not isinstance(candidate, dict):
             raise self._error(position, None, candidate, "a JSON object")
+        candidate = _with_nested(candidate, self._nested)
         column = names.candidate_answer(candidate)
         answer = self._answer_text(position, column, self._value(position, column, candidate))
         answer_id = self._id(position, names.answer_id, candidate)
@@ -209,6 +215,18 @@ class RowReader:
 
     def _error(self, position: str, column: str | None, value: object, expected: str) -> InputError:
         return InputError(self.path, position=position, column=column, value=value, expected=expected)
+
+
+def _with_nested(row: Row, columns: Iterable[str]) -> Row:
+    """A row with the values of dotted columns, such as ``fields.summary``, of the objects within it."""
+    nested = {}
+    for column in columns:
+        value: Any = row
+        for key in column.split("."):
+            value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+        if value is not _ABSENT:
+            nested[column] = value
+    return {**nested, **row}
 
 
 def _transposed(candidates: Any) -> Any:

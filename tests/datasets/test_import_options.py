@@ -119,6 +119,18 @@ PAIR = {"question": "Who?", "answer": "Me", "label": 1}
         (json.dumps([PAIR], indent=2), ()),
         (json.dumps({"data": {"items": [PAIR]}}), ("--field", "data.items")),
         (json.dumps({"data": [{"items": [PAIR]}]}, indent=1), ("--field", "data.items")),
+        (
+            json.dumps({"fields": {"title": "Who?", "reply": {"body": "Me", "ok": 1}}}),
+            ("--question=fields.title", "--answer=fields.reply.body", "--label=fields.reply.ok"),
+        ),
+        (
+            json.dumps({"fields": {"title": "Who?", "replies": [{"body": {"plain": "Me"}, "ok": True}]}}),
+            (
+                *("--question=fields.title", "--candidates=fields.replies"),
+                *("--answer=body.plain", "--label=ok"),
+            ),
+        ),
+        (json.dumps({"full.name": "Who?", "answer": "Me", "label": 1}), ("--question=full.name",)),
     ],
 )
 def test_layouts_of_json_give_the_same_pools(run, tmp_path, text, options):

@@ -136,11 +136,14 @@ def beir_files(folder: Path) -> None:
 
 
 def table_files(folder: Path) -> None:
-    """faq.csv and faq.jsonl: a question, an answer and a label. tickets.csv: a question and its answer."""
-    tickets = ["Number;Subject;Reply"]
+    """faq.csv and faq.jsonl: a question, an answer and a label. tickets: a question and its answers."""
+    tickets, issues = ["Number;Subject;Reply"], []
     for number, (question, answers) in enumerate(questions("tickets", 40), 1):
         reply = next(text for text, label in answers if label)
         tickets.append(f'{number};{question};"<p>Grüße, {reply}</p>"')
+        comments = [{"body": text, "accepted": bool(label)} for text, label in answers]
+        issues.append({"key": f"IT-{number}", "fields": {"summary": question, "comments": comments}})
+    (folder / "tickets.json").write_text(json.dumps({"issues": issues}), encoding="utf-8")
     (folder / "tickets.csv").write_text("\n".join(tickets) + "\n", encoding="cp1252")
     rows, lines = ["question,answer,label"], []
     for question, answers in questions("faq", 10):
