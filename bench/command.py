@@ -1,8 +1,10 @@
-"""Time of an ``aptool score`` process for 1,000 pairs, and of its imports.
+"""Time of an ``aptool score`` process for 1,000 pairs, of a refusal, and of the imports.
 
     python -m bench.command [--repeats 5] [--output command.json]
 
-The command alternates with processes that only start Python, only import torch, or only print a help text.
+The command alternates with processes that only start Python, only import torch, only print a help text, or
+refuse a wrong path.
+
 Processor seconds include all threads and the kernel. Imports are measured in one more run. The time of a
 package is the sum of its modules, without the other packages that they import.
 """
@@ -29,18 +31,22 @@ def commands(folder: Path) -> dict[str, list[str]]:
     """Arguments of Python for each timed process."""
     score = ["score", str(folder / "test.pools.parquet"), "--answers", str(folder / "answers.parquet")]
     score += ["--model", str(folder / "model"), "--output", str(folder / "out.run")]
+    refused = ["score", str(folder / "nowhere.parquet"), "--model", "bm25", "--output", str(folder / "x.run")]
     return {
         "python": ["-c", "pass"],
         "import torch": ["-c", "import torch"],
         "aptool --help": ["-m", "aptool", "--help"],
+        "refusal": ["-m", "aptool", *refused],
         "aptool score": ["-m", "aptool", *score],
     }
 
 
-def timed(arguments: list[str]) -> tuple[float, float]:
-    """Seconds and processor seconds of a process."""
+def timed(arguments: list[str], code: int = 0) -> tuple[float, float]:
+    """Seconds and processor seconds of a process with this exit code."""
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    done = subprocess.run([sys.executable, *arguments], capture_output=True)
+    if done.returncode != code:
+        raise RuntimeError(done.stderr.decode())
     seconds, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
     return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -68,7 +74,7 @@ def run(repeats: int) -> dict[str, Any]:
         measured: dict[str, list[tuple[float, float]]] = {kind: [] for kind in made}
         for _ in range(repeats):
             for kind, arguments in made.items():
-                measured[kind].append(timed(arguments))
+                measured[kind].append(timed(arguments, code=int(kind == "refusal")))
         packages = imports(made["aptool score"])
     print(f"{500 * POOLS:,} pairs, {os.cpu_count()} cores, medians of {repeats}")
     print("process          seconds   processor seconds")

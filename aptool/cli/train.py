@@ -125,6 +125,11 @@ def train(
     Run the same command again after an interruption to resume from the last checkpoint, with the same result.
     """
     _check_collections(collections)
+    from aptool.config import load_recipe
+    from aptool.formats.location import with_home
+
+    if preset is not None and start is None:
+        load_recipe(with_home(preset), overrides)  # before PyTorch is imported
     from aptool.formats.collection import CollectionFiles
     from aptool.library.training import build_recipe, train_models
     from aptool.training.fit import adopt_models, to_dict

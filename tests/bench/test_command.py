@@ -2,6 +2,7 @@
 
 import subprocess
 
+import pytest
 from click.testing import CliRunner
 
 from aptool.cli.main import cli
@@ -17,6 +18,16 @@ def test_the_command_scores_a_thousand_pairs(tmp_path):
 
     assert (module, done.exit_code) == ("aptool", 0), done.output
     assert len((tmp_path / "out.run").read_text().splitlines()) == 1000
+
+
+def test_the_refusal_is_timed_as_one(tmp_path):
+    arguments = command.commands(tmp_path)["refusal"]
+
+    seconds, processor_seconds = command.timed(arguments, code=1)
+
+    assert min(seconds, processor_seconds) > 0
+    with pytest.raises(RuntimeError, match=r"nowhere\.parquet: file not found"):
+        command.timed(arguments)
 
 
 def test_time_of_a_package_is_the_sum_of_its_modules(monkeypatch):

@@ -31,6 +31,9 @@ except SystemExit as stop:
         ("export", "nowhere", "--output", "x"),
         ("vectors", "learn", "nowhere", "--output", "x.bin"),
         ("eval", "nowhere.run", "--qrels", "nowhere"),
+        ("compare", "nowhere.run", "other.run", "--qrels", "nowhere"),
+        ("data", "import", "csv", "train=nowhere.csv", "--output", "x"),
+        ("data", "folds", "nowhere", "--output", "x"),
     ],
     ids=" ".join,
 )
@@ -46,3 +49,16 @@ def test_a_wrong_path_is_refused_without_large_libraries(arguments, tmp_path):
     assert finished.stdout.split() == ["1"], finished.stderr
     assert "nowhere" in finished.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_recipe_is_refused_without_large_libraries(collection_folder, tmp_path):
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "train", collection_folder, "--preset", "nowhere.toml"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+    )
+
+    assert finished.stdout.split() == ["1"], finished.stderr
+    assert "nowhere.toml: file not found; expected a recipe" in finished.stderr
