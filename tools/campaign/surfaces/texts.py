@@ -47,7 +47,7 @@ def json_lines(case: Case) -> None:
 def same_pairs(expected: list[tuple[str, str, int]]) -> None:
     """Compare an imported collection, read by pyarrow, with its source rows.
 
-    Spellings of a question that differ in blanks only are one question of the collection.
+    Spellings of a question that differ in blanks or invisible characters only are one question.
     """
     import pyarrow.parquet as pq
 
@@ -63,7 +63,8 @@ def same_pairs(expected: list[tuple[str, str, int]]) -> None:
         return shared[candidate.get("text_id") or candidate["answer_id"]]
 
     def comparable(question: str) -> str:
-        return " ".join(unicodedata.normalize("NFC", question).split())
+        visible = "".join(letter for letter in question if unicodedata.category(letter) != "Cf")
+        return " ".join(unicodedata.normalize("NFC", visible).split())
 
     actual = {
         (comparable(row["question"]), text(candidate), labels[row["question_id"]][candidate["answer_id"]])
