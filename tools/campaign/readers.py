@@ -72,8 +72,11 @@ def table(data: bytes) -> list[tuple[str, str, int]]:
     """Read (question, answer, label) of each row of a TSV file with a text of the answer."""
     lines = data.removeprefix(b"\xef\xbb\xbf").decode().split("\n")
     rows = [line.removesuffix("\r").split("\t") for line in lines if line.strip()]
-    columns = [rows[0].index(name) for name in ("question", "answer", "label")]
-    values = [(row[columns[0]], row[columns[1]], int(row[columns[2]])) for row in rows[1:]]
+    names = ("question", "answer", "label")
+    header = next(number for number, row in enumerate(rows) if {*names} <= {*row})
+    columns = [rows[header].index(name) for name in names]
+    rows = rows[header + 1 :]
+    values = [(row[columns[0]], row[columns[1]], int(row[columns[2]])) for row in rows]
     return [value for value in values if value[1].strip()]
 
 
