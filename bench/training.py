@@ -29,9 +29,10 @@ from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.progress import Progress, Update, use_progress
 from aptool.text.tokenizer import WordTokenizer
-from aptool.training.data import IndexLists, TrainingSet, read_training_texts, tokenize
+from aptool.training.data import IndexLists, TrainingSet, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
+from aptool.training.texts import read_training_texts
 from bench.common import benchmark_parser, write_results
 from bench.synthetic import build
 from bench.workloads import system_recipe

@@ -47,8 +47,9 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
     from aptool.models.build import build_ranker
     from aptool.progress import Progress, Update, use_progress
     from aptool.text.tokenizer import WordTokenizer
-    from aptool.training.data import read_texts, tokenize
+    from aptool.training.data import tokenize
     from aptool.training.loop import train
+    from aptool.training.texts import read_texts
 
     class TimeIsUpError(Exception):
         pass

@@ -84,7 +84,7 @@ def learn(
     from aptool.models.initialization import learned_vectors
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.text.vectors import write_vectors
-    from aptool.training.data import read_texts
+    from aptool.training.texts import read_texts
 
     start = time.perf_counter()
     with claimed_beside(output):
@@ -145,7 +145,7 @@ def distill(
     from aptool.text.distill import SentenceEncoder, distill_vectors
     from aptool.text.subwords import SubwordTokenizer
     from aptool.text.vectors import write_vectors
-    from aptool.training.data import read_texts
+    from aptool.training.texts import read_texts
 
     start = time.perf_counter()
     with claimed_beside(output):

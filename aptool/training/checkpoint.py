@@ -33,8 +33,8 @@ from aptool.models.build import code_of, encoder_type
 from aptool.models.device import seed_generators
 from aptool.models.hub import CONFIG
 from aptool.models.tensor_file import read_tensors, write_tensors
-from aptool.training.data import sources, teacher_fingerprint
 from aptool.training.process_group import ProcessGroup
+from aptool.training.texts import sources, teacher_fingerprint
 
 # Seconds between two questions to the cluster whether a machine is about to be taken away.
 NOTICE_SECONDS = 5.0

@@ -4,35 +4,22 @@ Answers are identified by their text, not by their id. So the text of a positive
 negative under another id. The states of a frozen network are computed once per text and kept in memory.
 """
 
-import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 import torch
 from torch import Tensor
 
-from aptool.config import Recipe, TeacherOptions, TextOptions
+from aptool.config import TeacherOptions, TextOptions
 from aptool.environment import available_memory
-from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.inputs import open_binary
-from aptool.formats.pools import read_answers
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 from aptool.models.ragged import Ragged, rows_of
 from aptool.models.ranker import Ranker
 from aptool.text.tokenizer import TextTokenizer, Tokens
-from aptool.text.words import word_splitter
 
 logger = logging.getLogger(__name__)
-
-TRAIN = "train"  # the split that systems are trained on
-
-BM25_NEGATIVES = 100  # answers per question that ``bm25`` negatives are sampled from
 
 # Maximum share of the free memory for states.
 MEMORY_SHARE = 0.5
@@ -140,120 +127,6 @@ def _without(lists: IndexLists, excluded: IndexLists, values: int) -> IndexLists
 
     remaining = np.setdiff1d(keys(lists), keys(excluded), assume_unique=True)
     return IndexLists.of(remaining // values, remaining % values, len(lists.lengths))
-
-
-def _numbered_pairs(
-    collection: CollectionFiles, split: str, questions: list[str], answers: dict[str, int]
-) -> pl.DataFrame:
-    """The pairs of a split's pools: question_id, answer_id, and the numbers question and answer.
-
-    The questions, one per pool, are appended to ``questions``; distinct answers are added to ``answers``.
-    """
-    frames = []
-    for pools in collection.batches(split):
-        index = np.array([answers.setdefault(text, len(answers)) for text in pools.answers.to_pylist()])
-        numbers = {"question": pools.pair_question + len(questions), "answer": index[pools.pair_answer]}
-        frames.append(pools.pairs().hstack(pl.DataFrame(numbers)))
-        questions += pools.questions.to_pylist()
-    return pl.concat(frames)
-
-
-def read_training_texts(collection: CollectionFiles, recipe: Recipe) -> SplitTexts:
-    """Read the train split of all collections of a recipe, with the answers that negatives come from."""
-    negatives = recipe.training.negatives
-    further = sources(collection, recipe)[1:]
-    texts = read_texts(collection, TRAIN, further, shared=negatives in ("collection", "bm25", "all"))
-    if negatives != "bm25":
-        return texts
-    from aptool.text.bm25 import BM25
-
-    split = word_splitter(recipe.text.words)
-    best, _ = BM25(map(split, texts.answers)).top([*map(split, texts.questions)], BM25_NEGATIVES)
-    owner = np.repeat(np.arange(len(best)), best.shape[1])
-    return replace(texts, pools=IndexLists.of(owner, best.reshape(-1), len(best)))
-
-
-def read_texts(
-    collection: CollectionFiles, split: str, further: Sequence[CollectionFiles] = (), *, shared: bool = False
-) -> SplitTexts:
-    """Join the pools and qrels of a split of several collections; equal answers are joined, too.
-
-    Relevant answers outside all pools are ignored. ``shared`` adds the shared answers of the collections.
-    """
-    questions: list[str] = []
-    answers: dict[str, int] = {}
-    parts, positive_parts = [], []
-    for source in (collection, *further):
-        pairs = _numbered_pairs(source, split, questions, answers)
-        relevant = read_qrels(source.qrels(split)).filter(pl.col("relevance") > 0)
-        positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
-        if positive.is_empty():
-            problem = f"none for {source.pools(split).name}"
-            expected = "at least one relevant answer in a pool"
-            raise InputError(source.qrels(split), problem=problem, expected=expected)
-        parts.append(pairs)
-        positive_parts.append(positive)
-    if shared:
-        for source in (collection, *further):
-            if source.answers is not None:
-                for text in read_answers(source.answers).texts.to_pylist():
-                    answers.setdefault(text, len(answers))
-    positives, pools = (
-        IndexLists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
-        for pairs in (pl.concat(positive_parts), pl.concat(parts))
-    )
-    return SplitTexts(questions, list(answers), positives, pools)
-
-
-def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles]:
-    """Open the collections of a training, ``collection`` first."""
-    opened = [collection]
-    for number, text in enumerate(recipe.mixture.collections):
-        position = f"mixture.collections, item {number}"
-        further = CollectionFiles(text)
-        if further.path.resolve() in [source.path.resolve() for source in opened]:
-            raise InputError(recipe.preset, position=position, value=text, expected="each collection once")
-        opened.append(further)
-    return opened
-
-
-def all_texts(collection: CollectionFiles, recipe: Recipe) -> Iterator[str]:
-    """Yield every text of every split of every collection; an answer appears once per row group."""
-    for source in sources(collection, recipe):
-        for split in source.splits:
-            for pools in source.batches(split):
-                yield from pools.questions.to_pylist()
-                yield from pools.answers.to_pylist()
-
-
-def read_teacher(collection: CollectionFiles, recipe: Recipe) -> Teacher | None:
-    """Read the scores of the teacher of a recipe, if any."""
-    options = recipe.teacher
-    if not options.run:
-        return None
-    answers: dict[str, int] = {}
-    pairs = _numbered_pairs(collection, TRAIN, [], answers)
-    scored = pairs.join(read_run(options.run).frame, on=["question_id", "answer_id"], how="left")
-    missing = scored.filter(pl.col("score").is_null())
-    if len(missing) == len(scored):
-        expected = f"scores of the pairs of {collection.pools(TRAIN)}"
-        raise InputError(options.run, problem="scores of other pools only", expected=expected)
-    if len(missing):
-        question, answer = missing.select("question_id", "answer_id").row(0)
-        problem = f"{len(missing):,} of {len(scored):,} training pairs have no score"
-        position = f"question {question!r}, answer {answer!r}"
-        raise InputError(options.run, position=position, problem=problem, expected="a score of every pair")
-    keys = scored["question"].to_numpy() * len(answers) + scored["answer"].to_numpy()
-    keys, first = np.unique(keys, return_index=True)  # an answer may have two ids
-    return Teacher(keys, scored["score"].to_numpy()[first].astype(np.float32), len(answers), options)
-
-
-def teacher_fingerprint(recipe: Recipe) -> str | None:
-    """Hash the run file of the teacher of a recipe, if any."""
-    if not recipe.teacher.run:
-        return None
-    with open_binary(recipe.teacher.run) as file:
-        return hashlib.sha256(file.read()).hexdigest()[:16]
 
 
 class StateMemory:

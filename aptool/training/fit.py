@@ -48,18 +48,11 @@ from aptool.training.checkpoint import (
     training_folder,
     training_key,
 )
-from aptool.training.data import (
-    TRAIN,
-    all_texts,
-    keep_states,
-    read_teacher,
-    read_training_texts,
-    sources,
-    tokenize,
-)
+from aptool.training.data import keep_states, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import MEMORY_HINT, train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
+from aptool.training.texts import TRAIN, all_texts, read_teacher, read_training_texts, sources
 
 logger = logging.getLogger(__name__)
 

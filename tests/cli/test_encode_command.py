@@ -257,7 +257,7 @@ def test_truncated_part_is_refused_and_encoded_again(run, tmp_path):
 
 def test_full_disk_is_reported_before_encoding(run, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(encoding.shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 1000, 1000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 1000, 1000))
 
     refused(run("encode", tmp_path / "store"), "1,000 bytes free", "expected about", "--precision fp16")
     assert not (tmp_path / "store").exists()

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from imported import jacana_block
 
 from aptool.datasets.import_options import ColumnNames, ImportPolicies
+from aptool.datasets.importing import CANDIDATES_WITHOUT_TEXT
 from aptool.datasets.insuranceqa import import_insuranceqa
 from aptool.datasets.rows import import_rows
 from aptool.datasets.trecqa import import_trecqa
@@ -235,7 +236,9 @@ def test_a_damaged_file_is_refused_or_read_in_full(form, draws):
     read = {split: counts["candidates"] for split, counts in result["details"]["read"].items()}
     assert read == form.candidates(files)
     for split, counts in result["splits"].items():
-        assert read[split] == counts["candidates"] + result["policies"]["duplicate_candidates_dropped"][split]
+        dropped = result["policies"]["duplicate_candidates_dropped"][split]
+        dropped += result["policies"].get(CANDIDATES_WITHOUT_TEXT, {}).get(split, 0)
+        assert read[split] == counts["candidates"] + dropped
         without = result["policies"].get("questions_without_candidates_dropped", {}).get(split, 0)
         assert result["details"]["read"][split]["questions"] == counts["questions"] + without
 

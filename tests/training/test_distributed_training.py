@@ -7,7 +7,7 @@ import pytest
 from tiny import recipe
 
 from aptool.cluster.resources import Cluster, Node, Resources
-from aptool.cluster.worker import versions
+from aptool.environment import versions_of
 from aptool.errors import AptoolError
 
 
@@ -77,7 +77,7 @@ def job(worker, collection_folder, tmp_path, monkeypatch):
     tiny_recipe = recipe("ap-cnn")
     return worker.TrainingJob(
         *(tmp_path, collection_folder, tiny_recipe, Path("model"), 0, "key", "mine"),
-        versions=versions(),
+        versions=tuple(versions_of("torch").items()),
         gpu=False,
     )
 

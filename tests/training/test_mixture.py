@@ -12,8 +12,8 @@ import aptool as library
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.models.model import load_model
-from aptool.training.data import read_texts
 from aptool.training.fit import fit
+from aptool.training.texts import read_texts
 
 
 def write(folder, train, dev=()):

@@ -20,10 +20,11 @@ from aptool.models.model import load_model
 from aptool.models.start import training_recipe
 from aptool.scoring.score import score_files
 from aptool.scoring.systems import RandomScores
-from aptool.training.data import Teacher, read_teacher
+from aptool.training.data import Teacher
 from aptool.training.fit import fit
 from aptool.training.loop import train
 from aptool.training.losses import batch_losses, distillation_loss, listwise_kl, margin_mse, score_batch
+from aptool.training.texts import read_teacher
 
 NONE, UNKNOWN = -math.inf, math.nan
 

@@ -9,9 +9,10 @@ from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import data as training_data
-from aptool.training.data import read_texts, read_training_texts, tokenize
+from aptool.training.data import tokenize
 from aptool.training.fit import fit
 from aptool.training.losses import NegativeSampler
+from aptool.training.texts import read_texts, read_training_texts
 
 
 def write(path, pools, answers=None):
