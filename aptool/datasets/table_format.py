@@ -122,17 +122,18 @@ def quoted_rows(path: str, lines: Iterable[str], delimiter: str) -> Iterator[Num
 def find_header(rows: Sequence[Sequence[str]], names: ColumnNames) -> tuple[int, bool]:
     """Index of the header among the first rows, and whether it has the columns of the texts and ids.
 
-    Without them, it is the first row with at least half as many texts as the fullest row.
+    Titles above a header have fewer texts than it. Without the columns, the header is the first row with at
+    least half as many texts as the fullest row.
     """
     if names.header is not None:
         return 0, len(rows[0]) == len(names.header)
     columns = names.columns
     required = {columns.question, columns.answer, columns.question_id, columns.answer_id}
     first = rows[:_HEADER_ROWS]
-    for index, row in enumerate(first):
-        if required <= set(row):
-            return index, True
     texts = [sum(1 for cell in row if cell.strip()) for row in first]
+    index = next((index for index, row in enumerate(first) if required <= set(row)), None)
+    if index is not None and texts[index] > max(texts[:index], default=0):
+        return index, True
     return next(index for index, count in enumerate(texts) if 2 * count >= max(texts)), False
 
 

@@ -34,7 +34,6 @@ from aptool.models.device import seed_generators
 from aptool.models.hub import CONFIG
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.process_group import ProcessGroup
-from aptool.training.texts import sources, teacher_fingerprint
 
 # Seconds between two questions to the cluster whether a machine is about to be taken away.
 NOTICE_SECONDS = 5.0
@@ -169,6 +168,8 @@ def training_key(collection: CollectionFiles, recipe: Recipe, seed: int, device:
 
 def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
     """Identify the files that a recipe names: vectors, start model, teacher and further collections."""
+    from aptool.training.texts import sources, teacher_fingerprint
+
     start = None
     if recipe.start.model:
         from aptool.models.start import start_fingerprint

@@ -44,7 +44,12 @@ def text(*lines):
 
 
 def decoded(data):
-    return data.decode("utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:  # tables are also read in the code page of Windows
+        return data.decode("cp1252")
 
 
 def rows(data):

@@ -8,7 +8,7 @@ from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.text.tokenizer import WordTokenizer
-from aptool.training import data as training_data
+from aptool.training import texts as training_texts
 from aptool.training.data import tokenize
 from aptool.training.fit import fit
 from aptool.training.losses import NegativeSampler
@@ -104,7 +104,7 @@ def test_negatives_come_from_the_shared_answers_too(shared, negatives):
 
 
 def test_bm25_negatives_are_the_best_answers_that_are_not_relevant(shared, monkeypatch):
-    monkeypatch.setattr(training_data, "BM25_NEGATIVES", 2)
+    monkeypatch.setattr(training_texts, "BM25_NEGATIVES", 2)
 
     texts = read_training_texts(shared, recipe("ap-cnn", "training.negatives=bm25"))
 
