@@ -10,7 +10,7 @@ from aptool.datasets.import_options import ColumnNames, Quotes
 from aptool.errors import InputError
 
 FIRST_LINES = 200  # from which the format is recognised
-_HEADER_ROWS = 20  # one of which is the header: titles and dates of an export may stand above it
+_HEADER_ROWS = 20  # one of which is the header, after the titles and dates of an export
 _DELIMITERS = (",", "\t", ";", "|")
 # Encodings to choose from where a text is not UTF-8.
 _LATIN = ["cp1252", "cp1250"]

@@ -52,7 +52,7 @@ PUBLISHED: Mapping[str, Callable[[Location, Location], CollectionFiles]] = {
 
 
 def _insuranceqa_folder(folder: Location) -> Location:
-    """The folder with the answers of V1: ``folder`` or a folder in it, as the published V1 beside V2."""
+    """The folder with the answers of V1: ``folder`` or a folder in it, as the published V1 next to V2."""
     folders: list[Location] = [folder]
     if folder.is_dir():
         folders += sorted(folder.iterdir(), key=str)

@@ -16,6 +16,19 @@ except SystemExit as stop:
 """
 
 
+def message(folder, *arguments):
+    """The message of a refused command, which has imported no large library."""
+    finished = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+    )
+    assert finished.stdout.split() == ["1"], finished.stderr
+    return finished.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -38,27 +51,10 @@ except SystemExit as stop:
     ids=" ".join,
 )
 def test_a_wrong_path_is_refused_without_large_libraries(arguments, tmp_path):
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-    )
-
-    assert finished.stdout.split() == ["1"], finished.stderr
-    assert "nowhere" in finished.stderr
+    assert "nowhere" in message(tmp_path, *arguments)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_recipe_is_refused_without_large_libraries(collection_folder, tmp_path):
-    finished = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "train", collection_folder, "--preset", "nowhere.toml"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-    )
-
-    assert finished.stdout.split() == ["1"], finished.stderr
-    assert "nowhere.toml: file not found; expected a recipe" in finished.stderr
+    printed = message(tmp_path, "train", collection_folder, "--preset", "nowhere.toml")
+    assert "nowhere.toml: file not found; expected a recipe" in printed

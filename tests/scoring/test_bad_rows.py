@@ -188,20 +188,14 @@ def test_failed_run_resumes_with_bad_rows_to_the_same_files():
 
 def test_parts_with_bad_rows_resume(monkeypatch):
     pools = write_pools("x.parquet", GOOD[:2], [GOOD[2], BAD["null"][0]])
-    with monkeypatch.context() as patch:
-        patch.setattr("aptool.scoring.score.merge", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            score(pools, "out.run", bad_rows="bad.jsonl")
+    score_without_merge(pools, monkeypatch)
     assert score(pools, "out.run", bad_rows="bad.jsonl").resumed == 2
     assert lines() == [bad_row(1, 1, BAD["null"][1])]
 
 
 def test_parts_with_bad_rows_are_not_used_without_the_option(monkeypatch):
     pools = write_pools("x.parquet", GOOD[:2], [GOOD[2], BAD["null"][0]])
-    with monkeypatch.context() as patch:
-        patch.setattr("aptool.scoring.score.merge", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            score(pools, "out.run", bad_rows="bad.jsonl")
+    score_without_merge(pools, monkeypatch)
 
     with pytest.raises(AptoolError, match="row group 1: row 1"):
         score(pools, "out.run")
@@ -209,6 +203,14 @@ def test_parts_with_bad_rows_are_not_used_without_the_option(monkeypatch):
 
 def interrupt(*arguments):
     raise KeyboardInterrupt
+
+
+def score_without_merge(pools, monkeypatch):
+    """Score with bad rows until all parts are written."""
+    with monkeypatch.context() as patch:
+        patch.setattr("aptool.scoring.score.merge", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            score(pools, "out.run", bad_rows="bad.jsonl")
 
 
 def test_no_pool_that_can_be_scored_is_an_error():

@@ -291,16 +291,22 @@ def test_no_pair_has_no_score(name):
     assert RankerScorer(ranker(name, words=300)).score(questions, answers, none, none).tolist() == []
 
 
-def test_each_text_is_encoded_once(monkeypatch):
-    system = ranker("ap-cnn", words=300, dim=12, size=16)
-    seen = []
+def encoded(system, measure, monkeypatch):
+    """A list that gets the measure of each batch that the encoder of a system encodes."""
+    values = []
     forward = type(system.encoder).forward
     monkeypatch.setattr(CnnEncoder, "inference_encoder", Encoder.inference_encoder)
     monkeypatch.setattr(
         type(system.encoder),
         "forward",
-        lambda encoder, batch: seen.append(len(batch.offsets) - 1) or forward(encoder, batch),
+        lambda encoder, batch: values.append(measure(batch)) or forward(encoder, batch),
     )
+    return values
+
+
+def test_each_text_is_encoded_once(monkeypatch):
+    system = ranker("ap-cnn", words=300, dim=12, size=16)
+    seen = encoded(system, lambda batch: len(batch.offsets) - 1, monkeypatch)
     questions, answers = corpus(7, 50)
 
     # Every answer but the last, with every question.
@@ -312,14 +318,7 @@ def test_each_text_is_encoded_once(monkeypatch):
 
 def test_no_more_states_at_one_time_than_the_budget(monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
-    sizes = []
-    encode = type(system.encoder).forward
-    monkeypatch.setattr(CnnEncoder, "inference_encoder", Encoder.inference_encoder)
-    monkeypatch.setattr(
-        type(system.encoder),
-        "forward",
-        lambda encoder, batch: sizes.append(len(batch.values)) or encode(encoder, batch),
-    )
+    sizes = encoded(system, lambda batch: len(batch.values), monkeypatch)
     questions, answers = corpus(3, 200)
 
     RankerScorer(system, tokens_per_batch=100).score(questions, answers, *all_pairs(3, 200))

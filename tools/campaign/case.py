@@ -89,3 +89,14 @@ def flipped_or_worse(case: Case, data: bytes) -> bytes:
 def unpacked(name: str) -> bytes:
     data = Path(name).read_bytes()
     return gzip.decompress(data) if name.endswith(".gz") else data
+
+
+def score_with_model(case: Case) -> None:
+    """Score the test pools with the folder ``m``; a run must have the pairs of the undisturbed run."""
+    outputs = ("x.run", "x.run.parts", "x.run.ir-metadata.yml")
+    pools = case.world.collection / "test.pools.parquet"
+    if case.run("score", pools, "--model", "m", "--output", "x.run", outputs=outputs) is not None:
+        actual, expected = (
+            readers.scores(data) for data in (Path("x.run").read_bytes(), content(case.world.run))
+        )
+        assert {q: set(actual[q]) for q in actual} == {q: set(expected[q]) for q in expected}
