@@ -92,9 +92,14 @@ class ParquetReader:
         """Read columns of a row group; raise if they unpack to far more than text does."""
         self._check_size(group)
         position = f"row group {group}"
-        return self._checked(
+        table = self._checked(
             position, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
         )
+        if table.num_rows != (rows := self.metadata.row_group(group).num_rows):  # Arrow does not compare
+            problem = f"{table.num_rows} rows, but {rows} in the footer"
+            expected = "a readable Parquet file"
+            raise RowsError(self._path, position=position, problem=problem, expected=expected)
+        return table
 
     def candidate_counts(self) -> list[int]:
         """The number of candidates in each row group of a pools file."""

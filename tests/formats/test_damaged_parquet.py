@@ -7,7 +7,7 @@ import pytest
 from tiny import labelled_pools, row, write_pools
 
 from aptool.errors import InputError
-from aptool.formats.pools import list_units
+from aptool.formats.pools import list_units, read_pools
 
 
 @pytest.mark.parametrize("name", [b"question_id", b"candidates", b"answer_id"])
@@ -23,6 +23,17 @@ def test_column_name_that_is_not_utf_8_is_one_line(tmp_path, name):
 
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_row_group_with_fewer_rows_than_the_footer_says_is_one_line(tmp_path):
+    path = tmp_path / "x.pools.parquet"
+    write_pools(path, [row(f"q{i}", "where?", [("a1", "x"), ("a2", "y")]) for i in range(7)])
+    number, other = b"\x16\x0e", b"\x16\x12"  # Thrift: the next field, an i64 of 7 or of 9
+    before, _, after = path.read_bytes().rpartition(number)  # the rows of the row group follow its columns
+    path.write_bytes(before + other + after)
+
+    with pytest.raises(InputError, match="row group 0: 7 rows, but 9 in the footer"):
+        read_pools(list_units([path])[0])
 
 
 FUZZ = """
