@@ -1,9 +1,9 @@
-"""Time of an ``aptool score`` process for 1,000 pairs, of a refusal, and of the imports.
+"""Time of an ``aptool score`` process for 1,000 pairs, of refusals, and of the imports.
 
     python -m bench.command [--repeats 5] [--output command.json]
 
 The command alternates with processes that only start Python, only import torch, only print a help text, or
-refuse a wrong path.
+refuse wrong pools, a folder without a model, or a table of experiments with a wrong preset.
 
 Processor seconds include all threads and the kernel. Imports are measured in one more run. The time of a
 package is the sum of its modules, without the other packages that they import.
@@ -24,6 +24,15 @@ from bench.common import benchmark_parser, write_results
 from bench.end_to_end import write_input
 
 POOLS = 2  # of 500 pairs
+TABLE = """
+[collections.c]
+path = "c"
+[systems.s]
+preset = "nowhere.toml"
+[[rows]]
+collection = "c"
+systems = ["s"]
+"""
 PACKAGES = 8
 
 
@@ -31,12 +40,16 @@ def commands(folder: Path) -> dict[str, list[str]]:
     """Arguments of Python for each timed process."""
     score = ["score", str(folder / "test.pools.parquet"), "--answers", str(folder / "answers.parquet")]
     score += ["--model", str(folder / "model"), "--output", str(folder / "out.run")]
-    refused = ["score", str(folder / "nowhere.parquet"), "--model", "bm25", "--output", str(folder / "x.run")]
+    output = ["--output", str(folder / "x")]
+    table = folder / "table.toml"
+    table.write_text(TABLE, encoding="utf-8")
     return {
         "python": ["-c", "pass"],
         "import torch": ["-c", "import torch"],
         "aptool --help": ["-m", "aptool", "--help"],
-        "refusal": ["-m", "aptool", *refused],
+        "refusal: pools": ["-m", "aptool", "score", str(folder / "nowhere"), "--model", "bm25", *output],
+        "refusal: model": ["-m", "aptool", *score[:2], "--model", str(folder), *output],
+        "refusal: table": ["-m", "aptool", "matrix", str(table), *output],
         "aptool score": ["-m", "aptool", *score],
     }
 
@@ -74,7 +87,7 @@ def run(repeats: int) -> dict[str, Any]:
         measured: dict[str, list[tuple[float, float]]] = {kind: [] for kind in made}
         for _ in range(repeats):
             for kind, arguments in made.items():
-                measured[kind].append(timed(arguments, code=int(kind == "refusal")))
+                measured[kind].append(timed(arguments, code=int(kind.startswith("refusal"))))
         packages = imports(made["aptool score"])
     print(f"{500 * POOLS:,} pairs, {os.cpu_count()} cores, medians of {repeats}")
     print("process          seconds   processor seconds")

@@ -19,6 +19,7 @@ from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
+    from aptool.experiments.matrix import ExperimentMatrix
     from aptool.formats.location import Location
     from aptool.library.where import Jobs, Where
 
@@ -69,7 +70,8 @@ def matrix(
         )
     from aptool.experiments.matrix import read_matrix
 
-    plan = read_matrix(table, _values(given))  # before PyTorch is imported
+    plan = read_matrix(table, _values(given))
+    _check_collections(plan)
 
     from aptool.evaluation.names import is_mean
     from aptool.experiments.runner import adopt_results, run_matrix
@@ -113,6 +115,15 @@ def matrix(
     failed = not_above_random(summaries, plan)
     if failed:
         raise AptoolError(f"not above random order: {'; '.join(failed)}")
+
+
+def _check_collections(plan: "ExperimentMatrix") -> None:
+    """Raise, before PyTorch is imported, if a collection cannot be opened that is not built or optional."""
+    from aptool.formats.collection import CollectionFiles
+
+    for evaluated in dict.fromkeys(experiment.evaluated for experiment in plan.experiments):
+        if evaluated.build is None and not evaluated.optional:
+            CollectionFiles(evaluated.path)
 
 
 def _values(given: tuple[str, ...]) -> dict[str, str]:

@@ -128,13 +128,14 @@ _answers_option = click.option(
 )
 
 
-def _check_inputs(files: tuple[str, ...], suffix: str, model: "Location") -> None:
-    """Raise, before PyTorch is imported, if the first file or the model does not exist."""
+def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
+    """Raise, before large libraries are imported, if the first file or the model does not exist."""
     from aptool.formats.inputs import expand, stat
     from aptool.models.hub import find_folder
 
     stat(expand(files, suffix)[0])
-    find_folder(model)
+    if isinstance(model, Path):  # no baseline or server
+        find_folder(model)
 
 
 @click.command("score", cls=SectionedCommand)
@@ -218,8 +219,7 @@ def score(
         raise UsageError("--overwrite: requires --output")
     model = model if model is not None else default_model()
     output = output if output is not None else _default_run(pools)
-    if isinstance(model, Path):
-        _check_inputs(pools, ".pools.parquet", model)
+    _check_inputs(pools, ".pools.parquet", model)
 
     from aptool.library.scoring import score as score_pools
 

@@ -130,6 +130,7 @@ def train(
 
     if preset is not None and start is None:
         load_recipe(with_home(preset), overrides)  # before PyTorch is imported
+    _check_inputs(vectors, start, teacher)
     from aptool.formats.collection import CollectionFiles
     from aptool.library.training import build_recipe, train_models
     from aptool.training.fit import adopt_models, to_dict
@@ -181,6 +182,20 @@ def _check_collections(collections: tuple[str, ...]) -> None:
             raise UsageError(f"COLLECTION {name}: the name of a preset; expected --preset {name}")
     for name in collections:
         CollectionFiles(name)
+
+
+def _check_inputs(vectors: str | None, start: str | None, teacher: str | None) -> None:
+    """Raise, before PyTorch is imported, if word vectors, a model or a run does not exist."""
+    from aptool.formats.inputs import stat
+    from aptool.models.hub import find_folder
+    from aptool.text.vectors import is_static_model
+
+    if start is not None:
+        find_folder(start)
+    if vectors not in (None, "learned", "random") and not is_static_model(vectors):
+        stat(vectors)
+    if teacher is not None:
+        stat(teacher)
 
 
 def _details(fit: "Fit", recipe: "Recipe") -> str:

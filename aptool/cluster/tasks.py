@@ -139,7 +139,7 @@ class ClusterProcesses(Processes):
         task = ray.remote(_run_trial).options(
             **self._each.options, max_retries=TRIAL_RETRIES, name=f"trial {trial}"
         )
-        recipe = runner.recipes.get(trial.system.name)
+        recipe = trial.system.recipe
         code = code_of(recipe) if recipe is not None else versions_of("torch")
         expected = tuple(code.items())
         reference = task.remote(trial, runner, Path.cwd(), BoardPost(self._board, number), expected)

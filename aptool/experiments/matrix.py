@@ -7,9 +7,10 @@ from string import Template
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from aptool.config import Recipe, load_recipe
 from aptool.datasets.folds import POOL_SIZE
 from aptool.documents import read_toml
-from aptool.errors import InputError, UsageError
+from aptool.errors import AptoolError, InputError, UsageError, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
@@ -52,6 +53,7 @@ class SystemSpec(NamedTuple):
     overrides: tuple[str, ...]
     fuse: tuple[str, ...]
     combine: tuple[str, ...] = ()
+    recipe: Recipe | None = None  # of a preset
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -120,7 +122,10 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             name,
             entry.get("baseline"),
             entry.get("preset"),
-            *(tuple(entry.get(key, ())) for key in ("set", "fuse", "combine")),
+            tuple(entry.get("set", ())),
+            tuple(entry.get("fuse", ())),
+            tuple(entry.get("combine", ())),
+            recipe=_recipe(name, entry),
         )
         for name, entry in entries.items()
     }
@@ -133,6 +138,15 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
                     path, position=position, value=name, expected="a system that is not itself fused"
                 )
     return systems
+
+
+def _recipe(name: str, entry: Mapping[str, Any]) -> Recipe | None:
+    if "preset" not in entry:
+        return None
+    try:
+        return load_recipe(entry["preset"], entry.get("set", ()))
+    except AptoolError as error:
+        raise located(error, f"system {name!r}") from error
 
 
 def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 
-from aptool.config import Recipe, load_recipe
 from aptool.datasets import trecqa, wikiqa
 from aptool.datasets.folds import write_folds
 from aptool.datasets.importing import splits_in
@@ -99,13 +98,13 @@ def run_matrix(
     this process, on ``device``. ``processes`` opens the processes that run trials side by side; None runs
     one trial after the other in this process.
     """
-    recipes = _load_recipes(matrix)
+    _check_recipes(matrix)
     output.mkdir(parents=True, exist_ok=True)
     with claimed(output / CLAIM, output):
         collections = _open_collections(matrix, output)
         experiments = [experiment for experiment in matrix.experiments if experiment.evaluated in collections]
         folders = {evaluated.collection: collection.path for evaluated, collection in collections.items()}
-        runner = TrialRunner(matrix, output, recipes, folders, device, train, executor)
+        runner = TrialRunner(matrix, output, folders, device, train, executor)
         trials = list_trials(experiments, matrix.systems)
         for trial in trials:
             runner.check_outputs(trial)
@@ -127,18 +126,15 @@ def run_matrix(
         return _pool_folds(ordered, collections, output)
 
 
-def _load_recipes(matrix: ExperimentMatrix) -> dict[str, Recipe]:
-    """The checked recipes of the trained systems."""
-    recipes: dict[str, Recipe] = {}
+def _check_recipes(matrix: ExperimentMatrix) -> None:
+    """Raise if a trained system cannot be built."""
     for experiment in matrix.experiments:
         system = experiment.system
-        if system.preset is not None:
+        if system.recipe is not None:
             try:
-                recipe = recipes[system.name] = load_recipe(system.preset, system.overrides)
-                check_recipe(recipe)
+                check_recipe(system.recipe)
             except AptoolError as error:
                 raise located(error, f"system {system.name!r}") from error
-    return recipes
 
 
 def _open_collections(matrix: ExperimentMatrix, output: Location) -> dict[EvaluatedSplit, CollectionFiles]:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from aptool.config import Recipe
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import cross_fitted, learn_fusion, reciprocal_rank_fusion
@@ -93,13 +92,11 @@ class Result(NamedTuple):
 class TrialRunner:
     """Runs trials of a matrix into a folder; picklable without ``train`` and ``executor``.
 
-    ``recipes`` are those of the trained systems, and ``collections`` the folders by name in the matrix. See
-    `runner.run_matrix` for the other attributes.
+    ``collections`` are the folders by name in the matrix. See `runner.run_matrix` for the other attributes.
     """
 
     matrix: ExperimentMatrix
     output: Location
-    recipes: Mapping[str, Recipe]
     collections: Mapping[str, Location]
     device: str = "auto"
     train: Train | None = None
@@ -191,7 +188,7 @@ class TrialRunner:
             write_run(run, self._fused(trial, evaluated, collection), system.name)
             return _Spent({"train": 0.0, "score": time.perf_counter() - started}, {})
         model = run.parent / "model"
-        train_seconds = self._fit(trial, collection, model) if system.preset is not None else 0.0
+        train_seconds = self._fit(trial, collection, model) if system.recipe is not None else 0.0
         started = time.perf_counter()
         units = list_units([collection.pools(evaluated.split)])
         scoring_system: System
@@ -246,15 +243,14 @@ class TrialRunner:
             # The run on dev has the measures of an untrained system.
             on_dev = any(evaluated.split == DEV for evaluated in trial.splits)
             train = partial(fit, vectors_cache=vectors, device=self.device, evaluate_untrained=not on_dev)
-        recipe = self.recipes[trial.system.name]
-        return float(train(collection, recipe, model, seed=trial.seed).seconds)
+        return float(train(collection, trial.system.recipe, model, seed=trial.seed).seconds)
 
     def _key(self, trial: Trial, collection: CollectionFiles, split: str) -> str:
         """Hash all inputs of a result."""
         system, systems = trial.system, self.matrix.systems
         inputs: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]
-        if system.preset is not None:
-            recipe = self.recipes[system.name]
+        if system.recipe is not None:
+            recipe = system.recipe
             inputs += [recipe.to_dict(), code_of(recipe), inputs_of(collection, recipe)]
         inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.combine:

@@ -21,7 +21,7 @@ from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats import ids
 from aptool.formats.atomic import check_output_folder, output_folder
 from aptool.formats.claim import claimed_beside
-from aptool.formats.location import Location, PathOrUrl, location
+from aptool.formats.location import Location, PathOrUrl, location, why_missing
 from aptool.formats.outputs import EXPECTED, Kind, is_adopted, sha256_of
 from aptool.formats.pools import (
     ANSWERS,
@@ -61,7 +61,8 @@ class CollectionFiles:
         self.path = location(path)
         manifest = self.path / MANIFEST
         if not manifest.is_file():
-            raise InputError(self.path, problem=f"no {MANIFEST} in it", expected="the folder of a collection")
+            problem = why_missing(self.path, MANIFEST)
+            raise InputError(self.path, problem=problem, expected="the folder of a collection")
         self.manifest: dict[str, Any] = read_json(manifest)
         check_document("collection", self.manifest, manifest)
         for file in sorted(self.manifest["files"].keys() - self.files_of_splits):

@@ -282,3 +282,10 @@ def output_location(path: PathOrUrl) -> Location:
     """The location of an output without links: all of its names share the files next to it."""
     output = location(path)
     return resolved(output) if isinstance(output, Path) else output
+
+
+def why_missing(folder: Location, name: str) -> str:
+    """Return the problem of a path that is expected to be a folder with a file of this name."""
+    if folder.is_file():
+        return "a file"
+    return f"no {name} in it" if folder.exists() else "folder not found"

@@ -11,6 +11,8 @@ from aptool.formats.location import Location, PathOrUrl, is_object_url, location
 from aptool.version import require
 
 CONFIG = "config.json"
+MODULES = "modules.json"
+ST_CONFIG = "config_sentence_transformers.json"
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 # pathlib writes hf:// as hf:/.
@@ -66,6 +68,8 @@ def find_folder(name: PathOrUrl) -> Location:
         return _downloaded(url)
     folder = location(name)
     if folder.is_dir():
+        if isinstance(folder, Path):
+            _check_is_model(folder)
         return folder
     if folder.exists():
         raise InputError(str(name), problem="a file", expected="the folder of a model")
@@ -73,6 +77,15 @@ def find_folder(name: PathOrUrl) -> Location:
         f"{name}: folder not found; expected a model "
         f"(`aptool train COLLECTION --output {name}` trains one), or a name on the Hugging Face hub"
     )
+
+
+def _check_is_model(folder: Path) -> None:
+    """Raise if a folder has none of the files that describe a model; name the models in it."""
+    if any((folder / name).is_file() for name in (CONFIG, MODULES, ST_CONFIG)):
+        return
+    inside = sorted({path.parent.name for name in (CONFIG, MODULES) for path in folder.glob(f"*/{name}")})
+    problem = f"{len(inside)} models here: {', '.join(inside)}" if inside else "no model here"
+    raise InputError(folder, problem=problem, expected="the folder of one model")
 
 
 def pinned_name(name: PathOrUrl) -> str:

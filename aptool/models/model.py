@@ -213,7 +213,10 @@ def model_fingerprint(folder: PathOrUrl) -> str:
 def model_card(config: dict[str, Any]) -> str:
     """Return the README of a model folder, in Markdown."""
     recipe, training = config["recipe"], config["training"]
-    measures = "\n".join(f"| {name} | {value:.4f} |" for name, value in training["dev"].items())
+    measures = f"| dev measure (best epoch, {training['best_epoch']}) | value |\n|---|---|\n"
+    measures += "\n".join(f"| {name} | {value:.4f} |" for name, value in training["dev"].items())
+    if not training["dev"]:
+        measures = "Not evaluated on a dev split during training."
     header = yaml_text(_card_header(config))
     parameters = json.dumps({key: recipe[key] for key in recipe if key != "preset"}, indent=2)
     return f"""---
@@ -223,8 +226,6 @@ def model_card(config: dict[str, Any]) -> str:
 Ranks candidate answers to a question by {recipe["pooling"]["type"]} pooling over a
 {recipe["encoder"]["type"]} encoder. Score pools with `aptool score POOLS --model FOLDER`.
 
-| dev measure (best epoch, {training["best_epoch"]}) | value |
-|---|---|
 {measures}
 
 Trained with seed {training["seed"]} on collection `{training["collection"]}` (fingerprint

@@ -18,9 +18,9 @@ from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
 from aptool.errors import AptoolError, InputError
 from aptool.models.build import with_features
 from aptool.models.checkpoints import checkpoint_fingerprint, read_checkpoint
-from aptool.models.checkpoints.files import ST_CONFIG, Checkpoint, Kind, Layout, kind_of, read_layout
+from aptool.models.checkpoints.files import Checkpoint, Kind, Layout, kind_of, read_layout
 from aptool.models.encoders import WordEncoder
-from aptool.models.hub import find_folder
+from aptool.models.hub import ST_CONFIG, find_folder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts, init_embedding
 from aptool.models.matching import MaxSimPooling
 from aptool.models.model import LoadedModel, load_model, model_fingerprint, model_recipe

@@ -14,7 +14,7 @@ from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
 from aptool.formats.collection import MANIFEST, CollectionFiles
-from aptool.formats.location import Location, PathOrUrl, is_remote, location
+from aptool.formats.location import Location, PathOrUrl, is_remote, location, why_missing
 from aptool.formats.outputs import sha256_of
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
@@ -75,8 +75,7 @@ def read_runs(folder: PathOrUrl) -> Runs:
     path = root / TABLE
     if not path.is_file():
         expected = "the folder that `aptool matrix TABLE --output FOLDER` writes"
-        problem = "a file" if root.is_file() else f"no {TABLE} in it"
-        raise InputError(folder, problem=problem, expected=expected)
+        raise InputError(folder, problem=why_missing(root, TABLE), expected=expected)
     document = read_json(path)
     try:
         entries = [_entry(root, result) for result in document["results"]]

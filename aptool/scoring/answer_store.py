@@ -23,7 +23,7 @@ from aptool.errors import InputError, UsageError
 from aptool.formats.answer_part import SUFFIX, AnswerPart, DamagedPartError, checksums, read_part, write_part
 from aptool.formats.atomic import check_writable, remove_matching
 from aptool.formats.claim import claimed_folder
-from aptool.formats.location import Location, PathOrUrl, location, store_of
+from aptool.formats.location import Location, PathOrUrl, location, store_of, why_missing
 from aptool.formats.schemas import check_document
 from aptool.models.build import code_of
 from aptool.models.model import LoadedModel
@@ -200,7 +200,7 @@ def stored_precision(folder: PathOrUrl, model: LoadedModel, model_folder: object
     expected = f"a store that `aptool encode ANSWERS --model {model_folder} --output STORE` makes"
     path = location(folder) / MANIFEST
     if not path.is_file():
-        raise InputError(folder, problem=f"no {MANIFEST} in it", expected=expected)
+        raise InputError(folder, problem=why_missing(location(folder), MANIFEST), expected=expected)
     manifest: dict[str, Any] = read_json(path)
     check_document("encoded", manifest, path)
     owner = manifest["model"]

@@ -19,8 +19,6 @@ from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.pools import Answers, PoolBatch, Unit
 from aptool.models.checkpoints import checkpoint_fingerprint
 from aptool.models.checkpoints.files import (
-    CONFIG,
-    ST_CONFIG,
     Layout,
     checkpoint_name,
     kind_of,
@@ -30,7 +28,7 @@ from aptool.models.checkpoints.files import (
 )
 from aptool.models.checkpoints.keys import ENGINE
 from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products, torch_settings
-from aptool.models.hub import find_folder
+from aptool.models.hub import CONFIG, ST_CONFIG, find_folder
 from aptool.models.pretrained import check_network_config, without_code
 from aptool.scoring.systems import Scorer, System
 from aptool.text.tokenizer_file import read_tokenizer

@@ -52,7 +52,7 @@ def read_vectors(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
     Returns:
         The requested words that have a vector, in the order and spelling of ``words``.
     """
-    if _is_static_model(source):
+    if is_static_model(source):
         return _read_static_model(source, words)
     with open_vectors(source) as file:
         vectors = _requested_rows(source, file, words)
@@ -117,7 +117,7 @@ def _is_utf_8(word: bytes) -> bool:
     return True
 
 
-def _is_static_model(source: PathOrUrl) -> bool:
+def is_static_model(source: PathOrUrl) -> bool:
     """Whether a source is a local folder, or a name on the hub that is not just a mistyped path."""
     if is_remote(source):
         return False

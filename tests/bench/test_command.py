@@ -20,13 +20,22 @@ def test_the_command_scores_a_thousand_pairs(tmp_path):
     assert len((tmp_path / "out.run").read_text().splitlines()) == 1000
 
 
-def test_the_refusal_is_timed_as_one(tmp_path):
-    arguments = command.commands(tmp_path)["refusal"]
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("refusal: pools", r"nowhere: file not found"),
+        ("refusal: model", r"1 models here: model"),
+        ("refusal: table", r"nowhere\.toml: file not found; expected a recipe"),
+    ],
+)
+def test_a_refusal_is_timed_as_one(kind, message, tmp_path):
+    write_input(tmp_path, 0.02, command.POOLS)
+    arguments = command.commands(tmp_path)[kind]
 
     seconds, processor_seconds = command.timed(arguments, code=1)
 
     assert min(seconds, processor_seconds) > 0
-    with pytest.raises(RuntimeError, match=r"nowhere\.parquet: file not found"):
+    with pytest.raises(RuntimeError, match=message):
         command.timed(arguments)
 
 

@@ -127,7 +127,7 @@ def test_a_folder_and_a_glob_of_pools(aptool, remote, local_run):
         (["score", "{}/c/test.pools.parquet", "--model", "{}/none", "--output", "{}/x.run"], "none: folder"),
         (["score", "{}/c/test.pools.parquet", "--model", "{}/m"], "--output RUN is required"),
         (["score", "{}/c/test.pools.parquet", "--model", "{}/m", "--output", "s3://b-no/x"], "no such"),
-        (["train", "{}/none", "--output", "{}/x"], "no collection.json in it"),
+        (["train", "{}/none", "--output", "{}/x"], "folder not found"),
         (["eval", "{}/c/none.run", "--qrels", "{}/c/test.qrels"], "none.run: file not found"),
         (["train", "{}/c", "--preset", "{}/r.toml", "--output", "{}/x"], "/r.toml: file not found"),
         (["matrix", "{}/t.toml", "--output", "x"], "/t.toml: file not found; expected an experiment matrix"),

@@ -16,7 +16,7 @@ except SystemExit as stop:
 """
 
 
-def message(folder, *arguments):
+def message(folder, *arguments, code=1):
     """The message of a refused command, which has imported no large library."""
     finished = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
@@ -25,7 +25,7 @@ def message(folder, *arguments):
         timeout=120,
         cwd=folder,
     )
-    assert finished.stdout.split() == ["1"], finished.stderr
+    assert finished.stdout.split() == [str(code)], finished.stderr
     return finished.stderr
 
 
@@ -55,6 +55,43 @@ def test_a_wrong_path_is_refused_without_large_libraries(arguments, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_recipe_is_refused_without_large_libraries(collection_folder, tmp_path):
-    printed = message(tmp_path, "train", collection_folder, "--preset", "nowhere.toml")
-    assert "nowhere.toml: file not found; expected a recipe" in printed
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--preset", "nowhere.toml", "nowhere.toml: file not found; expected a recipe"),
+        ("--vectors", "nowhere.bin", "nowhere.bin: file not found"),
+        ("--teacher", "nowhere.run", "nowhere.run: file not found"),
+        ("--start", "nowhere", "nowhere: folder not found; expected a model"),
+        ("--start", "empty", "empty: no model here"),
+    ],
+)
+def test_a_missing_input_of_training_is_refused_without_large_libraries(
+    option, value, expected, collection_folder, tmp_path
+):
+    (tmp_path / "empty").mkdir()
+    assert expected in message(tmp_path, "train", collection_folder, option, value)
+
+
+@pytest.mark.parametrize("command", ["score", "encode"])
+def test_a_folder_without_a_model_is_refused_without_large_libraries(command, collection_folder, tmp_path):
+    pools = f"{collection_folder}/test.pools.parquet"
+    printed = message(tmp_path, command, pools, "--model", collection_folder, "--output", "x")
+    assert f"{collection_folder}: no model here; expected the folder of one model" in printed
+
+
+@pytest.mark.parametrize(
+    ("path", "preset", "row", "code", "expected"),
+    [
+        ("nowhere", "ap-cnn", "c", 1, "nowhere: folder not found"),
+        ("COLLECTION", "nowhere.toml", "c", 1, "system 's': nowhere.toml: file not found; expected a recipe"),
+        ("COLLECTION", "ap-cn", "c", 2, "system 's': preset 'ap-cn': expected one of"),
+        ("COLLECTION", "ap-cnn", "d", 1, "rows/0/collection: 'd': expected one of c"),
+    ],
+)
+def test_a_wrong_name_in_a_matrix_is_refused_without_large_libraries(
+    path, preset, row, code, expected, collection_folder, tmp_path
+):
+    path = path.replace("COLLECTION", str(collection_folder))
+    table = f'[collections.c]\npath = "{path}"\n[systems.s]\npreset = "{preset}"\n'
+    (tmp_path / "table.toml").write_text(f'{table}[[rows]]\ncollection = "{row}"\nsystems = ["s"]\n')
+    assert expected in message(tmp_path, "matrix", "table.toml", "--output", "x", code=code)

@@ -335,7 +335,7 @@ BAD = {
     "missing collection": (
         ["none"],
         1,
-        "none: no collection.json in it; expected the folder of a collection",
+        "none: folder not found; expected the folder of a collection",
     ),
     "unwritable output": (["C", "--output", "file/model"], 1, "file/model: "),
     "output that is a file": (

@@ -125,7 +125,7 @@ BAD = {
         "training.epoch",
         "expected 'epochs' perhaps",
     ),
-    "missing collection": ('path = "C"', 'path = "none"', 1, "none: no collection.json in it", ""),
+    "missing collection": ('path = "C"', 'path = "none"', 1, "none: folder not found", ""),
     "unknown split": (
         'path = "C"',
         'path = "C"\nsplit = "test2"',

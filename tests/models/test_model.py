@@ -97,6 +97,14 @@ def test_model_card_has_the_dev_measures(tmp_path):
     assert "ap-cnn trained on tiny" in card
 
 
+def test_model_card_without_dev_measures_says_so(tmp_path):
+    save(tmp_path / "model", training={**TRAINING, "best_epoch": 0, "dev": {}})
+
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "Not evaluated on a dev split during training." in card
+    assert "| dev measure" not in card
+
+
 def test_scoring_does_not_need_the_training_history(tmp_path):
     save(tmp_path / "model")
     before = load_model(tmp_path / "model").fingerprint

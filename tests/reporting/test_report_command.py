@@ -17,7 +17,7 @@ from aptool.version import install_command
         (
             ["--collection", "nowhere"],
             1,
-            "nowhere: no collection.json in it; expected the folder of a coll",
+            "nowhere: folder not found; expected the folder of a collection",
         ),
         (["--questions", "0"], 2, "0 is not in the range"),
         (["--output", "."], 1, "a folder; expected a file"),

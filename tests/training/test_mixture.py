@@ -147,7 +147,7 @@ def test_the_content_of_vectors_at_a_url_is_an_input_of_the_training(parts):
     [
         (["{two}", "{two}"], "item 1: '{two}': expected each collection once"),
         (["{one}"], "item 0: '{one}': expected each collection once"),
-        (["{two}x"], "{two}x: no collection.json in it; expected the folder of a collection"),
+        (["{two}x"], "{two}x: folder not found; expected the folder of a collection"),
     ],
 )
 def test_invalid_collections_are_one_line_errors(parts, tmp_path, collections, line):

@@ -20,8 +20,6 @@ from aptool.errors import InputError, UsageError
 from aptool.models.backbone import BackboneOptions
 from aptool.models.causal import CausalPooling, LastTokenNetwork
 from aptool.models.checkpoints.files import (
-    CONFIG,
-    ST_CONFIG,
     Checkpoint,
     Layout,
     activation_of,
@@ -32,6 +30,7 @@ from aptool.models.checkpoints.files import (
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.network import NetworkOptions, open_checkpoint, read_options, subword_tokenizer
 from aptool.models.checkpoints.template import PairTemplate, TemplateTokenizer
+from aptool.models.hub import CONFIG, ST_CONFIG
 from aptool.models.initialization import EncoderSpec
 from aptool.models.model import ScoreTokens
 from aptool.models.pretrained import OpenedNetwork

@@ -11,7 +11,7 @@ from aptool.config import Recipe, TextOptions
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
-from aptool.models.hub import check_model_files
+from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, check_model_files
 from aptool.models.pooling import ACTIVATIONS, Dense
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header
@@ -23,10 +23,7 @@ KINDS: tuple[str, ...] = get_args(Kind)
 # A network without head and ``modules.json``; sentence-transformers adds mean pooling.
 NETWORK = "a network without head"
 
-CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-MODULES = "modules.json"
-ST_CONFIG = "config_sentence_transformers.json"
 
 EXPECTED = "a file of the checkpoint, in JSON"
 
@@ -114,11 +111,7 @@ def kind_of(layout: Layout, requested: str = "auto") -> Kind:
     if candidates:
         problem, expected = f"two models here: {has}", "one, or --kind to choose one"
         raise InputError(layout.folder, problem=problem, expected=expected)
-    inside = sorted(
-        {path.parent.name for name in (CONFIG, MODULES) for path in layout.folder.glob(f"*/{name}")}
-    )
-    problem = f"{len(inside)} models here: {', '.join(inside)}" if inside else "no model here"
-    raise InputError(layout.folder, problem=problem, expected="the folder of one model")
+    raise InputError(layout.folder, problem="no model here", expected="the folder of one model")
 
 
 def _kinds_of_network(layout: Layout, requested: str) -> list[Kind]:

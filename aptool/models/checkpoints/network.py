@@ -7,15 +7,9 @@ from tokenizers import normalizers
 
 from aptool.errors import InputError
 from aptool.models.backbone import Backbone, BackboneOptions
-from aptool.models.checkpoints.files import (
-    CONFIG,
-    MODULES,
-    Layout,
-    optional_object,
-    positive_integer,
-    require_safetensors,
-)
+from aptool.models.checkpoints.files import Layout, optional_object, positive_integer, require_safetensors
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys, check_network_keys
+from aptool.models.hub import CONFIG, MODULES
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pretrained import Head, OpenedNetwork, check_network_config, open_network
 from aptool.models.transformer import TransformerEncoder
