@@ -3,7 +3,8 @@
 Tables of a page are between the lines ``<!-- results:NAME -->`` and ``<!-- /results -->``. NAME
 is a result, ``docs/results/NAME.json``, or one of its tables, ``FILE/TABLE``. A caption with the command,
 version, date and machine follows each table; it says if the code of the result has another numeric
-fingerprint today (``bench/fingerprint.py``).
+fingerprint today (``bench/fingerprint.py``). ``summary`` is the README's table of several results,
+without a caption.
 
 ``--check`` writes nothing; it prints the files that differ and exits with 1.
 """
@@ -84,6 +85,8 @@ def filled(page: str, results: Mapping[str, Document], current: Mapping[str, str
 
     def replaced(match: re.Match[str]) -> str:
         file, _, table = match["name"].partition("/")
+        if file == SUMMARY:
+            return f"{match[1]}{summary(results)}{match[3]}"
         if file not in results:
             raise KeyError(f"results:{match['name']}: no file docs/results/{file}.json")
         under = "Source as above." if file in captioned else caption(results[file], current)
@@ -271,6 +274,31 @@ def literature(result: Document) -> str:
         rows.append([f"**{name}**", *cells, f"measured, {of['wikiqa-test']['seeds']} seeds"])
     rows.sort(key=lambda row: row[1], reverse=True)
     return markdown([table["columns"], *rows])
+
+
+SUMMARY = "summary"
+
+
+def summary(results: Mapping[str, Document]) -> str:
+    """Test MAP of BM25, of the systems to choose from, and of published ones, for the README."""
+    splits = ("wikiqa-test", "trecqa-test", "faq")
+    means: dict[tuple[str, str], float] = {
+        (system["preset"] or system["system"], system["collection"]): system["means"]["MAP"]
+        for file in ("paper-test", "literature-test")
+        for system in results[file]["systems"]
+    }
+    means |= {(row[0], "faq"): float(row[1]) for row in results["first-table"]["tables"]["results"]["rows"]}
+    rows = [["system", "WikiQA", "TREC-QA", "FAQ"]]
+    for name in ("bm25", "qa-cnn", "ap-cnn", "zero-shot", "mean-minilm", "mean-maxsim-minilm"):
+        cells = [means.get((name, split)) for split in splits]
+        rows.append([f"`{name}`", *("" if mean is None else f"{mean:.3f}" for mean in cells)])
+    for name in ("qa-cnn", "ap-cnn"):
+        values = [table.systems[name][0] for table in (TABLES[2], TABLES[1])]
+        rows.append([f"{name.upper()}, published", *(f"{value:.3f}" for value in values), ""])
+    for row in results["literature-test"]["tables"]["published"]["rows"]:
+        if row[0].startswith("RoBERTa-base pairwise"):
+            rows.append(["RoBERTa-base, published", row[1], row[3], ""])
+    return markdown(rows)
 
 
 SPECIAL: dict[str, Callable[[Document], str]] = {

@@ -16,7 +16,7 @@ from aptool.version import RELEASED
 ROOT = README.parent
 TEXT = README.read_text(encoding="utf-8")
 RANKING = re.compile(r"^(-?\d\.\d{3})  (.+)$", re.M)
-PRINTED = RANKING.findall(blocks("text")[0])
+PRINTED = RANKING.findall(TEXT)
 RIGHT = "Returns are refunded within 14 days."
 
 
@@ -82,7 +82,7 @@ def commands():
 def test_commands_have_the_printed_options(aptool):
     names = {words[1] for words in commands()}
 
-    assert names >= {"data", "train", "score", "compare", "matrix"}
+    assert names >= {"data", "train", "score", "eval", "compare"}
     for _, name, *arguments in commands():
         finished = aptool(name, *(arguments[:2] if name == "data" else []), "--help")
         assert finished.code == 0
@@ -98,18 +98,31 @@ def test_bm25_has_the_printed_measures(aptool, folder):
     collection = Collection(COLLECTION)
 
     run = bm25_run(collection.pools("test"))
-    means = evaluate(collection.qrels("test"), run, ["MAP", "P@1"]).means
+    means = evaluate(collection.qrels("test"), run, ["MAP", "MRR", "P@1"]).means
 
-    shown = f"{means['MAP']:.4f}"
-    assert ["bm25", shown] in [line.split() for line in blocks("text")[1].splitlines()]
-    assert f"| bm25 | {shown} | {means['P@1']:.4f} |" in TEXT
+    printed = [line.split() for line in blocks("text")[0].splitlines()]
+    assert ["bm25.run", "78", *(f"{means[name]:.4f}" for name in ("MAP", "MRR", "P@1"))] in printed
+    row = next(line for line in TEXT.splitlines() if line.startswith("| `bm25` |"))
+    assert row.split(" | ")[-1].rstrip(" |") == f"{means['MAP']:.3f}"
 
 
-def test_table_has_the_systems_of_its_job():
+def test_table_of_the_faq_has_the_systems_of_its_job():
     job = tomllib.loads((ROOT / "jobs" / "first_table.toml").read_text(encoding="utf-8"))
-    section = TEXT.partition("<!-- results:first-table -->")[2].partition("<!-- /results -->")[0]
+    page = (ROOT / "docs" / "results" / "transformers.md").read_text(encoding="utf-8")
+    section = page.partition("<!-- results:first-table -->")[2].partition("<!-- /results -->")[0]
 
     assert re.findall(r"^\| `?([\w-]+)`? \|", section, re.M)[1:] == job["rows"][0]["systems"]
+
+
+def test_printed_lines_are_those_of_the_start_page():
+    start = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    local, trained, _ = (block.splitlines() for block in blocks("text")[:3])
+    means = {
+        line.split()[0]: re.findall(r"\d\.\d{4}(?= \[)", line) for line in start.splitlines() if " [" in line
+    }
+
+    assert all(line in start.splitlines() for line in trained if line != "...")
+    assert all(means[name] == values for name, _, *values in map(str.split, local[1:]))
 
 
 def test_links_point_to_files_of_the_repository():
