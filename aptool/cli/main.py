@@ -22,6 +22,9 @@ from aptool.version import __version__, requiring_torch
 # Characters per error message; click repeats a wrong value of any length.
 _LONGEST_LINE = 2000
 
+# Commands that keep finished work when they are interrupted.
+_RESUMING = ("train", "encode", "score", "matrix")
+
 
 class LazyGroup(click.Group):
     """A group that imports the module of a command when the command runs, and not for ``--help``."""
@@ -90,6 +93,8 @@ def main() -> NoReturn:
     _make_streams_tolerant()
     debug = "--debug" in sys.argv[1:]
     arguments = _plugins_first([argument for argument in sys.argv[1:] if argument != "--debug"])
+    command = next((argument for argument in arguments if argument in LazyGroup.entries), "")
+    resuming = "; the same command resumes" if command in _RESUMING else ""
     try:
         with messages_on_stderr(), requiring_torch("this command"):
             code = cli.main(arguments, prog_name="aptool", standalone_mode=False, obj={"debug": debug})
@@ -97,9 +102,9 @@ def main() -> NoReturn:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted", 130)
+        _fail(f"interrupted{resuming}", 130)
     except Terminated:
-        _fail("terminated", 143)
+        _fail(f"terminated{resuming}", 143)
     except click.ClickException as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # since click 8.2
             click.echo(error.format_message(), err=True)

@@ -43,7 +43,8 @@ def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
     for argument in arguments:
         split, equals, path = argument.partition("=")
         if not (equals and path and _SPLIT.fullmatch(split)):
-            raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as train=questions.tsv")
+            file = path or argument.rstrip("=") or "questions.tsv"
+            raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as test={file}")
         if split in splits:
             raise UsageError(f"{argument!r}: split {split!r} is given twice")
         splits[split] = with_home(path)

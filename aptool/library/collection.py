@@ -1,6 +1,7 @@
 """The public class `Collection`: pools and qrels of several splits in a folder."""
 
 import atexit
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,9 @@ from aptool.library.run import Qrels
 Rows: TypeAlias = PathLike | Table
 
 _EXPECTED = f"a path, {TABLE}, or a dict of these by split"
+
+
+logger = logging.getLogger(__name__)
 
 
 class Collection:
@@ -162,6 +166,8 @@ class Collection:
         if overwrite:
             adopt(path, Kind.COLLECTION)
         import_rows(path, splits, names, policies, name=name or collection_name(path))
+        if question_id is None:
+            logger.info("questions with the same text are one question (see question_id)")
         return cls(path)
 
     @property

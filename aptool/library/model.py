@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+import logging
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,6 +50,8 @@ from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import score_in_memory
 from aptool.text.passages import Aggregate, Passages, cut_texts, parse_passages
+
+logger = logging.getLogger(__name__)
 
 # At most one call per core computes at a time. With more, each of the many short operations of a call would
 # wait for Python's lock.
@@ -123,7 +126,8 @@ class Model:
     def encode(self, texts: Iterable[str], *, passages: str | tuple[int, int] | None = None) -> EncodedTexts:
         """Encode answers once in fp32, to score them with many questions.
 
-        A cross-encoder, which reads question and answer together, keeps token ids instead.
+        A cross-encoder, which reads question and answer together, keeps token ids instead. A warning counts
+        the answers that are truncated at the limit of the model.
 
         Args:
             texts: n answers; equal texts are encoded once.
@@ -139,6 +143,10 @@ class Model:
             1
         """
         encoded = self._tokenized(check_texts("texts", texts), self._parsed(passages))
+        if encoded.prepared.truncated:
+            limit = self._loaded.recipe.text.max_answer_tokens
+            texts_cut = f"{encoded.prepared.truncated} of {len(encoded.prepared)} distinct texts"
+            logger.warning(f"{self.folder}: {texts_cut} truncated at {limit} tokens")
         set_products("fp32")
         encoded.prepared = self._scorer.encode_answers(encoded.prepared)
         return encoded
@@ -193,8 +201,8 @@ class Model:
         """Rank answers to a question.
 
         Args:
-            question: the text of the question. An empty text is scored as a text without words. Texts longer
-                than the model reads are truncated without a message.
+            question: the text of the question. An empty text is scored as a text without words. Texts are
+                truncated at the limits of the model.
             answers: texts, or the result of `Model.encode`.
             top_k: number of answers to return. Default: all.
             passages: cut long answers into passages, as for `aptool.score`; encoded answers are already cut.

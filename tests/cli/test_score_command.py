@@ -129,7 +129,11 @@ def test_interrupted_command_resumes(score, folder, monkeypatch):
         finished = score()
 
     # The terminal shows ^C, so the message starts on a new line.
-    assert (finished.code, finished.out, finished.err) == (130, [], ["", "aptool: interrupted"])
+    assert (finished.code, finished.out, finished.err) == (
+        130,
+        [],
+        ["", "aptool: interrupted; the same command resumes"],
+    )
     assert not (folder / "out.run").exists()
     assert len(list((folder / "out.run.parts").iterdir())) == 2
     assert score().code == 0

@@ -141,7 +141,10 @@ def taken(cluster):
 
 @pytest.mark.parametrize(
     ("number", "code", "line"),
-    [(signal.SIGINT, 130, "aptool: interrupted"), (signal.SIGTERM, 143, "aptool: terminated")],
+    [
+        (signal.SIGINT, 130, "aptool: interrupted; the same command resumes"),
+        (signal.SIGTERM, 143, "aptool: terminated; the same command resumes"),
+    ],
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_signal_to_a_waiting_driver_is_one_line_and_the_run_resumes(
@@ -169,7 +172,7 @@ def test_signal_to_a_waiting_driver_is_one_line_and_the_run_resumes(
         process.communicate()
 
     assert process.returncode == code
-    assert [text for text in err.splitlines() if text] == [line]
+    assert [text for text in err.splitlines() if text] == [f"{line}; the same command resumes"]
     assert not (tmp_path / "x.run").exists()
     taken()
     assert run(*arguments).code == 0

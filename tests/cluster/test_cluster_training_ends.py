@@ -68,7 +68,10 @@ def test_error_of_one_worker_ends_all_workers(cluster, collection_folder, tmp_pa
 
 @pytest.mark.parametrize(
     ("number", "code", "line"),
-    [(signal.SIGINT, 130, "aptool: interrupted"), (signal.SIGTERM, 143, "aptool: terminated")],
+    [
+        (signal.SIGINT, 130, "aptool: interrupted; the same command resumes"),
+        (signal.SIGTERM, 143, "aptool: terminated; the same command resumes"),
+    ],
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_interrupted_training_resumes_the_next_time(
@@ -109,7 +112,7 @@ def test_interrupted_training_resumes_the_next_time(
     finally:
         training.kill()
         training.wait()
-    assert log.read_text().splitlines()[-1] == line
+    assert log.read_text().splitlines()[-1] == f"{line}; the same command resumes"
     assert not (tmp_path / "model").exists()
     (tmp_path / "model.hold").unlink()
 

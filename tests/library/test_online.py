@@ -83,6 +83,13 @@ def test_equal_texts_are_encoded_once(model):
     assert len(model.encode(["the river"] * 50)) == 50
 
 
+def test_truncated_answers_are_counted_once_per_text(model, caplog):
+    model.encode([*ANSWERS, "river " * 1000, "river " * 1000, "hill " * 1000])
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert f"2 of {len(set(ANSWERS)) + 2} distinct texts truncated" in caplog.text
+
+
 def test_top_k_limits_the_ranking(model):
     encoded = model.encode(ANSWERS)
 
