@@ -42,6 +42,13 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
     "--let", "given", multiple=True, metavar="NAME=VALUE", help="Value of ${NAME} in TABLE; repeatable."
 )
 @click.option("--quick", is_flag=True, help="Run only the first seed of each row.")
+@click.option(
+    "--only",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Run only the rows whose COLLECTION/SYSTEM matches, such as 'wikiqa-folds/*'; repeatable.",
+)
 @device_option
 @click.option(
     "--jobs",
@@ -55,6 +62,7 @@ def matrix(
     overwrite: bool,
     given: tuple[str, ...],
     quick: bool,
+    patterns: tuple[str, ...],
     jobs: "Jobs",
     where: "Where",
 ) -> None:
@@ -68,7 +76,7 @@ def matrix(
         raise UsageError(
             f"--workers {where.workers}: requires --jobs 1; expected --jobs for trials side by side"
         )
-    from aptool.experiments.matrix import read_matrix
+    from aptool.experiments.matrix import only, read_matrix
 
     plan = read_matrix(table, _values(given))
     _check_collections(plan)
@@ -92,6 +100,7 @@ def matrix(
     if quick:
         experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in plan.experiments]
         plan = plan._replace(experiments=experiments)
+    plan = only(plan, patterns)
     for name in TABLES:
         check_output(output / name, Kind.TABLE)
 
@@ -103,6 +112,7 @@ def matrix(
             results = run_matrix(plan, output, device=where.device, processes=processes)
     summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
+    options += [word for pattern in patterns for word in ("--only", pattern)]
     command = shlex.join(["aptool", "matrix", str(table), "--output", str(output), *options])
     tested = next((measure for measure in plan.measures if is_mean(measure)), None)
     tests = paired_tests(results, tested) if tested is not None else []

@@ -1,5 +1,6 @@
 """An experiment matrix: a TOML file of collections, systems and seeds, and the trials that it describes."""
 
+import fnmatch
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from aptool.config import Recipe, load_recipe
 from aptool.datasets.folds import POOL_SIZE
 from aptool.documents import read_toml
-from aptool.errors import AptoolError, InputError, UsageError, located
+from aptool.errors import AptoolError, InputError, UsageError, first_few, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
@@ -39,6 +40,11 @@ class EvaluatedSplit(NamedTuple):
     split: str
     optional: bool  # whether to skip a missing split or collection
     fold: Fold | None = None  # fold of the collection at ``path``; None for the whole collection
+
+    @property
+    def result(self) -> str:
+        """The collection's name in the results, where folds are pooled."""
+        return self.name if self.fold is None else f"{self.fold.source}-folds"
 
 
 class SystemSpec(NamedTuple):
@@ -106,6 +112,17 @@ def read_matrix(path: str | Location, values: Mapping[str, str] = MappingProxyTy
     _check_names(path, splits)
     _check_distinct(path, experiments)
     return ExperimentMatrix(measures, systems, experiments)
+
+
+def only(matrix: ExperimentMatrix, patterns: Sequence[str]) -> ExperimentMatrix:
+    """The experiments whose ``COLLECTION/SYSTEM``, as in the results, matches a glob; all without globs."""
+    named = [(f"{entry.evaluated.result}/{entry.system.name}", entry) for entry in matrix.experiments]
+    names = list(dict.fromkeys(name for name, _ in named))
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise UsageError(f"--only {pattern}: matches nothing; expected one of {first_few(names)}")
+    kept = {name for pattern in patterns or ["*"] for name in fnmatch.filter(names, pattern)}
+    return matrix._replace(experiments=[entry for name, entry in named if name in kept])
 
 
 def _measures(path: str | Location, document: dict[str, Any]) -> tuple[str, ...]:
