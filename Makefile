@@ -58,8 +58,8 @@ beyond: $(STAMP)  ## measure what other collections and BM25 bring to AP-CNN: DA
 	$(BIN)/aptool matrix jobs/beyond.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --let models=$(MODELS) \
 		--output runs/beyond $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
-results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the README from docs/results/*.json
-	$(BIN)/python tools/results.py
+results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the README [DATA=FOLDER: compute recorded runs' figures]
+	$(BIN)/python tools/results.py $(if $(DATA),--data '$(DATA)')
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n 2

@@ -2,7 +2,7 @@
 
 RUNS is the output folder of ``aptool matrix``. FILE is a JSON document of ``schemas/result.schema.json``: the
 figures with their command, version, date, machine, seeds and fingerprints. It replaces a file only if that
-file is such a document.
+file is such a document. The pooled runs of folds become recorded runs (``aptool/evaluation/recorded.py``).
 
 The version, the date and the machine are those of this process: run it where and when the matrix has run.
 """
@@ -10,16 +10,28 @@ The version, the date and the machine are those of this process: run it where an
 import datetime
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
 
 from aptool import environment
 from aptool.documents import read_json
 from aptool.errors import InputError
+from aptool.evaluation.evaluation import mean_over_runs
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.recorded import KEYS, QRELS, RECORDED, qrels_sha256, recorded_runs
+from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
+from aptool.experiments.table import PERMUTATIONS
 from aptool.formats.atomic import atomic_file
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import PathOrUrl, location
+from aptool.formats.runs import read_run
 from aptool.formats.schemas import check_document
+from aptool.formats.trec import rank_candidates, read_qrels
 from aptool.version import __version__
 from bench.common import benchmark_parser
 
@@ -34,6 +46,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="JSON file for the results, such as docs/results/NAME.json")
     options = parser.parse_args()
     write_result(options.file, matrix_document(options.runs))
+    record_runs(options.runs)
 
 
 def result_document(measured: str, command: str, **content: Any) -> dict[str, Any]:
@@ -76,7 +89,7 @@ def matrix_document(runs: PathOrUrl) -> dict[str, Any]:
     from bench.fingerprint import numeric_fingerprint
 
     table: dict[str, Any] = read_json(location(runs) / "table.json")
-    results = table["results"]
+    results = _distinct(table["results"])
     collections = {
         result["published"]: table["collections"][result["collection"]]["fingerprint"] for result in results
     }
@@ -92,13 +105,105 @@ def matrix_document(runs: PathOrUrl) -> dict[str, Any]:
     )
 
 
+def record_runs(runs: PathOrUrl) -> None:
+    """Record the pooled runs of the folds of a matrix; those of other systems stay as they are."""
+    table = read_json(location(runs) / "table.json")
+    for name, entry in table["collections"].items():
+        results = [result for result in _distinct(table["results"]) if result["collection"] == name]
+        if results and results[0]["folds"]:
+            frames = {
+                f"{result['system']}/{result['seed']}": read_run(location(runs) / result["run"]).frame
+                for result in results
+            }
+            pooled = CollectionFiles(location(runs) / entry["path"])
+            write_recorded(name, frames, read_qrels(pooled.qrels(results[0]["split"])))
+
+
+def write_recorded(collection: str, runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame) -> None:
+    """Add runs by ``SYSTEM/SEED`` to the recorded runs of a collection, or replace them."""
+    file, sha256 = RECORDED / f"{collection}.parquet", qrels_sha256(qrels).encode()
+    table = next(iter(runs.values())).select(KEYS)
+    if file.exists() and pq.read_schema(file).metadata[QRELS] == sha256:
+        table = pl.DataFrame(pq.read_table(file)).drop(runs, strict=False)
+    for name, run in runs.items():
+        ranks = rank_candidates(run).select(*KEYS, pl.col("rank").cast(pl.UInt16).alias(name))
+        table = table.join(ranks, on=KEYS, how="full", coalesce=True)
+    if table.null_count().sum_horizontal().item():
+        raise InputError(file, problem="runs of different candidates", expected="the same candidates")
+    table = table.sort(KEYS)
+    ranked = table.drop(KEYS).columns
+    encodings = dict.fromkeys(KEYS, "DELTA_BYTE_ARRAY") | dict.fromkeys(ranked, "BYTE_STREAM_SPLIT")
+    content = table.select(*KEYS, *sorted(ranked)).to_arrow().replace_schema_metadata({QRELS: sha256})
+    with atomic_file(file) as temporary:
+        pq.write_table(
+            content,
+            temporary,
+            use_dictionary=False,
+            column_encoding=encodings,
+            compression="zstd",
+            compression_level=19,
+        )
+
+
+def recomputed(document: Mapping[str, Any], collection: str, folds: Sequence[pl.DataFrame]) -> dict[str, Any]:
+    """The document of a matrix with the figures of a collection computed from its recorded runs.
+
+    Args:
+        document: the document of the result.
+        collection: the collection of folds.
+        folds: the judgements of each fold.
+    """
+    qrels = pl.concat(folds)
+    tables: dict[str, pl.DataFrame] = {}  # per question, the mean over seeds
+    systems = []
+    for system in document["systems"]:
+        if system["collection"] == collection:
+            [runs] = recorded_runs([f"{collection}/{system['system']}"], qrels).values()
+            measures = list(system["means"])
+            seeds = [evaluate(qrels, run, measures) for run in runs]
+            on_folds = [[evaluate(fold, run, measures).means for run in runs] for fold in folds]
+            tables[system["system"]] = mean_over_runs([seed.per_question for seed in seeds])
+            values = {name: [seed.means[name] for seed in seeds] for name in measures}
+            of_folds = {name: [fmean(seed[name] for seed in fold) for fold in on_folds] for name in measures}
+            system = {
+                **system,
+                "means": {name: mean_and_sd(values[name]).mean for name in measures},
+                "deviations": {name: mean_and_sd(values[name]).sd for name in measures},
+                "fold_deviations": {name: mean_and_sd(of_folds[name]).sd for name in measures},
+                "values": values,
+            }
+        systems.append(system)
+    pairs = []
+    for pair in document.get("pairs", []):
+        if pair["collection"] == collection:
+            before, after = (tables[pair[name]][pair["measure"]].to_numpy() for name in ("other", "system"))
+            paired = compare_paired(before, after, permutations=PERMUTATIONS)
+            pair = {
+                **pair,
+                "difference": paired.difference,
+                "low": paired.interval.low,
+                "high": paired.interval.high,
+                "p": paired.permutation.p,
+            }
+        pairs.append(pair)
+    tested = [pair for pair in pairs if pair["collection"] == collection]
+    for pair, corrected in zip(tested, holm([pair["p"] for pair in tested]), strict=True):
+        pair["holm"] = corrected
+    return {**document, "systems": systems, **({"pairs": pairs} if pairs else {})}
+
+
 def write_result(path: PathOrUrl, document: Mapping[str, Any]) -> None:
     """Check and write the document of a result; a file that is not a result is not replaced."""
     check_document(SCHEMA, document, path)
     if location(path).exists():
         check_document(SCHEMA, read_json(path), path)
     with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_text(json_text(document), encoding="utf-8")
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """The text of the file of a result."""
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_result(path: PathOrUrl) -> dict[str, Any]:
@@ -113,6 +218,21 @@ def read_result(path: PathOrUrl) -> dict[str, Any]:
     return document
 
 
+def _distinct(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results without those of further seeds of a system whose runs do not depend on the seed."""
+    shas: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        shas.setdefault((result["collection"], result["system"]), []).append(result["sha256"])
+    seen: set[tuple[str, str]] = set()
+    kept = []
+    for result in results:
+        key = result["collection"], result["system"]
+        if key not in seen or len(set(shas[key])) > 1:
+            kept.append(result)
+        seen.add(key)
+    return kept
+
+
 def _system(line: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, Any]:
     """A line of the table with the preset and the value of each seed."""
     of_system = [
@@ -121,7 +241,7 @@ def _system(line: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, An
         if (result["collection"], result["system"]) == (line["collection"], line["system"])
     ]
     values = {measure: [result["measures"][measure] for result in of_system] for measure in line["means"]}
-    return {**line, "preset": of_system[0]["preset"], "values": values}
+    return {**line, "preset": of_system[0]["preset"], "seeds": len(of_system), "values": values}
 
 
 def _pair(test: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ version, date and machine follows each table; it says if the code of the result 
 fingerprint today (``bench/fingerprint.py``). ``summary`` is the README's table of several results,
 without a caption.
 
-``--check`` writes nothing; it prints the files that differ and exits with 1.
+``--data FOLDER`` first computes the figures of recorded runs again, with the judgements of the collections
+(or published files) in FOLDER. ``--check`` writes nothing; it prints the files that differ and exits with 1.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import io
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,17 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+import polars as pl  # noqa: E402
+
 from aptool.cli.tables import print_table  # noqa: E402
+from aptool.datasets.folds import write_folds  # noqa: E402
+from aptool.evaluation.recorded import RECORDED  # noqa: E402
 from aptool.evaluation.significance import Spread  # noqa: E402
+from aptool.experiments.runner import PUBLISHED  # noqa: E402
+from aptool.formats.collection import MANIFEST, CollectionFiles  # noqa: E402
+from aptool.formats.trec import read_qrels  # noqa: E402
 from bench.fingerprint import is_same_version, numeric_fingerprints  # noqa: E402
-from bench.record import read_result  # noqa: E402
+from bench.record import json_text, read_result, recomputed  # noqa: E402
 from jobs.paper_tables import CITATIONS, CLOSE, TABLES, PaperTable, paper_names  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results"
@@ -42,9 +51,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file differs")
+    parser.add_argument("--data", type=Path, help="compute the figures of recorded runs again")
     options = parser.parse_args()
     current = updated(json.loads(FINGERPRINTS.read_text(encoding="utf-8")), numeric_fingerprints())
-    files = {FINGERPRINTS: json.dumps(current, indent=1) + "\n", **generated(read_results(), current)}
+    results = read_results()
+    files = {FINGERPRINTS: json.dumps(current, indent=1) + "\n"}
+    if options.data:
+        results = from_runs(results, options.data)
+        files |= {RESULTS / f"{name}.json": json_text(result) for name, result in results.items()}
+    files |= generated(results, current)
     changed = [file for file, text in files.items() if not file.exists() or file.read_text() != text]
     for file in changed:
         print(file.relative_to(ROOT))
@@ -67,6 +82,27 @@ def updated(committed: Mapping[str, str], computed: Mapping[str, str]) -> dict[s
 def read_results() -> dict[str, Document]:
     """Every result by the name of its file."""
     return {file.stem: read_result(file) for file in sorted(RESULTS.glob("*.json"))}
+
+
+def from_runs(results: Mapping[str, Document], data: Path) -> dict[str, Document]:
+    """The results with the figures of recorded runs computed again; ``data`` has the collections."""
+    computed = dict(results)
+    for file in sorted(RECORDED.glob("*.parquet")):
+        folds = fold_qrels(data / file.stem.removesuffix("-folds"))
+        for name, result in results.items():
+            if any(system["collection"] == file.stem for system in result.get("systems", [])):
+                computed[name] = recomputed(computed[name], file.stem, folds)
+    return computed
+
+
+def fold_qrels(folder: Path) -> list[pl.DataFrame]:
+    """The judgements of each of the five folds of a collection, or of published files."""
+    with tempfile.TemporaryDirectory() as temporary:
+        is_collection = (folder / MANIFEST).exists()
+        importer = PUBLISHED[folder.name]
+        collection = CollectionFiles(folder) if is_collection else importer(Path(temporary, "c"), folder)
+        folds = write_folds(collection, Path(temporary, "folds"))
+        return [read_qrels(fold.qrels("dev")) for fold in folds]
 
 
 def pages() -> list[Path]:
@@ -311,8 +347,6 @@ SPECIAL: dict[str, Callable[[Document], str]] = {
 
 def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
     """Charts of MAP against bytes per answer and pairs per second, by the name of the file."""
-    import polars as pl
-
     from aptool.reporting.plots import plot_costs, svg
 
     rates = {row[0].split("`")[1]: row[1] for row in results["late-speed"]["tables"]["results"]["rows"]}

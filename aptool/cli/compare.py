@@ -42,11 +42,18 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
 
 
 @click.command("compare", cls=SectionedCommand)
-@click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1, required=True)
+@click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1)
 @qrels_option
 @measures_option
 @level_option
 @click.option("--baseline", metavar="RUN", help="Run to compare the other runs with.  [default: RUN_A]")
+@click.option(
+    "--against",
+    metavar="NAME",
+    multiple=True,
+    help="Recorded runs to compare RUN_A with: COLLECTION, COLLECTION/SYSTEM (mean over seeds) or "
+    "COLLECTION/SYSTEM/SEED; repeatable. list: print the names.",
+)
 @click.option("--on-common", is_flag=True, help="Use only the questions that every run ranks.")
 @pools_option
 @click.option(
@@ -72,6 +79,7 @@ def compare(
     measures: str | None,
     level: int,
     baseline: str | None,
+    against: tuple[str, ...],
     on_common: bool,
     pools: tuple[str, ...],
     top: int,
@@ -81,7 +89,7 @@ def compare(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compare runs with a baseline, question by question.
+    """Compare runs with a baseline, question by question; with --against, also with recorded runs.
 
     Prints the mean difference with a bootstrap confidence interval, wins, ties and losses, and Cohen's d;
     Holm-corrected p-values of a paired permutation test and a paired t-test; the minimum detectable
@@ -91,21 +99,31 @@ def compare(
     over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
     from aptool.evaluation.names import measure_names
+    from aptool.evaluation.recorded import recorded_runs, recorded_systems
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.library.evaluated_runs import compare_runs, review_evaluated
     from aptool.library.run import Qrels, Run
 
+    if "list" in against:
+        print_table(
+            [["recorded", "seeds"], *([name, " ".join(seeds)] for name, seeds in recorded_systems().items())]
+        )
+        return
     confidence = CONFIDENCE if confidence is None else confidence
     names = parse_measures(measures)
     by = measure_names([by])[0] if by is not None else None
     if pools and not top and not review:
         raise UsageError("--pools: requires --top above 0 or --review")
-    runs = _in_order(runs, baseline)
+    if against and review:
+        raise UsageError("--review: not possible with --against; expected one of them")
+    runs = _in_order(runs, baseline, fewest=1 if against else 2)
     read = {run: Run.load(run) for run in runs}
     qrels = qrels_of(runs, qrels)
     texts = pools_given(pools, qrels) if top or review else None
+    judgements = Qrels.load(qrels)
+    recorded = recorded_runs(against, judgements.frame, qrels)
     compared = compare_runs(
-        Qrels.load(qrels),
+        judgements,
         read,
         names,
         level=level,
@@ -116,9 +134,11 @@ def compare(
         top=top,
         by=by,
         pools=texts,
+        recorded=recorded,
         options=True,
     )
-    shown = short_names(runs)
+    names_of_recorded = {name: name for name in recorded}
+    shown = short_names(runs) | names_of_recorded
     reviewed = None
     if review:
         reviewed = review_evaluated(
@@ -135,7 +155,7 @@ def compare(
         settings = {"qrels": qrels, "confidence": confidence, "permutations": PERMUTATIONS, "seed": seed}
         settings |= {"level": level} if level > 1 else {}
         settings |= {"review": reviewed.values} if reviewed is not None else {}
-        tags = {run: content.tag for run, content in read.items()}
+        tags = {run: content.tag for run, content in read.items()} | names_of_recorded
         click.echo(_to_json(settings, first, tags, compared))
         return
     _print_comparisons(first, compared.comparisons, confidence, shown)
@@ -145,13 +165,13 @@ def compare(
         print_answers(reviewed.answers)
 
 
-def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
+def _in_order(runs: tuple[str, ...], baseline: str | None, fewest: int) -> tuple[str, ...]:
     """Return the runs, the baseline first."""
     check_distinct(runs)
     if baseline is not None:
         runs = (baseline, *(run for run in runs if run != baseline))
-    if len(runs) < 2:
-        raise UsageError(f"{runs[0]}: only one run given; expected at least two")
+    if len(runs) < fewest:
+        raise UsageError(f"{counted(len(runs), 'run')} given; expected at least {fewest}")
     return runs
 
 

@@ -164,6 +164,11 @@ class Evaluation(Tabular):
         return text + (f", {len(self.extra):,} not judged (left out)" if self.extra else "")
 
 
+def mean_over_runs(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The mean of each question over several `Evaluation.per_question`, such as those of several seeds."""
+    return pl.concat(tables).group_by("question_id", maintain_order=True).mean()
+
+
 def evaluate_groups(per_question: pl.DataFrame, groups: pl.DataFrame) -> dict[str, Group]:
     """Evaluate groups of questions by name, in order; see `Evaluation.grouped`."""
     both = per_question.join(groups, on="question_id", how="inner").sort("position", "question_id")

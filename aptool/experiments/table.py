@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from aptool.documents import json_text
+from aptool.evaluation.evaluation import mean_over_runs
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import Paired, Spread, compare_paired, holm, mean_and_sd
 from aptool.experiments.matrix import ExperimentMatrix
@@ -248,5 +249,4 @@ def _per_question(group: Sequence[Result], measure: str) -> pl.Series:
     first = group[0]
     qrels = read_qrels(CollectionFiles(first.folder).qrels(first.split))
     frames = [evaluate(qrels, read_run(result.run).frame, [measure]).per_question for result in group]
-    by_question = pl.concat(frames).group_by("question_id", maintain_order=True)
-    return by_question.agg(pl.col(measure).mean())[measure]
+    return mean_over_runs(frames)[measure]

@@ -187,3 +187,75 @@ def test_folds_of_questions_without_pools_are_drawn_again_for_another_size(aptoo
         assert done.code == 0, done.err
         run = read_run(tmp_path / "out/faq-folds/random/seed0/folds.run").frame
         assert run.group_by("question_id").len()["len"].to_list() == [size] * 12
+
+
+@pytest.fixture
+def results(finished, tmp_path, monkeypatch):
+    """The recorded runs and the document of the finished table."""
+    from aptool.evaluation import recorded
+    from bench import record
+
+    for module in (recorded, record):
+        monkeypatch.setattr(module, "RECORDED", tmp_path)
+    record.record_runs(finished / "out")
+    return record.matrix_document(finished / "out")
+
+
+def test_recorded_runs_give_the_figures_of_the_matrix(finished, results):
+    from bench.record import recomputed
+
+    folds = [
+        read_qrels(finished / f"out/collections/tiny-folds/fold{number}/dev.qrels") for number in (1, 2, 3)
+    ]
+    wrong = [
+        system | {"means": dict.fromkeys(system["means"], 0.0), "values": {}} for system in results["systems"]
+    ]
+
+    computed = recomputed({**results, "systems": wrong}, "tiny-folds", folds)
+
+    of_folds = [system for system in results["systems"] if system["collection"] == "tiny-folds"]
+    assert [system for system in computed["systems"] if system["collection"] == "tiny-folds"] == of_folds
+    assert computed["pairs"] == results["pairs"]
+
+
+def test_a_run_is_compared_with_recorded_runs(aptool, finished, results):
+    out = finished / "out"
+    runs = [str(out / f"tiny-folds/ap-cnn/seed{seed}/folds.run") for seed in (1, 2)]
+    qrels = str(out / "collections/tiny-folds/pooled/folds.qrels")
+
+    listed = aptool("compare", "--against", "list")
+    of_seed = aptool("compare", runs[0], "--qrels", qrels, "--against", "tiny-folds/ap-cnn/2", "--json")
+    of_run = aptool("compare", *runs, "--qrels", qrels, "--json")
+    pooled = aptool("compare", runs[0], "--qrels", qrels, "--against", "tiny-folds", "--json")
+
+    assert [line.split() for line in listed.out[-3:]] == [
+        ["tiny-folds/ap-cnn", "1", "2"],
+        ["tiny-folds/both", "1", "2"],
+        ["tiny-folds/random", "1", "2"],
+    ]
+    seed, run, systems_of = (comparisons(done) for done in (of_seed, of_run, pooled))
+    for each in (*seed, *run):
+        del each["run"], each["tag"]
+    assert seed == run
+    means = {each["run"]: each["mean"] for each in systems_of if each["measure"] == "MAP"}
+    of_folds = [system for system in results["systems"] if system["collection"] == "tiny-folds"]
+    assert means == {
+        f"tiny-folds/{system['system']}": pytest.approx(system["means"]["MAP"]) for system in of_folds
+    }
+
+
+def comparisons(done):
+    assert done.code == 0, done.err
+    return json.loads("\n".join(done.out))["comparisons"]
+
+
+def test_recorded_runs_are_of_the_same_judgements(aptool, finished, results):
+    run = str(finished / "out/tiny-fold1/ap-cnn/seed1/dev.run")
+    qrels = str(finished / "out/collections/tiny-folds/fold1/dev.qrels")
+
+    other = aptool("compare", run, "--qrels", qrels, "--against", "tiny-folds/ap-cnn")
+    unknown = aptool("compare", run, "--qrels", qrels, "--against", "tiny-folds/none")
+
+    assert (other.code, unknown.code) == (1, 2)
+    assert "dev.qrels: other questions or judgements than tiny-folds" in other.err[-1]
+    assert "--against tiny-folds/none: not recorded; expected one of tiny-folds/ap-cnn" in unknown.err[-1]

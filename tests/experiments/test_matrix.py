@@ -11,9 +11,10 @@ import pytest
 from tiny import options
 
 from aptool.config import load_recipe
+from aptool.errors import UsageError
 from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
-from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, read_matrix
+from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, only, read_matrix
 from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.experiments.trial import Result
 from aptool.formats.collection import CollectionFiles
@@ -308,3 +309,19 @@ def test_tables_of_jobs_name_valid_systems(path):
     for system in matrix.systems.values():
         if system.preset is not None:
             check_recipe(load_recipe(system.preset, system.overrides))
+
+
+def test_only_keeps_the_rows_that_match(tmp_path):
+    text = table("c", systems=["random", "bm25", "qa-cnn"]).replace('path = "c"', 'path = "c"\nfolds = 2')
+    (tmp_path / "m.toml").write_text(text)
+    matrix = read_matrix(tmp_path / "m.toml")
+
+    kept = only(matrix, ["tiny-folds/qa-*", "tiny-folds/bm25"]).experiments
+
+    names = [(entry.evaluated.name, entry.system.name) for entry in kept]
+    assert names == [(f"tiny-fold{n}", system) for n in (1, 2) for system in ("bm25", "qa-cnn")]
+    assert only(matrix, []) == matrix
+    with pytest.raises(
+        UsageError, match="--only tiny/bm25: matches nothing; expected one of tiny-folds/random"
+    ):
+        only(matrix, ["tiny/bm25"])
