@@ -45,8 +45,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="output folder of `aptool matrix`")
     parser.add_argument("file", type=Path, help="JSON file for the results, such as docs/results/NAME.json")
     options = parser.parse_args()
-    write_result(options.file, matrix_document(options.runs))
-    record_runs(options.runs)
+    write_result(options.file, {**matrix_document(options.runs), "runs": record_runs(options.runs)})
 
 
 def result_document(measured: str, command: str, **content: Any) -> dict[str, Any]:
@@ -105,18 +104,26 @@ def matrix_document(runs: PathOrUrl) -> dict[str, Any]:
     )
 
 
-def record_runs(runs: PathOrUrl) -> None:
-    """Record the pooled runs of the folds of a matrix; those of other systems stay as they are."""
+def record_runs(runs: PathOrUrl) -> dict[str, str]:
+    """Record the pooled runs of the folds of a matrix; those of other systems stay as they are.
+
+    Returns:
+        the SHA-256 of the judgements of each collection of folds.
+    """
     table = read_json(location(runs) / "table.json")
+    recorded = {}
     for name, entry in table["collections"].items():
         results = [result for result in _distinct(table["results"]) if result["collection"] == name]
-        if results and results[0]["folds"]:
+        if results[0]["folds"]:
             frames = {
                 f"{result['system']}/{result['seed']}": read_run(location(runs) / result["run"]).frame
                 for result in results
             }
             pooled = CollectionFiles(location(runs) / entry["path"])
-            write_recorded(name, frames, read_qrels(pooled.qrels(results[0]["split"])))
+            qrels = read_qrels(pooled.qrels(results[0]["split"]))
+            write_recorded(name, frames, qrels)
+            recorded[name] = qrels_sha256(qrels)
+    return recorded
 
 
 def write_recorded(collection: str, runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame) -> None:

@@ -1,8 +1,10 @@
 """Published results: pages equal their JSON, and results of an older numeric version are named."""
 
 import json
+import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +26,13 @@ def test_pages_equal_their_results():
         page.name for page, text in pages.items() if generator.filled(text, RESULTS, COMMITTED) != text
     ]
     assert different == [], "run `make results`"
+
+
+@pytest.mark.skipif("APTOOL_DATA" not in os.environ, reason="APTOOL_DATA is not set")
+def test_the_figures_of_a_table_are_those_of_its_recorded_runs():
+    results = {"paper-folds": RESULTS["paper-folds"]}
+
+    assert generator.from_runs(results, Path(os.environ["APTOOL_DATA"])) == results
 
 
 def test_pictures_label_the_systems_of_their_results():

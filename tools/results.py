@@ -28,7 +28,6 @@ import polars as pl  # noqa: E402
 
 from aptool.cli.tables import print_table  # noqa: E402
 from aptool.datasets.folds import write_folds  # noqa: E402
-from aptool.evaluation.recorded import RECORDED  # noqa: E402
 from aptool.evaluation.significance import Spread  # noqa: E402
 from aptool.experiments.runner import PUBLISHED  # noqa: E402
 from aptool.formats.collection import MANIFEST, CollectionFiles  # noqa: E402
@@ -87,11 +86,11 @@ def read_results() -> dict[str, Document]:
 def from_runs(results: Mapping[str, Document], data: Path) -> dict[str, Document]:
     """The results with the figures of recorded runs computed again; ``data`` has the collections."""
     computed = dict(results)
-    for file in sorted(RECORDED.glob("*.parquet")):
-        folds = fold_qrels(data / file.stem.removesuffix("-folds"))
-        for name, result in results.items():
-            if any(system["collection"] == file.stem for system in result.get("systems", [])):
-                computed[name] = recomputed(computed[name], file.stem, folds)
+    for collection in sorted({name for result in results.values() for name in result.get("runs", {})}):
+        folds = fold_qrels(data / collection.removesuffix("-folds"))
+        for name, result in computed.items():
+            if collection in result.get("runs", {}):
+                computed[name] = recomputed(result, collection, folds)
     return computed
 
 

@@ -39,9 +39,12 @@ def test_a_matrix_records_every_seed_with_its_provenance(aptool, tmp_path, colle
             for entry in table["results"]
             if (entry["collection"], entry["system"]) == (system["collection"], system["system"])
         ]
+        # The run of a system without random choices is recorded once.
+        seeds = seeds[:1] if system["system"] == "bm25" else seeds
         assert system["values"]["MAP"] == seeds
+        assert system["seeds"] == len(seeds)
         assert system["means"]["MAP"] == pytest.approx(fmean(seeds))
-        assert system["deviations"]["MAP"] == pytest.approx(stdev(seeds))
+        assert system["deviations"]["MAP"] == pytest.approx(stdev(seeds) if len(seeds) > 1 else 0)
 
 
 def test_a_file_that_is_not_a_result_is_not_replaced(tmp_path):

@@ -300,7 +300,7 @@ def test_table_on_a_terminal_of_80_columns_is_whole(aptool, monkeypatch):
 WRONG = {
     "one run": (["dev.old.run"], 2, "1 run given; expected at least 2"),
     "a run twice": (["dev.old.run", "dev.old.run"], 2, "dev.old.run: given more than once"),
-    "its own baseline": (["dev.old.run", "--baseline", "dev.old.run"], 2, "one run given"),
+    "its own baseline": (["dev.old.run", "--baseline", "dev.old.run"], 2, "1 run given"),
     "a sum": (["dev.old.run", "dev.new.run", "--measures", "map,num_ret"], 2, "not means over questions"),
     "a geometric mean": (
         ["dev.old.run", "dev.new.run", "--by", "gm_map"],
