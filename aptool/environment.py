@@ -27,14 +27,13 @@ class BatchSizes(NamedTuple):
 
     encoder: int  # of texts to score; few enough for the caches of a core, enough to keep a GPU busy
     network: int  # of a pretrained network, padding included
-    padding: int  # padding that costs as much as one more batch, in training of a network
     pairs: int  # of both texts of pairs, for poolings of pairs
     token_pairs: int  # the same for networks that read pairs of token ids
 
 
 BATCH_SIZES = {
-    "cpu": BatchSizes(1 << 13, 1 << 12, 1 << 6, 1 << 14, 1 << 18),
-    "cuda": BatchSizes(1 << 18, 1 << 16, 1 << 14, 1 << 14, 1 << 18),
+    "cpu": BatchSizes(1 << 13, 1 << 12, 1 << 14, 1 << 18),
+    "cuda": BatchSizes(1 << 18, 1 << 16, 1 << 14, 1 << 18),
 }
 ENCODER_BATCHES = f"{BATCH_SIZES['cpu'].encoder:,}; GPU: {BATCH_SIZES['cuda'].encoder:,}"
 

@@ -4,8 +4,8 @@ In training, texts are padded. In inference they are packed into one row if the 
 (``pack``), otherwise batches have texts of equal length. The states of a text are then equal to the bit in
 all batches.
 
-In a packed row, embeddings, products and normalizations are computed for all tokens at once. Attention stays
-within a text and is computed at once for all texts of equal length.
+In a packed row, embeddings, products and normalizations are computed for all tokens at once, and attention
+stays within a text (``aptool.models.packed``). On a GPU, all batches have few shapes (``padded_batches``).
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.models.device import batch_sizes, send
-from aptool.models.pretrained import network_library
-from aptool.models.ragged import MIN_ROWS, Ragged
+from aptool.models.packed import attend, pad_texts, use_attention
+from aptool.models.pretrained import max_positions
+from aptool.models.ragged import MIN_ROWS, Ragged, TextBatch, padded_batches
 from aptool.options import bounded
 from aptool.text.subwords import TOKEN_ID, UNATTENDED
 
@@ -34,6 +34,9 @@ _AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
 
 # Name of ``attend`` in transformers.
 _PACKED = "aptool_packed"
+
+# Tokens of padding that cost as much as one more batch, in training on a CPU.
+PADDING = 1 << 6
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class BatchedNetwork(nn.Module):
         self.is_packed = False  # texts can share one row, which gives states but no logits
         self._pad = int(network.config.pad_token_id or 0)
         self._has_types = getattr(network.config, "type_vocab_size", 0) > 1
+        self._widest = max_positions(network)
 
     def pack(self) -> bool:
         """Let the network attend within texts in one row; return whether it supports that."""
@@ -87,8 +91,10 @@ class BatchedNetwork(nn.Module):
         *,
         share: bool,
         least: int = 1,
-    ) -> Iterator[tuple[Any, Tensor | None]]:
-        """Yield outputs for (n', T) tokens, and the indices of the tokens in these n' · T, or None for all.
+    ) -> Iterator[tuple[Any, Tensor | None, int]]:
+        """Yield outputs for (n', T) tokens of n texts and n' - n repetitions; slots; n.
+
+        The slots are the indices of the tokens of the n texts in the n' · T; None for all.
 
         Args:
             tokens: ids with their flags (``aptool.text.subwords``), values (N,) int64.
@@ -98,24 +104,24 @@ class BatchedNetwork(nn.Module):
             share: let texts of different lengths share a batch if it costs little padding.
             least: minimum number of tokens per batch; the texts of a smaller batch are repeated.
         """
-        ordered, offsets = tokens.rows(order), np.concatenate([[0], np.cumsum(tokens.sizes[order])])
-        for texts, width in self._batches(tokens.sizes[order], share=share):
-            rows = ordered[offsets[texts.start] : offsets[texts.stop]]
-            sizes, copies = tokens.sizes[order[texts]], -(-least // len(rows))
-            if copies > 1:
-                rows, sizes = rows.repeat(copies), np.tile(sizes, copies)
-            batch = Ragged.of_sizes(tokens.values[rows], sizes)
-            batch_types = None if types is None or not self._has_types else types[rows]
-            if width is None:
-                inputs, slots = self._packed_inputs(batch, batch_types), None
+        batches = self._batches(tokens.sizes[order], share=share, least=least)
+        members = [order[batch.members] for batch in batches]
+        counts = [int(tokens.sizes[texts].sum()) for texts in members]
+        all_rows = tokens.rows(np.concatenate(members)).split(counts)
+        for batch, texts, rows in zip(batches, members, all_rows, strict=True):
+            part = Ragged.of_sizes(tokens.values[rows], tokens.sizes[texts])
+            part_types = None if types is None or not self._has_types else types[rows]
+            if not batch.width:
+                inputs, slots = self._packed_inputs(part, part_types), None
             else:
-                batch_embedded = None if embedded is None else embedded[rows]
-                inputs, slots = self._padded_inputs(batch, width, batch_types, batch_embedded)
-            if copies > 1:
-                slots = batch.row_numbers()[: len(rows) // copies]
+                part_embedded = None if embedded is None else embedded[rows]
+                inputs, slots = self._padded_inputs(part, batch.width, part_types, part_embedded)
+            if batch.height > batch.size:
+                slots = part.row_numbers() if slots is None else slots
+                slots = slots[: int(part.sizes[: batch.size].sum())]
             if self.layer is not None:
                 inputs["output_hidden_states"] = True
-            yield self.network(return_dict=True, **inputs), slots
+            yield self.network(return_dict=True, **inputs), slots, batch.size
 
     def _packed_inputs(self, tokens: Ragged, types: Tensor | None) -> dict[str, Any]:
         """Return the network's arguments for texts in one row; texts of equal length are adjacent."""
@@ -127,7 +133,12 @@ class BatchedNetwork(nn.Module):
             positions = (counted - tokens.spread(before)) * is_token + config.pad_token_id
         else:
             positions = tokens.positions()[0]
-        inputs = {"input_ids": ids[None], "position_ids": positions[None], "text_sizes": tokens.sizes}
+        inputs = {"input_ids": ids[None], "position_ids": positions[None]}
+        if ids.is_cuda:
+            starts = np.cumsum(tokens.sizes) - tokens.sizes
+            inputs["padded_texts"] = pad_texts(starts, tokens.sizes, ids.device)
+        else:
+            inputs["text_sizes"] = tokens.sizes
         if types is not None:
             inputs["token_type_ids"] = types[None]
         return inputs
@@ -157,21 +168,30 @@ class BatchedNetwork(nn.Module):
             inputs["token_type_ids"] = dense(types)
         return inputs, slots
 
-    def _batches(self, sizes: np.ndarray, share: bool) -> list[tuple[slice, int | None]]:
-        """Split texts of ascending lengths (n,) into batches and their padded widths; None for one row."""
-        limits = batch_sizes(next(self.parameters()).device)
+    def _batches(
+        self, sizes: np.ndarray, *, share: bool, least: int = 1, pads: bool = True
+    ) -> list[TextBatch]:
+        """Split texts of ascending lengths (n,) into batches."""
+        device = next(self.parameters()).device
+        limit = batch_sizes(device).network
+        batches: list[tuple[slice, int]] = []
         if self.is_packed and not (share or self.has_fillers):
-            row = (np.cumsum(sizes) - 1) // limits.network
+            row = (np.cumsum(sizes) - 1) // limit
             ends = [*(np.flatnonzero(np.diff(row)) + 1).tolist(), len(sizes)]
-            return [(slice(begin, end), None) for begin, end in zip([0, *ends], ends, strict=False)]
-        widths = _shared_widths(sizes, limits.padding) if share else sizes
-        batches: list[tuple[slice, int | None]] = []
-        ends = [*(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(widths)]
-        for begin, end in zip([0, *ends], ends, strict=False):
-            width = int(widths[begin])
-            most = max(1, limits.network // width)
-            batches += [(slice(at, min(at + most, end)), width) for at in range(begin, end, most)]
-        return batches
+            batches = [(slice(begin, end), 0) for begin, end in zip([0, *ends], ends, strict=False)]
+        elif pads and device.type == "cuda":
+            return padded_batches(sizes, self._widest, share=share)
+        else:
+            widths = _shared_widths(sizes, PADDING) if share else sizes
+            ends = [*(np.flatnonzero(np.diff(widths)) + 1).tolist(), len(widths)]
+            for begin, end in zip([0, *ends], ends, strict=False):
+                width = int(widths[begin])
+                most = max(1, limit // width)
+                batches += [(slice(at, min(at + most, end)), width) for at in range(begin, end, most)]
+        return [
+            TextBatch(texts, (texts.stop - texts.start) * -(-least // int(sizes[texts].sum())), width)
+            for texts, width in batches
+        ]
 
 
 class Backbone(BatchedNetwork):
@@ -202,7 +222,7 @@ class Backbone(BatchedNetwork):
             order = np.argsort(tokens.sizes, kind="stable")
             parts = []
             least = 1 if training else MIN_ROWS
-            for output, slots in self.run(tokens, order, types, embedded, share=training, least=least):
+            for output, slots, _ in self.run(tokens, order, types, embedded, share=training, least=least):
                 last = self.layer is None
                 states = output.last_hidden_state if last else output.hidden_states[self.layer]
                 states = states.flatten(0, 1)
@@ -255,7 +275,8 @@ class Classifier(BatchedNetwork):
     def forward(self, tokens: Ragged, types: Tensor | None = None) -> Tensor:
         """(n, labels) fp32 logits of n texts."""
         order = np.argsort(tokens.sizes, kind="stable")
-        parts = [output.logits.float() for output, _ in self.run(tokens, order, types, share=self.training)]
+        outputs = self.run(tokens, order, types, share=self.training)
+        parts = [output.logits[:count].float() for output, _, count in outputs]
         return torch.cat(parts)[send(np.argsort(order), tokens.values.device)]
 
 
@@ -297,46 +318,3 @@ def _enable_checkpointing(network: Any, name: str) -> None:
     except ValueError as error:
         expected = f"false: {error}"
         raise InputError(name, position="encoder.checkpointing", value=True, expected=expected) from error
-
-
-def use_attention(network: Any, name: str, attention: Any, mask: Any) -> None:
-    """Register an attention function and its mask under a name, and let a network use them."""
-    transformers = network_library()
-    transformers.AttentionInterface.register(name, attention)
-    transformers.AttentionMaskInterface.register(name, mask)
-    network.set_attn_implementation(name)
-
-
-def attend(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    text_sizes: np.ndarray | None = None,
-    scaling: float | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """Compute attention within the texts of a row; a function for ``transformers.AttentionInterface``.
-
-    Returns (1, N, h, d) from query, key and value (1, h, N, d) of h heads, and None instead of the weights.
-    Without ``text_sizes``, the lengths of the texts, it is the attention of the library.
-    """
-    if text_sizes is None:
-        from transformers.integrations.sdpa_attention import sdpa_attention_forward
-
-        dense: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, **options
-        )
-        return dense
-    rows = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]  # (N, h, d)
-    attended = torch.empty(rows[0].shape, dtype=query.dtype, device=query.device)
-    begin, changes = 0, np.flatnonzero(np.diff(text_sizes)) + 1
-    for group in np.split(text_sizes, changes):
-        count, length = len(group), int(group[0])
-        texts = [tensor[begin : begin + count * length].unflatten(0, (count, length)) for tensor in rows]
-        queries, keys, values = (tensor.transpose(1, 2) for tensor in texts)  # (n, h, length, d)
-        output = F.scaled_dot_product_attention(queries, keys, values, scale=scaling)
-        attended[begin : begin + count * length] = output.transpose(1, 2).flatten(0, 1)
-        begin += count * length
-    return attended[None], None

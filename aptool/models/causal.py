@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.models.backbone import BatchedNetwork, lower_precision, use_attention
+from aptool.models.backbone import BatchedNetwork, lower_precision
 from aptool.models.device import batch_sizes, send
+from aptool.models.packed import PaddedTexts, attend_padded, causal_mask, pad_texts, use_attention
 from aptool.models.pooling import Pooling, scores_of_outputs
 from aptool.models.ragged import MIN_ROWS, Ragged, rows_of
 
@@ -72,14 +73,13 @@ class LastTokenNetwork(BatchedNetwork):
         chosen, shared = texts.select(rows), prefixes.select(present)
         begin = chosen.spread(send(shared.sizes[parent], chosen.values.device))
         positions = torch.cat([shared.positions()[0], begin + chosen.positions()[0]])
-        plan = _plan(shared.sizes, chosen.sizes, parent, one_group=texts.values.is_cuda)
         last = len(shared.values) + np.cumsum(chosen.sizes) - 1
         last = np.resize(last, max(len(last), MIN_ROWS))  # smaller products round differently
         outputs = self._outputs(
             send(last, positions.device),
             input_ids=torch.cat([shared.values, chosen.values])[None],
             position_ids=positions[None],
-            segments=plan,
+            **_plan(shared.sizes, chosen.sizes, parent, positions.device),
         )
         return outputs[: len(rows)]
 
@@ -88,10 +88,9 @@ class LastTokenNetwork(BatchedNetwork):
         order = np.argsort(texts.sizes, kind="stable")
         ids, offsets = texts.values[texts.rows(order)], np.concatenate([[0], np.cumsum(texts.sizes[order])])
         outputs = []
-        for part, width in self._batches(texts.sizes[order], share=False):
-            assert width is not None
-            batch = ids[offsets[part.start] : offsets[part.stop]].view(-1, width)
-            outputs.append(self._outputs(None, input_ids=batch))
+        for batch in self._batches(texts.sizes[order], share=False, pads=False):
+            rows = ids[offsets[batch.texts.start] : offsets[batch.texts.stop]]
+            outputs.append(self._outputs(None, input_ids=rows.view(batch.size, -1)))
         return torch.cat(outputs)[send(np.argsort(order), ids.device)]
 
     def _outputs(self, last: Tensor | None, **inputs: Any) -> Tensor:
@@ -185,25 +184,27 @@ def _rows(
 
 
 def _plan(
-    prefix_sizes: np.ndarray, sizes: np.ndarray, parents: np.ndarray, *, one_group: bool
-) -> list[Segments]:
-    """Group the texts of a row: prefixes first, then texts by parent, ascending in length.
-
-    Texts of different lengths share a group with ``one_group``, to save launches; else attention rounds
-    equally in all rows.
-    """
+    prefix_sizes: np.ndarray, sizes: np.ndarray, parents: np.ndarray, device: torch.device
+) -> dict[str, Any]:
+    """Return the arguments of ``attend`` for a row: prefixes first, then texts by parent and length."""
     begins = np.cumsum(prefix_sizes) - prefix_sizes
     starts = int(prefix_sizes.sum()) + np.cumsum(sizes) - sizes
     shared = np.flatnonzero(prefix_sizes)
+    if device.type == "cuda":
+        none = np.zeros_like(shared)
+        first, lengths = (
+            np.concatenate([begins[shared], starts]),
+            np.concatenate([prefix_sizes[shared], sizes]),
+        )
+        prefixes = np.concatenate([none, begins[parents]]), np.concatenate([none, prefix_sizes[parents]])
+        return {"padded_texts": pad_texts(first, lengths, device, prefixes)}
     plan = [Segments(begins[i : i + 1], prefix_sizes[i : i + 1], (0, 0)) for i in shared]
-    changes = np.diff(parents) != 0
-    if not one_group:
-        changes |= np.diff(sizes) != 0
+    changes = (np.diff(parents) != 0) | (np.diff(sizes) != 0)
     for group in np.split(np.arange(len(sizes)), np.flatnonzero(changes) + 1):
         parent = parents[group[0]]
         prefix = int(begins[parent]), int(prefix_sizes[parent])
         plan.append(Segments(starts[group], sizes[group], prefix))
-    return plan
+    return {"segments": plan}
 
 
 def attend(
@@ -213,6 +214,7 @@ def attend(
     value: Tensor,
     attention_mask: Tensor | None,
     segments: Sequence[Segments] = (),
+    padded_texts: Sequence[PaddedTexts] = (),
     scaling: float | None = None,
     sliding_window: int | None = None,
     **options: Any,
@@ -223,13 +225,14 @@ def attend(
     itself; None: to all. Each of the h' heads of key and value (1, h', N, d) belongs to h / h' heads of the
     query (1, h, N, d).
     """
+    if padded_texts:
+        return attend_padded(query, key, value, padded_texts, scaling, True, sliding_window), None
     repeats = query.shape[1] // key.shape[1]
     queries, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (N, h, d)
     attended = torch.empty(queries.shape, dtype=query.dtype, device=query.device)
     for starts, sizes, (begin, length) in segments:
-        width = int(sizes.max())
-        steps = np.minimum(np.arange(width), sizes[:, None] - 1)  # padding repeats the last token
-        rows = send((starts[:, None] + steps).reshape(-1), query.device)
+        width = int(sizes[0])
+        rows = send((starts[:, None] + np.arange(width)).reshape(-1), query.device)
         q, k, v = (
             tensor.index_select(0, rows).unflatten(0, (len(starts), width))
             for tensor in (queries, keys, values)
@@ -243,19 +246,7 @@ def attend(
         if repeats > 1:
             k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
         window = sliding_window if sliding_window and sliding_window < length + width else None
-        mask = _mask(width, length, window, query.device) if length or window else None
+        mask = causal_mask(width, length, window, query.device) if length or window else None
         output = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=scaling)
-        flat = output.transpose(1, 2).flatten(0, 1)
-        is_padding = np.arange(width) >= sizes[:, None]
-        if is_padding.any():
-            tokens = send(np.flatnonzero(~is_padding), query.device)
-            rows, flat = rows[tokens], flat[tokens]
-        attended[rows] = flat
+        attended[rows] = output.transpose(1, 2).flatten(0, 1)
     return attended[None], None
-
-
-def _mask(width: int, length: int, window: int | None, device: torch.device) -> Tensor:
-    """(width, length + width) bool: whether a token attends to a token of the prefix or its own text."""
-    ones = torch.ones(width, length + width, dtype=torch.bool, device=device)
-    mask = ones.tril(length)
-    return mask if window is None else mask.triu(length - window + 1)

@@ -151,6 +151,7 @@ class _Settings(NamedTuple):
     dtype: torch.dtype
     is_deterministic: bool
     warns_only: bool
+    plans_attention: bool  # cuDNN's attention makes a plan for each new shape, which takes milliseconds
     products: tuple[Any, ...]
 
     @staticmethod
@@ -159,6 +160,7 @@ class _Settings(NamedTuple):
             torch.get_default_dtype(),
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
+            _CUDA.cudnn_sdp_enabled(),
             tuple(map(_PRODUCT_PRECISION, _PRODUCTS)),
         )
 
@@ -170,12 +172,13 @@ class _Settings(NamedTuple):
             torch.set_default_dtype(self.dtype)
         if self[1:3] != now[1:3]:  # the call imports torch.compile
             torch.use_deterministic_algorithms(self.is_deterministic, warn_only=self.warns_only)
+        _CUDA.enable_cudnn_sdp(self.plans_attention)
         for kind, value, before in zip(_PRODUCTS, self.products, now.products, strict=True):
             if value != before:
                 setattr(kind, _PRECISION, value)
 
 
-_OURS = _Settings(torch.float32, False, False, (_FP32,) * len(_PRODUCTS))
+_OURS = _Settings(torch.float32, False, False, False, (_FP32,) * len(_PRODUCTS))
 
 
 class _Process:

@@ -19,6 +19,12 @@ SIMILAR = 1.5
 # Smaller GEMMs use another kernel and round differently.
 MIN_ROWS = 4
 
+# Widths of padded texts on a GPU; the width of a longer text is a power of two.
+WIDTHS = np.array([32, 64, 96, 128, 192, 256, 384, 512])
+
+# Tokens of a large and of a small batch on a GPU, padding included.
+LARGE_BATCH, SMALL_BATCH = 1 << 15, 1 << 12
+
 
 class Ragged(NamedTuple):
     """``n`` sequences: the i-th is ``values[offsets[i] : offsets[i + 1]]``."""
@@ -131,6 +137,47 @@ def similar_lengths(sequences: Ragged) -> list[np.ndarray]:
         return [np.arange(len(sizes))]
     buckets = np.floor(np.log(sizes / sizes.min()) / np.log(SIMILAR))
     return [np.flatnonzero(buckets == bucket) for bucket in np.unique(buckets)]
+
+
+class TextBatch(NamedTuple):
+    """Consecutive texts of a list in ascending order of length."""
+
+    texts: slice
+    height: int  # number of texts, repetitions included
+    width: int  # padded length; 0: the texts share one row
+
+    @property
+    def size(self) -> int:
+        """The number of texts without repetitions."""
+        return int(self.texts.stop - self.texts.start)
+
+    @property
+    def members(self) -> np.ndarray:
+        """(height,) indices of the texts, then of repeated texts."""
+        return np.resize(np.arange(self.texts.start, self.texts.stop), self.height)
+
+
+def padded_batches(sizes: np.ndarray, widest: int = 1 << 30, *, share: bool) -> list[TextBatch]:
+    """Split texts of ascending lengths (n,) into batches of few shapes, for a GPU.
+
+    Each width has a large and a small count, so texts of up to 512 tokens have at most 16 shapes. Texts of
+    several widths share a small batch, and with ``share`` a large one. ``widest`` is the maximum width.
+    """
+    longer = np.exp2(np.ceil(np.log2(np.maximum(sizes, 1)))).astype(np.int64)
+    widths = np.where(sizes > WIDTHS[-1], longer, WIDTHS.take(np.searchsorted(WIDTHS, sizes), mode="clip"))
+    widths = np.minimum(widths, np.maximum(widest, sizes))
+    batches: list[TextBatch] = []
+    end = len(sizes)
+    while end:
+        width = int(widths[end - 1])
+        first = 0 if share else int(np.searchsorted(widths, width))  # of the texts of this width
+        count = max(1, LARGE_BATCH // width)
+        if end - first < count // 2:
+            first, count = 0, max(1, SMALL_BATCH // width)
+        begin = max(first, end - count)
+        batches.append(TextBatch(slice(begin, end), count, width))
+        end = begin
+    return batches[::-1]
 
 
 def rows_of(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -8,7 +8,8 @@ import torch
 from networks import REASON, corpus
 from tiny import tokens
 
-from aptool.models.backbone import Backbone, BackboneOptions, attend
+from aptool.models.backbone import Backbone, BackboneOptions
+from aptool.models.packed import attend
 from aptool.models.pretrained import new_network
 from aptool.models.ragged import Ragged
 

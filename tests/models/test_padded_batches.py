@@ -1,0 +1,166 @@
+"""Pretrained networks on a simulated GPU: few shapes of attention, and the results of a CPU."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from networks import REASON
+from simulated_gpu import SimulatedGpu
+from test_packed import NOT_PACKED, PACKED, SMALL, TEXTS, backbone_of
+from tiny import tokens
+from torch.nn import functional as F
+
+from aptool.models.backbone import Backbone, BackboneOptions, Classifier
+from aptool.models.causal import LastTokenNetwork
+from aptool.models.device import torch_settings
+from aptool.models.pretrained import new_network
+from aptool.models.ragged import Ragged, padded_batches
+
+transformers = pytest.importorskip("transformers", reason=REASON)
+
+MOST_SHAPES = 16
+LONGEST = 512
+TINY = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 4}
+CAUSAL = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "pad_token_id": 0}
+NO_PREFIX = Ragged.of_sizes(torch.zeros(0, dtype=torch.int64), np.zeros(1, dtype=np.int64))
+
+
+def random_texts(count, longest=LONGEST, seed=0):
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(1, longest + 1, count)
+    return Ragged.of_sizes(torch.from_numpy(generator.integers(5, 40, sizes.sum())), sizes)
+
+
+def moved(texts):
+    return texts._replace(values=texts.values.to("cuda"), offsets=texts.offsets.to("cuda"))
+
+
+def backbone(kind="bert"):
+    config = {"model_type": kind, "vocab_size": 40, "pad_token_id": 0, **TINY}
+    return Backbone(new_network(config), BackboneOptions()).eval()
+
+
+def classifier(options):
+    config = {"model_type": "bert", "vocab_size": 40, **options}
+    return Classifier(new_network(config, head="labels")).eval()
+
+
+def causal(kind="qwen3", **options):
+    torch.manual_seed(0)
+    network = new_network({"model_type": kind, "vocab_size": 40, **CAUSAL, **options}, head="logits")
+    return LastTokenNetwork(network, "logits").eval()
+
+
+def encode(network, texts):
+    return network(texts, texts.row_numbers())
+
+
+def rerank(network, texts):
+    """Read texts after five prefixes."""
+    prefixes = moved(random_texts(5, 40, seed=1))
+    return network(prefixes, texts, np.arange(len(texts.sizes)) % 5)
+
+
+def fine_tune(network, texts):
+    """Read minibatches of 16 questions and 32 answers."""
+    network.train()
+    for minibatch in np.split(np.arange(len(texts.sizes)), range(48, len(texts.sizes), 48)):
+        for side in (minibatch[:16], minibatch[16:]):
+            if len(side):
+                encode(network, texts.select(side))
+
+
+USES = {
+    "encoder": (backbone, encode, LONGEST),
+    "encoder that is not packed": (lambda: backbone("modernbert"), encode, LONGEST),
+    "cross-encoder": (lambda: classifier(TINY), lambda network, texts: network(texts), LONGEST),
+    "causal reranker": (lambda: causal(**TINY, num_key_value_heads=1), rerank, LONGEST - 40),
+    "fine-tuning": (backbone, fine_tune, LONGEST),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_attention_has_few_shapes(use, monkeypatch):
+    build, read, longest = USES[use]
+    shapes = set()
+
+    def attention(query, key, value, *more, **named):
+        shapes.add((query.shape, key.shape))
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        return query.clone()
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
+    texts = random_texts(10_000, longest)
+    with SimulatedGpu(), torch_settings(), torch.no_grad():
+        network = build().to("cuda")
+        for part in np.split(np.arange(10_000), [1, 3, 10, 50, 200, 1000]):
+            read(network, moved(texts.select(part)))
+
+    assert 8 <= len(shapes) <= MOST_SHAPES
+
+
+@pytest.mark.parametrize("kind", [*PACKED, *NOT_PACKED])
+def test_states_are_those_of_a_cpu(kind):
+    network = backbone_of(kind, {**PACKED, **NOT_PACKED}[kind])
+    texts = Ragged.of(tokens(*TEXTS))
+    with torch.inference_mode():
+        expected = encode(network, texts)
+        with SimulatedGpu():
+            actual = encode(copy.deepcopy(network).to("cuda"), moved(texts)).cpu()
+
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("positions", [40, 64])
+def test_padding_stays_within_the_positions_of_a_network(positions):
+    network = backbone_of("bert", SMALL | {"max_position_embeddings": positions}).train()
+    for part in network.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    texts = random_texts(30, positions)
+    expected = encode(network, texts)
+    with SimulatedGpu():
+        actual = encode(copy.deepcopy(network).to("cuda"), moved(texts)).cpu()
+
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_logits_are_those_of_a_cpu():
+    network, texts = classifier(SMALL), random_texts(30, 60)
+    with torch.inference_mode():
+        expected = network(texts)
+        with SimulatedGpu():
+            actual = copy.deepcopy(network).to("cuda")(moved(texts)).cpu()
+
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("qwen3", {}), ("mistral", {"sliding_window": 7}), ("phi3", {})]
+)
+@pytest.mark.parametrize("has_prefix", [False, True])
+def test_outputs_of_a_causal_network_are_those_of_a_cpu(kind, options, has_prefix):
+    network, texts = causal(kind, **options), random_texts(40, 70)
+    prefixes = random_texts(4, 50, seed=1) if has_prefix and network.is_packed else NO_PREFIX
+    parents = np.arange(40) % len(prefixes.sizes)
+    with torch.inference_mode():
+        expected = network(prefixes, texts, parents)
+        with SimulatedGpu():
+            actual = copy.deepcopy(network).to("cuda")(moved(prefixes), moved(texts), parents).cpu()
+
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_batches_have_each_text_once_and_little_padding(share):
+    sizes = np.sort(np.random.default_rng(0).integers(1, 2000, 5000))
+    batches = padded_batches(sizes, share=share)
+
+    assert np.array_equal(
+        np.concatenate([np.arange(5000)[batch.texts] for batch in batches]), np.arange(5000)
+    )
+    assert all(sizes[batch.texts].max() <= batch.width for batch in batches)
+    assert all(batch.size <= batch.height for batch in batches)
+    assert sum(batch.height * batch.width for batch in batches) < 1.5 * sizes.sum()
+    assert len(padded_batches(sizes[:1], share=share)) == 1
