@@ -116,8 +116,9 @@ class _TextTable:
         self._path = path
         self._is_open = False  # whether a line with quotation marks as text began a field that it did not end
         self._encoding = names.encoding
+        self._recognises = policies is not None
         default = delimiter or ("," if unpacked_name(path).lower().endswith(".csv") else "\t")
-        recognise = self._recognise_encoding if policies is not None else None
+        recognise = self._recognise_encoding if self._recognises else None
         numbered = read_lines(path, names.encoding, _ENCODING_HINT, recognise)
         if policies is None:
             delimiter = names.delimiter or default
@@ -153,11 +154,19 @@ class _TextTable:
         delimiter, quotes, header_line = self._format
         if quotes == "csv":
             rows = quoted_rows(self._path, (line for _, line in numbered), delimiter)
-            rows = (row for row in rows if row[0] >= header_line)
+            rows = (row for row in rows if row[0] >= header_line and not self._is_unused(row[1]))
             return without_blank_end(self._path, rows, bool)
-        lines = (line for line in self._noted(numbered) if line[0] >= header_line)
+        lines = (
+            (number, line)
+            for number, line in self._noted(numbered)
+            if number >= header_line and not self._is_unused(line.split(delimiter))
+        )
         checked = without_blank_end(self._path, lines, str.strip, self._quotes_hint)
         return ((number, line.split(delimiter)) for number, line in checked)
+
+    def _is_unused(self, row: list[str]) -> bool:
+        """Whether a row of a spreadsheet has only separators."""
+        return self._recognises and len(row) > 1 and not any(map(str.strip, row))
 
     def checked_width(self, number: int, row: list[str], header: Sequence[str]) -> list[str]:
         """Return a row that has as many fields as the header."""

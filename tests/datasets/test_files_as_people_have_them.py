@@ -232,14 +232,16 @@ EXPORT = (
     "\r\n"
     "Nummer;Betreff;Beschreibung;Antwort;Stunden\r\n"
     '1;Drucker;"Er druckt\r\n\r\nnicht.";"Kabel; dann ""neu"" starten";1,5\r\n'
+    ";;;;\r\n"
     "2;Maus;Sie klemmt.;Neue Maus;0,25\r\n"
+    ";;;;\r\n"
 )
 
 
 @pytest.mark.parametrize("mark", ["\t", ";", "|"])
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-8-sig", "utf-16"])
 def test_titles_above_the_header_of_an_export(aptool, tmp_path, mark, encoding):
-    """By hand: one title, a blank line, the header in line 3; commas in numbers separate nothing."""
+    """By hand: one title, a blank line, the header in line 3, rows of separators only; commas in numbers."""
     path = tmp_path / "x.csv"
     path.write_bytes(EXPORT.replace(";", mark).encode(encoding))
     columns = ("--question", "Beschreibung", "--answer", "Antwort", "--add-candidates", "all")
