@@ -22,7 +22,7 @@ from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, listening, 
 from aptool.cluster.metrics import WorkerMetrics
 from aptool.cluster.nodes import check_node, host
 from aptool.cluster.resources import Cluster, Resources
-from aptool.cluster.worker import Reading, ScoringJob, Worker, is_current, is_started, read_and_prepare
+from aptool.cluster.worker import ScoringJob, Worker, is_current, is_started, read_and_prepare
 from aptool.scoring.parts import Part, file_names
 from aptool.scoring.pipeline import UnitRecord
 
@@ -170,14 +170,11 @@ class ScoreUnits:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Score the units of a row, or for a spare row the units of stragglers."""
         row = {name: column[0] for name, column in batch.items()}
-        numbers = [int(number) for number in row["numbers"]]
-        readings: Sequence[Reading | None] = [None] * len(numbers)
-        if "readings" in row:
-            readings = pickle.loads(row["readings"])
-        records = [
-            self._worker.score(number, self._parts[number], reading)
-            for number, reading in zip(numbers, readings, strict=True)
-        ] or score_stragglers(self._worker, self._parts)
+        parts = {int(number): self._parts[number] for number in row["numbers"]}
+        if parts:
+            records = self._worker.score(parts, pickle.loads(row["readings"]) if "readings" in row else ())
+        else:
+            records = score_stragglers(self._worker, self._parts)
         self._metrics.count(records)
         columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
         return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
@@ -226,7 +223,7 @@ def score_stragglers(worker: Worker, parts: Sequence[Part]) -> list[UnitRecord]:
         late.sort(key=lambda number: not is_started(parts[number], names))  # a queued unit may follow soon
         if not late:
             break
-        if time.monotonic() - start < max(PATIENCE_SECONDS, worker.seconds_per_unit):
+        if time.monotonic() - start < max(PATIENCE_SECONDS, worker.seconds_per_group):
             time.sleep(POLL_SECONDS)
             continue
         number = late[0]

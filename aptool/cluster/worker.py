@@ -11,8 +11,9 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from aptool.cluster.nodes import Requirements, Versions, check_node, host
@@ -24,7 +25,7 @@ from aptool.formats.pools import ANSWERS, Answers, PoolBatch, Unit, read_answers
 from aptool.formats.store import ReplacedError
 from aptool.models.device import is_out_of_memory
 from aptool.scoring.parts import Part, digest_of, write_part
-from aptool.scoring.pipeline import PreparedUnit, UnitRecord, prepare, score
+from aptool.scoring.pipeline import PreparedUnit, UnitRecord, joined_groups, prepare, score
 from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
@@ -121,8 +122,18 @@ def read_and_prepare(job: ScoringJob, part: Part) -> Reading:
     return Reading(unit, core_seconds=time.process_time() - cpu)
 
 
+class _Begun(NamedTuple):
+    """A unit that a worker has begun, and its cost up to its preparation."""
+
+    number: int
+    part: Part
+    attempts: int
+    seconds: float
+    core_seconds: float
+
+
 class Worker:
-    """Scores units one after the other."""
+    """Scores units, those that share answers together."""
 
     def __init__(self, job: ScoringJob, post: Callable[[str, Any], None] = lambda kind, value: None) -> None:
         """Open the system. An error is reported with the first unit.
@@ -134,57 +145,115 @@ class Worker:
         self._name = f"{host()}:{os.getpid()}"
         self._post, self._reports = post, _Reports(partial(post, "units"))
         self._failure = ""
-        self._units, self._seconds = 0, 0.0
+        self._groups, self._seconds = 0, 0.0
         try:
             open_scorer(job)
         except AptoolError as error:
             self._failure = f"node {host()}: {error}"
 
-    def score(self, number: int, part: Part, reading: Reading | None = None) -> UnitRecord:
-        """Score a unit and write its part; without a ``reading``, read it first."""
-        record = self._scored(number, part, reading)
-        unit, text = part.unit, f"{part.pairs} pairs in {record.seconds:.2f} s"
-        level = logging.ERROR if record.error else logging.DEBUG
-        logger.log(level, f"node {host()}: {unit.path}: row group {unit.row_group}: {record.error or text}")
-        return record
-
-    def _scored(self, number: int, part: Part, reading: Reading | None) -> UnitRecord:
-        failed = UnitRecord(number, 0, self._name, error=self._failure, fatal=True)
+    def score(self, parts: Mapping[int, Part], readings: Sequence[Reading] = ()) -> list[UnitRecord]:
+        """Score units, by number, and write their parts; units without ``readings`` are read first."""
+        records: list[UnitRecord] = []
         if self._failure:
-            return failed
-        if part.path.exists():  # from a lost worker of the same batch, or from an idle worker
-            return UnitRecord(number, part.pairs, self._name)
-        started, cpu = time.monotonic(), time.process_time()
-        if reading is not None and reading.error:
-            return failed._replace(error=reading.error, fatal=reading.fatal)
-        try:
-            self._check_owner()
-            attempts = start_attempt(part, "score")
-            bad_rows = self._score(part, reading, partial(self._reports, number))
-            end_attempts(part, "score")
-        except SupersededError as error:
-            return failed._replace(error=str(error))
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            unit = part.unit
-            end_attempts(part, "score")
+            failed = UnitRecord(0, 0, self._name, error=self._failure, fatal=True)
+            records += (failed._replace(number=number) for number in parts)
+        else:
+            units = self._begin(parts, readings, records)
+            for group in joined_groups(units, open_scorer(self._job)[0]):
+                records += self._score_group(group)
+        for record in records:
+            unit, text = parts[record.number].unit, f"{record.pairs} pairs in {record.seconds:.2f} s"
+            level = logging.ERROR if record.error else logging.DEBUG
             position = f"{unit.path}: row group {unit.row_group}"
+            logger.log(level, f"node {host()}: {position}: {record.error or text}")
+        return records
+
+    def _begin(
+        self, parts: Mapping[int, Part], readings: Sequence[Reading], records: list[UnitRecord]
+    ) -> Generator[tuple[_Begun, PreparedUnit]]:
+        """Read and prepare units; yield those to score together, and add the records of the others."""
+        scorer, answers = open_scorer(self._job)
+        for (number, part), reading in zip_longest(parts.items(), readings):
+            if part.path.exists():  # from a lost worker of the same batch, or from an idle worker
+                records.append(UnitRecord(number, part.pairs, self._name))
+                continue
+            unit, spent = None, 0.0
+            if reading is not None:
+                unit, spent = reading.unit, reading.core_seconds
+                if reading.error:
+                    records.append(
+                        UnitRecord(number, 0, self._name, error=reading.error, fatal=reading.fatal)
+                    )
+                    continue
+            started, cpu = time.monotonic(), time.process_time() - spent
+            try:
+                self._check_owner()
+                attempts = start_attempt(part, "score")
+                if unit is None:
+                    unit = prepare(part.unit, read(self._job, part.unit, answers), scorer)
+            except (AptoolError, RuntimeError, MemoryError) as error:
+                records.append(self._failed(number, part, error))
+                continue
+            cost = time.monotonic() - started, time.process_time() - cpu
+            begun = _Begun(number, part, attempts, *cost)
+            if attempts == 1:
+                yield begun, unit
+            else:  # alone, because it may be the unit that ends its workers
+                records += self._score_group([(begun, unit)])
+
+    def _score_group(self, group: Sequence[tuple[_Begun, PreparedUnit]]) -> list[UnitRecord]:
+        """Score units together and write their parts; after an error, score each of several units alone."""
+        started, cpu = time.monotonic(), time.process_time()
+        progress = partial(self._reports, [(begun.number, begun.part.pairs) for begun, _ in group])
+        try:
+            frames = score([unit for _, unit in group], open_scorer(self._job)[0], progress)
+            for (begun, unit), frame in zip(group, frames, strict=True):
+                self._check_owner()
+                write_part(begun.part, frame, unit.truncated, unit.bad_rows)
+                end_attempts(begun.part, "score")
+        except (AptoolError, RuntimeError, MemoryError) as error:
+            if len(group) == 1 or isinstance(error, SupersededError):
+                return [self._failed(begun.number, begun.part, error) for begun, _ in group]
+        else:
+            seconds, cores = time.monotonic() - started, time.process_time() - cpu
+            return self._records(group, seconds, cores)
+        return [record for each in group for record in self._score_group([each])]
+
+    def _failed(self, number: int, part: Part, error: AptoolError | RuntimeError | MemoryError) -> UnitRecord:
+        """Return the record of a unit after an error of its input or memory; raise other errors."""
+        failed = UnitRecord(number, 0, self._name, error=str(error))
+        if isinstance(error, SupersededError):
+            return failed._replace(fatal=True)
+        if not isinstance(error, AptoolError):
+            if not is_out_of_memory(error):
+                raise error
+            position = f"{part.unit.path}: row group {part.unit.row_group}"
             reason = f"{position}: out of memory on node {host()}: {MEMORY_HINT}"
-            return failed._replace(error=reason, fatal=False)
-        except AptoolError as error:
-            end_attempts(part, "score")
-            return failed._replace(error=str(error), fatal=False)
-        seconds = time.monotonic() - started
-        self._units, self._seconds = self._units + 1, self._seconds + seconds
-        cores = time.process_time() - cpu + (reading.core_seconds if reading is not None else 0.0)
-        record = UnitRecord(number, part.pairs, self._name, attempts, seconds=seconds, core_seconds=cores)
-        return record._replace(bad_rows=bad_rows)
+            failed = failed._replace(error=reason)
+        end_attempts(part, "score")
+        return failed
+
+    def _records(
+        self, group: Sequence[tuple[_Begun, PreparedUnit]], seconds: float, cores: float
+    ) -> list[UnitRecord]:
+        """Return the records of units that were scored together; their pairs share the cost."""
+        self._groups += 1
+        self._seconds += seconds + sum(begun.seconds for begun, _ in group)
+        pairs = sum(begun.part.pairs for begun, _ in group)
+        return [
+            UnitRecord(
+                *(begun.number, begun.part.pairs, self._name, begun.attempts),
+                seconds=begun.seconds + seconds * begun.part.pairs / pairs,
+                core_seconds=begun.core_seconds + cores * begun.part.pairs / pairs,
+                bad_rows=len(unit.bad_rows),
+            )
+            for begun, unit in group
+        ]
 
     @property
-    def seconds_per_unit(self) -> float:
-        """Mean seconds per scored unit; 0 before the first unit."""
-        return self._seconds / max(self._units, 1)
+    def seconds_per_group(self) -> float:
+        """Mean seconds per group of units that were scored together; 0 before the first group."""
+        return self._seconds / max(self._groups, 1)
 
     def is_current(self) -> bool:
         """Whether the system is open and the driver still holds its claim."""
@@ -197,7 +266,11 @@ class Worker:
             if start_attempt(part, "again") > 1:
                 return None
             self._post("again", (number, self._name))
-            bad_rows = self._score(part)
+            scorer, answers = open_scorer(self._job)
+            unit = prepare(part.unit, read(self._job, part.unit, answers), scorer)
+            (frame,) = score([unit], scorer)
+            self._check_owner()
+            write_part(part, frame, unit.truncated, unit.bad_rows)
             end_attempts(part, "again")
         except (AptoolError, RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
@@ -206,23 +279,7 @@ class Worker:
         seconds = time.monotonic() - started
         cores = time.process_time() - cpu
         record = UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds, core_seconds=cores)
-        return record._replace(bad_rows=bad_rows)
-
-    def _score(
-        self,
-        part: Part,
-        reading: Reading | None = None,
-        progress: Callable[[int], None] = lambda pairs: None,
-    ) -> int:
-        """Score a unit and write its part; return the number of bad rows."""
-        scorer, answers = open_scorer(self._job)
-        unit = reading.unit if reading is not None else None
-        if unit is None:
-            unit = prepare(part.unit, read(self._job, part.unit, answers), scorer)
-        (frame,) = score([unit], scorer, progress)
-        self._check_owner()
-        write_part(part, frame, unit.truncated, unit.bad_rows)
-        return len(unit.bad_rows)
+        return record._replace(bad_rows=len(unit.bad_rows))
 
     def _check_owner(self) -> None:
         job = self._job
@@ -234,17 +291,21 @@ class _Reports:
 
     def __init__(self, post: Callable[[dict[int, int]], None]) -> None:
         self._post, self._posted = post, time.monotonic()
-        self._pairs: dict[int, int] = {}  # of each unit since the last post
+        self._pairs: dict[int, int] = {}  # of the units since the last post
         self._lock = threading.Lock()
 
-    def __call__(self, number: int, pairs: int) -> None:
+    def __call__(self, units: Sequence[tuple[int, int]], pairs: int) -> None:
+        """Count further pairs of units that are scored together, each a number and its pairs."""
         with self._lock:
-            self._pairs[number] = self._pairs.get(number, 0) + pairs
+            for number, most in units:
+                before = self._pairs.get(number, 0)
+                self._pairs[number] = min(before + pairs, most)
+                pairs -= self._pairs[number] - before
             if time.monotonic() - self._posted < REPORT_SECONDS:
                 return
             self._posted = time.monotonic()
             self._post(self._pairs)
-            self._pairs = {number: self._pairs[number]}
+            self._pairs = {number: self._pairs[number] for number, _ in units}
 
 
 def is_current(job: ScoringJob) -> bool:

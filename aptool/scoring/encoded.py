@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import count, pairwise
-from threading import Lock
+from threading import Lock, local
 from typing import NamedTuple
 
 import numpy as np
@@ -191,8 +191,8 @@ class EncodedAnswers(NamedTuple):
         """Select answers, without a copy."""
         return EncodedAnswers(self.batches, *(part[chosen] for part in self[1:]))
 
-    def joined(self) -> "EncodedAnswers":
-        """Join all batches into one; copies only if there are several."""
+    def joined(self, workspace: "Workspace | None" = None) -> "EncodedAnswers":
+        """Join all batches into one; copies only if there are several, to the workspace if there is one."""
         if len(self.batches) == 1:
             return self
         order = np.argsort(self.batch, kind="stable")
@@ -200,7 +200,7 @@ class EncodedAnswers(NamedTuple):
         starts = np.empty_like(self.starts)
         starts[order] = ends - self.counts[order]
         first = self.batches[0]
-        values = first.new_empty(int(ends[-1]), *first.shape[1:])
+        values = (workspace or Workspace()).rows(int(ends[-1]), first)
         bounds = np.searchsorted(self.batch[order], np.arange(len(self.batches) + 1))
         for number, tensor in enumerate(self.batches):
             members = order[bounds[number] : bounds[number + 1]]
@@ -220,6 +220,19 @@ class EncodedAnswers(NamedTuple):
         else:
             values = values.index_select(0, send(rows_of(single.starts, self.counts), values.device))
         return Ragged.of_sizes(values, self.counts)
+
+
+class Workspace(local):
+    """A tensor per thread, which each call reuses: the kernel clears the pages of a new large tensor."""
+
+    _values: Tensor | None = None
+
+    def rows(self, number: int, like: Tensor) -> Tensor:
+        """Return (number, ...) uninitialized rows as those of ``like``, valid until the next call."""
+        values = self._values
+        if values is None or len(values) < number or values.dtype != like.dtype:
+            values = self._values = like.new_empty(number, *like.shape[1:])
+        return values[:number]
 
 
 class Pairs(NamedTuple):

@@ -3,7 +3,7 @@
 A unit is one row group of a pools file. The steps of a unit are ``read_pools``, ``prepare``, ``score``, and
 ``write_part`` of ``scoring.parts`` or a place in memory (``MemorySink``). The pipeline yields one record per
 stored unit. Units that share answers are scored together if the scorer can join them; their scores are the
-same to the bit. Workers of a cluster call the same steps, for one unit at a time.
+same to the bit. Workers of a cluster call the same steps, for a batch of units at a time.
 """
 
 import contextlib
@@ -12,11 +12,11 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import polars as pl
@@ -36,6 +36,8 @@ JOINED_MEMORY = 1 / 64
 
 # Memory per pair from reading to the sink: ids, indices, scores.
 BYTES_PER_PAIR = 160
+
+T = TypeVar("T")
 
 
 class UnitRecord(NamedTuple):
@@ -227,7 +229,10 @@ def _pipeline(
 ) -> Generator[UnitScores]:
     """Score waiting units with one scorer, while the next unit is read and the previous one is stored."""
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
-        groups = _groups(waiting, scorer, answers)
+        prepared = (
+            (number, prepare(unit, read_pools(unit, answers), scorer)) for number, unit in _taken(waiting)
+        )
+        groups = joined_groups(prepared, scorer)
         reading = reader.submit(next, groups, ())
         storing: tuple[UnitScores, Future[None]] | None = None
         while group := reading.result():
@@ -253,30 +258,32 @@ def _taken(waiting: deque[tuple[int, Unit]]) -> Generator[tuple[int, Unit]]:
             yield waiting.popleft()
 
 
-def _groups(
-    waiting: deque[tuple[int, Unit]], scorer: Scorer, answers: Answers | None
-) -> Generator[list[tuple[int, PreparedUnit]]]:
-    """Read waiting units; yield lists of units to score together, with their numbers."""
+def joined_groups(
+    units: Iterable[tuple[T, PreparedUnit]], scorer: Scorer
+) -> Generator[list[tuple[T, PreparedUnit]]]:
+    """Group consecutive units that `score` may score together, with their labels.
+
+    If the iteration fails, the units before the error are a group.
+    """
     limit = min(JOINED_PAIRS, int(available_memory() * JOINED_MEMORY) // BYTES_PER_PAIR)
-    group: list[tuple[int, PreparedUnit]] = []
+    group: list[tuple[T, PreparedUnit]] = []
     pairs = 0
-    for number, unit in _taken(waiting):
-        try:
-            prepared = prepare(unit, read_pools(unit, answers), scorer)
-        except Exception:
-            if group:
-                yield group  # units before an error are scored and stored
-            raise
-        is_joinable = scorer.system.passages is None and prepared.inputs is not None
-        is_joinable = is_joinable and scorer.is_joinable(prepared.inputs)
-        if group and not (is_joinable and pairs + len(prepared.answer_ids) <= limit):
+    try:
+        for label, unit in units:
+            is_joinable = scorer.system.passages is None and unit.inputs is not None
+            is_joinable = is_joinable and scorer.is_joinable(unit.inputs)
+            if group and not (is_joinable and pairs + len(unit.answer_ids) <= limit):
+                yield group
+                group, pairs = [], 0
+            group.append((label, unit))
+            pairs += len(unit.answer_ids)
+            if not is_joinable:
+                yield group
+                group, pairs = [], 0
+    except Exception:
+        if group:
             yield group
-            group, pairs = [], 0
-        group.append((number, prepared))
-        pairs += len(prepared.answer_ids)
-        if not is_joinable:
-            yield group
-            group, pairs = [], 0
+        raise
     if group:
         yield group
 

@@ -42,8 +42,8 @@ def worker(job):
 
 
 def test_missing_parts_of_other_workers_are_scored(worker, parts):
-    worker.score(0, parts[0])
-    worker.score(2, parts[2])
+    worker.score({0: parts[0]})
+    worker.score({2: parts[2]})
     start_attempt(parts[1], "score")  # by a slow worker
 
     late = score_stragglers(worker, parts)
@@ -85,7 +85,7 @@ def test_spare_row_waits_until_units_are_started(worker, job, parts, monkeypatch
         waits.append(seconds)
 
     monkeypatch.setattr(ray_data.time, "sleep", wait)
-    worker.score(3, parts[3])
+    worker.score({3: parts[3]})
 
     wait_until_started(job, parts)
 
@@ -100,15 +100,15 @@ def test_wait_ends_after_a_limit_and_with_the_claim(job, parts, claim, monkeypat
     wait_until_started(job._replace(owner=claim.token), parts)
 
 
-def test_worker_waits_for_the_mean_duration_of_its_units(worker, job, parts, monkeypatch):
+def test_worker_waits_for_the_mean_duration_of_its_groups(worker, job, parts, monkeypatch):
     """During the wait, the other workers write their parts, and no unit is scored twice."""
     other = Worker(job)
-    monkeypatch.setattr(Worker, "seconds_per_unit", 60.0)
+    monkeypatch.setattr(Worker, "seconds_per_group", 60.0)
     waits = []
 
     def wait(seconds):
         waits.append(seconds)
-        other.score(len(waits) - 1, parts[len(waits) - 1])
+        other.score({len(waits) - 1: parts[len(waits) - 1]})
 
     monkeypatch.setattr(ray_data.time, "sleep", wait)
 

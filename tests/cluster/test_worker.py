@@ -89,7 +89,7 @@ def first_part(shared_folder):
 def test_a_unit_is_scored(shared_folder, job):
     part = first_part(shared_folder)
 
-    outcome = Worker(job).score(0, part)
+    outcome = Worker(job).score({0: part})[0]
 
     assert (outcome.pairs, outcome.attempts, outcome.error) == (part.pairs, 1, "")
     assert part.path.exists()
@@ -105,7 +105,7 @@ def test_core_seconds_are_cpu_time(shared_folder, job, monkeypatch):
 
     monkeypatch.setattr(RandomScorer, "score", wait_and_score)
 
-    outcome = Worker(job).score(0, first_part(shared_folder))
+    outcome = Worker(job).score({0: first_part(shared_folder)})[0]
 
     assert 0 < outcome.core_seconds <= outcome.seconds - 0.9
 
@@ -115,13 +115,13 @@ def test_out_of_memory_is_one_line_and_the_unit_can_be_scored_again(shared_folde
     part = first_part(shared_folder)
     with monkeypatch.context() as patch:
         patch.setattr(RandomScorer, "score", lambda self, inputs, progress: run_out_of_memory())
-        outcome = Worker(job).score(0, part)
+        outcome = Worker(job).score({0: part})[0]
         assert Worker(job).score_again(0, part) is None
 
     assert f"row group 0: out of memory on node {host()}: a smaller --tokens-per-batch" in outcome.error
     assert not outcome.fatal
     assert not part.path.exists()
-    assert Worker(job).score(0, part).error == ""
+    assert Worker(job).score({0: part})[0].error == ""
     assert part.path.exists()
 
 
@@ -129,7 +129,7 @@ def test_output_that_cannot_be_written_is_reported_with_the_node(shared_folder, 
     part = first_part(shared_folder)
     job.folder.chmod(0o555)
 
-    outcome = as_nobody(lambda: Worker(job).score(0, part))
+    outcome = as_nobody(lambda: Worker(job).score({0: part})[0])
 
     assert outcome.fatal
     assert outcome.error.startswith("node ")
@@ -140,7 +140,7 @@ def test_output_that_cannot_be_written_is_reported_with_the_node(shared_folder, 
 def test_model_that_differs_from_the_drivers_is_refused(shared_folder, job):
     part = first_part(shared_folder)
 
-    outcome = Worker(job._replace(fingerprint="other")).score(0, part)
+    outcome = Worker(job._replace(fingerprint="other")).score({0: part})[0]
 
     assert outcome.fatal
     assert (
@@ -170,7 +170,7 @@ def test_lost_claim_is_not_an_error_of_the_unit(shared_folder, job):
     (job.folder / DRIVER).unlink()
     claimed_by(shared_folder / "x.run")  # a second driver
 
-    outcome = worker.score(0, first_part(shared_folder))
+    outcome = worker.score({0: first_part(shared_folder)})[0]
 
     assert outcome.fatal
     assert "has taken over" in outcome.error
@@ -191,14 +191,15 @@ def test_node_with_other_versions_is_refused(shared_folder, job):
     current = versions_of("torch")
     other = job._replace(versions=(("aptool", "0.1.0"), ("torch", current["torch"])))
 
-    outcome = Worker(other).score(0, first_part(shared_folder))
+    outcome = Worker(other).score({0: first_part(shared_folder)})[0]
 
     assert outcome.fatal
     assert outcome.error == (
         f"node {host()}: aptool {current['aptool']} there, 0.1.0 here: expected the same versions and plugins"
     )
     assert (
-        Worker(job._replace(versions=tuple(current.items()))).score(0, first_part(shared_folder)).error == ""
+        Worker(job._replace(versions=tuple(current.items()))).score({0: first_part(shared_folder)})[0].error
+        == ""
     )
 
 
@@ -209,11 +210,11 @@ def test_file_that_differs_from_the_drivers_is_not_scored(shared_folder, job):
     before = Path(path).read_bytes()
     write_pools(path, [row("q1", "who?", [("a1", "someone else"), ("a2", "nobody")])])
 
-    assert "replaced while it was read" in Worker(planned).score(0, part).error
+    assert "replaced while it was read" in Worker(planned).score({0: part})[0].error
     assert not part.path.exists()
 
     Path(path).write_bytes(before)  # with a new time
-    assert Worker(planned).score(0, part).error == ""
+    assert Worker(planned).score({0: part})[0].error == ""
 
 
 def test_answers_beside_the_pools_are_compared_with_the_drivers(shared_folder, job, monkeypatch):
@@ -231,7 +232,7 @@ def test_answers_beside_the_pools_are_compared_with_the_drivers(shared_folder, j
     part = part._replace(unit=Unit(str(shared_folder / "test.pools.parquet"), 0))
     pq.write_table(pa.table({"answer_id": ["a1", "a2"], "text": ["you", "me"]}), "answers.parquet")
 
-    assert Worker(planned).score(0, part).error.startswith(f"{shared_folder}/answers.parquet: replaced")
+    assert Worker(planned).score({0: part})[0].error.startswith(f"{shared_folder}/answers.parquet: replaced")
     assert not part.path.exists()
 
     (shared_folder / "answers.parquet").unlink()
@@ -277,20 +278,20 @@ def test_a_node_whose_folder_of_parts_is_another_is_refused(job, tmp_path):
 
 def test_unit_of_an_interrupted_batch_is_not_scored_again(shared_folder, job, monkeypatch):
     part = first_part(shared_folder)
-    Worker(job).score(0, part)
+    Worker(job).score({0: part})
     monkeypatch.setattr(RandomScorer, "score", None)
 
-    assert Worker(job).score(0, part)[:2] == (0, part.pairs)
+    assert Worker(job).score({0: part})[0][:2] == (0, part.pairs)
 
 
 def test_log_of_a_worker_has_a_line_per_unit(shared_folder, job, caplog):
     part = first_part(shared_folder)
     caplog.set_level(logging.DEBUG, "aptool")
 
-    Worker(job).score(0, part)
+    Worker(job).score({0: part})
     part.path.unlink()
     (shared_folder / "test.pools.parquet").unlink()
-    Worker(job).score(0, part)
+    Worker(job).score({0: part})
 
     node = f"node {host()}: {shared_folder}/test.pools.parquet: row group 0: "
     (scored, failed) = caplog.records
@@ -306,6 +307,17 @@ def test_progress_of_several_units_is_posted_at_intervals(monkeypatch):
     reports = _Reports(lambda pairs: posted.append(dict(pairs)))
     for number, pairs, second in [(3, 10, 0.1), (3, 10, 0.2), (4, 5, 1.1), (4, 6, 1.2), (4, 7, 2.2)]:
         now[0] = second
-        reports(number, pairs)
+        reports([(number, 20)], pairs)
 
     assert posted == [{3: 20, 4: 5}, {4: 18}]
+
+
+def test_progress_of_joined_units_fills_one_after_the_other(monkeypatch):
+    posted, now = [], [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    reports = _Reports(lambda pairs: posted.append(dict(pairs)))
+    for pairs, second in [(10, 1.1), (25, 2.2), (100, 3.3)]:
+        now[0] = second
+        reports([(3, 20), (4, 30)], pairs)
+
+    assert posted == [{3: 10, 4: 0}, {3: 20, 4: 15}, {3: 20, 4: 30}]

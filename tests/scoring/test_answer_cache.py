@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from aptool.scoring.encoded import AnswerCache
+from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Workspace
 
 
 def put(cache, *keys):
@@ -89,3 +89,21 @@ def test_nothing_is_cached_without_capacity_or_key():
     for cache, key in ((AnswerCache(0), 3), (AnswerCache(100), None)):
         cache.put([key], torch.zeros(1, 1), np.ones(1, dtype=np.int64))
         assert look_up(cache, key) == [None]
+
+
+def test_joined_answers_are_the_same_in_a_workspace_that_is_used_again():
+    workspace = Workspace()
+    for sizes in ([3, 2], [1, 1], [4, 7]):  # the second one needs less memory, the third one more
+        batches = [torch.rand(size, 5) for size in sizes]
+        batch, starts, counts = (
+            np.array([1, 0, 0]),
+            np.array([0, 0, sizes[0] - 1]),
+            np.array([sizes[1], 1, 1]),
+        )
+        answers = EncodedAnswers(batches, batch, starts, counts, counts)
+
+        joined = answers.joined(workspace)
+
+        assert len(joined.batches) == 1
+        for number in range(3):
+            assert torch.equal(joined.rows(number), answers.rows(number))

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from recorded import recorded
 from tiny import SYSTEMS, ranker, row, write_pools
 
+from aptool.cluster import worker as worker_module
+from aptool.cluster.worker import ScoringJob, Worker, start_attempt
 from aptool.config import load_recipe
+from aptool.errors import AptoolError
+from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units, write_answers
 from aptool.models.build import build_ranker
 from aptool.models.model import save_model
@@ -20,6 +24,7 @@ from aptool.scoring import score as scoring
 from aptool.scoring.cores import one_core_per_thread
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.model_system import ModelSystem
+from aptool.scoring.parts import parts_folder, plan
 from aptool.text.tokenizer import WordTokenizer
 
 WORDS = [f"w{number}" for number in range(200)]
@@ -163,3 +168,62 @@ def test_pairs_are_grouped_by_answer_where_answers_are_shared():
 
     assert not kernel.groups_by_answer(np.arange(100))
     assert kernel.groups_by_answer(np.tile(np.arange(100), 2))
+
+
+def worker(pools, output):
+    """A worker of a cluster, and the parts of the pools by number."""
+    model = system("ap-cnn")
+    scorer = model.open()
+    claim = Claim(parts_folder(output) / DRIVER, output)
+    claim.take()
+    job = ScoringJob(model, "cpu", scorer.fingerprint, claim.path.parent, claim.token, None)
+    return Worker(job), dict(enumerate(plan(pools, scorer, output, "tag")))
+
+
+def sizes_of_groups(monkeypatch):
+    """A list that gets the number of units of each group that a worker scores."""
+    sizes, score = [], worker_module.score
+    monkeypatch.setattr(
+        worker_module, "score", lambda units, *rest: sizes.append(len(units)) or score(units, *rest)
+    )
+    return sizes
+
+
+def test_a_worker_of_a_cluster_joins_the_units_of_a_batch(pools, monkeypatch):
+    """The parts have the bytes of units that are scored one by one."""
+    alone, parts = worker(pools, "alone.run")
+    for number, part in parts.items():
+        alone.score({number: part})
+    joined, others = worker(pools, "joined.run")
+    sizes = sizes_of_groups(monkeypatch)
+    records = joined.score(others)
+
+    assert sizes == [4, 1]
+    assert [record.number for record in records] == list(range(GROUPS))
+    assert [record.pairs for record in records] == [part.pairs for part in parts.values()]
+    assert all(record.core_seconds > 0 and not record.error for record in records)
+    for number, part in parts.items():
+        assert part.path.read_bytes() == others[number].path.read_bytes()
+
+
+def test_an_error_of_a_joined_unit_is_an_error_of_this_unit(pools, monkeypatch):
+    """The row group is scored alone with the others, as is one whose worker was lost."""
+    open_worker, parts = worker(pools, "out.run")
+    start_attempt(parts[0], "score")  # by a lost worker
+    write = worker_module.write_part
+
+    def fails(part, *rest):
+        if part is parts[2]:
+            raise AptoolError("no finite score")
+        write(part, *rest)
+
+    monkeypatch.setattr(worker_module, "write_part", fails)
+    sizes = sizes_of_groups(monkeypatch)
+    records = open_worker.score(parts)
+
+    assert sizes == [1, 3, 1, 1, 1, 1]
+    assert {record.number: record.error for record in records} == {
+        number: "no finite score" if number == 2 else "" for number in parts
+    }
+    assert [record.attempts for record in records if record.number < 2] == [2, 1]
+    assert [part.path.exists() for part in parts.values()] == [True, True, False, True, True]

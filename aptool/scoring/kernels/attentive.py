@@ -23,7 +23,7 @@ from aptool.models.device import send
 from aptool.models.pooling import segment_max
 from aptool.models.ragged import Ragged, product
 from aptool.plugins import redefines
-from aptool.scoring.encoded import EncodedAnswers, Pairs
+from aptool.scoring.encoded import EncodedAnswers, Pairs, Workspace
 from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
 
 # Matrix products are fastest with multiples of this dimension, so the last state of an answer is repeated; a
@@ -57,6 +57,10 @@ class AttentivePairScorer(PairScorer):
     pooling: AttentivePooling
     row_multiple = ALIGNED
 
+    def __init__(self, pooling: AttentivePooling) -> None:
+        super().__init__(pooling)
+        self._workspace = Workspace()
+
     @override
     @classmethod
     def suits(cls, pooling: Any) -> bool:
@@ -88,7 +92,7 @@ class AttentivePairScorer(PairScorer):
         if projected.is_cuda:
             return score_batched(states, projected, answers, pairs, sharpness=sharpness)
         if not pairs.by_answer:
-            return _by_question(questions, answers, pairs)
+            return _by_question(questions, answers.joined(self._workspace), pairs)
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
         block = max(1, PAIRS_PER_BLOCK * len(pairs.counts) // len(pairs.questions))
         scores = []
@@ -141,9 +145,8 @@ def _by_answer(questions: EncodedQuestions, answers: EncodedAnswers, first: int,
 
 
 def _by_question(questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-    """Compute one product per question, with the tokens of all its K answers."""
+    """Compute one product per question, with the tokens of all its K answers, which are in one batch."""
     states, projected, sharpness = questions
-    answers = answers.joined()
     pair_answers = pairs.answers
     order = np.argsort(pairs.questions, kind="stable")
     present, firsts = np.unique(pairs.questions[order], return_index=True)
