@@ -193,7 +193,7 @@ def _print_comparisons(
     baseline: str, comparisons: list[Comparison], confidence: float, names: Mapping[str, str]
 ) -> None:
     """Print the means and differences, the p-values, and a sentence per comparison."""
-    from aptool.evaluation.compare import shown_p
+    from aptool.evaluation.compare import shown_p, verdict
 
     means = [["", "mean", "difference", f"{100 * confidence:g}% interval", "wins", "ties", "losses", "d"]]
     tests = [["p-values", "permutation", "Holm", "t-test", "Holm"]]
@@ -227,7 +227,8 @@ def _print_comparisons(
     tests_made = counted(len(comparisons), "comparison")
     click.echo(f"{questions}; p of the permutation test, corrected for {tests_made}:")
     for comparison in comparisons:
-        click.echo(_verdict(names[baseline], names[comparison.system], comparison, confidence))
+        text = verdict(names[baseline], names[comparison.system], comparison, confidence)
+        click.echo(f"{comparison.measure}: {text}")
 
 
 def _print_power(comparisons: list[Comparison], confidence: float) -> None:
@@ -250,18 +251,6 @@ def _print_power(comparisons: list[Comparison], confidence: float) -> None:
     click.echo(", ".join(shown))
     if any(text.startswith("above") for text in shown):
         click.echo("no true difference can be that large: the tests need more questions")
-
-
-def _verdict(baseline: str, system: str, comparison: Comparison, confidence: float) -> str:
-    from aptool.evaluation.compare import shown_p
-
-    shown = shown_p(comparison.permutation_holm)
-    p = f"p {shown}" if shown.startswith("<") else f"p = {shown}"
-    if not comparison.significant(confidence):
-        return f"{comparison.measure}: {system} and {baseline} do not differ significantly ({p})"
-    way = "better" if comparison.paired.difference > 0 else "worse"
-    difference = abs(comparison.paired.difference)
-    return f"{comparison.measure}: {system} is significantly {way} than {baseline}, by {difference:.4f} ({p})"
 
 
 def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None, names: Mapping[str, str]) -> None:

@@ -95,6 +95,16 @@ def shown_p(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
+def verdict(baseline: str, system: str, comparison: Comparison, confidence: float = CONFIDENCE) -> str:
+    """Whether a system is significantly better or worse than the baseline, in words, with the shown names."""
+    shown = shown_p(comparison.permutation_holm)
+    p = f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+    if not comparison.significant(confidence):
+        return f"{system} and {baseline} do not differ significantly ({p})"
+    way = "better" if comparison.difference > 0 else "worse"
+    return f"{system} is significantly {way} than {baseline}, by {abs(comparison.difference):.4f} ({p})"
+
+
 TITLES = ["system", "measure", "baseline", "mean", "difference", "interval", "p", "p (Holm)"]
 
 

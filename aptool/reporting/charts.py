@@ -232,7 +232,7 @@ class Chart(NamedTuple):
 def draw_charts(results: CollectionResults, costs: pl.DataFrame) -> Iterator[Chart]:
     """Draw the charts of a collection that have data; ``costs`` are its rows of `cost_table`.
 
-    Lines are those of the trained systems and the baseline: lines of fusions would hide them.
+    The charts show the trained systems and the baseline. Fusions would hide their lines.
     """
     main = results.measures[0]
     trained = [system for system in results.systems if system.configs]
@@ -260,7 +260,7 @@ def draw_charts(results: CollectionResults, costs: pl.DataFrame) -> Iterator[Cha
         table = ordered.with_columns(pl.col(list(titles)).round().cast(pl.Int64)).rename(titles)
         note = "Means over seeds; the axes of the costs are logarithmic."
         yield _chart(f"{main} by cost", note, plot_costs(ordered, main, titles), table)
-    runs = {system.name: read_run(system.entries[0].run).frame for system in results.systems}
+    runs = {system.name: read_run(system.entries[0].run).frame for system in shown}
     for (name,), shares in score_distribution(runs, qrels).partition_by("system", as_dict=True).items():
         yield _chart(f"Scores of {name}", "As shares of the candidates.", plot_scores(shares), shares)
 

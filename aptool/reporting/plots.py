@@ -89,8 +89,7 @@ def plot_costs(data: pl.DataFrame, measure: str, titles: Mapping[str, str]) -> F
     ``data`` has rows of `charts.cost_table` of one collection; ``titles`` are axis labels by column of costs.
     """
     drawn = [name for name in titles if data[name].is_not_null().any()]
-    width, height = _panels_size(len(drawn), 0.85)
-    with _draw_panels((1.2 * width, height), rows=len(drawn), share_x=False) as (figure, panels):
+    with _draw_panels(_panels_size(len(drawn), 0.75), rows=len(drawn), share_x=False) as (figure, panels):
         for name, axes in zip(drawn, panels, strict=True):
             _draw_lines(axes, data, name, measure, joined=False)
             _use_logarithms(axes)
@@ -288,7 +287,7 @@ def _label_points(axes: Axes, points: Sequence[tuple[Any, ...]]) -> None:
     """
     from matplotlib.transforms import Bbox
 
-    size, points_per_pixel = _FONT_SIZE - 2, 72 / axes.figure.dpi
+    size, points_per_pixel = _FONT_SIZE - 1, 72 / axes.figure.dpi
     occupied: list[Bbox] = []
     right = axes.bbox.x1 * points_per_pixel
     for label, x, y in sorted(points, key=lambda point: -point[2]):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aptool.environment import command
 from aptool.errors import UsageError
+from aptool.evaluation.compare import verdict
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.location import Location, store_of
@@ -139,6 +140,7 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
             ("review", "Questions a reviewer asks"),
             ("provenance", "Provenance"),
         ],
+        "conclusion": conclusion(best, results),
         "questions": results.questions,
         "measures": list(results.measures),
         "baseline": results.baseline,
@@ -166,6 +168,17 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
             if system.configs
         ],
     }
+
+
+def conclusion(best: SystemResults, results: CollectionResults) -> list[str]:
+    """The system with the highest main measure, and the test of the ``best`` system against the baseline."""
+    main = results.measures[0]
+    first = max(results.systems, key=lambda system: system.means[main])
+    name = f"{first.name}, the baseline," if first.name == results.baseline else first.name
+    sentences = [f"{name} has the highest {main}, {first.means[main]:.4f}."]
+    if comparison := best.comparisons.get(main):
+        sentences.append(f"{verdict(results.baseline, best.name, comparison)}.")
+    return sentences
 
 
 def _main_rows(answer: Answer, measure: str) -> dict[str, Any]:

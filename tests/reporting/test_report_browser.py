@@ -1,6 +1,7 @@
 """The report in a browser: controls work, there are no requests, and texts are shown as plain text."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 
@@ -264,7 +265,7 @@ def test_failed_copy_is_reported(visit):
 
 
 def test_a_table_that_is_cut_off_has_a_hint(visit):
-    narrow = visit(viewport={"width": 390, "height": 800}).locator("#c0-results .frame").first
+    narrow = visit(viewport={"width": 700, "height": 800}).locator("#c0-results .frame").first
     broad = visit(viewport={"width": 1600, "height": 800}).locator("#c0-results .frame").first
     hint = "frame => getComputedStyle(frame, '::before').content"
 
@@ -272,6 +273,31 @@ def test_a_table_that_is_cut_off_has_a_hint(visit):
     assert "Scroll sideways" in narrow.evaluate(hint)
     assert broad.evaluate("frame => frame.scrollWidth <= frame.clientWidth")
     assert broad.evaluate(hint) == "none"
+
+
+@pytest.mark.parametrize("width", [320, 400])
+def test_no_column_is_off_the_screen_of_a_phone(visit, width):
+    page = visit(viewport={"width": width, "height": 800})
+    page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+
+    for frame in page.locator("main .frame").all():
+        cells = frame.locator(":is(th, td):not(.picture)").evaluate_all(
+            "cells => cells.map(c => [c.getBoundingClientRect().right, c.scrollWidth - c.clientWidth])"
+        )
+        assert all(right <= width and over <= 0 for right, over in cells), frame.inner_text()
+
+
+def test_the_first_screen_of_a_phone_has_the_best_system_and_its_test(visit):
+    page = visit(viewport={"width": 400, "height": 860})
+    conclusion = page.locator(".conclusion").first
+    rows = page.locator("#c0-results > .frame tbody tr").all()
+    means = {row.locator("th").inner_text().split()[0]: row.locator("td").first.inner_text() for row in rows}
+    best = max(means, key=lambda name: float(means[name].strip("▲▼ \n")))
+
+    assert conclusion.evaluate("part => part.getBoundingClientRect().bottom") < 860
+    assert conclusion.locator("b").inner_text().startswith(best)
+    tested = r"(significantly (better|worse) than bm25, by 0\.\d{4}|do not differ significantly) \(p [=<]"
+    assert re.search(tested, conclusion.inner_text())
 
 
 def test_a_system_has_one_row_per_table_until_a_fold_is_opened(page):
