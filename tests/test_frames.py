@@ -1,5 +1,6 @@
 """The call path of a command is short: frames of aptool from the command to its innermost work."""
 
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -18,6 +19,12 @@ class ReachedError(Exception):
 
 def reach(*arguments, **more):
     raise ReachedError
+
+
+def files_of_the_page(title):
+    """The files of a table of docs/architecture.md, in order."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| `([\w/]+\.py)` \|", page.partition(f"### {title}")[2].partition("\n#")[0], re.M)
 
 
 def frames_of(arguments, monkeypatch):
@@ -46,7 +53,9 @@ def test_a_pair_is_scored_in_twelve_frames(collection_folder, model_folder, tmp_
     frames = frames[frames.index(("cli/score.py", "score")) :]
     assert frames[-1][0] == "scoring/kernels/attentive.py"
     assert len(frames) <= 12, frames
-    assert len({file for file, _ in frames}) <= 10
+    files = list(dict.fromkeys(file for file, _ in frames))
+    assert len(files) <= 10
+    assert files == files_of_the_page("`aptool score`")
 
 
 def test_an_optimizer_step_is_taken_in_eleven_frames(collection_folder, tmp_path, monkeypatch):
@@ -63,3 +72,5 @@ def test_an_optimizer_step_is_taken_in_eleven_frames(collection_folder, tmp_path
     frames = frames_of([*arguments, "--set", "vectors.source=random"], monkeypatch)
 
     assert len(frames) <= 11, frames
+    files = list(dict.fromkeys(file for file, _ in frames))
+    assert files[files.index("cli/train.py") :] == files_of_the_page("`aptool train`")
