@@ -183,7 +183,7 @@ def numeric_version(result: Document, current: Mapping[str, str]) -> str | None:
     if result["fingerprint"] is None:
         return None
     if not result["fingerprint"]:
-        return "Numeric version not recorded"
+        return "Numeric version not recorded; to be measured again before the release of 0.3.0"
     older = older_presets(result, current)
     return f"**Measured with an older version of the code of {', '.join(older)}**" if older else None
 

@@ -78,7 +78,7 @@ def matrix(
         )
     from aptool.experiments.matrix import only, read_matrix
 
-    plan = read_matrix(table, _values(given))
+    plan = only(read_matrix(table, _values(given)), patterns)
     _check_collections(plan)
 
     from aptool.evaluation.names import is_mean
@@ -100,7 +100,6 @@ def matrix(
     if quick:
         experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in plan.experiments]
         plan = plan._replace(experiments=experiments)
-    plan = only(plan, patterns)
     for name in TABLES:
         check_output(output / name, Kind.TABLE)
 
