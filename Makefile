@@ -128,8 +128,8 @@ fix: $(STAMP)  ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure scoring and evaluation: ratios to scoring pair by pair, memory, threads
-	$(BIN)/python -m bench --output bench.json
+bench: $(STAMP)  ## measure scoring and evaluation, or training: [DEVICE=cuda] [RECORD=docs/results/NAME.json]
+	$(BIN)/python -m bench --output bench.json $(if $(DEVICE),--device $(DEVICE)) $(if $(RECORD),--record $(RECORD))
 
 hooks: $(STAMP)  ## have git run the checks of `make lint` before each commit
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release

@@ -1,6 +1,6 @@
 """Speed of causal language models as rerankers, compared with ``CrossEncoder`` of sentence-transformers.
 
-    python -m bench.causal [--layers 14] [--size 768] [--pairs 200] [--pool 50] [--repeats 3] [--output FILE]
+    python -m bench.causal [--layers 14] [--size 768] [--pairs 200] [--pool 50] [--repeats 3] [--device cuda]
 
 Makes a random Qwen3 with a template of the length of Qwen3-Reranker's, and scores the same texts with both
 libraries alternately, from texts to scores in fp32. The system "aptool, no shared prefix" reads the question
@@ -92,21 +92,21 @@ def write_reranker(folder: Path, layers: int, size: int, words: list[str]) -> in
 
 
 def systems(
-    folder: Path, questions: list[str], answers: list[str], pair_question: np.ndarray
+    folder: Path, questions: list[str], answers: list[str], pair_question: np.ndarray, device: str
 ) -> dict[str, Callable[[], np.ndarray]]:
     """Functions that score the pairs from texts; pair i is question ``pair_question[i]`` with answer i."""
     from sentence_transformers import CrossEncoder
 
-    loaded = aptool.load(folder, device="cpu")
+    loaded = aptool.load(folder, device=device)
     tokenizer, limits = loaded._loaded.tokenizer, loaded._loaded.recipe.text
-    rival = CrossEncoder(str(folder), device="cpu", local_files_only=True)
+    rival = CrossEncoder(str(folder), device=device, local_files_only=True)
     pairs = [(questions[q], answer) for q, answer in zip(pair_question, answers, strict=True)]
     rows = np.arange(len(answers))
 
     def score(shared: bool) -> np.ndarray:
         question_tokens = tokenizer.encode(questions, limits.max_question_tokens, "question")
         answer_tokens = tokenizer.encode(answers, limits.max_answer_tokens)
-        scorer = RankerScorer(loaded._loaded.ranker)
+        scorer = RankerScorer(loaded._loaded.ranker, device=device)
         if shared:
             return scorer.score(question_tokens, answer_tokens, pair_question, rows)
         return scorer.score(question_tokens.take(pair_question), answer_tokens, rows, rows)
@@ -122,16 +122,19 @@ def systems(
     }
 
 
-def run(folder: Path, parameters: int, words: list[str], pairs: int, pool: int, repeats: int) -> list[Any]:
+def run(
+    folder: Path, parameters: int, words: list[str], pairs: int, pool: int, repeats: int, device: str
+) -> list[Any]:
     """Print a line per system; return the results."""
     pools = max(1, pairs // pool)
     pair_question = np.sort(np.arange(pairs) % pools)
-    made = systems(folder, texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1), pair_question)
+    questions, answers = texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1)
+    made = systems(folder, questions, answers, pair_question, device)
     seconds, scores = alternate(made, repeats, warm_up=1)
     base = "sentence-transformers"
     print(
-        f"{parameters:,} parameters, {pairs:,} pairs in {pools} pools, {torch.get_num_threads()} threads, "
-        f"torch {torch.__version__}, medians of {repeats}"
+        f"{parameters:,} parameters, {pairs:,} pairs in {pools} pools, {device}, "
+        f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}"
     )
     print("system                      pairs/s   speed (min to max)   difference of scores")
     rows = []
@@ -159,12 +162,14 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=768, help="features of a state (default 768)")
     parser.add_argument("--pairs", type=int, default=200, help="number of pairs (default 200)")
     parser.add_argument("--pool", type=int, default=50, help="candidates per question (default 50)")
+    parser.add_argument("--device", default="cpu", help="(default cpu)")
     options = parser.parse_args()
     words = made_words(4000, 0)
     with tempfile.TemporaryDirectory() as folder:
         parameters = write_reranker(Path(folder), options.layers, options.size, words)
         model = Path(folder) / "model"
-        results = run(model, parameters, words, options.pairs, options.pool, options.repeats)
+        sizes = options.pairs, options.pool, options.repeats
+        results = run(model, parameters, words, *sizes, options.device)
     write_results(results, options)
 
 

@@ -1,6 +1,6 @@
 """``aptool score`` from Parquet to run file: throughput, time per stage, memory, threads.
 
-    python -m bench.end_to_end [--scale 1] [--repeats 3] [--output end-to-end.json]
+    python -m bench.end_to_end [--scale 1] [--repeats 3] [--device cuda] [--output end-to-end.json]
 
 The input has the shape of InsuranceQA's test1 (1,800 pools of 500 of 24,981 shared answers); the model is
 AP-CNN of the paper's size with random weights. Every measurement runs in a separate process.
@@ -66,7 +66,7 @@ def _texts(tokens: Tokens) -> list[str]:
     return [" ".join(words[a:b]) for a, b in zip(tokens.offsets[:-1], tokens.offsets[1:], strict=True)]
 
 
-def score(folder: Path, threads: int) -> dict[str, Any]:
+def score(folder: Path, threads: int, device: str) -> dict[str, Any]:
     """Score the input in a folder in this process; measure the core seconds of each stage."""
     torch.set_num_threads(threads)
     spent: dict[str, float] = defaultdict(float)
@@ -82,7 +82,7 @@ def score(folder: Path, threads: int) -> dict[str, Any]:
         return measured
 
     begun = time.perf_counter()
-    system = ModelSystem("model", "cpu", model=load_model(folder / "model"))
+    system = ModelSystem("model", device, "fp32", model=load_model(folder / "model", device))
     units = list_units([folder / "test.pools.parquet"])
     loaded = time.perf_counter() - begun
     owners: tuple[tuple[Any, str, str], ...] = (
@@ -119,9 +119,10 @@ def _peak_memory() -> int:
     return int(line.split()[1]) * 1024
 
 
-def measured(folder: Path, threads: int) -> dict[str, Any]:
+def measured(folder: Path, threads: int, device: str = "cpu") -> dict[str, Any]:
     """Run ``score`` in a separate process."""
     command = [sys.executable, "-m", "bench.end_to_end", "--folder", str(folder), "--threads", str(threads)]
+    command += ["--device", device]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     result: dict[str, Any] = json.loads(finished.stdout)
@@ -138,34 +139,35 @@ def main() -> None:
         default=2100,
         help="number of pools of the smaller input for peak memory (default 2100)",
     )
+    parser.add_argument("--device", default="cpu", help="(default cpu)")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     if options.folder is not None:
-        print(json.dumps(score(options.folder, options.threads)))
+        print(json.dumps(score(options.folder, options.threads, options.device)))
         return
-    results = run(options.scale, options.pools, options.repeats, options.threads)
+    results = run(options.scale, options.pools, options.repeats, options.threads, options.device)
     write_results(results, options)
 
 
-def run(scale: float, pools: int, repeats: int, threads: int) -> dict[str, Any]:
+def run(scale: float, pools: int, repeats: int, threads: int, device: str = "cpu") -> dict[str, Any]:
     """Measure and print; return the results."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_input(folder, scale)
-        rows = [measured(folder, threads) for _ in range(repeats)]
-        single = [measured(folder, 1) for _ in range(repeats)] if threads > 1 else rows
+        rows = [measured(folder, threads, device) for _ in range(repeats)]
+        single = [measured(folder, 1, device) for _ in range(repeats)] if threads > 1 else rows
     rate, alone = (statistics.median(row["pairs_per_second"] for row in some) for some in (rows, single))
     middle = sorted(rows, key=lambda row: row["seconds"])[len(rows) // 2]
     stages = ", ".join(f"{stage} {spent:.2f}" for stage, spent in middle["core_seconds"].items())
-    print(f"end to end, {middle['pairs']:,} pairs: {rate:,.0f} pairs/s with {threads} threads")
+    print(f"end to end on {device}, {middle['pairs']:,} pairs: {rate:,.0f} pairs/s with {threads} threads")
     print(f"    core seconds: {stages}; of the whole process {middle['process_core_seconds']:.2f}")
     print(f"    one thread: {alone:,.0f} pairs/s; with {threads} threads {rate / alone:.2f} times that")
     peaks = []
     for times in (1, 10):
         with tempfile.TemporaryDirectory() as name:
             write_input(Path(name), MEMORY_SCALE, pools * times)
-            large = [measured(Path(name), threads) for _ in range(repeats)]
+            large = [measured(Path(name), threads, device) for _ in range(repeats)]
         peaks.append([row[PEAK] for row in large])
         speed, peak = (statistics.median(row[key] for row in large) for key in ("pairs_per_second", PEAK))
         print(

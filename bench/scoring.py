@@ -20,6 +20,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from aptool.models.build import build_ranker
+from aptool.models.device import torch_settings
 from aptool.models.ranker import Ranker
 from aptool.scoring.kernels import attentive, pair_scorer_for
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
@@ -35,6 +36,7 @@ LARGE = 4096  # rows and columns of the large product
 COUNTED = 0.01  # scale of the shape to count products
 
 
+@torch_settings()  # the reference and the large product in fp32, not in TF32
 def measure(
     name: str,
     workload: Workload,

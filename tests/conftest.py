@@ -12,6 +12,9 @@ from hypothesis import settings
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
+# Tests compute on the CPU, and simulate GPUs, also where there is one. PyTorch reads it when it is imported.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 # Tests run in one process per core, so each process uses one thread by default.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -268,7 +268,6 @@ def test_unknown_device_is_refused(score):
     assert_one_line(score("--device", "abacus"), 2, "--device 'abacus': ", "expected auto, cpu or a GPU")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_missing_gpu_is_refused(score):
     assert_one_line(score("--device", "cuda"), 2, "--device 'cuda': ", "expected auto, cpu or a GPU")
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from simulated_gpu import SimulatedGpu
 from tiny import SYSTEMS, recipe
 
 from aptool.models.build import build_ranker
@@ -134,16 +135,14 @@ def test_weights_do_not_depend_on_the_batch(system):
         assert explanation.score == pytest.approx(float(score), abs=1e-6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_weights_on_a_gpu_are_those_of_the_cpu():
-    on_cpu, on_gpu = model("ap-cnn"), model("ap-cnn")
-    on_gpu.ranker.to("cuda")
+    expected = list(explain_pairs(model("ap-cnn"), PAIRS, alignment=True))
+    on_gpu = model("ap-cnn")
+    with SimulatedGpu():
+        on_gpu.ranker.to("cuda")
+        actual = list(explain_pairs(on_gpu, PAIRS, alignment=True))
 
-    for cpu, gpu in zip(
-        explain_pairs(on_cpu, PAIRS, alignment=True),
-        explain_pairs(on_gpu, PAIRS, alignment=True),
-        strict=True,
-    ):
+    for cpu, gpu in zip(expected, actual, strict=True):
         assert gpu.answer.weights == pytest.approx(cpu.answer.weights, abs=1e-5)
         assert gpu.alignment == pytest.approx(cpu.alignment, abs=1e-4)
 
