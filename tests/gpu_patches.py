@@ -54,7 +54,16 @@ class Patches:
             torch.cuda, "get_rng_state", lambda device="cuda": gpu.generator_state(_number(device)).clone()
         )
         self._replace(torch.cuda, "set_rng_state", self._set_rng_state)
-        self._replace(torch.cuda, "mem_get_info", lambda device=None: (MEMORY, MEMORY))
+        cuda = {
+            "mem_get_info": lambda device=None: (gpu.free_memory(MEMORY), MEMORY),
+            "memory_reserved": lambda device=None: 0,
+            "empty_cache": lambda: None,
+            "current_device": lambda: 0,
+            "get_device_name": lambda device=None: "simulated",
+            "get_device_capability": lambda device=None: (8, 0),
+        }
+        for name, function in cuda.items():
+            self._replace(torch.cuda, name, function)
         self._replace(T, "device", property(lambda tensor: _device(gpu.gpu_of(tensor))))
         self._replace(T, "is_cuda", property(gpu.holds))
         self._replace(T, "is_cpu", property(lambda tensor: not gpu.holds(tensor)))

@@ -3,7 +3,7 @@
     with SimulatedGpu() as gpu:
         scorer = RankerScorer(ranker.to("cuda"), device="cuda")
         scorer.score(...)
-    gpu.waits, gpu.launches, gpu.peak_bytes
+    gpu.waits, gpu.launches, gpu.peak_bytes, gpu.refused
 
 The CPU computes everything. A storage that was created on a GPU, or copied to it, belongs to that GPU. An
 operation on tensors of host and GPU, or of two GPUs, raises ``DeviceMismatchError`` where CUDA would raise.
@@ -73,10 +73,12 @@ class SimulatedGpu(TorchDispatchMode):
         waits: number of waits of the host by (operation, line of aptool).
         launches: number of launched kernels.
         peak_bytes: peak memory of all GPUs.
+        refused: number of tensors that did not fit into ``memory``, the bytes of all GPUs.
     """
 
-    def __init__(self):
+    def __init__(self, memory=None):
         super().__init__()
+        self.memory, self.refused = memory, 0
         self._storages = {}  # address of each storage on a GPU -> (weak reference, bytes, number of the GPU)
         self._in_use = 0
         self._is_untracked = False
@@ -117,10 +119,16 @@ class SimulatedGpu(TorchDispatchMode):
         storage = storage_of(tensor)
         if not self.holds(tensor):
             self._remove_freed()
+            if self.memory is not None and self._in_use + storage.nbytes() > self.memory:
+                self.refused += 1
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more.\nDetails.")
             self._storages[storage._cdata] = StorageWeakRef(storage), storage.nbytes(), number
             self._in_use += storage.nbytes()
             self.peak_bytes = max(self.peak_bytes, self._in_use)
         return tensor
+
+    def free_memory(self, default):
+        return default if self.memory is None else max(0, self.memory - self._in_use)
 
     def _remove_freed(self):
         for key in [key for key, (reference, *_) in self._storages.items() if reference.expired()]:

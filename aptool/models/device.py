@@ -66,7 +66,8 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cpu" if problem else "cuda")
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).item()  # fails on devices without memory, such as meta
+        with memory_for(f"a first number on {name}", "a device with more free memory, or --device cpu"):
+            torch.zeros(1, device=device).item()  # fails on devices without memory, such as meta
     except (RuntimeError, AssertionError, ImportError) as error:
         gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else range(0)
         seen = bool(gpus) and name in ("cuda", *(f"cuda:{number}" for number in gpus))
