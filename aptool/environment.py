@@ -22,6 +22,30 @@ SPIN_COUNT = 10_000
 USER_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
+# Flags of processors that multiply a type in hardware, as Linux names them; elsewhere fp32 is faster.
+NATIVE_FLAGS = {
+    "bf16": {"avx512_bf16", "amx_bf16", "bf16"},
+    "int8": {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"},
+}
+
+
+class Setting(NamedTuple):
+    """Options of `aptool score` for encoders, faster than fp32 of aptool on processors with a flag."""
+
+    flag: str
+    options: str
+    speed: float  # relative to fp32 of aptool, by `python -m bench.rival`
+    changes: bool  # the scores, by more than rounding
+
+
+# Settings by the flags of the processors that were measured; processors with only AVX2 have none.
+FASTER = (
+    Setting("avx512f", "--engine openvino", 1.5, False),
+    Setting("avx512_bf16", "--precision bf16", 2.5, True),
+    Setting("avx512_vnni", "--engine openvino --precision int8", 4.0, True),
+)
+
+
 class BatchSizes(NamedTuple):
     """Tokens per batch on a kind of device; they decide speed and memory, and no score on a CPU."""
 
@@ -121,6 +145,29 @@ def command() -> str | None:
     if program.name == "aptool" or program.parts[-2:] == ("aptool", "__main__.py"):
         return shlex.join(["aptool", *sys.argv[1:]])
     return None
+
+
+def processor_flags() -> set[str]:
+    """The instruction sets of the processor, as Linux names them; empty where it does not."""
+    lines = _text("/proc/cpuinfo").splitlines()
+    named = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
+    return set(next(named, ()))
+
+
+def is_native(precision: str) -> bool:
+    """Whether the processor computes in a precision in hardware."""
+    return precision not in NATIVE_FLAGS or bool(NATIVE_FLAGS[precision] & processor_flags())
+
+
+def faster_settings() -> str:
+    """Settings that are faster than fp32 for encoders on this processor, in words; empty if none is known."""
+    flags = processor_flags()
+    known = [
+        f"{setting.options} ({setting.speed} times{', changes scores' if setting.changes else ''})"
+        for setting in FASTER
+        if setting.flag in flags
+    ]
+    return ", ".join(known)
 
 
 def _cpu_model() -> str:

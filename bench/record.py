@@ -36,6 +36,9 @@ from aptool.version import __version__
 from bench.common import benchmark_parser
 
 FORMAT = 1
+
+# Flags of the processor that decide the speed of products.
+FLAGS = {"avx2", "avx512f", "asimd"}.union(*environment.NATIVE_FLAGS.values())
 SCHEMA = "result"
 
 
@@ -68,6 +71,7 @@ def result_document(measured: str, command: str, **content: Any) -> dict[str, An
         "machine": {
             "processor": machine["cpu"]["model"],
             "cores": environment.available_cores(),
+            "flags": sorted(environment.processor_flags() & FLAGS),
             "torch": environment.version_of("torch"),
             **gpus,
         },

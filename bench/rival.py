@@ -5,25 +5,37 @@
 Both use the same network and the same texts, with the lengths of WikiQA, and are timed alternately from texts
 to scores. sentence-transformers gets each distinct text once, and makes its own batches. FOLDER is a network
 such as all-MiniLM-L6-v2. Needs ``sentence-transformers``.
+
+With the extra ``openvino``, ``--engine openvino`` and the same model of the library are timed too. Processors
+without native bf16 skip it, as it would take minutes.
 """
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from aptool.config import load_recipe
+from aptool.environment import is_native, version_of
+from aptool.formats.pools import UNSHARED, PoolBatch
 from aptool.models.build import build_ranker, initialize
 from aptool.models.initialization import TrainingTexts
+from aptool.scoring import library_system
 from aptool.scoring.ranker_scorer import RankerScorer
 from bench.common import alternate, benchmark_parser, speed_of, write_results
 
 PAIRS = 2351  # of WikiQA's test split, over 243 questions
 PAIRS_PER_POOL = 9.7
-PRECISIONS = ("fp32", "bf16")
+
+# Number of answers that calibrate int8.
+CALIBRATION = 300
+
+LIBRARY = "sentence-transformers"
 
 
 def texts(words: list[str], count: int, mean: float, spread: float, seed: int) -> list[str]:
@@ -54,12 +66,7 @@ def systems(
 
         return score
 
-    def sentence_transformers_scores(precision: str) -> Callable[[], np.ndarray]:
-        kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-        model = SentenceTransformer(
-            str(network), device="cpu", local_files_only=True, model_kwargs={"dtype": kind}
-        )
-
+    def library_scores(model: Any) -> Callable[[], np.ndarray]:
         def score() -> np.ndarray:
             q, a = (
                 model.encode(some, convert_to_tensor=True, normalize_embeddings=True).float()
@@ -70,11 +77,42 @@ def systems(
 
         return score
 
-    made = {f"aptool {precision}": aptool_scores(precision) for precision in PRECISIONS}
-    return made | {
-        f"sentence-transformers {precision}": sentence_transformers_scores(precision)
-        for precision in PRECISIONS
-    }
+    def in_torch(precision: str) -> Any:
+        kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+        return SentenceTransformer(
+            str(network), device="cpu", local_files_only=True, model_kwargs={"dtype": kind}
+        )
+
+    precisions = ["fp32", "bf16"] if is_native("bf16") else ["fp32"]
+    made = {f"aptool {precision}": aptool_scores(precision) for precision in precisions}
+    made |= {f"{LIBRARY} {precision}": library_scores(in_torch(precision)) for precision in precisions}
+    if version_of("optimum-intel") is None:
+        return made
+    pools = pool_batch(questions, answers, pair_question)
+    for precision in (*precisions, "int8"):
+        texts = tuple(answers[:CALIBRATION]) if precision == "int8" else ()
+        settings: Any = {"precision": precision, "engine": "openvino", "texts": texts}
+        system = library_system.LibrarySystem(str(network), "cpu", **settings)
+        model = library_system.load_library_model(system)
+        scorer = library_system.LibraryScorer(system, model, "cpu")
+        made[f"aptool, OpenVINO {precision}"] = partial(scorer.score, pools)
+        made[f"{LIBRARY}, OpenVINO {precision}"] = library_scores(model)
+    return made
+
+
+def pool_batch(questions: list[str], answers: list[str], pair_question: np.ndarray) -> PoolBatch:
+    """The pairs as pools of one row group; pair i is question ``pair_question[i]`` with answer i."""
+    sizes = np.bincount(pair_question, minlength=len(questions))
+    return PoolBatch(
+        question_ids=pa.array([str(number) for number in range(len(questions))]),
+        questions=pa.array(questions),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        answer_ids=pa.array([str(number) for number in range(len(answers))]),
+        answers=pa.array(answers),
+        pair_answer=np.arange(len(answers)),
+        shared=None,
+        shared_rows=np.full(len(answers), UNSHARED),
+    )
 
 
 def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
@@ -84,11 +122,15 @@ def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
     pair_question = np.sort(np.arange(pairs) % pools)
     made = systems(network, texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1), pair_question)
     seconds, scores = alternate(made, repeats)
-    base = "sentence-transformers fp32"
+    base = f"{LIBRARY} fp32"
+    if not is_native("bf16"):
+        print("bf16 is skipped: this processor does not compute in it")
     print(
         f"{pairs:,} pairs, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}"
     )
-    print("system                        seconds   speed (min to max)   difference of scores")
+    print(
+        "system                                      seconds   speed (min to max)      difference of scores"
+    )
     rows = []
     for name, measured in seconds.items():
         row = {
@@ -100,7 +142,7 @@ def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
         }
         rows.append(row)
         speed = f"{row['speed']:.2f} ({row['speed_min']:.2f} to {row['speed_max']:.2f})"
-        print(f"{name:<28} {row['seconds']:>8.2f}   {speed:<22}  {row['largest_difference']:.1e}", flush=True)
+        print(f"{name:<42} {row['seconds']:>8.2f}   {speed:<22}  {row['largest_difference']:.1e}", flush=True)
     return rows
 
 

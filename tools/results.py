@@ -162,6 +162,8 @@ def caption(result: Document, current: Mapping[str, str]) -> str:
     setting = [
         f"{hardware}" + (f", PyTorch {machine['torch'].partition('+')[0]}" if machine["torch"] else "")
     ]
+    if machine.get("flags"):
+        setting.append(" ".join(machine["flags"]))
     if "threads" in machine:
         setting.append(f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}")
     if seeds:

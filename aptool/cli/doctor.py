@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from aptool.environment import GIB, available_cores, available_memory, gpus, version_of
+from aptool.environment import GIB, available_cores, available_memory, faster_settings, gpus, version_of
 from aptool.version import __version__, install_command
 
 # Purpose of each extra of pyproject.toml; a test compares the two.
@@ -22,6 +22,7 @@ EXTRAS = {
     "torch": "training, scoring with a model, explain, heat maps of a report",
     "transformers": "pretrained encoders, cross-encoders, checkpoints of other libraries",
     "sentence-transformers": "score --engine sentence-transformers",
+    "openvino": "score --engine openvino",
     "report": "aptool report and plot, explain --html",
     "cluster": "--cluster: training and scoring with Ray",
     "cloud": "s3://, gs:// and az:// URLs",
@@ -163,6 +164,7 @@ def _print(findings: Findings) -> None:
         ("memory", f"{findings.memory_gib} GiB"),
         ("disk", f"{findings.disk_gib} GiB free here"),
         ("Ray", ray),
+        ("encoders", f"faster than fp32: {faster_settings() or 'no setting is known'}"),
         ("versions", ", ".join(f"{name} {value}" for name, value in findings.versions.items() if value)),
     ]
     for title, text in lines:

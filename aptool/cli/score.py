@@ -150,10 +150,10 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
 @click.option(
     "--engine",
     metavar="NAME",
-    type=click.Choice(["aptool", "sentence-transformers"]),
+    type=click.Choice(["aptool", "sentence-transformers", "openvino"]),
     default="aptool",
-    help="Library that loads and scores a checkpoint: aptool, or sentence-transformers for settings that "
-    "aptool refuses.",
+    help="Library that loads and scores a checkpoint: aptool, sentence-transformers for settings that aptool "
+    "refuses, or openvino: sentence-transformers with OpenVINO, on a CPU.",
 )
 @true_token_option
 @false_token_option
@@ -188,9 +188,10 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
 @click.option(
     "--precision",
     metavar="TYPE",
-    type=click.Choice(["auto", "fp32", "tf32", "bf16"]),
+    type=click.Choice(["auto", "fp32", "tf32", "bf16", "int8"]),
     default="auto",
-    help="Precision: fp32, tf32, bf16, or auto: bf16 on a GPU if it ranks a sample as fp32 does, else fp32.",
+    help="Precision: fp32, tf32, bf16, int8 (with --engine openvino), or auto: bf16 on a GPU if it ranks a "
+    "sample as fp32 does, else fp32.",
 )
 @tokens_per_batch_option
 @server_options

@@ -90,7 +90,7 @@ class ClusterExecutor(Executor):
         if isinstance(system, ModelSystem):
             return self._open_model(system, units, answers)
         if isinstance(system, LibrarySystem):
-            return self._open_library(system)
+            return self._open_library(system, units, answers)
         self._each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
         return system.open(units, read_answers(*answers) if answers is not None else None, "cpu")
 
@@ -117,8 +117,12 @@ class ClusterExecutor(Executor):
                 precision = ray.get(trial.remote(system, sample, shared))
         return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision, stored)
 
-    def _open_library(self, system: LibrarySystem) -> LibraryScorer:
+    def _open_library(
+        self, system: LibrarySystem, units: Sequence[Unit], answers: Input | None
+    ) -> LibraryScorer:
         system = replace(system, folder=absolute_path(pinned_name(system.folder)))
+        if system.precision == "int8":
+            system = system.calibrated(units, read_answers(*answers) if answers is not None else None)
         model = load_library_model(system)
         each = self._reserve(system.device, model)
         return LibraryScorer(system, model, "cuda" if each.gpus else "cpu")

@@ -17,8 +17,12 @@ PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
 Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
+# Precisions of the engines; only ``openvino`` has int8.
+EnginePrecision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16", "int8"]
+ENGINE_PRECISIONS: tuple[EnginePrecision, ...] = get_args(EnginePrecision)
+
 # The code that loads a checkpoint and scores with it.
-Engine: TypeAlias = Literal["aptool", "sentence-transformers"]
+Engine: TypeAlias = Literal["aptool", "sentence-transformers", "openvino"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 # Maximum of waits and intervals: one year.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aptool.environment import is_native
 from aptool.errors import UsageError
 from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.ids import check_one_word
@@ -14,11 +15,11 @@ from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.runs import check_run_output
 from aptool.library.arguments import (
+    ENGINE_PRECISIONS,
     ENGINES,
-    PRECISIONS,
     Engine,
+    EnginePrecision,
     PathLike,
-    Precision,
     check_choice,
     check_device,
     check_encoded,
@@ -61,7 +62,7 @@ def score(
     tag: str | None = None,
     bad_rows: PathLike | None = None,
     device: str = "auto",
-    precision: Precision = "auto",
+    precision: EnginePrecision = "auto",
     tokens_per_batch: int | None = None,
     kind: str = "auto",
     engine: Engine = "aptool",
@@ -97,12 +98,14 @@ def score(
         bad_rows: file for the pools that cannot be read or scored, a JSON object per line with file,
             row_group, row and reason; the run has the other pools. Default: such a pool is an error.
         device: device of a model folder, as for `load`. ``cuda`` uses all GPUs of the machine.
-        precision: precision of the encoder of a model folder, as for `load`.
+        precision: precision of the encoder of a model folder, as for `load`. The engine ``"openvino"`` also
+            has ``int8``, calibrated with texts of the pools.
         tokens_per_batch: number of tokens per batch of a model folder, which bounds memory. Default: by
             device, as in ``aptool score --help``.
         kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
         engine: ``"sentence-transformers"`` loads and scores a checkpoint with that library, also with
-            settings that aptool does not implement. Default: aptool.
+            settings that aptool does not implement; ``"openvino"`` does so in OpenVINO, on a CPU. Default:
+            aptool.
         true_token: token of the score of a language model, as for `load`.
         false_token: token whose logit is subtracted, as for `load`.
         encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
@@ -142,7 +145,7 @@ def score(
         check_output(set_aside, Kind.BAD_ROWS)
     if tag is not None:
         check_one_word("tag", check_text("tag", tag))
-    check_choice("precision", precision, PRECISIONS)
+    check_choice("precision", precision, ENGINE_PRECISIONS)
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     pools = as_pools(pools, answers)
@@ -179,6 +182,8 @@ def _system(
     """Return the system that a user means by ``model``; the other arguments are those of `score`."""
     if words is not None and model != "bm25":
         raise UsageError("words: requires the model bm25; a recipe has text.words")
+    if settings["precision"] == "int8" and engine != "openvino":
+        raise UsageError("precision 'int8': requires the engine openvino (--engine openvino)")
     name = type(model).__name__
     if engine != "aptool":
         if not is_path(model) or model in BASELINES or is_server_url(model):
@@ -187,9 +192,11 @@ def _system(
             if value is not None:
                 raise UsageError(f"{option}: expected None with the engine {engine}")
         check_installed("sentence_transformers", purpose=f"engine {engine}", extra=engine)
+        if engine == "openvino":
+            settings["device"] = _check_openvino(**settings)
         from aptool.scoring.library_system import LibrarySystem
 
-        return LibrarySystem(check_path("model", model), passages=passages, **settings)
+        return LibrarySystem(check_path("model", model), engine=engine, passages=passages, **settings)
     if isinstance(model, str) and model in BASELINES:
         system, name = baseline(model, words="unicode" if words is None else check_words(words)), model
         if passages is not None:
@@ -216,6 +223,22 @@ def _system(
         raise UsageError(f"encoded: expected None with {name}, which does not encode answers")
     _log_ignored(name, {**settings, "true_token": true_token, "false_token": false_token})
     return system
+
+
+def _check_openvino(device: str, precision: str, **settings: Any) -> str:
+    """Check what the engine ``openvino`` needs; return its device."""
+    if device not in ("auto", "cpu"):
+        raise UsageError(f"device {device!r}: expected auto or cpu with the engine openvino")
+    if precision == "tf32":
+        raise UsageError("precision 'tf32': expected auto, fp32, bf16 or int8 with the engine openvino")
+    packages = {"openvino": "engine openvino"} | (
+        {"datasets": "precision int8"} if precision == "int8" else {}
+    )
+    for package, purpose in packages.items():
+        check_installed(package, purpose=purpose, extra="openvino")
+    if not is_native(precision):
+        logger.warning(f"precision {precision}: this processor lacks it in hardware, so fp32 is faster")
+    return "cpu"
 
 
 def encode(

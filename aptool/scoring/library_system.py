@@ -1,12 +1,14 @@
 """From a checkpoint of another library to an open scorer that calls sentence-transformers.
 
-The library loads the checkpoint, renders prompts and templates, and computes the scores. No code of a
-checkpoint runs, no pickle is read, and no file is downloaded.
+The library loads the checkpoint, renders prompts and templates, and computes the scores, in PyTorch or
+OpenVINO. No code of a checkpoint runs, no pickle is read, and no file is downloaded.
 """
 
 import contextlib
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -30,6 +32,8 @@ from aptool.models.checkpoints.keys import ENGINE
 from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products, torch_settings
 from aptool.models.hub import CONFIG, ST_CONFIG, find_folder
 from aptool.models.pretrained import check_network_config, without_code
+from aptool.scoring.openvino import EXPECTED, calibration_texts, openvino_model
+from aptool.scoring.openvino import PACKAGES as OPENVINO_PACKAGES
 from aptool.scoring.systems import Scorer, System
 from aptool.text.tokenizer_file import read_tokenizer
 from aptool.version import require
@@ -69,9 +73,17 @@ class LibrarySystem(System):
 
     folder: str  # or a name on the hub
     device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"  # ``auto`` is fp32
+    precision: Literal["auto", "fp32", "tf32", "bf16", "int8"] = "auto"  # ``auto`` is fp32
     tokens_per_batch: int | None = None  # None: ``_BATCH`` texts
     kind: str = "auto"  # checkpoint type
+    engine: Literal["sentence-transformers", "openvino"] = "sentence-transformers"  # PyTorch or OpenVINO
+    texts: tuple[str, ...] = ()  # that calibrate ``int8``; see ``calibrated``
+
+    def calibrated(self, units: Sequence[Unit], answers: Answers | None) -> "LibrarySystem":
+        """Return the system with texts of the pools that calibrate it, if it needs them and has none."""
+        if self.precision != "int8" or self.texts or not units:
+            return self
+        return replace(self, texts=calibration_texts(units, answers))
 
     @override
     def open(
@@ -79,7 +91,8 @@ class LibrarySystem(System):
     ) -> "LibraryScorer":
         target = pick_device(self.device) if device is None else torch.device(device)
         check_precision("--precision", self.precision, target)
-        return LibraryScorer(self, load_library_model(self).to(target), str(target))
+        system = self.calibrated(units, answers)
+        return LibraryScorer(system, load_library_model(system).to(target), str(target))
 
     @property
     @override
@@ -98,15 +111,19 @@ class LibraryScorer(Scorer):
         self.device = device
         self._folder, self._model = folder, model
         self._precision = "fp32" if system.precision == "auto" else system.precision
+        self.runs_fp32_network = (system.engine, device, self._precision) == (ENGINE, "cpu", "fp32")
         self._batch = _BATCH if tokens is None else max(1, tokens // (self.max_answer_tokens or _TOKENS))
         description = {
             "name": checkpoint_name(folder),
-            "engine": f"{ENGINE} {kind}",
+            "engine": f"{system.engine} {kind}",
             "fingerprint": checkpoint_fingerprint(folder, kind, suffixes=("",)),
             "device": device,
             "precision": self._precision,
-            "versions": versions_of(*_PACKAGES),
+            "versions": _versions(system.engine),
         }
+        if system.texts:
+            texts = json.dumps(system.texts).encode()
+            description["calibration"] = hashlib.sha256(texts).hexdigest()[:16]
         tag = "-".join(checkpoint_name(folder).split())
         super().__init__(system, tag, [description, self._batch], description)
 
@@ -173,9 +190,9 @@ def _select(texts: Any, rows: np.ndarray) -> Any:
 
 def load_library_model(system: LibrarySystem) -> Any:
     """Load a checkpoint on the CPU with the class of the library for its kind."""
-    purpose = f"engine {ENGINE}"
-    require("transformers", purpose=purpose, extra=ENGINE)
-    library = require("sentence_transformers", purpose=purpose, extra=ENGINE)
+    purpose = f"engine {system.engine}"
+    require("transformers", purpose=purpose, extra=system.engine)
+    library = require("sentence_transformers", purpose=purpose, extra=system.engine)
     folder = _local_folder(system.folder)
     layout = read_layout(folder, check=False)
     kind = kind_of(layout, system.kind)
@@ -209,7 +226,16 @@ def load_library_model(system: LibrarySystem) -> Any:
     if getattr(model, "num_labels", 1) != 1:
         problem, expected = f"{model.num_labels} labels", "one label, which orders the candidates"
         raise InputError(folder, problem=problem, expected=expected)
+    if system.engine == "openvino":
+        require("optimum.intel", purpose=purpose, extra=system.engine)
+        precision = "fp32" if system.precision == "auto" else system.precision
+        with torch_settings(), _library_errors(folder, EXPECTED):
+            return openvino_model(type(model), folder, _versions(system.engine), precision, system.texts)
     return model.bfloat16() if system.precision == "bf16" else model
+
+
+def _versions(engine: str) -> dict[str, str]:
+    return versions_of(*_PACKAGES, *(OPENVINO_PACKAGES if engine == "openvino" else ()))
 
 
 def _probe(model: Any) -> bytes:
@@ -255,7 +281,9 @@ def _check_config(path: Path, config: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _library_errors(folder: Path) -> Iterator[None]:
+def _library_errors(
+    folder: Path, expected: str = f"a checkpoint that {ENGINE} can score with"
+) -> Iterator[None]:
     """Convert the errors of the library to one line; a full memory stays one."""
     try:
         yield
@@ -264,5 +292,4 @@ def _library_errors(folder: Path) -> Iterator[None]:
     except Exception as error:  # checkpoints can let the library raise anything
         if isinstance(error, RuntimeError | MemoryError) and is_out_of_memory(error):
             raise
-        expected = f"a checkpoint that {ENGINE} can score with"
         raise InputError(folder, problem=first_line(error), expected=expected) from error

@@ -71,7 +71,17 @@ def test_doctor_prints_problems_then_the_machine_then_extras(aptool, monkeypatch
     finished = aptool("doctor")
 
     titles = [line.split()[0] for line in finished.out if not line.startswith(" ")]
-    assert titles == ["problems", "devices", "cores", "memory", "disk", "Ray", "versions", "extras,"]
+    assert titles == [
+        "problems",
+        "devices",
+        "cores",
+        "memory",
+        "disk",
+        "Ray",
+        "encoders",
+        "versions",
+        "extras,",
+    ]
     assert finished.out[0] == "problems  none"
     assert f"extras, installed with {install_command('NAME')}:" in finished.out
     assert [line.split()[:2] for line in finished.out[-2:]] == [["report", "installed"], ["hub", "missing"]]
