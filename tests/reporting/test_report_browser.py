@@ -382,4 +382,4 @@ def test_explanation_page_works_in_the_browser(visit, made, tmp_path):
     assert page.locator(".heat").last.evaluate("heat => heat.textContent") == SCRIPT
     assert page.locator("h1").inner_text() == EMOJI
     assert page.locator(".reading").inner_text().startswith("“<”")
-    assert page.locator(".matrix tbody tr").count() == page.locator(".heat").first.locator(".w").count()
+    assert page.locator(".matrix tbody tr").count() == page.locator(".heat").last.locator(".w").count()
