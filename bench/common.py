@@ -45,17 +45,20 @@ def write_results(results: Any, options: argparse.Namespace, output: Path | None
 
 
 def alternate(
-    systems: Mapping[str, Callable[[], Any]], repeats: int, warm_up: int = 0
+    systems: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    warm_up: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
     """Run systems in turns; return the seconds per repeat after the warm-up, and the last result of each."""
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     results = {}
     for repeat in range(warm_up + repeats):
         for name, run in systems.items():
-            begun = time.perf_counter()
+            begun = clock()
             results[name] = run()
             if repeat >= warm_up:
-                seconds[name].append(time.perf_counter() - begun)
+                seconds[name].append(clock() - begun)
     return seconds, results
 
 

@@ -54,7 +54,7 @@ def _measured(
     encoded = scorer.encode_answers(texts(answers, tokens, 0.6, generator))
     row: dict[str, Any] = {"tokens": tokens, "pool": pool, "shared": shared}
     for name, limit in (("by_answer", 0), ("by_question", NO_LIMIT)):
-        attentive.SHARED = limit
+        vars(attentive)["SHARED"] = limit
         seconds = []
         for _ in range(repeats):
             begun = time.perf_counter()

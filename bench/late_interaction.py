@@ -1,46 +1,68 @@
-"""Pairs per second of the poolings with encoded answers, compared with attentive pooling.
+"""Pairs per second of the poolings with encoded answers, compared with attentive pooling and maxsim-cpu.
 
-    python -m bench.late_interaction [--scale 0.1] [--features 384] [--repeats 5] [--output late.json]
-        [--runs runs/late --picture late.svg]
+    python -m bench.late_interaction [--scale 0.1] [--features 384] [--threads 2] [--cpu-time] [--repeats 5]
+        [--poolings maxsim attentive] [--output late.json] [--runs runs/late --picture late.svg]
 
-States are random, as the speed does not depend on them. The timed part is one call of the kernel for all
-pairs, after the answers are encoded. There are two workloads: InsuranceQA's test1, whose pools share answers,
-and WikiQA's dev split, whose pools do not. The poolings alternate in every repeat; times are medians.
+States are random, as the speed does not depend on them. The timed part is the preparation of the questions
+and the kernel for all pairs, in windows as in scoring, after the answers are encoded. The workloads are:
+
+- insuranceqa: InsuranceQA's test1, whose pools share answers;
+- wikiqa: WikiQA's dev split, whose pools do not;
+- one-long, one-95, one-25: a question of 32 tokens and 1,000 answers of 128 to 1,536, 95 or 25 tokens, with
+  128 features.
+
+The systems alternate in every repeat; times are medians. ``--cpu-time`` measures the processor time of the
+process, for a machine with other work. maxsim-cpu takes part where it is installed, with one call per
+question; the share of its scores that equal those of ``maxsim`` within 2e-6 is printed.
 
 With the folder of a matrix whose systems have the names of poolings, a plot shows their accuracy against the
 bytes per answer of the matrix, and against the pairs per second of the first workload.
 """
 
+import importlib.util
+import math
+import os
 import statistics
 import time
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import torch
+from torch import Tensor
 
 from aptool.models.build import POOLINGS
+from aptool.models.device import batch_sizes
 from aptool.models.ragged import Ragged
-from aptool.models.similarity import Cosine
+from aptool.models.similarity import Cosine, unit
 from aptool.reporting.charts import COSTS, cost_table
 from aptool.reporting.plots import plot_costs, save_plot
 from aptool.reporting.runs import read_runs
+from aptool.scoring.cores import one_core_per_thread
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.kernels.pair_scorer import PairScorer
-from aptool.scoring.ranker_scorer import group_by_answer
+from aptool.scoring.ranker_scorer import (
+    BATCHES_PER_WINDOW,
+    ENCODED_PER_WINDOW,
+    WINDOWS,
+    blocks_of,
+    group_by_answer,
+)
 from bench import workloads
-from bench.common import benchmark_parser, write_results
+from bench.common import alternate, benchmark_parser, speed_of, write_results
 from bench.poolings import poolings
 
-BASE = "attentive"
+BASE, RIVAL = "attentive", "maxsim-cpu"
 
 
-def kernels(features: int) -> dict[str, PairScorer]:
-    """The kernel of each pooling, with newly initialized weights."""
+def kernels(features: int, names: Collection[str]) -> dict[str, PairScorer]:
+    """The kernels of poolings, with newly initialized weights."""
     made = {}
-    for name in poolings():
+    for name in names:
         torch.manual_seed(0)
         pooling = POOLINGS[name](features, POOLINGS[name].Options())
         if hasattr(pooling, "similarity"):
@@ -52,6 +74,29 @@ def kernels(features: int) -> dict[str, PairScorer]:
 def states(lengths: np.ndarray, features: int) -> Ragged:
     """Random states of texts."""
     return Ragged.of_sizes(torch.randn(int(lengths.sum()), features), lengths)
+
+
+class Workload(NamedTuple):
+    """Lengths of questions and answers, the pairs, and the features per state."""
+
+    question_lengths: np.ndarray
+    answer_lengths: np.ndarray
+    pair_question: np.ndarray
+    pair_answer: np.ndarray
+    features: int
+
+
+def all_workloads(scale: float, features: int) -> dict[str, Workload]:
+    """The workloads by name."""
+    made = {}
+    for name, some in (("insuranceqa", workloads.insuranceqa(scale)), ("wikiqa", workloads.wikiqa())):
+        lengths = some.questions.lengths, some.answers.lengths
+        made[name] = Workload(*lengths, some.pair_question, some.pair_answer, features)
+    answers = np.arange(1000)
+    long = np.random.default_rng(0).integers(128, 1537, len(answers))
+    for name, sizes in (("long", long), ("95", np.full_like(answers, 95)), ("25", np.full_like(answers, 25))):
+        made[f"one-{name}"] = Workload(np.array([32]), sizes, np.zeros_like(answers), answers, 128)
+    return made
 
 
 def encoded(kernel: PairScorer, answers: Ragged, present: np.ndarray) -> tuple[EncodedAnswers, float]:
@@ -66,40 +111,92 @@ def encoded(kernel: PairScorer, answers: Ragged, present: np.ndarray) -> tuple[E
     return encoded_answers, kept.values.numel() * kept.values.element_size() / len(answers.sizes)
 
 
+def scored(kernel: PairScorer, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
+    """Scores of pairs, with the windows of ``RankerScorer``."""
+    most = BATCHES_PER_WINDOW * batch_sizes(torch.device("cpu")).encoder
+    tokens = max(int(answers.lengths.sum()) // WINDOWS, ENCODED_PER_WINDOW)
+    windows = blocks_of(answers.lengths, min(most, tokens))
+    bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
+    prepared = kernel.prepare_questions(questions)
+
+    def score_window(window: np.ndarray) -> Tensor:
+        first, last = window[0], window[-1] + 1
+        some = Pairs(
+            pairs.questions[bounds[first] : bounds[last]],
+            pairs.counts[first:last],
+            by_answer=pairs.by_answer,
+        )
+        return kernel.score_pairs(prepared, answers.select(window), some)
+
+    with one_core_per_thread(torch.device("cpu"), len(windows)) as for_each:
+        return torch.cat(list(for_each(score_window, windows)))
+
+
+def maxsim_cpu(workload: Workload, questions: Ragged, answers: Ragged) -> Callable[[], np.ndarray]:
+    """A function that scores the pairs of a workload with maxsim-cpu, question by question."""
+    from maxsim_cpu import maxsim_scores_variable  # type: ignore[import-not-found, unused-ignore]
+
+    Q, A = (
+        [text.numpy() for text in unit(some.values).split(some.sizes.tolist())]
+        for some in (questions, answers)
+    )
+    starts = np.flatnonzero(np.diff(workload.pair_question, prepend=-1))  # the pairs are sorted by question
+    pools = [[A[answer] for answer in pool] for pool in np.split(workload.pair_answer, starts[1:])]
+    present = workload.pair_question[starts]
+
+    def score() -> np.ndarray:
+        sums = [maxsim_scores_variable(Q[q], pool) for q, pool in zip(present, pools, strict=True)]
+        return np.concatenate(sums) / questions.sizes[workload.pair_question]
+
+    return score
+
+
 @torch.inference_mode()
-def run(scale: float, features: int, repeats: int) -> list[dict[str, Any]]:
+def run(
+    workloads_by_name: dict[str, Workload],
+    names: Collection[str],
+    repeats: int,
+    clock: Callable[[], float],
+) -> list[dict[str, Any]]:
     """Print a line for each workload and pooling; return the results."""
-    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
-    print("workload     pooling              pairs      pairs/s  / attentive  bytes/answer")
+    has_rival = importlib.util.find_spec("maxsim_cpu") is not None
+    threads, instructions = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
+    print(f"{threads} threads, {instructions}, torch {torch.__version__}, medians of {repeats}\n")
+    print("workload     system               pairs      pairs/s  / attentive  / maxsim-cpu  bytes/answer")
     rows = []
-    for title, workload in (("insuranceqa", workloads.insuranceqa(scale)), ("wikiqa", workloads.wikiqa())):
-        present, order, starts = group_by_answer(workload.answers.lengths, workload.pair_answer)
-        pairs = Pairs(workload.pair_question[order], np.diff(starts))
-        questions = states(workload.questions.lengths, features)
-        answers = states(workload.answers.lengths, features)
-        scorers = kernels(features)
-        rates: dict[str, list[float]] = {name: [] for name in scorers}
-        sizes = {}
-        for _ in range(repeats + 1):  # the first repeat is a warm-up
-            for name, kernel in scorers.items():
-                kept, sizes[name] = encoded(kernel, answers, present)
-                begun = time.perf_counter()
-                kernel.score_pairs(kernel.prepare_questions(questions), kept, pairs)
-                rates[name].append(len(order) / (time.perf_counter() - begun))
-        for name in scorers:
-            ratios = [rate / base for rate, base in zip(rates[name][1:], rates[BASE][1:], strict=True)]
+    for title, workload in workloads_by_name.items():
+        present, order, starts = group_by_answer(workload.answer_lengths, workload.pair_answer)
+        questions = states(workload.question_lengths, workload.features)
+        answers = states(workload.answer_lengths, workload.features)
+        systems: dict[str, Callable[[], Any]] = {}
+        sizes: dict[str, float | None] = {}
+        for name, kernel in kernels(workload.features, names).items():
+            by_answer = kernel.groups_by_answer(workload.pair_answer)
+            pairs = Pairs(workload.pair_question[order], np.diff(starts), by_answer=by_answer)
+            kept, sizes[name] = encoded(kernel, answers, present)
+            systems[name] = partial(scored, kernel, questions, kept, pairs)
+        if has_rival:
+            systems[RIVAL], sizes[RIVAL] = maxsim_cpu(workload, questions, answers), None
+        seconds, results = alternate(systems, repeats, 1, clock)
+        if has_rival and "maxsim" in results:
+            # maxsim-cpu 0.1.0 has wrong scores for some numbers of question tokens, such as 11.
+            differences = np.abs(results["maxsim"].numpy() - results[RIVAL][order])
+            print(f"{title:<12} {RIVAL}: {np.mean(differences <= 2e-6):.1%} of the scores equal")
+        for name in systems:
             row = {
                 "workload": title,
                 "pooling": name,
                 "pairs": len(order),
-                "pairs_per_second": statistics.median(rates[name][1:]),
-                "to_attentive": statistics.median(ratios),
+                "pairs_per_second": len(order) / statistics.median(seconds[name]),
+                "to_attentive": speed_of(seconds, name, BASE)["speed"] if BASE in seconds else None,
+                "to_maxsim_cpu": speed_of(seconds, name, RIVAL)["speed"] if has_rival else None,
                 "bytes_per_answer": sizes[name],
             }
             rows.append(row)
+            ratios = [f"{row[key] or math.nan:12.2f}" for key in ("to_attentive", "to_maxsim_cpu")]
             print(
                 f"{title:<12} {name:<17} {row['pairs']:>8,} {row['pairs_per_second']:>12,.0f} "
-                f"{row['to_attentive']:>12.2f} {row['bytes_per_answer']:>13,.0f}",
+                f"{' '.join(ratios)} {row['bytes_per_answer'] or math.nan:>14,.0f}",
                 flush=True,
             )
     return rows
@@ -124,12 +221,22 @@ def main() -> None:
         "--scale", type=float, default=0.1, help="fraction of InsuranceQA's test1 (default 0.1)"
     )
     parser.add_argument("--features", type=int, default=384, help="features per state (default 384)")
+    parser.add_argument("--threads", type=int, help="number of threads (default: torch's)")
+    parser.add_argument("--cpu-time", action="store_true", help="measure processor time")
+    parser.add_argument("--poolings", nargs="+", default=poolings(), help="poolings (default: all)")
+    parser.add_argument("--workloads", nargs="+", help="workloads (default: all)")
     parser.add_argument("--runs", type=Path, help="folder of a matrix, for the picture")
     parser.add_argument("--picture", type=Path, help=".svg or .png file of accuracy against costs")
     options = parser.parse_args()
     if (options.runs is None) != (options.picture is None):
         parser.error("--runs and --picture belong together")
-    rows = run(options.scale, options.features, options.repeats)
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    os.environ["RAYON_NUM_THREADS"] = str(torch.get_num_threads())  # of maxsim-cpu
+    every = all_workloads(options.scale, options.features)
+    chosen = {name: every[name] for name in options.workloads or every}
+    clock = time.process_time if options.cpu_time else time.perf_counter
+    rows = run(chosen, options.poolings, options.repeats, clock)
     write_results(rows, options)
     if options.picture is not None:
         draw(rows, options.runs, options.picture)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from aptool.models.device import send
 from aptool.text.tokenizer import Tokens
@@ -18,6 +19,7 @@ SIMILAR = 1.5
 
 # Smaller GEMMs use another kernel and round differently.
 MIN_ROWS = 4
+MIN_COLUMNS = 16
 
 # Widths of padded texts on a GPU; the width of a longer text is a power of two.
 WIDTHS = np.array([32, 64, 96, 128, 192, 256, 384, 512])
@@ -193,3 +195,11 @@ def product(rows: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
     padded[: len(rows)] = rows
     result = (padded @ matrix)[: len(rows)]
     return result if out is None else out.copy_(result)
+
+
+def inner_products(rows: Tensor, others: Tensor) -> Tensor:
+    """(n, m) inner products of (n, k) and (m, k), on one core; the rounding depends only on the two rows."""
+    count = len(others)
+    if count < MIN_COLUMNS:
+        others = F.pad(others, (0, 0, 0, MIN_COLUMNS - count))
+    return product(rows, others.T)[:, :count]

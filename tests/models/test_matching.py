@@ -14,7 +14,10 @@ from tiny import OVER_STATES, ranker, tokens
 from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.build import POOLINGS, build_ranker
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import Ragged, inner_products
+from aptool.scoring.cores import one_core_per_thread
+from aptool.scoring.encoded import EncodedAnswers, Pairs
+from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.ranker_scorer import RankerScorer
 
 texts = st.lists(st.lists(st.integers(2, 19), min_size=1, max_size=7), min_size=1, max_size=5)
@@ -101,6 +104,49 @@ def test_scores_equal_loops_over_tokens(encoders, kind, encoder, questions, answ
     rounding = ROUNDING.get(kind, 1e-5)
     for scores in (actual, matrix.flatten(), paired):
         assert scores.tolist() == pytest.approx(expected, abs=rounding)
+
+
+@given(
+    M=st.integers(1, 40), sizes=st.lists(st.integers(1, 70), min_size=1, max_size=12), c=st.integers(1, 70)
+)
+@settings(max_examples=60)
+def test_an_inner_product_depends_only_on_its_two_rows(M, sizes, c):
+    generator = torch.Generator().manual_seed(M + 100 * c)
+    rows = torch.randn(M, c, generator=generator)
+    others = torch.randn(sum(sizes), c, generator=generator)
+
+    with one_core_per_thread(torch.device("cpu"), 1):
+        together = inner_products(rows, others)
+        apart = [inner_products(rows, some) for some in others.split(sizes)]
+
+    assert torch.equal(together, torch.cat(apart, 1))
+
+
+@pytest.mark.parametrize("kind", ["maxsim", "symmetric-maxsim", "mean-maxsim"])
+def test_scores_of_unshared_answers_depend_on_no_other_pair(kind):
+    generator = np.random.default_rng(1)
+    lengths = generator.integers(1, 12, 20), np.append(generator.integers(1, 60, 199), 3000)
+    question = generator.integers(0, 20, 200)
+    kernel = pair_scorer_for(POOLINGS[kind](24, POOLINGS[kind].Options()))
+    torch.manual_seed(0)
+    Q, A = (Ragged.of_sizes(torch.randn(int(sizes.sum()), 24), sizes) for sizes in lengths)
+
+    def scores(chosen):
+        rows = kernel.cache_answers(A.select(chosen))
+        starts = np.cumsum(rows.sizes) - rows.sizes
+        encoded = EncodedAnswers([rows.values], np.zeros_like(starts), starts, rows.sizes, rows.sizes)
+        pairs = Pairs(question[chosen], np.ones(len(chosen), dtype=np.int64))
+        return kernel.score_pairs(kernel.prepare_questions(Q), encoded, pairs).numpy()
+
+    with one_core_per_thread(torch.device("cpu"), 1), torch.inference_mode():
+        together = scores(np.arange(200))
+        for _ in range(20):
+            some = generator.permutation(200)[: generator.integers(1, 200)]
+            np.testing.assert_array_equal(scores(some), together[some])
+
+    states = [[text.tolist() for text in part.values.double().split(part.sizes.tolist())] for part in (Q, A)]
+    expected = [LOOPS[kind](states[0][question[answer]], states[1][answer]) for answer in range(40)]
+    assert together[:40].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", LOOPS)

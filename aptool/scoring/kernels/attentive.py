@@ -24,7 +24,7 @@ from aptool.models.pooling import segment_max
 from aptool.models.ragged import Ragged, product
 from aptool.plugins import redefines
 from aptool.scoring.encoded import EncodedAnswers, Pairs, Workspace
-from aptool.scoring.kernels.pair_scorer import PairScorer, cosines
+from aptool.scoring.kernels.pair_scorer import SHARED, PairScorer, cosines
 
 # Matrix products are fastest with multiples of this dimension, so the last state of an answer is repeated; a
 # repeated state changes no maximum.
@@ -32,9 +32,6 @@ ALIGNED = 16
 
 # Pairs per block: few enough that their vectors stay in the cache of a core until they are compared.
 PAIRS_PER_BLOCK = 1024
-
-# Pairs per answer from which grouping by answer is faster (``bench/grouping.py``).
-SHARED = 2
 
 # Maximum elements of a tensor of a batch: of G, the states of questions or the vectors of answers.
 ELEMENTS = 1 << 28

@@ -6,6 +6,8 @@ question and per pair.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +17,16 @@ from typing_extensions import override
 
 from aptool.models.device import batch_sizes, send
 from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
-from aptool.models.ragged import Ragged
+from aptool.models.ragged import Ragged, inner_products, rows_of
 from aptool.models.similarity import EPSILON
 from aptool.plugins import redefines
 from aptool.scoring.encoded import EncodedAnswers, Pairs
+
+# Pairs per answer from which grouping by answer is faster (``bench/grouping.py``).
+SHARED = 2
+
+# Rows of answers per product with a question: few enough that the similarities stay in the cache of a core.
+ROWS_PER_BLOCK = 2048
 
 if TYPE_CHECKING:
     from aptool.models.causal import CausalPooling
@@ -239,9 +247,11 @@ class MatchPairScorer(PairwisePairScorer):
 
     @override
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """Compute one product per answer; batch pairs on a GPU, where launches are expensive."""
+        """Compute a product per answer or per question; batch pairs on a GPU, where launches are slow."""
         if questions.values.is_cuda:
             return super().score_pairs(questions, answers, pairs)
+        if self.pooling.has_reduce_blocks and len(pairs.questions) < SHARED * len(pairs.counts):
+            return self._by_question(questions, answers, pairs)
         rows = questions.rows(pairs.questions)  # the tokens of every pair's question, pair after pair
         sizes = questions.sizes[pairs.questions]
         ends = np.cumsum(pairs.counts)
@@ -256,6 +266,37 @@ class MatchPairScorer(PairwisePairScorer):
         of_answers = zip(products, np.split(sizes, ends[:-1]), strict=True)
         return torch.cat([self.pooling.reduce_one(Ragged.of_sizes(S, each)) for S, each in of_answers])
 
+    def _by_question(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
+        order = np.argsort(pairs.questions, kind="stable")
+        question, chosen = pairs.questions[order], answers.joined().select(pairs.answers[order])
+        blocks = _question_blocks(questions, chosen, question)
+        scores = self.pooling.reduce_blocks(blocks, questions.sizes[question], chosen.counts)
+        return scores[torch.from_numpy(np.argsort(order))]
+
     @override
     def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
         return self.pooling.score_stored(questions, answers)
+
+
+def _question_blocks(
+    questions: Ragged, answers: EncodedAnswers, question: np.ndarray
+) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """Yield the inner products (M, N) of one question and n answers, and (n,) the first column per answer.
+
+    The answers are in one tensor; ``question`` has the question of each answer, in ascending order.
+    """
+    (values,) = answers.batches
+    starts, counts = answers.starts, answers.counts
+    columns = np.cumsum(counts) - counts  # if all answers were side by side
+    is_adjacent = starts[1:] == starts[:-1] + counts[:-1]
+    cuts = np.flatnonzero(np.diff(question) | np.diff(columns // ROWS_PER_BLOCK)) + 1
+    of_questions = questions.values.split(questions.sizes.tolist())
+    for first, last in pairwise([0, *cuts.tolist(), len(counts)]):
+        if is_adjacent[first : last - 1].all():
+            rows = values[starts[first] : starts[last - 1] + counts[last - 1]]
+        else:
+            rows = values.index_select(0, torch.from_numpy(rows_of(starts[first:last], counts[first:last])))
+        yield (
+            inner_products(of_questions[question[first]], rows.float()),
+            columns[first:last] - columns[first],
+        )
