@@ -60,6 +60,8 @@ def measure_large(folder: Path, scale: float, units: int, cores: int) -> list[di
             ("driver, core ms per unit", _driver_milliseconds(cost, start, number)),
         )
     }
+    further = (per_unit[MANY].driver_seconds - per_unit[FEW].driver_seconds) / (MANY - FEW)
+    one_pair["driver, core ms per further unit"] = 1000 * further
     results: dict[str, dict[str, float]] = {
         "input": {"pairs": PAIRS_PER_POOL * POOLS_PER_UNIT * units, "units": units, "workers": cores},
         "one process": {

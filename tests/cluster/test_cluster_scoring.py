@@ -1,7 +1,10 @@
 """Scoring on a cluster, with lost and slow workers and nodes."""
 
+import contextlib
+import ctypes
 import os
 import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -58,6 +61,39 @@ def test_node_with_another_version_is_left_out_with_one_warning(
     scene.assert_complete()
     assert lines.count("left out") == 1, lines
     assert "aptool 0.1.0 there, " in lines
+    assert "room for 2 workers" in lines
+
+
+@contextlib.contextmanager
+def hidden(folder):
+    """Processes that this thread starts see an empty folder: they have a mount namespace of their own."""
+    libc, new_mounts, own_folder = ctypes.CDLL(None), 0x20000, 0x200  # CLONE_NEWNS, CLONE_FS
+    current, before = Path.cwd(), os.open("/proc/thread-self/ns/mnt", os.O_RDONLY)
+    if libc.unshare(new_mounts):
+        pytest.skip("only root has mount namespaces")
+    try:
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+        yield
+    finally:
+        assert (libc.unshare(own_folder), libc.setns(before, new_mounts)) == (0, 0)  # not that of new threads
+        os.chdir(current)
+        os.close(before)
+
+
+def test_node_that_does_not_see_the_pools_is_left_out(nodes, cluster, scene, driver, address):
+    with hidden(scene.pools.parent):
+        node = nodes.add_node(num_cpus=4, object_store_memory=80 << 20)
+    try:
+        process = driver(**scene.arguments(address, seconds=0.2, verbose=True))
+        lines, _ = process.communicate(timeout=600)
+    finally:
+        nodes.remove_node(node)
+
+    assert process.returncode == 0, lines
+    scene.assert_complete()
+    assert lines.count("left out") == 1, lines
+    assert f"{scene.pools}: file not found; expected a path that every node sees; the node is" in lines
     assert "room for 2 workers" in lines
 
 

@@ -283,6 +283,7 @@ def load(world: Path) -> None:
         "training.fit",
     ):
         importlib.import_module(f"aptool.{name}")
+    importlib.import_module("aptool.scoring.merge").SHARD_BYTES = 1 << 11  # several shards
     with contextlib.suppress(ImportError):
         importlib.import_module("pandas")
 

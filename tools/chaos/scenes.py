@@ -55,6 +55,7 @@ def scenes(folder: Path) -> list[Scene]:
     learned = ("fuse", run, other, "--train", collection / "test.qrels", "--folds", "2")
     return [
         _scene("score", "score", pools, "--model", model, "--output", f"{OUT}/x.run"),
+        _scene("shards", "score", pools, "--model", model, "--output", f"{OUT}/x.parquet/"),
         _scene("encode", "encode", pools, "--model", model, "--output", f"{OUT}/s"),
         _scene(
             "encoded",
