@@ -81,12 +81,12 @@ def measure_large(folder: Path, scale: float, units: int, cores: int) -> list[di
         "units of one pair": one_pair,
     }
     rows = [
-        {"": f"{name}: {key}", "value": f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"}
+        {"quantity": f"{name}: {key}", "value": f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"}
         for name, values in results.items()
         for key, value in values.items()
     ]
     for row in rows:
-        print(f"{row['']:60} {row['value']:>12}")
+        print(f"{row['quantity']:60} {row['value']:>12}")
     return rows
 
 
