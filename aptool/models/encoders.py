@@ -5,6 +5,7 @@ embeddings; encoders over a pretrained network are in ``transformer.py``. Questi
 independently by the same encoder, so the scorer encodes each distinct text once.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -276,10 +277,13 @@ class BiLstmEncoder(WordEncoder):
         after the text, so padding does not change its states.
         """
         position, length = tokens.positions()
-        ids, _ = tokens.padded()  # (n, T)
-        slots = tokens.slots(ids.shape[1])  # (N,) index of each token in the padded texts
+        shape = len(tokens.sizes), int(tokens.sizes.max())  # (n, T)
+        slots = tokens.slots(shape[1])  # (N,) index of each token in the padded texts
         mirrored = slots - position + (length - 1 - position)  # (N,) its index in the padded reversed texts
-        reversed_ids = torch.zeros_like(ids).view(-1).index_copy(0, mirrored, tokens.values).view_as(ids)
+        padding = tokens.values.new_zeros(math.prod(shape))
+        ids, reversed_ids = (
+            padding.index_copy(0, index, tokens.values).view(shape) for index in (slots, mirrored)
+        )
         left, _ = self.forwards(self.embedding(ids))  # (n, T, H)
         right, _ = self.backwards(self.embedding(reversed_ids))  # (n, T, H)
         left, right = left.flatten(0, 1), right.flatten(0, 1)

@@ -21,6 +21,9 @@ SIMILAR = 1.5
 MIN_ROWS = 4
 MIN_COLUMNS = 16
 
+# Elements up to which the host computes indices for a GPU: one copy instead of up to ten launches.
+HOST_INDICES = 1 << 14
+
 # Widths of padded texts on a GPU; the width of a longer text is a power of two.
 WIDTHS = np.array([32, 64, 96, 128, 192, 256, 384, 512])
 
@@ -81,6 +84,8 @@ class Ragged(NamedTuple):
 
     def slots(self, width: int) -> Tensor:
         """(N,) int64 index of each element after padding to ``width`` and flattening."""
+        if self._is_indexed_on_host(len(self.values)):
+            return send(rows_of(np.arange(len(self.sizes)) * width, self.sizes), self.offsets.device)
         starts = torch.arange(len(self.sizes), device=self.offsets.device) * width
         return self.row_numbers() + self.spread(starts - self.offsets[:-1])
 
@@ -90,6 +95,8 @@ class Ragged(NamedTuple):
 
     def owners(self) -> Tensor:
         """(N,) int64 index of the sequence of each element."""
+        if self._is_indexed_on_host(len(self.values)):
+            return send(np.repeat(np.arange(len(self.sizes)), self.sizes), self.offsets.device)
         return torch.repeat_interleave(self.lengths, output_size=len(self.values))
 
     def row_numbers(self) -> Tensor:
@@ -117,16 +124,28 @@ class Ragged(NamedTuple):
 
     def positions(self) -> tuple[Tensor, Tensor]:
         """(N,) int64 position of each element in its sequence, and (N,) int64 length of that sequence."""
+        if self._is_indexed_on_host(len(self.values)):
+            positions = rows_of(np.zeros_like(self.sizes), self.sizes)
+            both = send(np.stack([positions, np.repeat(self.sizes, self.sizes)]), self.offsets.device)
+            return both[0], both[1]
         owners = self.owners()
         return self.row_numbers() - self.offsets[owners], self.lengths[owners]
+
+    def _is_indexed_on_host(self, indices: int) -> bool:
+        return self.offsets.is_cuda and indices <= HOST_INDICES
 
     def _rows(self, sequences: np.ndarray) -> tuple[Tensor, Tensor]:
         """Return the rows of the given sequences, and their offsets after concatenation."""
         device = self.offsets.device
         ends = np.cumsum(self.sizes[sequences])
-        sent = send(np.concatenate([np.zeros(1, dtype=np.int64), ends, sequences]), device)
-        offsets, chosen = sent[: len(ends) + 1], sent[len(ends) + 1 :]
         total = int(ends[-1]) if len(ends) else 0
+        on_host = self._is_indexed_on_host(total)
+        starts = np.cumsum(self.sizes) - self.sizes
+        last = rows_of(starts[sequences], self.sizes[sequences]) if on_host else sequences
+        sent = send(np.concatenate([np.zeros(1, dtype=np.int64), ends, last]), device)
+        offsets, chosen = sent[: len(ends) + 1], sent[len(ends) + 1 :]
+        if on_host:
+            return chosen, offsets
         shift = self.offsets[:-1][chosen] - offsets[:-1]
         shifts = shift.repeat_interleave(offsets.diff(), output_size=total)
         return torch.arange(total, device=device) + shifts, offsets

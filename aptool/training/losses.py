@@ -14,9 +14,11 @@ from torch.nn import functional as F
 
 from aptool.config import TeacherOptions, TrainingOptions
 from aptool.models.device import send
+from aptool.models.encoders import WordEncoder
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.ranker_scorer import RankerScorer
+from aptool.text.tokenizer import Tokens
 from aptool.training.data import TrainingSet
 from aptool.training.process_group import SINGLE_PROCESS, MinibatchShard, ProcessGroup, all_gather
 
@@ -225,7 +227,6 @@ def score_batch(
     shard = MinibatchShard(group, len(batch))
     rows = np.arange(len(batch))[shard.rows]  # (n',)
     question_tokens = examples.questions.take(batch[rows, 0])
-    questions = ranker.encode(Ragged.of(question_tokens, device))
     columns = batch.shape[1] - 1
     all_answers = batch[:, 1:].T.reshape(-1)  # (n (1 + k),) positives, then negatives
     columns_of = np.arange(columns)[:, None] * len(batch) + rows  # (1 + k, n') indices into all_answers
@@ -233,7 +234,7 @@ def score_batch(
     # Small pools are sampled repeatedly: equal answers are encoded once.
     distinct, distinct_of = np.unique(all_answers[in_shard], return_inverse=True)
     answer_tokens = examples.answers.take(distinct)
-    answers = ranker.encode(Ragged.of(answer_tokens, device))
+    questions, answers = _encode(ranker, question_tokens, answer_tokens, device)
     if not in_batch:
         # Equal pairs are scored once.
         pairs = np.tile(np.arange(len(rows)), columns) * len(distinct) + distinct_of
@@ -252,6 +253,19 @@ def score_batch(
     relevant = send(examples.positives.contain(batch[rows, 0], all_answers), device)
     positive = scores.gather(1, send(columns_of[:1].T, device))
     return torch.cat([positive, scores.masked_fill(relevant, -torch.inf)], dim=1)
+
+
+def _encode(
+    ranker: Ranker, questions: Tokens, answers: Tokens, device: torch.device
+) -> tuple[Ragged, Ragged]:
+    """Return the states of questions and answers; on a GPU, an encoder of words reads both in one call."""
+    if device.type != "cuda" or not isinstance(ranker.encoder, WordEncoder):
+        return ranker.encode(Ragged.of(questions, device)), ranker.encode(Ragged.of(answers, device))
+    offsets = np.concatenate([questions.offsets, len(questions.ids) + answers.offsets[1:]])
+    both = Tokens(np.concatenate([questions.ids, answers.ids]), offsets)
+    states = ranker.encode(Ragged.of(both, device))
+    parts = states.values.split([len(questions.ids), len(answers.ids)])
+    return Ragged.of_sizes(parts[0], questions.lengths), Ragged.of_sizes(parts[1], answers.lengths)
 
 
 def batch_losses(

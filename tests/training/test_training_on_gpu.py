@@ -11,6 +11,7 @@ from test_loop import ADAM, POSITIVES, SGD, always
 from tiny import OVER_STATES, SYSTEMS, pooled, ranker, training_set
 from torch import nn
 
+from aptool.config import load_recipe
 from aptool.errors import AptoolError
 from aptool.training import loop
 from aptool.training.loop import train
@@ -96,6 +97,26 @@ def test_an_update_without_mining_does_not_wait(name):
         waits.append(gpu.total_waits)
 
     assert waits[1] == waits[0], gpu.report()
+
+
+@pytest.mark.parametrize(("name", "most"), [("ap-cnn", 190), ("qa-cnn", 140), ("ap-bilstm", 220)])
+def test_an_update_has_few_launches(name, most, monkeypatch):
+    step, launches = loop._step, []
+    with SimulatedGpu() as gpu:
+
+        def counted(*given):
+            before = gpu.launches
+            result = step(*given)
+            launches.append(gpu.launches - before)
+            return result
+
+        monkeypatch.setattr(loop, "_step", counted)
+        options = replace(load_recipe(name).training, epochs=2, minibatch=4)
+        system = ranker(name, words=60, dim=6, size=4).to("cuda")
+        train(system, training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
+
+    assert len(launches) > 2
+    assert max(launches[1:]) <= most, launches
 
 
 def test_a_round_of_mining_waits_once():
