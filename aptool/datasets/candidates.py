@@ -47,7 +47,7 @@ def add_candidates(
         texts = [answers.texts[number] for number in numbers]
         if content.counts is not None:
             content.counts[ANSWERS_ADDED] = content.counts.get(ANSWERS_ADDED, 0) + len(numbers) - len(labels)
-        yield LabelledPool(pool.question_id, pool.question, ids, texts, relevance)
+        yield pool._replace(answer_ids=ids, texts=texts, relevance=relevance)
 
 
 class _Answers:

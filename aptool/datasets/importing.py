@@ -145,7 +145,8 @@ def _counted(
     """Drop pools without a candidate; count the rows read and the pools written."""
     for pool in content.pools:
         counts["questions"] += 1
-        counts["candidates"] += len(pool.answer_ids)
+        counts["candidates"] += len(pool.answer_ids) + pool.empty_dropped
+        counts[EMPTY_DROPPED] += pool.empty_dropped
         if pool.texts is not None:
             counts["empty_answers_kept"] += sum(not text.strip() for text in pool.texts)
         if not pool.answer_ids:
@@ -161,8 +162,8 @@ def _counted(
         yield pool
     if content.counts is not None:
         counts.update(content.counts)
-        dropped = sum(content.counts.get(policy, 0) for policy in (EMPTY_DROPPED, CANDIDATES_WITHOUT_TEXT))
-        counts["candidates"] += dropped - content.counts.get(ANSWERS_ADDED, 0)
+        counts["candidates"] += content.counts.get(CANDIDATES_WITHOUT_TEXT, 0)
+        counts["candidates"] -= content.counts.get(ANSWERS_ADDED, 0)
 
 
 @dataclass

@@ -9,7 +9,6 @@ import math
 import numbers
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from html.parser import HTMLParser
@@ -94,6 +93,7 @@ class _Pool:
         self.positions: list[str] = []
         self.rows: dict[str, int] = {}  # answer id -> its first index in the lists
         self.relevance: dict[str, int] = {}
+        self.empty_dropped = 0
 
 
 def pools_of(
@@ -103,13 +103,11 @@ def pools_of(
     *,
     empty: Empty = "refuse",
     conflicts: Conflicts | None = None,
-    counts: Counter[str] | None = None,
 ) -> Iterator[LabelledPool]:
     """Group pairs into pools, in the order in which questions first appear.
 
     The pairs of a question need not be adjacent, so memory holds the text of the whole file. Without
-    ``conflicts``, pairs with different labels are refused; ``counts`` counts candidates dropped as empty.
-    Errors name the options of both only if they are set.
+    ``conflicts``, pairs with different labels are refused, and errors name no option.
     """
     pools: dict[str, _Pool] = {}
     for pair in pairs:
@@ -129,12 +127,11 @@ def pools_of(
             continue
         if not answer.strip() and empty != "keep":
             if empty == "refuse":
-                expected = "a text" if counts is None else f"a text ({EMPTY_HINT})"
+                expected = "a text" if conflicts is None else f"a text ({EMPTY_HINT})"
                 raise InputError(
                     path, position=position, column=columns.answer, value=answer, expected=expected
                 )
-            if counts is not None:
-                counts[EMPTY_DROPPED] += 1
+            pool.empty_dropped += 1
             continue
         check_text(path, position, columns.answer, answer, empty=True)
         _add_candidate(path, pool, pair, answer, columns, conflicts)
@@ -142,7 +139,9 @@ def pools_of(
         raise InputError(path, problem="no row", expected="at least one question with a candidate")
     for question_id in list(pools):
         pool = pools.pop(question_id)
-        yield LabelledPool(question_id, pool.question, pool.answer_ids, pool.texts, pool.relevance)
+        yield LabelledPool(
+            question_id, pool.question, pool.answer_ids, pool.texts, pool.relevance, pool.empty_dropped
+        )
 
 
 def _add_candidate(

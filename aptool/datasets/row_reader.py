@@ -92,6 +92,8 @@ class RowReader:
         """Read the list of candidates of the question of ``pair``."""
         column = self._names.candidates
         candidates = _transposed(row[column])
+        if candidates is None:
+            candidates = []
         if not isinstance(candidates, list):
             raise self._error(pair.position, column, candidates, "a list of candidates")
         if not candidates:
@@ -218,12 +220,13 @@ class RowReader:
 
 
 def _with_nested(row: Row, columns: Iterable[str]) -> Row:
-    """A row with the values of dotted columns, such as ``fields.summary``, of the objects within it."""
+    """A row with the values of dotted columns, such as ``fields.summary``; those within a null are null."""
     nested = {}
     for column in columns:
         value: Any = row
         for key in column.split("."):
-            value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+            if value is not None:
+                value = value.get(key, _ABSENT) if isinstance(value, Mapping) else _ABSENT
         if value is not _ABSENT:
             nested[column] = value
     return {**nested, **row}

@@ -144,7 +144,6 @@ def _split_pools(
         names.columns,
         empty=policies.empty,
         conflicts=policies.conflicts,
-        counts=policies.counts,
     )
     return SplitPools(path, pools, policies.conflicts, policies.counts, policies.labelled)
 

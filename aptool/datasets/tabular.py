@@ -57,7 +57,7 @@ def read_columns(
     columns, header = names.columns, names.header
     table: _TextTable | _SheetTable
     if path.lower().endswith(SUFFIXES):
-        table = _SheetTable(path, names)
+        table = _SheetTable(path, names, policies)
     else:
         table = _TextTable(path, names, policies, delimiter)
     rows, unit = table.rows, table.unit
@@ -191,9 +191,11 @@ class _SheetTable:
 
     unit = "row"
 
-    def __init__(self, path: str, names: ColumnNames) -> None:
+    def __init__(self, path: str, names: ColumnNames, policies: SplitPolicies | None) -> None:
         rows, others = read_sheet(path, names.sheet)
         start = find_header([row for _, row in rows], names)[0] if rows else 0
+        if start and policies is not None:
+            policies.log_once(f"{path}: the names of the columns are in row {rows[start][0]}")
         self.rows = iter(rows[start:])
         self.hint = f", or {SHEET_OPTION} NAME for one of {quoted_names(others)}" if others else ""
 

@@ -51,6 +51,7 @@ class LabelledPool(NamedTuple):
     answer_ids: list[str]  # in the order of the source; the writer drops and counts repeated ids
     texts: list[str] | None  # of the candidates; None for shared answers
     relevance: dict[str, int]  # answer id -> judgement, for every judged answer, in the pool or not
+    empty_dropped: int = 0  # candidates of the source that the pool lacks because they have no text
 
 
 class CollectionFiles:

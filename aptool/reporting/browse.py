@@ -71,7 +71,8 @@ def browse(
     questions: list[_Question] = []
     pool_sizes: list[int] = []
     total = 0
-    for question_id, question, answer_ids, pool_texts, relevance in pools_with(collection, split, judged):
+    for pool_of_question in pools_with(collection, split, judged):
+        question_id, question, answer_ids, pool_texts, relevance, _ = pool_of_question
         total += 1
         if len(questions) == limit:
             continue

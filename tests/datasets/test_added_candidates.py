@@ -109,17 +109,16 @@ def test_a_question_without_an_answer_is_dropped_and_counted(tmp_path):
     assert data.opened.manifest["policies"]["questions_without_candidates_dropped"] == {"dev": 1}
 
 
-def test_rows_of_a_divided_table_are_counted_once(tmp_path):
+def test_rows_of_a_divided_table_are_counted_in_the_split_of_their_question(tmp_path):
     rows = [{"question": f"Topic{i}", "answer": f"Answer {i}"} for i in range(6)]
-    rows += [{"question": "Topic0", "answer": " "}, {"question": "topic", "answer": "x", "label": 1}][:1]
+    rows += [{"question": f"Topic{i}", "answer": " "} for i in range(6)]
     data = aptool.Collection.from_rows(rows, tmp_path / "x", add_candidates="all", split_ratio="1:1:1")
 
-    assert {split: counts["questions"] for split, counts in data.opened.manifest["splits"].items()} == {
-        "train": 2,
-        "dev": 2,
-        "test": 2,
-    }
-    assert sum(data.opened.manifest["policies"]["empty_candidates_dropped"].values()) == 1
+    manifest = data.opened.manifest
+    each_two = {"train": 2, "dev": 2, "test": 2}
+    assert {split: counts["questions"] for split, counts in manifest["splits"].items()} == each_two
+    assert manifest["policies"]["empty_candidates_dropped"] == each_two
+    assert {counts["candidates"] for counts in manifest["details"]["read"].values()} == {4}
 
 
 def test_answers_keep_the_ids_of_the_table(tmp_path):

@@ -139,6 +139,20 @@ def test_layouts_of_json_give_the_same_pools(run, tmp_path, text, options):
     assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
 
 
+@pytest.mark.parametrize("unanswered", [None, {"replies": None}, {"replies": []}])
+def test_a_null_on_the_path_of_the_candidates_is_a_ticket_without_an_answer(run, tmp_path, unanswered):
+    answered = {"title": "Who?", "thread": {"replies": [{"text": "Me", "label": 1}]}}
+    text = json.dumps([answered, {"title": "Why?", "thread": unanswered}])
+    options = ("--question=title", "--candidates=thread.replies")
+
+    finished = run("json", text, *options)
+
+    assert finished.code == 0, finished.err
+    assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
+    assert "train: questions without candidates dropped: 1" in finished.err
+    assert "thread.replies" in refusal(run("json", text, *options, "--empty", "refuse"))
+
+
 def test_a_second_document_is_refused_with_its_line(run):
     text = json.dumps(PAIR, indent=2)
     assert "Extra data at line 6; expected one JSON document" in refusal(run("json", f"{text}\n{text}\n"))

@@ -102,6 +102,7 @@ def test_a_sheet_is_read_as_texts(aptool, tmp_path):
     assert "row 1: column 'question': not found among 'hello'" in first.err[0]
     assert "or --sheet NAME for one of 'Tickets'" in first.err[0]
     assert none.err == [f"aptool: {tmp_path / 'x.xlsx'}: no sheet 'X'; expected one of 'Notes', 'Tickets'"]
+    assert chosen.err[0] == f"dev: {tmp_path / 'x.xlsx'}: the names of the columns are in row 3"
     assert labels_of(tmp_path / "out", "dev") == {
         "Größe?\n(cm)": {"0.5": 1},
         "Wann?": {"2025-01-01 00:00:00": 1, "2025": 0},
