@@ -1,13 +1,13 @@
 """Speed of a sentence encoder on pools: ``mean-minilm`` compared with ``sentence-transformers``.
 
-    python -m bench.rival --network FOLDER [--pairs 2351] [--repeats 3] [--output rival.json]
+    python -m bench.rival --network FOLDER [--pairs 2351] [--repeats 3] [--device cuda]
 
 Both use the same network and the same texts, with the lengths of WikiQA, and are timed alternately from texts
 to scores. sentence-transformers gets each distinct text once, and makes its own batches. FOLDER is a network
 such as all-MiniLM-L6-v2. Needs ``sentence-transformers``.
 
-With the extra ``openvino``, ``--engine openvino`` and the same model of the library are timed too. Processors
-without native bf16 skip it, as it would take minutes.
+On a CPU with the extra ``openvino``, ``--engine openvino`` and the same model of the library are timed too.
+Processors without native bf16 skip it, as it would take minutes.
 """
 
 import statistics
@@ -46,7 +46,7 @@ def texts(words: list[str], count: int, mean: float, spread: float, seed: int) -
 
 
 def systems(
-    network: Path, questions: list[str], answers: list[str], pair_question: np.ndarray
+    network: Path, questions: list[str], answers: list[str], pair_question: np.ndarray, device: torch.device
 ) -> dict[str, Callable[[], np.ndarray]]:
     """Functions that score the pairs from texts; pair i is question ``pair_question[i]`` with answer i."""
     from sentence_transformers import SentenceTransformer
@@ -55,13 +55,13 @@ def systems(
     initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
     ranker = build_ranker(initial.recipe, *initial.spec)
     initial.load_weights(ranker)
-    ranker.eval()
+    ranker.eval().to(device)
 
     def aptool_scores(precision: Any) -> Callable[[], np.ndarray]:
         def score() -> np.ndarray:
             question_tokens = initial.tokenizer.encode(questions, recipe.text.max_question_tokens, "question")
             answer_tokens = initial.tokenizer.encode(answers, recipe.text.max_answer_tokens)
-            scorer = RankerScorer(ranker, precision=precision)
+            scorer = RankerScorer(ranker, device=device, precision=precision)
             return scorer.score(question_tokens, answer_tokens, pair_question, np.arange(len(answers)))
 
         return score
@@ -72,7 +72,7 @@ def systems(
                 model.encode(some, convert_to_tensor=True, normalize_embeddings=True).float()
                 for some in (questions, answers)
             )
-            scores: np.ndarray = (q[torch.from_numpy(pair_question)] * a).sum(1).numpy()
+            scores: np.ndarray = (q[torch.from_numpy(pair_question).to(device)] * a).sum(1).cpu().numpy()
             return scores
 
         return score
@@ -80,13 +80,13 @@ def systems(
     def in_torch(precision: str) -> Any:
         kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
         return SentenceTransformer(
-            str(network), device="cpu", local_files_only=True, model_kwargs={"dtype": kind}
+            str(network), device=str(device), local_files_only=True, model_kwargs={"dtype": kind}
         )
 
-    precisions = ["fp32", "bf16"] if is_native("bf16") else ["fp32"]
+    precisions = ["fp32", "bf16"] if device.type == "cuda" or is_native("bf16") else ["fp32"]
     made = {f"aptool {precision}": aptool_scores(precision) for precision in precisions}
     made |= {f"{LIBRARY} {precision}": library_scores(in_torch(precision)) for precision in precisions}
-    if version_of("optimum-intel") is None:
+    if device.type == "cuda" or version_of("optimum-intel") is None:
         return made
     pools = pool_batch(questions, answers, pair_question)
     for precision in (*precisions, "int8"):
@@ -115,18 +115,20 @@ def pool_batch(questions: list[str], answers: list[str], pair_question: np.ndarr
     )
 
 
-def run(network: Path, pairs: int, repeats: int) -> list[dict[str, Any]]:
+def run(network: Path, pairs: int, repeats: int, device: torch.device) -> list[dict[str, Any]]:
     """Print a line per system; return the results."""
     words = _whole_words(network)
     pools = max(1, round(pairs / PAIRS_PER_POOL))
     pair_question = np.sort(np.arange(pairs) % pools)
-    made = systems(network, texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1), pair_question)
+    questions, answers = texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1)
+    made = systems(network, questions, answers, pair_question, device)
     seconds, scores = alternate(made, repeats)
     base = f"{LIBRARY} fp32"
-    if not is_native("bf16"):
+    if device.type == "cpu" and not is_native("bf16"):
         print("bf16 is skipped: this processor does not compute in it")
     print(
-        f"{pairs:,} pairs, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}"
+        f"{pairs:,} pairs, {device}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"medians of {repeats}"
     )
     print(
         "system                                      seconds   speed (min to max)      difference of scores"
@@ -159,8 +161,9 @@ def main() -> None:
     parser = benchmark_parser(__doc__, 3)
     parser.add_argument("--network", type=Path, required=True, help="folder in the Hugging Face layout")
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"number of pairs (default {PAIRS})")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
     options = parser.parse_args()
-    write_results(run(options.network, options.pairs, options.repeats), options)
+    write_results(run(options.network, options.pairs, options.repeats, options.device), options)
 
 
 if __name__ == "__main__":
