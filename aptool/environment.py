@@ -57,7 +57,7 @@ class BatchSizes(NamedTuple):
 
 BATCH_SIZES = {
     "cpu": BatchSizes(1 << 13, 1 << 12, 1 << 14, 1 << 18),
-    "cuda": BatchSizes(1 << 18, 1 << 16, 1 << 14, 1 << 18),
+    "cuda": BatchSizes(1 << 18, 1 << 16, 1 << 17, 1 << 18),
 }
 ENCODER_BATCHES = f"{BATCH_SIZES['cpu'].encoder:,}; GPU: {BATCH_SIZES['cuda'].encoder:,}"
 

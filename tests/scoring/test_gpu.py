@@ -68,6 +68,17 @@ def test_launches_do_not_grow_with_pairs_answers_or_precision():
     assert max(counts.values()) <= min(counts.values()) + 6, counts
 
 
+@pytest.mark.parametrize("pooling", ["maxsim", "mean-maxsim"])
+def test_thousands_of_pairs_share_the_launches_of_a_general_pooling(pooling):
+    work = workload(60, 200, 80)
+    with SimulatedGpu() as gpu:
+        scorer = RankerScorer(pooled(pooling, words=300, dim=12, size=16).to("cuda"), device="cuda")
+        gpu.reset()
+        scorer.score(*work)
+
+    assert gpu.launches <= 230, gpu.report()
+
+
 def test_memory_does_not_grow_with_the_number_of_pools(monkeypatch):
     # Answers as short as questions: not G, but states of questions and vectors of answers are largest.
     monkeypatch.setattr(attentive, "ELEMENTS", 1 << 14)
