@@ -60,7 +60,7 @@ def plot_training(data: pl.DataFrame, columns: Sequence[str]) -> Figure:
     figure = _plot_lines(data, "epoch", "epoch (best on dev circled)" if circled else "epoch", labels)
     for name, axes in zip(columns, figure.axes, strict=True):
         if name == "loss":
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # room for the marker of the highest loss
         else:
             by_system = data.drop_nulls(name).group_by("system", maintain_order=True)
             best = by_system.agg(pl.all().get(pl.col(name).arg_max()))
