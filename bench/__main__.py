@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench import end_to_end, evaluation, gpu_training, scoring
+from bench import gpu_training, scoring
 from bench.common import benchmark_parser, write_results
 
 
@@ -23,6 +23,9 @@ def main() -> None:
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
     parser.set_defaults(output=Path("bench.json"))
     options = parser.parse_args()
+
+    from bench import end_to_end, evaluation  # they need polars
+
     scale, repeats = (0.02, 1) if options.quick else (0.2, options.repeats)
     results: dict[str, Any] = {
         "machine": {"processor": platform.processor(), "threads": torch.get_num_threads()},
