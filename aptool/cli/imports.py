@@ -255,7 +255,7 @@ def _import(kind: Literal["tsv", "csv", "jsonl"], tables: tuple[str, ...], **opt
 
     if options["split_ratio"] is not None and len(tables) == 1 and "=" not in tables[0]:
         tables = (f"table={tables[0]}",)
-    splits = parse_splits(tables)
+    splits = parse_splits(tables, ", or --split-ratio 80:10:10 to split one table")
     output, name, names, policies = _parse(**options)
     report_collection(import_rows(output, splits, names, policies, name=name, kind=kind), names)
 

@@ -37,14 +37,14 @@ _IMPORT_POLICIES = (
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-def parse_splits(arguments: Iterable[str]) -> dict[str, str]:
-    """Parse ``SPLIT=PATH`` arguments."""
+def parse_splits(arguments: Iterable[str], hint: str = "") -> dict[str, str]:
+    """Parse ``SPLIT=PATH`` arguments; ``hint`` is an alternative for the error."""
     splits: dict[str, str] = {}
     for argument in arguments:
         split, equals, path = argument.partition("=")
         if not (equals and path and _SPLIT.fullmatch(split)):
             file = path or argument.rstrip("=") or "questions.tsv"
-            raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as test={file}")
+            raise UsageError(f"{argument!r}: expected SPLIT=PATH, such as test={file}{hint}")
         if split in splits:
             raise UsageError(f"{argument!r}: split {split!r} is given twice")
         splits[split] = with_home(path)

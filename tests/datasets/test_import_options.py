@@ -153,6 +153,12 @@ def test_a_null_on_the_path_of_the_candidates_is_a_ticket_without_an_answer(run,
     assert "thread.replies" in refusal(run("json", text, *options, "--empty", "refuse"))
 
 
+def test_a_table_without_a_split_is_refused_with_the_option_that_splits_it(aptool, tmp_path):
+    (tmp_path / "a.csv").write_text("question,answer\nWho?,Me\n")
+    message = refusal(aptool("data", "import", "csv", tmp_path / "a.csv", "--output", tmp_path / "out"))
+    assert message.endswith("a.csv, or --split-ratio 80:10:10 to split one table")
+
+
 def test_a_second_document_is_refused_with_its_line(run):
     text = json.dumps(PAIR, indent=2)
     assert "Extra data at line 6; expected one JSON document" in refusal(run("json", f"{text}\n{text}\n"))
