@@ -80,8 +80,8 @@ def find_folder(name: PathOrUrl) -> Location:
 
 
 def _check_is_model(folder: Path) -> None:
-    """Raise if a folder has none of the files that describe a model; name the models in it."""
-    if any((folder / name).is_file() for name in (CONFIG, MODULES, ST_CONFIG)):
+    """Raise if a folder has neither a description nor weights of a model; name the models in it."""
+    if any((folder / name).is_file() for name in (CONFIG, MODULES, ST_CONFIG, "model.safetensors")):
         return
     inside = sorted({path.parent.name for name in (CONFIG, MODULES) for path in folder.glob(f"*/{name}")})
     problem = f"{len(inside)} models here: {', '.join(inside)}" if inside else "no model here"

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from networks import write_network
 
 from bench import rival
+
+CPU = torch.device("cpu")
 
 
 def test_both_libraries_compute_the_same_scores(tmp_path, monkeypatch):
@@ -17,7 +20,7 @@ def test_both_libraries_compute_the_same_scores(tmp_path, monkeypatch):
     )
     questions = ["where is the river", "the bridge near where ?"]
     answers = ["the river", "with the bridge is the river near", "is", "where the river ?", "bridge"]
-    systems = rival.systems(folder, questions, answers, np.array([0, 0, 0, 1, 1]))
+    systems = rival.systems(folder, questions, answers, np.array([0, 0, 0, 1, 1]), CPU)
 
     scores = {name: score() for name, score in systems.items()}
 
@@ -38,7 +41,7 @@ def test_processors_without_native_bf16_skip_it(tmp_path, monkeypatch):
     monkeypatch.setattr(rival, "version_of", lambda package: None)
     network = write_network(tmp_path / "network", positions=256)
 
-    systems = rival.systems(network, ["where"], ["river"], np.array([0]))
+    systems = rival.systems(network, ["where"], ["river"], np.array([0]), CPU)
 
     assert list(systems) == ["aptool fp32", "sentence-transformers fp32"]
 

@@ -129,7 +129,7 @@ def test_characters_that_the_encoding_lacks_are_escaped(tmp_path):
     )
 
     assert finished.returncode == 1
-    assert finished.stdout.startswith("\\u2192: folder not found")
+    assert finished.stdout.startswith("\\u2192: no collection.json in it")
     assert "Traceback" not in finished.stderr
 
 

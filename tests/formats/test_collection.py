@@ -187,7 +187,7 @@ def test_error_for_an_unknown_split_lists_the_splits(tmp_path):
 
 
 def test_folder_that_is_not_a_collection_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"no collection\.json in it; expected the folder of a collection"):
+    with pytest.raises(InputError, match="folder not found; expected the folder of a collection"):
         CollectionFiles(tmp_path / "none")
     manifest = tmp_path / "collection.json"
     for content, message in (

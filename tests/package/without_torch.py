@@ -97,6 +97,7 @@ def use_commands_that_need_torch():
     pools = "faq/test.pools.parquet"
     names_the_extra("train", "faq", "--output", "m")
     Path("m").mkdir()
+    Path("m/config.json").touch()
     names_the_extra("score", pools, "--model", "m", "--output", "m.run")
     names_the_extra("encode", pools, "--model", "m", "--output", "encoded")
     names_the_extra("explain", "--model", "m", "--question", "q", "--answer", "a")

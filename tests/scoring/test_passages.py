@@ -71,7 +71,11 @@ def loaded(name, request, tmp_path):
     if name in NETWORKS:
         ranker, tokenizer = initialized(name, folder)
         return LoadedModel(
-            ranker, tokenizer, network_recipe(name, folder), {"recipe": {}, "versions": {}}, name
+            ranker,
+            tokenizer,
+            network_recipe(name, folder),
+            {"model_type": "aptool", "recipe": {}, "versions": {}},
+            name,
         )
     if name == "cross-encoder":
         cross_encoder(folder, tmp_path / name, 1)
@@ -335,7 +339,7 @@ def test_a_worker_of_a_cluster_writes_the_lines_of_one_process(long_pools, model
     job = ScoringJob(remote.system, "cpu", remote.fingerprint, claim.path.parent, claim.token, None)
 
     parts = plan(units, remote, output, "x")
-    outcomes = [Worker(job).score(number, part) for number, part in enumerate(parts)]
+    outcomes = Worker(job).score(dict(enumerate(parts)))
 
     assert [outcome.error for outcome in outcomes] == [""] * 4
     assert open_scorer.cache_info().hits > 0  # the model is loaded once per process

@@ -98,7 +98,7 @@ def test_a_worker_on_another_disk_is_an_error(worker, job, tmp_path):
 
 
 def test_a_worker_without_the_collection_is_an_error(worker, job):
-    with pytest.raises(AptoolError, match=r"none: no collection\.json in it"):
+    with pytest.raises(AptoolError, match="none: folder not found"):
         worker.open_collection(replace(job, collection=Path("none")))
 
 

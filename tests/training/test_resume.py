@@ -125,7 +125,7 @@ def test_training_saves_a_checkpoint_on_sigterm(moment, resumed, undisturbed, co
 
     lines = kill(MOMENTS[moment], collection_folder, output, number=signal.SIGTERM)
 
-    assert lines[-1] == "aptool: terminated"
+    assert lines[-1] == "aptool: terminated; the same command resumes"
     assert "Traceback" not in "".join(lines)
     assert [path.name for path in tmp_path.iterdir()] == ["model.training"]
     with recorded() as log:
