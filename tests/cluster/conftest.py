@@ -60,6 +60,7 @@ def surroundings(tmp_path_factory, object_server):
     }
     before = dict(os.environ)
     os.environ.pop("RAY_ADDRESS", None)
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # nodes may have GPUs that only the scheduler knows
     os.environ.update(environment)
     yield dict(os.environ)
     os.environ.clear()
