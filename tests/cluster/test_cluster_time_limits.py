@@ -81,7 +81,8 @@ def test_error_of_a_limit_by_the_user_is_one_line_and_the_run_resumes(
     stuck.unlink()
     if where == "context":
         monkeypatch.undo()
-    assert scene.score(cluster).resumed == 3
+    # In the process of the first driver, the worker that hung may score its row group before Ray ends it.
+    assert scene.score(cluster).resumed in ((3,) if where == "environment" else (3, 4))
     scene.assert_complete()
 
 
