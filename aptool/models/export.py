@@ -14,10 +14,9 @@ from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.atomic import output_folder
 from aptool.formats.outputs import Kind
-from aptool.models.checkpoints.files import WEIGHTS
 from aptool.models.checkpoints.network import OPTIONS
 from aptool.models.features import NoHead
-from aptool.models.hub import CONFIG, MODULES, ST_CONFIG
+from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS
 from aptool.models.matching import MaxSimPooling
 from aptool.models.model import LoadedModel
 from aptool.models.pooling import FirstPooling, MeanPooling, VectorPooling

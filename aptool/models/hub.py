@@ -12,6 +12,7 @@ from aptool.version import require
 
 CONFIG = "config.json"
 MODULES = "modules.json"
+WEIGHTS = "model.safetensors"
 ST_CONFIG = "config_sentence_transformers.json"
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -81,7 +82,7 @@ def find_folder(name: PathOrUrl) -> Location:
 
 def _check_is_model(folder: Path) -> None:
     """Raise if a folder has neither a description nor weights of a model; name the models in it."""
-    if any((folder / name).is_file() for name in (CONFIG, MODULES, ST_CONFIG, "model.safetensors")):
+    if any((folder / name).is_file() for name in (CONFIG, MODULES, ST_CONFIG, WEIGHTS)):
         return
     inside = sorted({path.parent.name for name in (CONFIG, MODULES) for path in folder.glob(f"*/{name}")})
     problem = f"{len(inside)} models here: {', '.join(inside)}" if inside else "no model here"

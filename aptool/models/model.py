@@ -25,7 +25,7 @@ from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import TooManyWeightsError, WeightLimit, kept_generators, to_device
-from aptool.models.hub import CONFIG, check_model_files, find_folder
+from aptool.models.hub import CONFIG, WEIGHTS, check_model_files, find_folder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import check_finite, read_header, read_tensors, write_tensors
@@ -34,7 +34,6 @@ from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
 TOKENIZER = "tokenizer.json"
-WEIGHTS = "model.safetensors"
 
 # Files that ``save_model`` writes.
 FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")

@@ -11,7 +11,6 @@ from typing import Any
 
 from aptool.errors import InputError
 from aptool.models.checkpoints.files import (
-    WEIGHTS,
     Checkpoint,
     Layout,
     check_features,
@@ -27,7 +26,7 @@ from aptool.models.checkpoints.files import (
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.network import OpenedEncoder, open_encoder
 from aptool.models.checkpoints.sentence import read_prompts
-from aptool.models.hub import CONFIG, MODULES, ST_CONFIG
+from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS
 from aptool.models.matching import MaxSimPooling
 from aptool.models.pooling import Dense
 from aptool.models.ranker import Ranker

@@ -11,7 +11,7 @@ from aptool.config import Recipe, TextOptions
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
-from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, check_model_files
+from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, check_model_files
 from aptool.models.pooling import ACTIVATIONS, Dense
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header
@@ -23,7 +23,6 @@ KINDS: tuple[str, ...] = get_args(Kind)
 # A network without head and ``modules.json``; sentence-transformers adds mean pooling.
 NETWORK = "a network without head"
 
-WEIGHTS = "model.safetensors"
 
 EXPECTED = "a file of the checkpoint, in JSON"
 

@@ -17,7 +17,6 @@ from aptool.documents import read_json
 from aptool.errors import InputError
 from aptool.models.checkpoints.files import (
     EXPECTED,
-    WEIGHTS,
     Checkpoint,
     Layout,
     Module,
@@ -35,7 +34,7 @@ from aptool.models.checkpoints.files import (
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
 from aptool.models.checkpoints.network import OpenedEncoder, open_encoder
 from aptool.models.encoders import Encoder
-from aptool.models.hub import CONFIG, MODULES, ST_CONFIG
+from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS
 from aptool.models.initialization import EncoderSpec
 from aptool.models.pooling import Dense, IndependentPooling, StateOptions, segment_max, segment_mean
 from aptool.models.ragged import Ragged
