@@ -1,7 +1,7 @@
 """Pools from a first-stage run and a corpus: a retrieval collection becomes a collection for re-ranking.
 
-The corpus is streamed: once for the texts of the candidates, which become the shared answers of the
-collection, and twice more where BM25 retrieves. Memory grows with the candidates, not with the corpus.
+The texts of the candidates become the shared answers of the collection. The corpus is streamed for them, so
+that memory grows with the candidates; BM25, where it retrieves, has an index of the corpus in memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from aptool.formats.collection import CollectionFiles, LabelledPool, check_split
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
 from aptool.formats.trec import rank_candidates
-from aptool.text.bm25 import retrieve
+from aptool.text.bm25 import BM25
 
 RUN_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
 
@@ -182,20 +182,22 @@ def _checked(topics: Topics) -> Topics:
 
 def _retrieve(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[str, pl.DataFrame]:
     """Retrieve with BM25 for each split without a run: question_id, answer_id, score."""
-
-    def documents() -> Iterator[tuple[str, str]]:
-        return ((entry.id, entry.text) for entry in corpus.entries())
-
     queries = {split: topics.queries for split, topics in splits.items() if topics.run is None}
-    if queries and next(documents(), None) is None:
+    if not queries:
+        return {}
+    # Descending ids: documents with equal scores are in trec_eval's order.
+    documents = sorted(((entry.id, entry.text) for entry in corpus.entries()), reverse=True)
+    if not documents:
         raise AptoolError(f"{corpus.name}: no document; expected at least one")
-    texts = [text for by_id in queries.values() for text in by_id.values()]
-    rankings = iter(retrieve(documents, texts, depth) if texts else ())
-    return {
-        split: pl.DataFrame(
-            ((question, name, score) for question in by_id for score, name in next(rankings)),
-            schema=RUN_SCHEMA,
-            orient="row",
+    index = BM25(text for _, text in documents)
+    runs = {}
+    for split, by_id in queries.items():
+        best, scores = index.top(list(by_id.values()), depth)
+        rows = (
+            (question, documents[row][0], score)
+            for question, ranked, values in zip(by_id, best.tolist(), scores.tolist(), strict=True)
+            for row, score in zip(ranked, values, strict=True)
+            if score > 0
         )
-        for split, by_id in queries.items()
-    }
+        runs[split] = pl.DataFrame(rows, schema=RUN_SCHEMA, orient="row")
+    return runs

@@ -1,4 +1,4 @@
-"""BM25 over documents in memory (`BM25`) and over a streamed corpus (`retrieve`).
+"""BM25 over documents in memory.
 
 Lucene's variant (Kamphuis et al. 2020, *Which BM25 do you mean?*): the sum over the query's words of
 
@@ -9,25 +9,17 @@ with k1 = 1.2 and b = 0.75. A word that occurs twice in the query counts twice. 
 
 Each term of the sum is rounded to float32, and terms are added in the order of the query's words, so that a
 score does not depend on the other documents that are scored.
-
-`retrieve` reads the corpus twice: first for document frequencies and lengths, then to score it block by
-block. Its memory grows with the queries, not with the corpus, and its scores equal those of `BM25`.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from aptool.progress import get_progress
 from aptool.text.words import unicode_words
 
 Text = str | Sequence[str]
-Documents = Iterable[tuple[str, str]]
-
-Ranking: TypeAlias = list[tuple[float, str]]
-"""Scores and ids of the best documents, in trec_eval's order: by score, then by id, both descending."""
 
 K1 = 1.2
 B = 0.75
@@ -37,12 +29,6 @@ B = 0.75
 _FREQUENT = 0.25
 
 _BLOCKS_PER_HIT = 8
-
-# Limits of a block: documents, and words of queries in these documents.
-BLOCK_DOCUMENTS = 1 << 16
-BLOCK_WORDS = 1 << 21
-
-_ABOVE_ZERO = float(np.finfo(np.float32).smallest_subnormal)
 
 
 def words(text: Text) -> list[str]:
@@ -187,55 +173,3 @@ class WeightedPostings:
 def inverse_document_frequency(frequencies: np.ndarray, documents: int) -> np.ndarray:
     """Lucene's ln(1 + (N - df + 0.5) / (df + 0.5)), float64, of words in df of N documents."""
     return np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
-
-
-def retrieve(corpus: Callable[[], Documents], queries: Sequence[str], depth: int) -> list[Ranking]:
-    """Retrieve at most ``depth`` documents of each query, the best ones with a word of the query."""
-    vocabulary: dict[str, int] = {}
-    query_ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in words(query)] for query in queries]
-    frequencies = np.zeros(len(vocabulary), dtype=np.int64)
-    documents = total_length = 0
-    for names, postings in _blocks(corpus(), vocabulary):
-        frequencies += postings.frequencies
-        documents += len(names)
-        total_length += int(postings.lengths.sum())
-    idf = inverse_document_frequency(frequencies, documents)
-    rankings: list[Ranking] = [[] for _ in queries]
-    with get_progress().task("BM25") as update:
-        done = 0
-        update(0, documents, "documents")
-        for names, postings in _blocks(corpus(), vocabulary):
-            weighted = WeightedPostings(postings, idf, total_length / documents)
-            for query, ids in enumerate(query_ids):
-                scores, ranking = weighted.scores(ids), rankings[query]
-                lowest = ranking[-1][0] if len(ranking) == depth else _lower_bound(scores, depth)
-                rows = _top(scores, depth, lowest or _ABOVE_ZERO)
-                if len(rows):
-                    new = zip(scores[rows].tolist(), (names[row] for row in rows.tolist()), strict=True)
-                    rankings[query] = sorted((*ranking, *new), reverse=True)[:depth]
-            done += len(names)
-            update(done, documents, "documents")
-    return rankings
-
-
-def _blocks(documents: Documents, vocabulary: dict[str, int]) -> Iterator[tuple[list[str], Postings]]:
-    """Cut a corpus into blocks: the ids of the documents, descending, and the postings of the vocabulary."""
-    names: list[str] = []
-    builder = PostingsBuilder()
-    for name, text in documents:
-        document = words(text)
-        names.append(name)
-        builder.add([vocabulary[word] for word in document if word in vocabulary], len(document))
-        if builder.documents >= BLOCK_DOCUMENTS or builder.words >= BLOCK_WORDS:
-            yield _by_id(names, builder.build(len(vocabulary)))
-            names, builder = [], PostingsBuilder()
-    if names:
-        yield _by_id(names, builder.build(len(vocabulary)))
-
-
-def _by_id(names: list[str], postings: Postings) -> tuple[list[str], Postings]:
-    """Sort the documents of a block by id, descending, so that ties by index are ties by id."""
-    order = sorted(range(len(names)), key=names.__getitem__, reverse=True)
-    rows = np.argsort(order)  # document -> its new index
-    by_id = postings._replace(documents=rows[postings.documents], lengths=postings.lengths[order])
-    return [names[index] for index in order], by_id

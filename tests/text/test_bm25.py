@@ -1,13 +1,11 @@
 """BM25 over documents in memory, and retrieval from a streamed corpus with the same scores."""
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
 
-from aptool.text import bm25
-from aptool.text.bm25 import BM25, retrieve, words
+from aptool.text.bm25 import BM25, words
 
 
 def test_words_are_lower_cased_runs_of_letters_digits_and_underscores():
@@ -84,78 +82,3 @@ def test_documents_without_a_common_word_have_score_zero():
     assert BM25(["", "..."]).scores("a").tolist() == [0, 0]
     assert BM25(["a"]).scores("").tolist() == [0]
     assert BM25([]).top(["a"], 3)[0].shape == (1, 0)
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of at most 64 documents, which hold about 40 words of the queries."""
-    monkeypatch.setattr(bm25, "BLOCK_DOCUMENTS", 64)
-    monkeypatch.setattr(bm25, "BLOCK_WORDS", 40)
-
-
-def corpus(seed, documents):
-    """Short documents of few words, so that many scores are equal; the ids are in random order."""
-    draw = np.random.default_rng(seed)
-    words, share = list("abcdefghijklmnop"), 1 / np.arange(1, 17)
-    ids = [f"{number}é" if number % 7 == 0 else f"d{number}" for number in draw.permutation(documents)]
-    lengths = draw.integers(0, 7, documents)
-    return [
-        (name, " ".join(draw.choice(words, length, p=share / share.sum())))
-        for name, length in zip(ids, lengths, strict=True)
-    ]
-
-
-@pytest.mark.parametrize("depth", [1, 3, 50, 2000])
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.usefixtures("small_blocks")
-def test_rankings_are_the_start_of_a_full_sort(seed, depth):
-    documents = corpus(seed, 1000)
-    queries = ["a", "p o", "a b a", "k l m n", "nothing of it", "", "c zzz"]
-    index = BM25([text for _, text in documents])
-
-    rankings = retrieve(lambda: iter(documents), queries, depth)
-
-    for query, ranking in zip(queries, rankings, strict=True):
-        scored = [
-            (float(score), name)
-            for score, (name, _) in zip(index.scores(query), documents, strict=True)
-            if score > 0
-        ]
-        # The order of trec_eval: scores descending, then ids descending as bytes.
-        expected = sorted(scored, key=lambda pair: (pair[0], pair[1].encode()), reverse=True)[:depth]
-        assert ranking == expected
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_of_equal_scores_at_the_cutoff_the_latest_ids_stay():
-    documents = [(f"{number:03}", "same words") for number in range(200)]
-
-    for read in (documents, documents[::-1]):
-        (ranking,) = retrieve(lambda read=read: iter(read), ["same"], 3)
-        assert [name for _, name in ranking] == ["199", "198", "197"]
-
-
-@pytest.mark.parametrize("documents", [[], [("a", ""), ("b", "...")]])
-def test_a_corpus_without_words_has_an_empty_ranking(documents):
-    assert retrieve(lambda: iter(documents), ["a"], 5) == [[]]
-
-
-def test_memory_of_retrieval_does_not_grow_with_the_corpus(monkeypatch):
-    monkeypatch.setattr(bm25, "BLOCK_DOCUMENTS", 500)
-    words = [f"w{number}" for number in range(50)]
-
-    def streamed(documents):
-        draw = np.random.default_rng(0)
-        for number in range(documents):
-            yield f"document {number}", " ".join(words[index] for index in draw.integers(0, 50, 8))
-
-    def peak(documents):
-        tracemalloc.start()
-        try:
-            retrieve(lambda: streamed(documents), ["w1 w2 w3", "w4"], 20)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    peak(500)  # warm-up: one-time allocations are not counted
-    assert peak(10_000) < 1.2 * peak(1_000)
