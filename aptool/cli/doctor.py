@@ -32,9 +32,6 @@ EXTRAS = {
     "fusion": "aptool fuse --train",
     "ir-datasets": "aptool data import ir-datasets",
     "pyterrier": "aptool.pyterrier: models and runs as PyTerrier transformers",
-    "tensorboard": "aptool train --log tensorboard",
-    "mlflow": "aptool train --log mlflow",
-    "wandb": "aptool train --log wandb",
     "bench": "python -m bench.rival",
     "faults": "python -m bench.faults",
 }

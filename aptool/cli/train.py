@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from aptool.formats.location import Location
     from aptool.library.where import Where
     from aptool.training.fit import Fit
-    from aptool.training.recorders import Log
 
 logger = logging.getLogger(__name__)
 
@@ -85,12 +84,6 @@ class TrainCommand(SectionedCommand):
     metavar="N",
     help="Train N models, seeds --seed and up, in OUTPUT/seed0 etc.  [default: one]",
 )
-@click.option(
-    "--log",
-    metavar="TRACKER",
-    type=click.Choice(["tensorboard", "mlflow", "wandb"]),
-    help="Log each epoch to tensorboard, mlflow or wandb, in ./logs.",
-)
 @device_option
 @click.option(
     "--checkpoint-minutes",
@@ -112,7 +105,6 @@ def train(
     overrides: tuple[str, ...],
     seed: int,
     seeds: int | None,
-    log: "Log | None",
     checkpoint_minutes: float,
     as_json: bool,
     where: "Where",
@@ -150,7 +142,6 @@ def train(
         where,
         seed=seed,
         seeds=seeds,
-        log=log,
         checkpoint_minutes=checkpoint_minutes,
     )
     if as_json:

@@ -7,9 +7,12 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from typing_extensions import override
 
 from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
 from aptool.errors import InputError
@@ -19,7 +22,6 @@ from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import (
     LONGEST_SECONDS,
     PathLike,
-    check_choice,
     check_device,
     check_integer,
     check_list,
@@ -31,8 +33,8 @@ from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
 from aptool.models.device import pick_device, torch_settings
 from aptool.models.model import check_model_folder
+from aptool.progress import Progress, Update, get_progress, use_progress
 from aptool.training.fit import Seeds, check_seeds_folder, summarize, write_summary
-from aptool.training.recorders import LOGS, Log, OnEpoch, reporting_epochs
 
 if TYPE_CHECKING:
     from aptool.library.collection import Collection
@@ -42,6 +44,18 @@ logger = logging.getLogger(__name__)
 
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
+
+
+class Epoch(NamedTuple):
+    """The end of an epoch, for callbacks."""
+
+    number: int  # from 1
+    loss: float  # mean over pairs
+    dev: dict[str, float]  # measures on the dev split, by name
+    figures: dict[str, float]  # every number of the history's entry: ``loss``, ``dev/MAP``, ``seconds/train``
+
+
+OnEpoch: TypeAlias = Callable[[Epoch], None]
 
 
 @torch_settings()
@@ -57,7 +71,6 @@ def train(
     overwrite: bool = False,
     vectors: PathLike | None = None,
     set: Overrides = (),  # noqa: A002 - the option's name on the command line
-    log: Log | None = None,
     on_epoch: OnEpoch | None = None,
     device: str = "auto",
     cluster: Address = None,
@@ -84,8 +97,6 @@ def train(
         vectors: word vectors: a file, a folder or a hub name; ``learned`` or ``random``.
         set: options of the recipe: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
             ``["training.epochs=5"]``.
-        log: experiment tracker that gets the metrics of each epoch: ``tensorboard``, ``mlflow`` or ``wandb``.
-            Its files are in the folder ``logs``.
         on_epoch: function that is called after each epoch with ``number``, ``loss``, ``dev`` (measures by
             name) and ``figures`` (all metrics by name, such as ``seconds/train``). Epochs before an
             interruption are reported after the training. An exception stops the training.
@@ -114,8 +125,6 @@ def train(
     opened = collection if isinstance(collection, Collection) else Collection(collection)
     recipe = build_recipe(preset, set=set, start=start, teacher=teacher, mixture=mixture, vectors=vectors)
     check_integer("seed", seed, 0, 1 << 63)
-    if log is not None:
-        check_choice("log", log, LOGS)
     if on_epoch is not None and not callable(on_epoch):
         raise InputError("on_epoch", value=on_epoch, expected="a function of an epoch")
     if output is not None:
@@ -133,7 +142,6 @@ def train(
             folder,
             where,
             seed=seed,
-            log=log,
             on_epoch=on_epoch,
             checkpoint_minutes=checkpoint_minutes,
         )
@@ -186,7 +194,6 @@ def train_models(
     *,
     seed: int,
     seeds: int | None = None,
-    log: Log | None = None,
     on_epoch: OnEpoch | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Seeds:
@@ -209,14 +216,54 @@ def train_models(
             if seeds is not None:
                 folder = location(output) / f"seed{number}"
                 logger.info(f"seed {number}: {folder}")
-            with reporting_epochs(on_epoch, log, str(folder), recipe, number) as report:
+            epochs = _EpochProgress(get_progress(), on_epoch)
+            with use_progress(epochs):
                 fits[number] = trainer(collection, recipe, folder, seed=number)
-                for entry in fits[number].history:
-                    report(entry)
+            for entry in fits[number].history:
+                epochs.report(entry)
     summary = summarize(fits, recipe.training.dev_measure)
     if seeds is not None:
         write_summary(summary, output)
     return summary
+
+
+class _EpochProgress(Progress):
+    """Calls a callback once per epoch, and forwards all progress."""
+
+    def __init__(self, forward: Progress, on_epoch: OnEpoch | None) -> None:
+        self._forward = forward
+        self._on_epoch = on_epoch
+        self._reported: set[int] = set()
+
+    @override
+    def task(self, name: str) -> AbstractContextManager[Update]:
+        return self._forward.task(name)
+
+    @override
+    def epoch(self, entry: dict[str, Any]) -> None:
+        self._forward.epoch(entry)
+        self.report(entry)
+
+    def report(self, entry: Mapping[str, Any]) -> None:
+        """Call the callback, unless the epoch was already reported."""
+        number = int(entry["epoch"])
+        if self._on_epoch is not None and number not in self._reported:
+            self._reported.add(number)
+            self._on_epoch(Epoch(number, float(entry["loss"]), dict(entry["dev"]), epoch_metrics(entry)))
+
+
+def epoch_metrics(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers in an entry of the training history by name: ``loss``, ``dev/MAP``."""
+    metrics: dict[str, float] = {}
+    for key, value in entry.items():
+        named = (
+            {f"{key}/{name}": number for name, number in value.items()}
+            if isinstance(value, dict)
+            else {key: value}
+        )
+        metrics |= {name: float(number) for name, number in named.items()}
+    del metrics["epoch"]
+    return metrics
 
 
 @contextlib.contextmanager
