@@ -40,6 +40,8 @@ class MatchPooling(Pooling):
     kernel = "match"
     # Number of stored rows per text in addition to one per token.
     extra_rows: ClassVar[int] = 0
+    # Numbers that ``match`` computes at once per similarity.
+    numbers_per_similarity: ClassVar[int] = 1
     Options = StateOptions
 
     def __init__(self, size: int, options: StateOptions) -> None:
@@ -69,6 +71,12 @@ class MatchPooling(Pooling):
         if not self.has_reduce_one:
             return super().score_matrix(questions, answers)
         Q, A = self.stored_rows(questions), self.stored_rows(answers)
+        if Q.values.is_cuda:
+            n, k = len(Q.sizes), len(A.sizes)
+            dense, mask = A.padded()  # (k, L, c), (k, L)
+            S = Q.values @ dense.transpose(1, 2)  # (k, N, L)
+            every_pair = Ragged.of_sizes(S.flatten(0, 1), np.tile(Q.sizes, k))
+            return self.reduce_one(every_pair, mask.repeat_interleave(n, 0)).view(k, n).T
         parts = A.values.split(A.sizes.tolist())
         return torch.stack([self.reduce_one(Q.with_values(Q.values @ A.T)) for A in parts], 1)
 
@@ -83,9 +91,12 @@ class MatchPooling(Pooling):
         matched = self.match(S, mask[:, None]).flatten(0, 1)  # (n M, k)
         return self.score(questions.with_values(matched.index_select(0, questions.slots(M))))
 
-    def reduce_one(self, S: Ragged) -> Tensor:
-        """(n,) scores of n questions with one answer, from S with values (N, L)."""
-        return self.score(S.with_values(self.match(S.values)))
+    def reduce_one(self, S: Ragged, mask: Tensor | None = None) -> Tensor:
+        """(n,) scores of n questions, each with one answer, from S with values (N, L).
+
+        ``mask`` (n, L) is false on the padding of the answers.
+        """
+        return self.score(S.with_values(self.match(S.values, None if mask is None else S.spread(mask))))
 
     @property
     def has_reduce_blocks(self) -> bool:
@@ -186,8 +197,13 @@ class SymmetricMaxSimPooling(MatchPooling):
         return (of_questions + super().reduce(S.transpose(1, 2), answers, questions)) / 2
 
     @override
-    def reduce_one(self, S: Ragged) -> Tensor:
-        return (super().reduce_one(S) + segment_max(S.values, S).mean(1)) / 2
+    def reduce_one(self, S: Ragged, mask: Tensor | None = None) -> Tensor:
+        best_of_answers = segment_max(S.values, S)  # (n, L)
+        if mask is None:
+            means = best_of_answers.mean(1)
+        else:
+            means = best_of_answers.masked_fill(~mask, 0).sum(1) / mask.sum(1)
+        return (super().reduce_one(S, mask) + means) / 2
 
     @property
     @override
@@ -238,10 +254,10 @@ class MeanMaxSimPooling(MatchPooling):
     @override
     def stored_rows(self, states: Ragged) -> Ragged:
         """(N + n, c): the mean state of each text, then its states, at unit length."""
-        order = torch.arange(len(states.sizes), device=states.values.device)
-        mean_rows, token_rows = states.offsets[:-1] + order, states.row_numbers() + states.spread(order) + 1
-        rows = states.values.new_zeros(len(states.values) + len(order), states.values.shape[1])
-        rows = rows.index_copy(0, mean_rows, segment_mean(states)).index_copy(0, token_rows, states.values)
+        n = len(states.sizes)
+        means = Ragged.of_sizes(segment_mean(states), np.ones(n, dtype=np.int64))
+        in_turn = np.arange(2 * n).reshape(2, n).T.ravel()
+        rows = Ragged.concatenate([means, states]).select(in_turn).values
         return normalized(Ragged.of_sizes(rows, states.sizes + 1))
 
     @override
@@ -273,6 +289,7 @@ class KernelPooling(MatchPooling):
     [-1, 1].
     """
 
+    numbers_per_similarity = _KERNELS
     means: Tensor  # (k,) μ
 
     def __init__(self, size: int, options: StateOptions) -> None:

@@ -230,8 +230,9 @@ class OneWayPooling(VectorPooling):
         m = (self.W_a(A) + self.W_q(r_q)[:, None]).tanh()  # (n, L, c)
         sigma_a = self.w(m)[..., 0].masked_fill(~mask, -torch.inf).softmax(1)  # (n, L)
         # Scale weights by text length, so that uniform weights change nothing.
-        weights = sigma_a * mask.sum(1, keepdim=True)
-        r_a = self._pooled(answers.with_values(answers.values * weights[mask][:, None]))
+        weights = (sigma_a * mask.sum(1, keepdim=True)).flatten()
+        weights = weights.index_select(0, answers.slots(mask.shape[1]))  # (N,)
+        r_a = self._pooled(answers.with_values(answers.values * weights[:, None]))
         return r_q, r_a, sigma_a
 
     @override

@@ -1,6 +1,5 @@
 """The scorer, which encodes each text once, against the definition, which scores pair by pair."""
 
-import copy
 from functools import cache
 from unittest import mock
 
@@ -9,13 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import SYSTEMS, ranker, tokens
+from simulated_gpu import SimulatedGpu
+from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 
 from aptool.errors import AptoolError
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
-from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.kernels import attentive
+from aptool.scoring.kernels import attentive, padded
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer
@@ -73,32 +72,25 @@ def test_equal_to_the_definition_on_any_texts(name, batch, tokens):
     assert (scores[:, None] > scores)[above].all()
 
 
-@settings(max_examples=60)
+@pytest.mark.parametrize("pooling", OVER_STATES)
+@settings(max_examples=20, deadline=None)
 @given(
     batch=batches(),
     elements=st.sampled_from([1, 200, 1 << 20]),
+    tokens=st.sampled_from([20, 1 << 20]),
     sharpness=st.sampled_from([1.0, 5.0]),
 )
-def test_the_kernel_for_gpus_is_equal_to_the_definition(batch, elements, sharpness):
-    # The same function that runs on a GPU, on tensors that are not on one.
+def test_scores_of_a_gpu_are_equal_to_the_definition(pooling, batch, elements, tokens, sharpness):
     questions, answers, pairs = batch
     questions, answers = TOKENIZER.encode(questions, LIMIT), TOKENIZER.encode(answers, LIMIT)
-    system = copy.deepcopy(system_of("ap-bilstm"))
+    system = pooled(pooling, words=len(TOKENIZER), dim=6, size=8)
     system.pooling.sharpness = sharpness
-    pairs = pairs[np.argsort(pairs[:, 1], kind="stable")]
-    kernel = AttentivePairScorer(system.pooling)
-    with torch.inference_mode():
-        prepared = kernel.prepare_questions(system.encode(Ragged.of(questions)))
-        states = system.encode(Ragged.of(answers))
-        rows, counts = kernel.select_states(states)
-        encoded = kernel.cache_answers(Ragged.of_sizes(states.values[rows], counts))
-        present, number = np.unique(pairs[:, 1], return_counts=True)
-        encoded = answers_of(encoded, states.sizes, present)
-        inputs = prepared.states, prepared.projected, encoded, Pairs(pairs[:, 0], number)
-        with mock.patch.object(attentive, "ELEMENTS", elements):
-            scores = attentive.score_batched(*inputs, sharpness=prepared.sharpness)
+    expected = defined(system, questions, answers, pairs)
+    with SimulatedGpu(), mock.patch.object(padded, "ELEMENTS", elements):
+        scorer = RankerScorer(system.to("cuda"), device="cuda", tokens_per_batch=tokens)
+        scores = scorer.score(questions, answers, pairs[:, 0], pairs[:, 1])
 
-    np.testing.assert_allclose(scores.numpy(), defined(system, questions, answers, pairs), atol=1e-5, rtol=0)
+    np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -175,17 +167,6 @@ def test_bf16_is_near_and_not_the_same(name):
 
     # Eight bits of each number: a relative error of up to 2^-9 in each state.
     assert 0 < np.abs(near - exact).max() < 0.05
-
-
-def answers_of(encoded, lengths, chosen):
-    """Some of the encoded answers, each in whichever of two batches."""
-    half = len(encoded.sizes) // 2
-    halves = [encoded.select(np.arange(half)), encoded.select(np.arange(half, len(encoded.sizes)))]
-    batch = (chosen >= half).astype(np.int64)
-    starts = np.concatenate([np.cumsum(part.sizes) - part.sizes for part in halves])[chosen]
-    return EncodedAnswers(
-        [part.values for part in halves], batch, starts, encoded.sizes[chosen], lengths[chosen]
-    )
 
 
 def corpus(questions, answers, seed=0, longest=40):

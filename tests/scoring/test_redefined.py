@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from simulated_gpu import SimulatedGpu
 from tiny import OVER_STATES, lists, pooled, ranker
 from torch import nn
 
@@ -26,7 +27,7 @@ EVERY_PAIR = np.repeat(np.arange(3), 4), np.tile(np.arange(4), 3)
 
 
 def shifted(vectors):
-    return vectors + torch.linspace(-0.5, 0.5, vectors.shape[-1])
+    return vectors + torch.linspace(-0.5, 0.5, vectors.shape[-1], device=vectors.device)
 
 
 # By name of a method: how a subclass changes its result.
@@ -101,6 +102,11 @@ def check_every_step(system, before, *, is_definition=True):
         np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
     once = RankerScorer(system).score(questions, answers, np.arange(3), np.arange(3))
     np.testing.assert_allclose(once, expected[[0, 5, 10]], atol=1e-5, rtol=0)
+
+    with SimulatedGpu():
+        on_gpu = RankerScorer(copy.deepcopy(system).to("cuda"), device="cuda")
+        scores = on_gpu.score(questions, answers, *EVERY_PAIR)
+    np.testing.assert_allclose(scores, expected, atol=1e-5, rtol=0)
 
     # Training, with the answers of a question and with those of the minibatch.
     examples = TrainingSet(questions, answers, lists([[0], [1], [2]]), lists([[3], [3], [3]]))

@@ -4,13 +4,11 @@ On a CPU, the alignment of a text with all its partners is a single matrix produ
 states of the partners, without padding or masks. Pairs are therefore grouped by one of their texts: all pairs
 of an answer, or all pairs of a question.
 
-On a GPU, launches are expensive and padding is cheap: answers of similar length are batched, each with the
-tokens of all its questions. Padding repeats the last state of a text, which changes no maximum; only the
-attention weights need a mask. The host plans the batches and never waits for the device.
+On a GPU, answers are batched with the tokens of all their questions (``padded.py``).
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,12 +17,14 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.models.attention import EQUATIONS, AttentivePooling
-from aptool.models.device import send
 from aptool.models.pooling import segment_max
 from aptool.models.ragged import Ragged, product
 from aptool.plugins import redefines
 from aptool.scoring.encoded import EncodedAnswers, Pairs, Workspace
 from aptool.scoring.kernels.pair_scorer import SHARED, PairScorer, cosines
+
+if TYPE_CHECKING:
+    from aptool.scoring.kernels.padded import PaddedPairs
 
 # Matrix products are fastest with multiples of this dimension, so the last state of an answer is repeated; a
 # repeated state changes no maximum.
@@ -32,12 +32,6 @@ ALIGNED = 16
 
 # Pairs per block: few enough that their vectors stay in the cache of a core until they are compared.
 PAIRS_PER_BLOCK = 1024
-
-# Maximum elements of a tensor of a batch: of G, the states of questions or the vectors of answers.
-ELEMENTS = 1 << 28
-
-# Number of answers that are planned together.
-_PLANNED = 4096
 
 
 class EncodedQuestions(NamedTuple):
@@ -87,7 +81,10 @@ class AttentivePairScorer(PairScorer):
     def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         states, projected, sharpness = questions
         if projected.is_cuda:
-            return score_batched(states, projected, answers, pairs, sharpness=sharpness)
+            from aptool.scoring.kernels.padded import score_padded
+
+            score = partial(_score_padded, states, sharpness)
+            return score_padded(states.with_values(projected), answers, answers.lengths, pairs, score)
         if not pairs.by_answer:
             return _by_question(questions, answers.joined(self._workspace), pairs)
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
@@ -177,86 +174,14 @@ def _weights(g: Tensor, sharpness: float) -> Tensor:
     return (g if sharpness == 1 else g.mul_(sharpness)).exp_()
 
 
-def score_batched(
-    questions: Ragged, projected: Tensor, answers: EncodedAnswers, pairs: Pairs, sharpness: float
-) -> Tensor:
-    """(P,) fp32 scores of pairs, from the states (N, c) of questions and the rows (N, c) of Qᵀ U."""
-    answers = answers.joined()
-    (values,) = answers.batches
-    values = values.float()
-    size = values.shape[1]
-    # An answer with too many pairs for a batch is split into copies.
-    largest = max(size, int(answers.lengths.max()))
-    most = max(1, ELEMENTS // (largest * int(questions.sizes.max())))
-    copies = -(-pairs.counts // most)
-    answer = np.repeat(np.arange(len(copies)), copies)
-    copy = np.arange(len(answer)) - np.repeat(np.cumsum(copies) - copies, copies)
-    counts = np.minimum(most, pairs.counts[answer] - most * copy)
-    ends = np.cumsum(counts)
-    tokens = np.add.reduceat(questions.sizes[pairs.questions], ends - counts)  # (n,) question tokens
-    scores = []
-    for first, last in _batches(answers.lengths[answer], counts, tokens, size):
-        batch_pairs = Pairs(pairs.questions[ends[first] - counts[first] : ends[last - 1]], counts[first:last])
-        batch = answer[first:last]
-        texts = answers.starts[batch], answers.lengths[batch]
-        scores.append(_score(questions, projected, values, *texts, batch_pairs, sharpness))
-    return torch.cat(scores)
-
-
-def _batches(
-    lengths: np.ndarray, counts: np.ndarray, tokens: np.ndarray, size: int
-) -> Iterator[tuple[int, int]]:
-    """Yield the first and last (excluded) of the consecutive answers of each batch, at least one."""
-    first = 0
-    while first < len(lengths):
-        planned = slice(first, first + _PLANNED)
-        widest, longest, most = (np.maximum.accumulate(sizes[planned]) for sizes in (tokens, lengths, counts))
-        each = np.maximum(widest * np.maximum(longest, size), most * size)
-        fits = np.searchsorted(each * np.arange(1, len(each) + 1), ELEMENTS, side="right")
-        last = first + max(1, int(fits))
-        yield first, last
-        first = last
-
-
-def _score(
-    questions: Ragged,
-    projected: Tensor,
-    values: Tensor,
-    starts: np.ndarray,
-    answer_lengths: np.ndarray,
-    pairs: Pairs,
-    sharpness: float,
-) -> Tensor:
-    """(P,) scores of the pairs of B answers, whose states start at rows ``starts`` of ``values``."""
-    device = values.device
-    longest = int(answer_lengths.max())
-    position = torch.arange(longest, device=device)  # (L,)
-    first, lengths = send(np.stack([starts, answer_lengths]), device)  # (B,)
-    A = values[first[:, None] + torch.minimum(position, lengths[:, None] - 1)]  # (B, L, c)
-
-    sizes = questions.sizes[pairs.questions]
-    tokens = Ragged.of_sizes(
-        questions.rows(pairs.questions), sizes
-    )  # values (T,): question tokens of all pairs
-    per_answer = np.add.reduceat(sizes, np.cumsum(pairs.counts) - pairs.counts)
-    rows = Ragged.of_sizes(tokens.values, per_answer)  # values (T,), of B answers
-    widest = int(per_answer.max())
-    slot = torch.arange(widest, device=device)
-    slots = rows.offsets[:-1, None] + torch.minimum(slot, rows.lengths[:, None] - 1)  # (B, S)
-    Q = projected[rows.values[slots]]  # (B, S, c)
-
-    G = (
-        (Q @ A.transpose(1, 2)).flatten(0, 1).index_select(0, rows.slots(widest))
-    )  # eq. 13 before its tanh: (T, L)
+def _score_padded(questions: Ragged, sharpness: float, batch: "PaddedPairs") -> Tensor:
+    """(P,) scores of a batch of pairs on a GPU; ``questions`` has the states (N, c)."""
+    G, tokens = batch.products, batch.tokens  # eq. 13 before its tanh: (T, L)
     sigma_q = (G.amax(1).tanh() * sharpness).exp()  # eq. 14, and 16 without its divisor: (T,)
-    weights = Ragged.of_sizes(tokens.lengths, pairs.counts)  # of the pairs of B answers
-    pair_lengths = weights.spread(lengths)  # (P,)
-    is_token = position < pair_lengths[:, None]
-    sigma_a = (segment_max(G, tokens).tanh() * sharpness).exp() * is_token  # eq. 15 and 16: (P, L)
-
+    sigma_a = (segment_max(G, tokens).tanh() * sharpness).exp() * batch.mask  # eq. 15 and 16: (P, L)
     r_q = F.embedding_bag(
         tokens.values, questions.values, tokens.offsets[:-1], mode="sum", per_sample_weights=sigma_q
     )  # eq. 17: (P, c)
-    weights = weights.with_values(sigma_a)
-    r_a = (weights.padded()[0] @ A).flatten(0, 1)  # eq. 18: (B · most, c)
-    return cosines(r_q, r_a.index_select(0, weights.slots(int(pairs.counts.max()))))  # eq. 11
+    weights = batch.pairs.with_values(sigma_a)
+    r_a = (weights.padded()[0] @ batch.answers).flatten(0, 1)  # eq. 18: (B · most, c)
+    return cosines(r_q, r_a.index_select(0, weights.slots(int(weights.sizes.max()))))  # eq. 11

@@ -31,6 +31,7 @@ ROWS_PER_BLOCK = 2048
 if TYPE_CHECKING:
     from aptool.models.causal import CausalPooling
     from aptool.models.matching import MatchPooling
+    from aptool.scoring.kernels.padded import PaddedPairs
 
 
 class PairScorer(ABC):
@@ -174,13 +175,9 @@ class PairwisePairScorer(PairScorer):
         for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
             batch_questions = questions.select(pairs.questions[batch])
             batch_answers = _in_fp32(joined.select(pair_answers[batch]))
-            scores.append(self.score_batch(batch_questions, batch_answers))
+            scores.append(self.pooling.score_pairs(batch_questions, batch_answers))
             pairs.scored(len(batch))
         return torch.cat(scores)[send(np.argsort(order), device)]
-
-    def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
-        """(n,) scores of n pairs, from the rows of ``prepare_questions`` and ``cache_answers``."""
-        return self.pooling.score_pairs(questions, answers)
 
 
 class CrossPairScorer(PairwisePairScorer):
@@ -222,7 +219,7 @@ def _in_fp32(states: Ragged) -> Ragged:
     return states.with_values(states.values.float()) if states.values.is_floating_point() else states
 
 
-class MatchPairScorer(PairwisePairScorer):
+class MatchPairScorer(PairScorer):
     """Similarities of tokens; states are scaled to unit length once."""
 
     pooling: "MatchPooling"
@@ -247,9 +244,12 @@ class MatchPairScorer(PairwisePairScorer):
 
     @override
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        """Compute a product per answer or per question; batch pairs on a GPU, where launches are slow."""
+        """Compute a product per answer or per question; on a GPU, one for many answers."""
         if questions.values.is_cuda:
-            return super().score_pairs(questions, answers, pairs)
+            from aptool.scoring.kernels.padded import score_padded
+
+            numbers = self.pooling.numbers_per_similarity
+            return score_padded(questions, answers, answers.counts, pairs, self._score_padded, numbers)
         if self.pooling.has_reduce_blocks and len(pairs.questions) < SHARED * len(pairs.counts):
             return self._by_question(questions, answers, pairs)
         rows = questions.rows(pairs.questions)  # the tokens of every pair's question, pair after pair
@@ -266,16 +266,15 @@ class MatchPairScorer(PairwisePairScorer):
         of_answers = zip(products, np.split(sizes, ends[:-1]), strict=True)
         return torch.cat([self.pooling.reduce_one(Ragged.of_sizes(S, each)) for S, each in of_answers])
 
+    def _score_padded(self, batch: "PaddedPairs") -> Tensor:
+        return self.pooling.reduce_one(batch.tokens.with_values(batch.products), batch.mask)
+
     def _by_question(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         order = np.argsort(pairs.questions, kind="stable")
         question, chosen = pairs.questions[order], answers.joined().select(pairs.answers[order])
         blocks = _question_blocks(questions, chosen, question)
         scores = self.pooling.reduce_blocks(blocks, questions.sizes[question], chosen.counts)
         return scores[torch.from_numpy(np.argsort(order))]
-
-    @override
-    def score_batch(self, questions: Ragged, answers: Ragged) -> Tensor:
-        return self.pooling.score_stored(questions, answers)
 
 
 def _question_blocks(
