@@ -39,7 +39,7 @@ from aptool.models.device import batch_sizes
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, unit
 from aptool.reporting.charts import COSTS, cost_table
-from aptool.reporting.plots import plot_costs, save_plot
+from aptool.reporting.plots import plot_costs, svg
 from aptool.reporting.runs import read_runs
 from aptool.scoring.cores import one_core_per_thread
 from aptool.scoring.encoded import EncodedAnswers, Pairs
@@ -211,7 +211,7 @@ def draw(rows: list[dict[str, Any]], runs: Path, picture: Path) -> None:
     shared = pl.DataFrame(rows).filter(workload="insuranceqa")
     data = first.join(shared.select("pooling", "pairs_per_second"), left_on="system", right_on="pooling")
     titles = {**COSTS, "pairs_per_second": "pairs scored per second, with encoded answers shared by pools"}
-    save_plot(plot_costs(data, measure, titles), data, picture)
+    picture.write_text(svg(plot_costs(data, measure, titles)), encoding="utf-8")
 
 
 def main() -> None:
@@ -226,7 +226,7 @@ def main() -> None:
     parser.add_argument("--poolings", nargs="+", default=poolings(), help="poolings (default: all)")
     parser.add_argument("--workloads", nargs="+", help="workloads (default: all)")
     parser.add_argument("--runs", type=Path, help="folder of a matrix, for the picture")
-    parser.add_argument("--picture", type=Path, help=".svg or .png file of accuracy against costs")
+    parser.add_argument("--picture", type=Path, help=".svg file of accuracy against costs")
     options = parser.parse_args()
     if (options.runs is None) != (options.picture is None):
         parser.error("--runs and --picture belong together")

@@ -28,7 +28,7 @@ from aptool.models.build import POOLINGS, build_ranker, initialize
 from aptool.models.initialization import TrainingTexts
 from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
-from aptool.reporting.plots import plot_costs, save_plot
+from aptool.reporting.plots import plot_costs, svg
 from aptool.scoring.encoded import EncodedAnswers, Pairs, PoolTokenizer, TokenizedPools
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.ranker_scorer import group_by_answer
@@ -174,7 +174,8 @@ def main() -> None:
         collection = CollectionFiles(folder)
         measured = measure(options.network, collection, options.output)
         data = pl.DataFrame(measured).rename({"pooling": "system"})
-        save_plot(plot_costs(data, MEASURES[0], COSTS), data, options.output / f"{collection.name}.svg")
+        picture = options.output / f"{collection.name}.svg"
+        picture.write_text(svg(plot_costs(data, MEASURES[0], COSTS)), encoding="utf-8")
         rows += measured
     write_results(rows, options, options.output / "figures.json")
 

@@ -33,13 +33,10 @@ FILES = {
     "vectors learn": ("vectors learn {tiny} --epochs 1 --dim 4 --min-count 1 --output {out}", ".bin"),
     "eval": ("eval {a} --qrels {tiny}/test.qrels --per-question {out}", ".csv"),
     "eval, Parquet": ("eval {a} --qrels {tiny}/test.qrels --per-question {out}", ".parquet"),
-    "plot": ("plot scores {a} --qrels {tiny}/test.qrels --output {out}", ".svg"),
-    "plot, PNG": ("plot training {model} --output {out}", ".png"),
-    "plot, data": ("plot training {model} --output {stem}.svg", ".csv"),
     "explain": ("explain --model {model} --question w1 --answer w2 --html {out}", ".html"),
     "report": ("report {matrix} --output {out}", ".html"),
 }
-LOCAL_FILES = ("explain", "plot", "plot, PNG", "plot, data")
+LOCAL_FILES = ("explain",)
 
 # Commands with an output folder, and a file that another program has there.
 FOLDERS = {

@@ -268,22 +268,6 @@ def test_edited_result_of_a_matrix_is_one_line(aptool, matrix, damage):
     assert hashes(out) == before
 
 
-@pytest.mark.parametrize(
-    "dev", [{"map": {}}, {"recip_rank": {"a": 1}}, {"map": math.nan}, {"map": math.inf}, {"map": "0.5"}, []]
-)
-def test_plot_of_an_edited_history_is_one_line(aptool, model_folder, tmp_path, dev):
-    shutil.copytree(model_folder, tmp_path / "m")
-    history = tmp_path / "m" / "training" / "history.jsonl"
-    entries = [json.loads(line) for line in history.read_text().splitlines()]
-    entries[0]["dev"] = dev
-    history.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-
-    finished = aptool("plot", "training", tmp_path / "m", "--output", tmp_path / "x.svg")
-
-    assert_one_line(finished, "history.jsonl")
-    assert not (tmp_path / "x.svg").exists()
-
-
 def test_interpolated_precision_is_that_of_trec_eval_10(tmp_path):
     """One of three relevant answers is ranked: trec_eval 10 rounds a recall up to 0.4 to one answer."""
     qrels = "".join(f"q 0 {name} {label}\n" for name, label in (("a", 1), ("b", 1), ("c", 1), ("d", 0)))

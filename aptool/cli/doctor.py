@@ -23,7 +23,7 @@ EXTRAS = {
     "transformers": "pretrained encoders, cross-encoders, checkpoints of other libraries",
     "sentence-transformers": "score --engine sentence-transformers",
     "openvino": "score --engine openvino",
-    "report": "aptool report and plot, explain --html",
+    "report": "aptool report, explain --html",
     "cluster": "--cluster: training and scoring with Ray",
     "cloud": "s3://, gs:// and az:// URLs",
     "excel": "aptool data import csv of .xlsx files",

@@ -45,7 +45,6 @@ class Kind(StrEnum):
     HEAT_MAP = "heat map"
     METADATA = "metadata"
     MODEL = "model"
-    PLOT = "plot"
     POOLS = "pools"
     QRELS = "qrels"
     REPORT = "report"

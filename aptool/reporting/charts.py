@@ -1,6 +1,6 @@
 """Charts of runs: accuracy by answer length, training curves, distributions of scores, costs.
 
-Their data as tables, for `aptool plot`, and the charts of the report, drawn by `reporting.plots`.
+Their data as tables, and the charts of the report, drawn by `reporting.plots`.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Charts of the tables of `reporting.charts`, for `plot` and the report, as matplotlib figures and files.
+"""Charts of the tables of `reporting.charts`, as matplotlib figures and as SVG.
 
 Colours are legible on white and on black and safe for colour-blind readers (Okabe and Ito's palette on a
 transparent background); systems also differ in dashes and markers.
@@ -14,10 +14,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from aptool import version
-from aptool.errors import UsageError
-from aptool.formats.atomic import check_output, output_file
-from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.outputs import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SUFFIXES = (".png", ".svg")
-_DOTS_PER_INCH = 160
 _SIZE = (6.4, 4.0)  # inches
 _FONT_SIZE = 10  # points of 1/72 inch
 # Offsets of a label from its point, in points of 1/72 inch, in the order of preference.
@@ -125,38 +119,6 @@ def svg(figure: Figure) -> str:
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(file, format="svg", transparent=True, metadata=metadata)
     return file.getvalue()[file.getvalue().index("<svg") :]
-
-
-def save_plot(figure: Figure, data: pl.DataFrame, path: PathOrUrl) -> list[Location]:
-    """Write a figure and, under the same name, its data as CSV; return the files, the data last.
-
-    ``path`` is ``NAME.png`` or ``NAME.svg``, or ``NAME`` for both.
-    """
-    images, table = plot_files(path)
-    for image in images:
-        with output_file(image, Kind.PLOT) as temporary:
-            if image.suffix == ".svg":
-                temporary.write_text(svg(figure), encoding="utf-8")
-            else:
-                figure.savefig(temporary, format="png", transparent=True, dpi=_DOTS_PER_INCH)
-    with output_file(table, Kind.PLOT) as temporary:
-        data.write_csv(temporary)
-    return [*images, table]
-
-
-def plot_files(path: PathOrUrl) -> tuple[list[Location], Location]:
-    """The images and the table that `save_plot` writes, after checks that it can write them."""
-    check_installed()
-    file = location(path)
-    if file.name in ("", ".."):
-        raise UsageError(f"{str(path)!r}: expected the name of a file")
-    if file.suffix and file.suffix not in _SUFFIXES:
-        raise UsageError(f"{path}: expected a name ending in one of {', '.join(_SUFFIXES)}, or no suffix")
-    images = [file] if file.suffix else [file.with_suffix(suffix) for suffix in _SUFFIXES]
-    table = file.with_suffix(".csv")
-    for output in (*images, table):
-        check_output(output, Kind.PLOT)
-    return images, table
 
 
 def check_installed() -> None:

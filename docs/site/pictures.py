@@ -16,6 +16,9 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import aptool
+from aptool.evaluation.texts import relevant_lengths
+from aptool.reporting.charts import accuracy_by_length, with_enough_questions
+from aptool.reporting.plots import plot_accuracy_by_length, svg
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -49,10 +52,7 @@ def main() -> None:
 
 def _draw(folder: Path, browser: Browser) -> None:
     """Draw the plot and the heat map in a temporary folder and copy them."""
-    lengths = folder / "accuracy-by-length.svg"
-    runs = [QA_CNN / "test.run", AP_CNN / "test.run"]
-    _aptool("plot", "lengths", *runs, "--qrels", COLLECTION / "test.qrels", "--output", lengths)
-    shutil.copy(lengths, IMAGES)
+    _write(IMAGES / "accuracy-by-length.svg", _lengths().encode())
     model = aptool.load(AP_CNN / "model", device="cpu")
     print(f"words near the greatest weight, of 100 dev questions: {_usual_share(model):.0%}")
     answers = _long_answers(model)
@@ -67,6 +67,19 @@ def _draw(folder: Path, browser: Browser) -> None:
     window.goto(page.as_uri())
     _write(IMAGES / "explain.png", window.screenshot(full_page=True))
     print(f"{page.name}: {answer.question_id} {answer.answer_id}: {answer.question}")
+
+
+def _lengths() -> str:
+    """The SVG of the accuracy by the length of the relevant answer."""
+    collection = aptool.Collection(COLLECTION)
+    pools, qrels = collection.pools("test"), collection.qrels("test")
+    accuracy = {
+        name: aptool.evaluate(qrels, folder / "test.run", "P@1").per_question
+        for name, folder in (("qa-cnn", QA_CNN), ("ap-cnn", AP_CNN))
+    }
+    with pools.files() as (files, answers):
+        tokens = relevant_lengths(files, qrels.frame, answers)
+    return svg(plot_accuracy_by_length(with_enough_questions(accuracy_by_length(accuracy, tokens))))
 
 
 def _usual_share(model: aptool.Model) -> float:

@@ -68,7 +68,6 @@ def test_commands_read_and_write_below_the_home_folder(aptool, home, model_folde
         ["eval", "~/model.run", "--qrels=~/data/dev.qrels", "--per-question=~/questions.csv"],
         ["compare", "~/data/dev.run", "~/model.run", "--qrels", "~/data/dev.qrels"],
         ["fuse", "~/data/dev.run", "~/model.run", "--output", "~/fused.run"],
-        ["plot", "scores", "~/fused.run", "--qrels=~/data/dev.qrels", "--output=~/scores.svg"],
     ]
 
     for command in commands:
@@ -77,7 +76,7 @@ def test_commands_read_and_write_below_the_home_folder(aptool, home, model_folde
 
     assert json.loads((home / "data" / "collection.json").read_text())["name"] == "data"
     assert (home / "data" / "dev.run").is_file()
-    for name in ("model.run", "questions.csv", "fused.run", "scores.svg", "scores.csv"):
+    for name in ("model.run", "questions.csv", "fused.run"):
         assert (home / name).is_file(), name
 
 

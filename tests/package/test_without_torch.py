@@ -1,4 +1,4 @@
-"""Data tools, evaluation, fusion, plots and reports work in an installation without PyTorch."""
+"""Data tools, evaluation, fusion and reports work in an installation without PyTorch."""
 
 import subprocess
 import sys

@@ -106,7 +106,6 @@ def use_commands_that_need_torch():
 
 def write_report(matrix):
     succeeds("report", matrix, "--output", "report.html")
-    succeeds("plot", "scores", "bm25.run", "--qrels", "faq/test.qrels", "--output", "scores.png")
     assert Path("report.html").stat().st_size > 10_000
 
 

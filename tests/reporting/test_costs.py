@@ -85,28 +85,23 @@ def test_the_table_has_the_systems_with_costs(folder):
     ]
 
 
-def test_points_are_at_their_values(folder, aptool):
+def test_points_are_at_their_values(folder):
     pytest.importorskip("matplotlib")
-    from aptool.reporting.plots import plot_costs
+    from aptool.reporting.plots import plot_costs, svg
 
-    finished = aptool("plot", "costs", ".", "--output", "costs")
-
-    assert (finished.code, finished.out) == (0, ["costs.png", "costs.svg", "costs.csv"])
-    written = pl.read_csv(folder / "costs.csv")
-    assert written.rows() == cost_table(read_runs(folder), "MAP").filter(collection="c").rows()
-    figure = plot_costs(written, "MAP", COSTS)
+    figure = plot_costs(cost_table(read_runs(folder), "MAP").filter(collection="c"), "MAP", COSTS)
     stored, rate = figure.axes
     assert stored.get_xscale() == rate.get_xscale() == "log"
     # A cross-encoder stores no answers.
     assert {label.get_text() for label in stored.texts} == {"mean", "max_sim"}
     assert {tuple(label.xy) for label in rate.texts} == {(50, 0.5), (40, 0.6), (1, 0.7)}
     # On the page y grows downwards.
-    root = ElementTree.parse(folder / "costs.svg").getroot()
+    root = ElementTree.fromstring(svg(figure))
     groups = [group for group in root.iter(f"{SVG}g") if (group.get("id") or "").startswith("series-")]
     first, second = (next(group.iter(f"{SVG}use")) for group in groups[:2])
     assert float(first.get("x")) < float(second.get("x"))
     assert float(first.get("y")) > float(second.get("y"))
-    assert "max_sim" in (folder / "costs.svg").read_text()
+    assert "max_sim" in svg(figure)
 
 
 @pytest.mark.parametrize("second", [0.8273, 0.8275])
@@ -149,40 +144,18 @@ def test_ticks_of_costs_are_round_numbers_in_plain_text(costs, expected):
     assert low < costs[0] < costs[1] < high
 
 
-def test_one_collection_and_one_panel(folder, aptool):
+def test_costs_that_no_system_has_get_no_panel(folder):
     pytest.importorskip("matplotlib")
+    from aptool.reporting.plots import plot_costs, svg
 
-    finished = aptool("plot", "costs", ".", "--collection", "d", "--output", "d.svg")
+    figure = plot_costs(cost_table(read_runs(folder), "MAP").filter(collection="d"), "MAP", COSTS)
 
-    assert (finished.code, finished.out) == (0, ["d.svg", "d.csv"])
-    assert "pairs per second" not in (folder / "d.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "expected"),
-    [
-        (("--measure", "P_5"), 2, "--measure P@5: expected one of MAP"),
-        (("--collection", "e"), 2, "--collection e: expected one of c, d"),
-    ],
-)
-def test_unknown_measure_and_collection_are_one_error_line(folder, aptool, arguments, code, expected):
-    pytest.importorskip("matplotlib")
-
-    finished = aptool("plot", "costs", ".", "--output", "x.svg", *arguments)
-
-    assert (finished.code, finished.out, len(finished.err)) == (code, [], 1)
-    assert expected in finished.err[0]
-    assert not list(folder.glob("x*"))
+    assert "pairs per second" not in svg(figure)
 
 
-def test_a_folder_without_costs_and_a_damaged_table(folder, aptool):
-    pytest.importorskip("matplotlib")
+def test_a_damaged_table_is_refused(folder):
     document = json.loads((folder / "table.json").read_text())
-    (folder / "table.json").write_text(json.dumps({**document, "lines": document["lines"][:1]}))
-    none = aptool("plot", "costs", ".", "--output", "x.svg")
     (folder / "table.json").write_text(json.dumps({**document, "lines": [{"collection": "c"}]}))
 
-    assert (none.code, len(none.err)) == (1, 1)
-    assert "no trained system with costs" in none.err[0]
     with pytest.raises(InputError, match=r"table\.json: lines: .*expected the results of `aptool matrix`"):
         cost_table(read_runs(folder), "MAP")

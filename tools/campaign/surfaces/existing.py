@@ -45,14 +45,13 @@ def _refused(case: Case, path: Path, *command: Any) -> None:
 @surface(4)
 def foreign_files(case: Case) -> None:
     """A file of another program at an output file: one line, and the file stays."""
-    world, name = case.world, case.random.choice(("x.run", "notes.txt", "v.bin", "t.csv", "p.svg", "r.html"))
+    world, name = case.world, case.random.choice(("x.run", "notes.txt", "v.bin", "t.csv", "r.html"))
     pools, qrels = world.collection / "test.pools.parquet", world.collection / "test.qrels"
     commands: dict[str, tuple[Any, ...]] = {
         "x.run": ("score", pools, "--model", case.random.choice(("random", "bm25"))),
         "notes.txt": ("fuse", world.run, world.other_run),
         "v.bin": ("vectors", "learn", world.collection, "--epochs", 1, "--dim", 4),
         "t.csv": ("eval", world.run, "--qrels", qrels),
-        "p.svg": ("plot", "scores", world.run, "--qrels", qrels),
         "r.html": ("report", world.matrix),
     }
     path = Path(name)
@@ -124,21 +123,6 @@ def edited_collections(case: Case) -> None:
         return
     path.write_bytes(changed)
     _refused(case, path, *command)
-
-
-@surface(1)
-def histories(case: Case) -> None:
-    """The history of a training, which plots read."""
-    shutil.copytree(case.world.model, "m")
-    path = Path("m/training/history.jsonl")
-    lines = path.read_text().splitlines()
-    at = case.random.randrange(len(lines))
-    if case.random.random() < 0.7:
-        lines[at] = mutate_document(case.random, json.loads(lines[at]))
-        path.write_text("\n".join([*lines, ""]), errors="surrogateescape")
-    else:
-        path.write_bytes(mutate_bytes(case.random, path.read_bytes()))
-    case.run("plot", "training", "m", "--output", "p.svg", outputs=("p.svg", "p.csv"))
 
 
 @surface(3)

@@ -101,7 +101,6 @@ def special_files(case: Case) -> None:
         ("encode", pools, "--model", model, "--output", "x"),
         ("fuse", run, case.world.other_run, "--output", "x"),
         ("report", case.world.matrix, "--output", "x"),
-        ("plot", "scores", run, "--qrels", qrels, "--output", "x"),
         ("data", "import", "tsv", f"test={case.world.folder / 'x.tsv'}", "--output", "x"),
         ("matrix", case.world.folder / "t.toml", "--output", "x"),
         ("train", case.world.collection, "--output", "x", "--set", "training.epochs=0"),

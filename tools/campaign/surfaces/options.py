@@ -8,8 +8,6 @@ from typing import Any
 from case import Case, surface
 from world import World, command, small_options
 
-_PLOTS = (".csv", ".png", ".svg")  # suffixes of the files of `aptool plot`
-
 
 @surface(8)
 def options(case: Case) -> None:
@@ -25,7 +23,6 @@ def options(case: Case) -> None:
         arguments.insert(case.random.randrange(1, len(arguments)), case.nasty())
     written = [value for value in arguments[1:] if value]
     names = {Path(value).parts[0] for value in written if Path(value).parts}
-    names |= {f"{base}{end}" for name in names for base in (name, Path(name).stem) for end in _PLOTS}
     case.run(*arguments, outputs=tuple(names - {"x.run", "x.qrels"}))
 
 
@@ -45,8 +42,6 @@ def _commands() -> list[tuple[str, tuple[str, ...]]]:
         ("encode", ("encode", "x.run", "--model", "none", "--output", "s")),
         ("matrix", ("matrix", "none", "--output", "o")),
         ("export", ("export", "none")),
-        ("plot scores", ("plot", "scores", "x.run", "--qrels", "x.qrels", "--output", "p.svg")),
-        ("plot training", ("plot", "training", "none", "--output", "p.svg")),
         ("data folds", ("data", "folds", "none", "--output", "f")),
         ("data stats", ("data", "stats", "none")),
         ("data import wikiqa", ("data", "import", "wikiqa", "test=x.run", "--output", "c")),

@@ -58,15 +58,8 @@ def started_trainings(case: Case) -> None:
 
 @surface(1)
 def reports(case: Case) -> None:
-    """A report and plots of a folder of runs with a damaged file."""
+    """A report of a folder of runs with a damaged file."""
     run = mutate_lines(case.random, content(case.world.run), b" ")
-    if case.random.random() < 0.5:
-        Path("x.run").write_bytes(run)
-        qrels, pools = case.world.collection / "test.qrels", case.world.collection / "test.pools.parquet"
-        kind = case.random.choice((("scores",), ("lengths", "--pools", pools)))
-        given = ("plot", *kind, "x.run", "--qrels", qrels, "--output", "p.svg")
-        case.run(*given, outputs=("p.svg", "p.csv"))
-        return
     shutil.copytree(case.world.matrix, "o")
     if case.random.random() < 0.5:
         next(Path("o").glob("c/*/seed1/test.run")).write_bytes(run)
