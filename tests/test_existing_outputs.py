@@ -41,7 +41,6 @@ LOCAL_FILES = ("explain",)
 # Commands with an output folder, and a file that another program has there.
 FOLDERS = {
     "train": ("train {tiny} --preset ap-cnn {settings} --output {out}", "model.safetensors"),
-    "train, seeds": ("train {tiny} --preset ap-cnn {settings} --seeds 2 --output {out}", "seeds.json"),
     "export": ("export {sentence} --output {out}", "modules.json"),
     "functions": ("data functions --limit 100 --output {out}", "test.qrels"),
     "pools": (

@@ -1,4 +1,4 @@
-"""``aptool train``: train a model on a collection, with one seed or several."""
+"""``aptool train``: train a model on a collection."""
 
 import logging
 from functools import partial
@@ -11,7 +11,6 @@ from typing_extensions import override
 from aptool.cli.parameters import (
     LOCATION,
     Bounded,
-    Count,
     SectionedCommand,
     cluster_options,
     complete_preset,
@@ -78,12 +77,6 @@ class TrainCommand(SectionedCommand):
 @click.option("--start", metavar="MODEL", help="Initialize from this model; add new words to its vocabulary.")
 @click.option("--teacher", metavar="RUN", help="Distill from the scores of this run of the training pools.")
 @seed_option
-@click.option(
-    "--seeds",
-    type=Count(1, 10_000),
-    metavar="N",
-    help="Train N models, seeds --seed and up, in OUTPUT/seed0 etc.  [default: one]",
-)
 @device_option
 @click.option(
     "--checkpoint-minutes",
@@ -104,7 +97,6 @@ def train(
     vectors: str | None,
     overrides: tuple[str, ...],
     seed: int,
-    seeds: int | None,
     checkpoint_minutes: float,
     as_json: bool,
     where: "Where",
@@ -124,8 +116,8 @@ def train(
         load_recipe(with_home(preset), overrides)  # before PyTorch is imported
     _check_inputs(vectors, start, teacher)
     from aptool.formats.collection import CollectionFiles
+    from aptool.formats.outputs import Kind, adopt
     from aptool.library.training import build_recipe, train_models
-    from aptool.training.fit import adopt_models, to_dict
 
     recipe = build_recipe(
         preset, set=overrides, start=start, teacher=teacher, mixture=collections[1:], vectors=vectors
@@ -134,30 +126,24 @@ def train(
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
     if overwrite:
-        adopt_models(output)
-    result = train_models(
+        adopt(output, Kind.MODEL)
+    fit = train_models(
         lambda: CollectionFiles(collections[0]),
         recipe,
         output,
         where,
         seed=seed,
-        seeds=seeds,
         checkpoint_minutes=checkpoint_minutes,
     )
     if as_json:
         import json
 
-        click.echo(json.dumps({"output": str(output), **to_dict(result)}, indent=2))
+        result = {"best_epoch": fit.best_epoch, "epochs": len(fit.history), "dev": fit.dev}
+        click.echo(json.dumps({"output": str(output), "seed": seed, **result}, indent=2))
         return
-    for number, fit in result.fits.items():
-        name = output if seeds is None else f"seed {number}"
-        epochs = f"best epoch {fit.best_epoch} of {len(fit.history)}" if fit.history else "untrained"
-        click.echo(f"{name}: {epochs}, dev {measures_line(fit.dev)}")
-    if seeds is None:
-        click.echo(_details(fit, recipe))
-        return
-    spread = ", ".join(f"{name} {mean:.4f} ± {sd:.4f}" for name, (mean, sd) in result.measures.items())
-    click.echo(f"{output}: mean ± sd of {seeds} seeds, dev {spread}; best seed {result.best}")
+    epochs = f"best epoch {fit.best_epoch} of {len(fit.history)}" if fit.history else "untrained"
+    click.echo(f"{output}: {epochs}, dev {measures_line(fit.dev)}")
+    click.echo(_details(fit, recipe))
 
 
 def _check_collections(collections: tuple[str, ...]) -> None:

@@ -50,7 +50,6 @@ class Kind(StrEnum):
     REPORT = "report"
     RESULT = "result"
     RUN = "run"
-    SEEDS = "summary of seeds"
     SHARDS = "run in shards"
     TABLE = "table"
     VECTORS = "word vectors"

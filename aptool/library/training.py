@@ -1,4 +1,4 @@
-"""The public function `train`, and the training of one or several seeds for the command."""
+"""The public function `train`, and the training for the command."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ from aptool.models.build import check_recipe
 from aptool.models.device import pick_device, torch_settings
 from aptool.models.model import check_model_folder
 from aptool.progress import Progress, Update, get_progress, use_progress
-from aptool.training.fit import Seeds, check_seeds_folder, summarize, write_summary
+from aptool.training.fit import Fit
 
 if TYPE_CHECKING:
     from aptool.library.collection import Collection
@@ -193,38 +193,23 @@ def train_models(
     where: Where,
     *,
     seed: int,
-    seeds: int | None = None,
     on_epoch: OnEpoch | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
-) -> Seeds:
-    """Train one model into ``output``, or with ``seeds`` one model per seed into ``output/seedN``.
+) -> Fit:
+    """Train a model into ``output``; called again, it resumes.
 
-    Called again, it resumes: completed models are not trained again.
     The collection is opened after the checks of the device and the output.
     """
     if not where.on_cluster:
         pick_device(where.device)
-    if seeds is None:
-        check_model_folder(output)
-    else:
-        check_seeds_folder(output)
+    check_model_folder(output)
     collection = open_collection()
-    with where.connected() as connected:
-        trainer, fits = connected.trainer(checkpoint_minutes), {}
-        for number in range(seed, seed + (seeds or 1)):
-            folder = output
-            if seeds is not None:
-                folder = location(output) / f"seed{number}"
-                logger.info(f"seed {number}: {folder}")
-            epochs = _EpochProgress(get_progress(), on_epoch)
-            with use_progress(epochs):
-                fits[number] = trainer(collection, recipe, folder, seed=number)
-            for entry in fits[number].history:
-                epochs.report(entry)
-    summary = summarize(fits, recipe.training.dev_measure)
-    if seeds is not None:
-        write_summary(summary, output)
-    return summary
+    epochs = _EpochProgress(get_progress(), on_epoch)
+    with where.connected() as connected, use_progress(epochs):
+        fit = connected.trainer(checkpoint_minutes)(collection, recipe, output, seed=seed)
+    for entry in fit.history:
+        epochs.report(entry)
+    return fit
 
 
 class _EpochProgress(Progress):

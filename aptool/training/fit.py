@@ -1,8 +1,6 @@
-"""Training of a model folder, with one seed or several; an interrupted training resumes."""
+"""Training of a model folder; an interrupted training resumes."""
 
-import json
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -13,14 +11,11 @@ import torch
 from aptool.config import CHECKPOINT_MINUTES, Recipe, TeacherOptions
 from aptool.documents import parse_json, read_json
 from aptool.errors import InputError, UsageError
-from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.names import measure_names
-from aptool.evaluation.significance import Spread, mean_and_sd
-from aptool.formats.atomic import check_apart, check_output, output_file
+from aptool.formats.atomic import check_apart
 from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location, PathOrUrl, location, store_of
-from aptool.formats.outputs import Kind, adopt
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.build import build_ranker, check_recipe, initialize
 from aptool.models.device import (
     check_training_precision,
@@ -57,7 +52,6 @@ from aptool.training.texts import TRAIN, all_texts, read_teacher, read_training_
 logger = logging.getLogger(__name__)
 
 DEV = "dev"  # the split that picks the best epoch
-SUMMARY = "seeds.json"
 
 
 class Fit(NamedTuple):
@@ -76,14 +70,6 @@ class Fit(NamedTuple):
         return float(
             sum(sum(entry["seconds"].values()) - entry["seconds"]["mining"] for entry in self.history)
         )
-
-
-class Seeds(NamedTuple):
-    """The results of all seeds."""
-
-    fits: dict[int, Fit]  # by seed
-    measures: dict[str, Spread]  # mean and standard deviation of the best epochs' dev measures
-    best: int  # the seed with the best dev measure, the first in case of a tie
 
 
 def fit(
@@ -355,47 +341,3 @@ def _restore(output: PathOrUrl, key: str, epochs: int, group: ProcessGroup) -> T
         progress = f"in epoch {len(state.history) + 1} of {epochs}, after {state.within.pairs:,} pairs"
     logger.info(f"{output}: resuming {progress}")
     return state
-
-
-def write_summary(summary: Seeds, output: PathOrUrl) -> None:
-    """Write ``OUTPUT/seeds.json``."""
-    with output_file(location(output) / SUMMARY, Kind.SEEDS) as temporary:
-        temporary.write_text(json.dumps(to_dict(summary), indent=2) + "\n", encoding="utf-8")
-
-
-def adopt_models(output: PathOrUrl) -> None:
-    """Let training replace the model in a folder, and the models and the summary of several seeds."""
-    folder = location(output)
-    store, key = store_of(folder)
-    seeds = {name.partition("/")[0] for name in store.names(key) if re.match(r"seed\d+/", name)}
-    for model in (folder, *(folder / seed for seed in sorted(seeds))):
-        adopt(model, Kind.MODEL)
-    adopt(folder / SUMMARY, Kind.SEEDS)
-
-
-def check_seeds_folder(output: PathOrUrl) -> None:
-    """Raise if ``output`` is itself a model, or has a summary that may not be replaced."""
-    check_output(location(output) / SUMMARY, Kind.SEEDS)
-    if has_model(output):
-        expected = "another folder for the models of several seeds, or a new one"
-        raise InputError(output, problem="a model", expected=expected)
-
-
-def summarize(fits: dict[int, Fit], dev_measure: str) -> Seeds:
-    """Summarize the dev measures of all seeds, and pick the best seed."""
-    names = next(iter(fits.values())).dev
-    spreads = {name: mean_and_sd([fit.dev[name] for fit in fits.values()]) for name in names}
-    best = max(fits, key=lambda seed: MeasureValues.from_any_names(fits[seed].dev)[dev_measure])
-    return Seeds(fits, spreads, best)
-
-
-def to_dict(summary: Seeds) -> dict[str, Any]:
-    """Return the summary as JSON values."""
-    return {
-        "best_seed": summary.best,
-        "dev": {name: spread._asdict() for name, spread in summary.measures.items()},
-        "seeds": {
-            str(seed): {"best_epoch": fit.best_epoch, "epochs": len(fit.history), "dev": fit.dev}
-            for seed, fit in summary.fits.items()
-        },
-    }

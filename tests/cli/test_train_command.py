@@ -10,7 +10,6 @@ from recorded import recorded
 from tiny import options, recipe
 
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.outputs import MANIFEST
 from aptool.models.model import load_model
 
 # MRR of six candidates in random order: the mean of 1, 1/2, ..., 1/6.
@@ -83,7 +82,7 @@ def test_a_forgotten_collection_trains_nothing(aptool, folder, collection_folder
         shutil.copytree(collection_folder, "data/functions")
     before = sorted(folder.rglob("*"))
 
-    for arguments in ([], ["--cluster"], ["--preset", "ap-cnn", "--output", "m"], ["--seeds", "2"]):
+    for arguments in ([], ["--cluster"], ["--preset", "ap-cnn", "--output", "m"]):
         finished = aptool("train", *arguments)
 
         assert_one_line(finished, 2, "missing argument COLLECTION", "`aptool data functions --output ")
@@ -254,45 +253,17 @@ def test_finished_training_is_not_repeated(aptool, folder, collection_folder):
     )
 
 
-def test_several_seeds_in_one_command(aptool, folder, collection_folder):
-    aptool("train", collection_folder, "--output", "one", "--seed", "2", *tiny("qa-cnn"))
+def test_json_has_the_metrics_of_the_model(aptool, folder, collection_folder):
+    trained = aptool("train", collection_folder, "--output", "m", "--seed", "1", *tiny("qa-cnn"), "--json")
 
-    trained = aptool(
-        "train", collection_folder, "--output", "m", "--seed", "1", "--seeds", "3", *tiny("qa-cnn")
-    )
-
-    assert trained.code == 0
-    files = {path.name for path in (folder / "m").iterdir()}
-    assert files == {"seed1", "seed2", "seed3", "seeds.json", MANIFEST}
-    # Each model is equal to the model of a command with this seed alone.
-    weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "m/seed2", "m/seed3")]
-    assert weights[0] == weights[1] != weights[2]
-    dev = [json.loads((folder / f"m/seed{n}/config.json").read_text())["training"]["dev"] for n in (1, 2, 3)]
-    for line, seed, metrics in zip(trained.out, (1, 2, 3), dev, strict=False):
-        assert line.startswith(f"seed {seed}: best epoch ")
-        assert f"dev MAP {metrics['MAP']:.4f}, MRR {metrics['MRR']:.4f}, " in line
-    maps = [metrics["MAP"] for metrics in dev]
-    best = 1 + maps.index(max(maps))
-    spread = f"MAP {np.mean(maps):.4f} ± {np.std(maps, ddof=1):.4f}, MRR 0."
-    assert trained.out[3].startswith(f"m: mean ± sd of 3 seeds, dev {spread}")
-    assert trained.out[3].endswith(f"; best seed {best}")
-    assert len(trained.out) == 4
-
-
-def test_finished_seeds_are_not_trained_again(aptool, folder, collection_folder):
-    command = ("train", collection_folder, "--output", "m", *tiny("qa-cnn"), "--json", "--seeds")
-    aptool(*command, 2)
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
-
-    more = aptool(*command, 3)
-
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert sum("up to date" in line for line in more.err) == 2
-    result = json.loads("\n".join(more.out))
-    assert (result["output"], list(result["seeds"])) == ("m", ["0", "1", "2"])
-    assert {key: result[key] for key in ("best_seed", "dev", "seeds")} == json.loads(
-        (folder / "m" / "seeds.json").read_text()
-    )
+    training = json.loads((folder / "m" / "config.json").read_text())["training"]
+    assert json.loads("\n".join(trained.out)) == {
+        "output": "m",
+        "seed": 1,
+        "best_epoch": training["best_epoch"],
+        "epochs": len((folder / "m" / "training" / "history.jsonl").read_text().splitlines()),
+        "dev": training["dev"],
+    }
 
 
 BAD = {
@@ -320,7 +291,6 @@ BAD = {
     "unknown option": (["C", "--presets", "ap-cnn"], 2, "--preset"),
     "seed that is no number": (["C", "--seed", "one"], 2, "'one' is not a valid integer"),
     "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range 0<=x<="),
-    "no seeds": (["C", "--seeds", "0"], 2, "0 is not in the range 1<=x<=10000"),
     "workers without a cluster": (["C", "--workers", "2"], 2, "--workers: requires --cluster"),
     "workers from and to": (["C", "--workers", "2:4"], 2, "--workers: requires --cluster"),
     "more workers at least": (
@@ -369,11 +339,3 @@ def test_collection_without_dev_is_refused(aptool, folder):
         writer.add_split("train", [pool("q1", "river")])
 
     assert_one_line(aptool("train", "c", "--output", "m"), 1, "c: split 'dev'; expected one of train")
-
-
-def test_seeds_do_not_overwrite_a_model(aptool, folder, collection_folder):
-    aptool("train", collection_folder, "--output", "model", *tiny("qa-cnn", "training.epochs=1"))
-
-    refused = aptool("train", collection_folder, "--output", "model", "--seeds", 2, *tiny("qa-cnn"))
-
-    assert_one_line(refused, 1, "model: a model; expected another folder for the models of several seeds")
