@@ -27,7 +27,7 @@ EXTRAS = {
     "cluster": "--cluster: training and scoring with Ray",
     "cloud": "s3://, gs:// and az:// URLs",
     "excel": "aptool data import csv of .xlsx files",
-    "hub": "aptool push, models from hf://",
+    "hub": "models from hf://",
     "distill": "word vectors from a sentence encoder, static embedding models",
     "fusion": "aptool fuse --train",
     "ir-datasets": "aptool data import ir-datasets",

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar, NoReturn
 
 import click
-from click.shell_completion import get_completion_class
 from typing_extensions import override
 
 from aptool.cli.tables import messages_on_stderr
@@ -42,9 +41,7 @@ class LazyGroup(click.Group):
         "matrix": ("aptool.cli.matrix", "matrix", "Run experiments: collections x systems x seeds."),
         "report": ("aptool.cli.matrix", "report", "Write an HTML report on the experiments of a matrix."),
         "export": ("aptool.cli.model", "export", "Export a model to sentence-transformers or PyLate."),
-        "push": ("aptool.cli.model", "push", "Upload a model to the Hugging Face Hub."),
         "doctor": ("aptool.cli.doctor", "doctor", "Check the installation and the machine."),
-        "completion": ("aptool.cli.main", "completion", "Print the shell completion script."),
     }
 
     @override
@@ -167,19 +164,3 @@ def _fail(message: str, code: int) -> NoReturn:
     line = line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
     click.echo(f"aptool: {printable(line)}", err=True)
     sys.exit(code)
-
-
-@click.command(
-    epilog="""\b
-bash:  aptool completion bash >> ~/.bashrc
-zsh:   aptool completion zsh >> ~/.zshrc
-fish:  aptool completion fish > ~/.config/fish/completions/aptool.fish"""
-)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options and presets in SHELL."""
-    completer = get_completion_class(shell)
-    assert completer is not None  # click has all three
-    root = ctx.find_root()
-    click.echo(completer(root.command, {}, "aptool", "_APTOOL_COMPLETE").source())

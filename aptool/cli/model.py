@@ -1,4 +1,4 @@
-"""``aptool explain``, ``export`` and ``push``: commands on a trained model."""
+"""``aptool explain`` and ``export``: commands on a trained model."""
 
 from __future__ import annotations
 
@@ -251,19 +251,3 @@ def export(folder: str, output: Path) -> None:
 
     library = export_model(load_any(folder), output, source=folder)
     click.echo(f"{output}: a model of {library}")
-
-
-@click.command("push")
-@click.argument("folder", metavar="MODEL")
-@click.argument("name", metavar="ORG/NAME")
-@click.option("--private", is_flag=True, help="Create a private repository.")
-@click.option("--message", metavar="TEXT", help="Commit message.  [default: preset and fingerprint]")
-def push(folder: str, name: str, private: bool, message: str | None) -> None:
-    """Upload MODEL, a model folder, to the Hugging Face Hub as ORG/NAME.
-
-    The model card has the dev metrics. The token is from `hf auth login` or HF_TOKEN. Other commands load the
-    model as hf://ORG/NAME.
-    """
-    from aptool.library.model import load
-
-    click.echo(load(folder, "cpu").push(name, private=private, message=message))

@@ -37,9 +37,8 @@ from aptool.library.run import Run, run_of_scores
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, set_products, to_device, torch_settings
 from aptool.models.explain import Explanation, explain_pair
-from aptool.models.hub import find_folder, upload
+from aptool.models.hub import find_folder
 from aptool.models.model import (
-    FILES,
     check_model_folder,
     model_fingerprint,
     new_model_folder,
@@ -342,25 +341,6 @@ class Model:
         check_model_folder(target)
         with new_model_folder(target) as into, opened_folder(self.folder) as source:
             shutil.copytree(source, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(OUTPUTS))
-
-    def push(self, name: str, *, private: bool = False, message: str | None = None) -> str:
-        """Upload the model folder to the Hugging Face hub, for ``aptool.load("hf://ORG/NAME")``.
-
-        Args:
-            name: ``ORG/NAME`` of the repository, which is created if necessary.
-            private: whether a new repository is private.
-            message: the commit message. Default: the preset and the fingerprint.
-
-        Returns:
-            The URL of the commit.
-
-        Example:
-            >>> aptool.load("models/wikiqa").push("my-org/wikiqa")  # doctest: +SKIP
-            'https://huggingface.co/my-org/wikiqa/commit/...'
-        """
-        message = message or f"{self.preset}, fingerprint {self._loaded.fingerprint}"
-        with opened_folder(self.folder) as folder:
-            return upload(folder, FILES, check_text("name", name), private=private, message=message)
 
     def system(self, **settings: Any) -> ModelSystem:
         """The model as a system that scores pools; ``settings`` are fields of ``ModelSystem``."""

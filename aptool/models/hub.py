@@ -2,11 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from aptool.errors import AptoolError, InputError, UsageError, first_line
+from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.location import Location, PathOrUrl, is_object_url, location
 from aptool.version import require
 
@@ -15,9 +14,8 @@ MODULES = "modules.json"
 WEIGHTS = "model.safetensors"
 ST_CONFIG = "config_sentence_transformers.json"
 
-_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 # pathlib writes hf:// as hf:/.
-_URL = re.compile(rf"hf://?({_NAME.pattern})(?:@([^@\s]+))?")
+_URL = re.compile(r"hf://?([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 
 # Files of a model to download: no code and no pickles.
 _FILES = (
@@ -105,31 +103,13 @@ def _downloaded(url: str) -> Path:
     if match is None:
         expected = "hf://ORG/NAME or hf://ORG/NAME@REVISION"
         raise InputError(url, problem="a URL of another form", expected=expected)
-    hub = _library()
+    hub = require("huggingface_hub", purpose="a model on the hub", extra="hub")
     try:
         copy = hub.snapshot_download(match[1], revision=match[2], allow_patterns=list(_FILES))
     except Exception as error:  # connection, server or cache
         expected = "a model on the hub"
         raise InputError(f"hf://{match[1]}", problem=first_line(error), expected=expected) from error
     return Path(copy)
-
-
-def upload(folder: Path, files: Sequence[str], name: str, *, private: bool, message: str) -> str:
-    """Upload files of a model folder to the repository ``ORG/NAME``; return the URL of the commit.
-
-    A missing repository is created, as a private one if ``private``.
-    """
-    if _NAME.fullmatch(name) is None:
-        raise UsageError(f"{name!r}: expected ORG/NAME, the name of a model on the hub")
-    api = _library().HfApi()
-    try:
-        api.create_repo(name, private=private, exist_ok=True)
-        commit = api.upload_folder(
-            repo_id=name, folder_path=str(folder), allow_patterns=list(files), commit_message=message
-        )
-    except Exception as error:  # missing token, permission or connection
-        raise AptoolError(f"hf://{name}: {first_line(error)}") from error
-    return str(commit.commit_url)
 
 
 def _hub_url(name: PathOrUrl) -> str | None:
@@ -142,10 +122,6 @@ def _hub_url(name: PathOrUrl) -> str | None:
     # ``models`` is the folder that ``aptool train`` writes to.
     is_path = owner in ("", ".", "..", "~", "models") or Path(owner).exists()
     return None if is_path or not model or "/" in model else f"hf://{name}"
-
-
-def _library() -> Any:
-    return require("huggingface_hub", purpose="a model on the hub", extra="hub")
 
 
 def check_model_files(folder: Path) -> None:

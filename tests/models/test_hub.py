@@ -1,6 +1,5 @@
 """Models on the Hugging Face hub, with a local server that implements its protocol."""
 
-import base64
 import hashlib
 import json
 import threading
@@ -11,7 +10,7 @@ import yaml
 from networks import REASON, write_network
 
 import aptool
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import AptoolError
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import pinned_name
 from aptool.models.model import FILES
@@ -23,32 +22,9 @@ COMMIT = "a" * 40
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The requests of create_repo, upload_folder and snapshot_download."""
+    """The requests of snapshot_download."""
 
     files: dict[str, bytes] = {}  # noqa: RUF012 - replaced for each test
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.path == "/api/repos/create":
-            name = json.loads(body)
-            self.reply({"url": f"{self.base}/org/{name['name']}"})
-        elif self.path.endswith("/preupload/main"):
-            modes = [
-                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for file in json.loads(body)["files"]
-            ]
-            self.reply({"files": modes})
-        elif self.path.endswith("/commit/main"):
-            for line in body.splitlines():
-                entry = json.loads(line)
-                if entry["key"] == "file":
-                    self.files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
-            url = f"{self.base}/org/tiny/commit/{COMMIT}"
-            self.reply({"success": True, "commitOid": COMMIT, "commitUrl": url, "hookOutput": ""})
-        elif self.path == "/api/validate-yaml":
-            self.reply({"errors": [], "warnings": []})
-        else:
-            self.reply({"error": "not found"}, 404)
 
     def do_GET(self):
         path = self.path.partition("?")[0]
@@ -106,13 +82,8 @@ def hub(monkeypatch, tmp_path):
     address = f"http://127.0.0.1:{server.server_port}"
     real_download = huggingface_hub.snapshot_download
 
-    class LocalApi(huggingface_hub.HfApi):
-        def __init__(self):
-            super().__init__(endpoint=address, token="hf_test")
-
     # Other tests of this process may have set it.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub, "HfApi", LocalApi)
     monkeypatch.setattr(
         huggingface_hub,
         "snapshot_download",
@@ -125,14 +96,8 @@ def hub(monkeypatch, tmp_path):
     server.server_close()
 
 
-def test_push_and_load(aptool, hub, model_folder, collection_folder, tmp_path):
-    finished = aptool("push", model_folder, "org/tiny")
-
-    assert finished.code == 0, finished.err
-    assert finished.out[-1].endswith(f"/org/tiny/commit/{COMMIT}")
-    assert set(hub) == set(FILES)
-    assert hub["model.safetensors"] == (model_folder / "model.safetensors").read_bytes()
-
+def test_a_model_of_the_hub_scores_as_its_folder(aptool, hub, model_folder, collection_folder, tmp_path):
+    hub |= {name: (model_folder / name).read_bytes() for name in FILES}
     pools = collection_folder / "dev.pools.parquet"
     local = aptool("score", pools, "--model", model_folder, "--output", tmp_path / "local.run")
     remote = aptool("score", pools, "--model", "hf://org/tiny", "--output", tmp_path / "remote.run")
@@ -165,17 +130,14 @@ def test_training_starts_from_a_checkpoint_on_the_hub(hub, tmp_path):
     assert recipe.encoder["name"].endswith(COMMIT)
 
 
-def test_a_model_of_the_hub_is_saved_and_pushed_with_all_its_files(hub, model_folder, tmp_path):
+def test_a_model_of_the_hub_is_saved_with_all_its_files(hub, model_folder, tmp_path):
     files = {name: (model_folder / name).read_bytes() for name in FILES}
     hub |= files
     model = aptool.load("org/tiny", device="cpu")
 
     model.save(tmp_path / "saved")
-    hub.clear()
-    model.push("org/tiny")
 
     assert {name: (tmp_path / "saved" / name).read_bytes() for name in FILES} == files
-    assert hub == files
 
 
 def test_every_node_downloads_the_commit_of_the_driver(hub, model_folder, tmp_path):
@@ -193,13 +155,11 @@ def test_every_node_downloads_the_commit_of_the_driver(hub, model_folder, tmp_pa
 
 
 @pytest.mark.usefixtures("hub")
-def test_model_missing_on_the_hub_is_refused(model_folder):
+def test_model_missing_on_the_hub_is_refused():
     with pytest.raises(AptoolError, match=r"^hf://org/nothing: .*expected a model on the hub$"):
         aptool.load("hf://org/nothing")
     with pytest.raises(AptoolError, match="a URL of another form; expected hf://ORG/NAME"):
         aptool.load("hf://nothing")
-    with pytest.raises(UsageError, match="'tiny': expected ORG/NAME"):
-        aptool.load(model_folder, device="cpu").push("tiny")
 
 
 def test_hub_reads_the_measures_of_the_model_card(model_folder):

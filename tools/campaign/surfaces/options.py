@@ -51,7 +51,6 @@ def _commands() -> list[tuple[str, tuple[str, ...]]]:
         ("data import msmarco", ("data", "import", "msmarco", "x.run", "--queries=test=x.run")),
         ("data import pyserini", ("data", "import", "pyserini", "x.run", "--corpus=x.run", "--output", "c")),
         ("vectors distill", ("vectors", "distill", "--model", "none", "--output", "v.bin")),
-        ("completion", ("completion",)),
     ]
 
 
