@@ -246,7 +246,6 @@ def test_link_to_itself_and_path_that_is_not_utf_8_are_one_line(
             ("score", pools, "--model", model_folder),
             ("train", collection_folder),
             ("data", "functions"),
-            ("vectors", "learn", collection_folder),
         ):
             actual = aptool(*command, "--output", output)
             assert actual.code == 1
@@ -292,8 +291,6 @@ def test_wide_header_is_refused_quickly(aptool, tmp_path):
         ("score", "x.pools.parquet", "--tokens-per-batch", "9" * 5000),
         ("score", "x.pools.parquet", "--tokens-per-batch", "9" * 20),
         ("train", "c", "--seed", "9" * 30),
-        ("vectors", "learn", "c", "--output", "v.bin", "--dim", "1000000000000"),
-        ("vectors", "learn", "c", "--output", "v.bin", "--min-count", "1" + "0" * 30),
         ("train", "c", "--device", "meta"),
         ("train", "c", "--device", "hpu"),
     ],

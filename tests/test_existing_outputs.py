@@ -30,7 +30,6 @@ FILES = {
         "vectors distill --model {network} --collection {tiny} --dim 4 --output {out}",
         ".bin",
     ),
-    "vectors learn": ("vectors learn {tiny} --epochs 1 --dim 4 --min-count 1 --output {out}", ".bin"),
     "eval": ("eval {a} --qrels {tiny}/test.qrels --per-question {out}", ".csv"),
     "eval, Parquet": ("eval {a} --qrels {tiny}/test.qrels --per-question {out}", ".parquet"),
     "explain": ("explain --model {model} --question w1 --answer w2 --html {out}", ".html"),

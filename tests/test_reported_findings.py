@@ -189,26 +189,16 @@ def test_import_keeps_corrected_qrels(aptool, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["test.qrels", "test.pools.parquet", "collection.json"])
-@pytest.mark.parametrize("command", ["learn", "eval"])
-def test_files_of_a_collection_are_no_output_of_other_commands(
-    aptool, collection_folder, tmp_path, name, command
-):
+def test_files_of_a_collection_are_no_output_of_other_commands(aptool, collection_folder, tmp_path, name):
     shutil.copytree(collection_folder, tmp_path / "col")
     runs = tmp_path / "r.run"
     pools = collection_folder / "test.pools.parquet"
     assert aptool("score", pools, "--model", "random", "--output", runs).code == 0
     before = hashes(tmp_path)
     target = tmp_path / "col" / name
-    learn = (
-        "vectors",
-        "learn",
-        collection_folder,
-        *["--epochs", "1", "--dim", "4", "--min-count", "1", "--output"],
-        target,
-    )
     evaluate = ("eval", runs, "--qrels", collection_folder / "test.qrels", "--per-question", target)
 
-    assert_one_line(aptool(*(learn if command == "learn" else evaluate)), name)
+    assert_one_line(aptool(*evaluate), name)
     assert hashes(tmp_path) == before
 
 
@@ -457,7 +447,6 @@ def test_wrong_field_of_a_network_is_named_with_its_file(aptool, collection_fold
         ("data", "import", "jsonl", "test=/dev/zero"),
         ("data", "import", "wikiqa", "/dev/zero"),
         ("eval", "/dev/zero", "--qrels", "/dev/zero"),
-        ("vectors", "learn", "/dev/zero"),
     ],
     ids=lambda command: command[2] if command[0] == "data" else command[0],
 )

@@ -30,7 +30,7 @@ class LazyGroup(click.Group):
 
     entries: ClassVar = {
         "data": ("aptool.cli.data", "data", "Build, import, check and describe collections."),
-        "vectors": ("aptool.cli.vectors", "vectors", "Learn or distill word vectors."),
+        "vectors": ("aptool.cli.vectors", "vectors", "Distill word vectors from a sentence encoder."),
         "train": ("aptool.cli.train", "train", "Train a model on a collection."),
         "encode": ("aptool.cli.score", "encode", "Encode answers once, for repeated scoring."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),

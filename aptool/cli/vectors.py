@@ -1,4 +1,4 @@
-"""``aptool vectors``: word vectors from the texts of a collection, or from a sentence encoder."""
+"""``aptool vectors``: word vectors from a sentence encoder."""
 
 from __future__ import annotations
 
@@ -14,95 +14,27 @@ from aptool.cli.parameters import (
     Count,
     device_option,
     overwrite_option,
-    seed_option,
-    with_options,
 )
-from aptool.errors import InputError
 from aptool.options import WIDEST
 
 if TYPE_CHECKING:
-    from aptool.formats.collection import CollectionFiles
     from aptool.formats.location import Location
-
-_output = with_options(
-    click.option(
-        "--output",
-        metavar="FILE",
-        type=LOCATION,
-        required=True,
-        help="File to write, in word2vec's binary format.",
-    ),
-    overwrite_option("VECTORS"),
-)
 
 
 @click.group()
 def vectors() -> None:
-    """Learn or distill word vectors."""
+    """Distill word vectors."""
 
 
 @vectors.command()
-@click.argument("collection")
-@_output
-@click.option("--split", metavar="SPLIT", default="train", help="Split to learn from.")
-@click.option("--dim", type=Count(1, WIDEST), metavar="N", default=100, help="Vector dimension.")
 @click.option(
-    "--window",
-    type=Count(1, 32),
-    metavar="N",
-    default=5,
-    help="Context window, in words.",
+    "--output",
+    metavar="FILE",
+    type=LOCATION,
+    required=True,
+    help="File to write, in word2vec's binary format.",
 )
-@click.option("--epochs", type=Count(), metavar="N", default=5, help="Training epochs.")
-@click.option(
-    "--min-count",
-    type=Count(),
-    metavar="N",
-    default=1,
-    help="Minimum frequency of a word.",
-)
-@seed_option
-def learn(
-    collection: str,
-    output: Location,
-    split: str,
-    dim: int,
-    window: int,
-    epochs: int,
-    min_count: int,
-    seed: int,
-) -> None:
-    """Train word vectors (skip-gram) on the texts of COLLECTION."""
-    from aptool.formats.claim import claimed_beside
-    from aptool.formats.collection import CollectionFiles
-
-    files = CollectionFiles(collection)
-    files.pools(split)
-    _check_output(output, [files])
-
-    from aptool.config import VectorOptions
-    from aptool.models.initialization import learned_vectors
-    from aptool.text.tokenizer import UNK, WordTokenizer
-    from aptool.text.vectors import write_vectors
-    from aptool.training.texts import read_texts
-
-    start = time.perf_counter()
-    with claimed_beside(output):
-        texts = read_texts(files, split).all()
-        tokenizer = WordTokenizer.learn(texts, min_count=min_count)
-        tokens = tokenizer.encode(texts)
-        if len(tokenizer) == UNK + 1:
-            expected = "a collection in which some word occurs as often"
-            raise InputError(collection, problem=f"no word {min_count} times", expected=expected)
-        options = VectorOptions(dim=dim, window=window, epochs=epochs)
-        learned = learned_vectors(tokenizer, tokens, options, seed)
-        write_vectors(output, learned)
-    seconds = time.perf_counter() - start
-    click.echo(f"{output}: {len(learned.words):,} words from {len(tokens.ids):,} tokens in {seconds:.0f} s")
-
-
-@vectors.command()
-@_output
+@overwrite_option("VECTORS")
 @click.option(
     "--model",
     required=True,
@@ -131,13 +63,16 @@ def distill(
     output: Location, model: str, collections: tuple[Location, ...], dim: int, sif: float, device: str
 ) -> None:
     """Distill a sentence encoder into static vectors of the words of collections."""
+    from aptool.formats.atomic import check_apart, check_output
     from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import CollectionFiles
+    from aptool.formats.outputs import Kind
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.version import check_installed
 
     files = [CollectionFiles(path) for path in collections]
-    _check_output(output, files)
+    check_apart(output, chain.from_iterable(collection.path.iterdir() for collection in files))
+    check_output(output, Kind.VECTORS)
     check_installed("transformers", purpose=f"distilling from {model}", extra="distill")
 
     from aptool.models.device import pick_device
@@ -170,11 +105,3 @@ def distill(
     seconds = time.perf_counter() - start
     words, dim = distilled.matrix.shape
     click.echo(f"{output}: {words:,} words, dimension {dim}, in {seconds:.0f} s")
-
-
-def _check_output(output: Location, collections: list[CollectionFiles]) -> None:
-    from aptool.formats.atomic import check_apart, check_output
-    from aptool.formats.outputs import Kind
-
-    check_apart(output, chain.from_iterable(collection.path.iterdir() for collection in collections))
-    check_output(output, Kind.VECTORS)

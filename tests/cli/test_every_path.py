@@ -122,7 +122,6 @@ CASES = [
     ),
     Case("data stats", "{w}/c", ("COLLECTION",)),
     Case("data check", "{w}/c {w}/a.run {w}/c/test.qrels {w}/c/test.pools.parquet", ("PATH",)),
-    Case("vectors learn", "{w}/c --dim 4 --output {o}/v.bin", ("COLLECTION", "--output"), written=("v.bin",)),
     Case(
         "vectors distill",
         "--model {e} --collection {w}/c --dim 4 --output {o}/v.txt",

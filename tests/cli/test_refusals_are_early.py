@@ -39,7 +39,6 @@ def message(folder, *arguments, code=1):
         ("encode", "nowhere.parquet", "--model", "nowhere", "--output", "x"),
         ("matrix", "nowhere.toml", "--output", "x"),
         ("export", "nowhere", "--output", "x"),
-        ("vectors", "learn", "nowhere", "--output", "x.bin"),
         ("eval", "nowhere.run", "--qrels", "nowhere"),
         ("compare", "nowhere.run", "other.run", "--qrels", "nowhere"),
         ("data", "import", "csv", "train=nowhere.csv", "--output", "x"),

@@ -78,11 +78,11 @@ def test_the_named_things_exist(page):
 
 
 def test_the_metrics_of_the_cluster_are_those_of_its_workers():
-    from aptool.cluster.metrics import DESCRIPTIONS
+    from aptool.cluster.ray_data import METRICS
 
     named = {name for page in PAGES for name in METRIC.findall(read(page))}
 
-    assert named == set(DESCRIPTIONS)
+    assert named == set(METRICS)
 
 
 def test_the_links_between_files_resolve():

@@ -101,7 +101,6 @@ def use_commands_that_need_torch():
     names_the_extra("score", pools, "--model", "m", "--output", "m.run")
     names_the_extra("encode", pools, "--model", "m", "--output", "encoded")
     names_the_extra("explain", "--model", "m", "--question", "q", "--answer", "a")
-    names_the_extra("vectors", "learn", "faq", "--split", "dev", "--output", "vectors")
 
 
 def write_report(matrix):

@@ -50,7 +50,6 @@ def scenes(folder: Path) -> list[Scene]:
     collection, run, other = folder / "c", folder / "test.run", folder / "other.run"
     small = [option.replace("training.epochs=1", "training.epochs=3") for option in small_options()]
     pools, model = folder / "x.pools.parquet", folder / "m"
-    learn = ("--dim", "8", "--epochs", "1")
     learned = ("fuse", run, other, "--train", collection / "test.qrels", "--folds", "2")
     return [
         _scene("score", "score", pools, "--model", model, "--output", f"{OUT}/x.run"),
@@ -73,7 +72,6 @@ def scenes(folder: Path) -> list[Scene]:
         _scene("fuse", "fuse", run, other, "--output", f"{OUT}/f.run"),
         _scene("learned", *learned, "--output", f"{OUT}/f.run"),
         _scene("beir", "data", "import", "beir", folder / "b", "--output", f"{OUT}/b"),
-        _scene("vectors", "vectors", "learn", collection, "--output", f"{OUT}/v.bin", *learn),
         _scene("matrix", "matrix", folder / "t.toml", "--output", f"{OUT}/t"),
         _scene("report", "report", folder / "matrix", "--output", f"{OUT}/r.html"),
         _scene("eval", "eval", run, "--qrels", collection / "test.qrels", "--per-question", f"{OUT}/p.csv"),

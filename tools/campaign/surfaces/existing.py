@@ -45,12 +45,11 @@ def _refused(case: Case, path: Path, *command: Any) -> None:
 @surface(4)
 def foreign_files(case: Case) -> None:
     """A file of another program at an output file: one line, and the file stays."""
-    world, name = case.world, case.random.choice(("x.run", "notes.txt", "v.bin", "t.csv", "r.html"))
+    world, name = case.world, case.random.choice(("x.run", "notes.txt", "t.csv", "r.html"))
     pools, qrels = world.collection / "test.pools.parquet", world.collection / "test.qrels"
     commands: dict[str, tuple[Any, ...]] = {
         "x.run": ("score", pools, "--model", case.random.choice(("random", "bm25"))),
         "notes.txt": ("fuse", world.run, world.other_run),
-        "v.bin": ("vectors", "learn", world.collection, "--epochs", 1, "--dim", 4),
         "t.csv": ("eval", world.run, "--qrels", qrels),
         "r.html": ("report", world.matrix),
     }

@@ -36,7 +36,6 @@ def _commands() -> list[tuple[str, tuple[str, ...]]]:
         ("score", ("score", "x.run", "--model", "none", "--output", "o.run")),
         ("train", ("train", "none", "--output", "m")),
         ("explain", ("explain", "--model", "none")),
-        ("vectors learn", ("vectors", "learn", "none", "--output", "v.bin")),
         ("report", ("report", "none")),
         ("fuse", ("fuse", "x.run", "x.run", "--output", "f.run")),
         ("encode", ("encode", "x.run", "--model", "none", "--output", "s")),
