@@ -1,7 +1,8 @@
 """Pairs per second of the poolings with encoded answers, compared with attentive pooling and maxsim-cpu.
 
     python -m bench.late_interaction [--scale 0.1] [--features 384] [--threads 2] [--cpu-time] [--repeats 5]
-        [--poolings maxsim attentive] [--output late.json] [--runs runs/late --picture late.svg]
+        [--device cuda] [--poolings maxsim attentive] [--output late.json]
+        [--runs runs/late --picture late.svg]
 
 States are random, as the speed does not depend on them. The timed part is the preparation of the questions
 and the kernel for all pairs, in windows as in scoring, after the answers are encoded. The workloads are:
@@ -35,7 +36,7 @@ import torch
 from torch import Tensor
 
 from aptool.models.build import POOLINGS
-from aptool.models.device import batch_sizes
+from aptool.models.device import batch_sizes, torch_settings
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, unit
 from aptool.reporting.charts import COSTS, cost_table
@@ -59,7 +60,7 @@ from bench.poolings import poolings
 BASE, RIVAL = "attentive", "maxsim-cpu"
 
 
-def kernels(features: int, names: Collection[str]) -> dict[str, PairScorer]:
+def kernels(features: int, names: Collection[str], device: torch.device) -> dict[str, PairScorer]:
     """The kernels of poolings, with newly initialized weights."""
     made = {}
     for name in names:
@@ -67,13 +68,13 @@ def kernels(features: int, names: Collection[str]) -> dict[str, PairScorer]:
         pooling = POOLINGS[name](features, POOLINGS[name].Options())
         if hasattr(pooling, "similarity"):
             pooling.similarity = Cosine(features, Cosine.Options())
-        made[name] = pair_scorer_for(pooling)
+        made[name] = pair_scorer_for(pooling.to(device))
     return made
 
 
-def states(lengths: np.ndarray, features: int) -> Ragged:
+def states(lengths: np.ndarray, features: int, device: torch.device) -> Ragged:
     """Random states of texts."""
-    return Ragged.of_sizes(torch.randn(int(lengths.sum()), features), lengths)
+    return Ragged.of_sizes(torch.randn(int(lengths.sum()), features, device=device), lengths)
 
 
 class Workload(NamedTuple):
@@ -112,10 +113,12 @@ def encoded(kernel: PairScorer, answers: Ragged, present: np.ndarray) -> tuple[E
 
 
 def scored(kernel: PairScorer, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-    """Scores of pairs, with the windows of ``RankerScorer``."""
-    most = BATCHES_PER_WINDOW * batch_sizes(torch.device("cpu")).encoder
-    tokens = max(int(answers.lengths.sum()) // WINDOWS, ENCODED_PER_WINDOW)
-    windows = blocks_of(answers.lengths, min(most, tokens))
+    """Scores of pairs on the host, with the windows of ``RankerScorer``."""
+    device = questions.values.device
+    tokens = BATCHES_PER_WINDOW * batch_sizes(device).encoder
+    if device.type == "cpu":
+        tokens = min(tokens, max(int(answers.lengths.sum()) // WINDOWS, ENCODED_PER_WINDOW))
+    windows = blocks_of(answers.lengths, tokens)
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
     prepared = kernel.prepare_questions(questions)
 
@@ -128,8 +131,8 @@ def scored(kernel: PairScorer, questions: Ragged, answers: EncodedAnswers, pairs
         )
         return kernel.score_pairs(prepared, answers.select(window), some)
 
-    with one_core_per_thread(torch.device("cpu"), len(windows)) as for_each:
-        return torch.cat(list(for_each(score_window, windows)))
+    with one_core_per_thread(device, len(windows)) as for_each:
+        return torch.cat(list(for_each(score_window, windows))).cpu()
 
 
 def maxsim_cpu(workload: Workload, questions: Ragged, answers: Ragged) -> Callable[[], np.ndarray]:
@@ -137,7 +140,7 @@ def maxsim_cpu(workload: Workload, questions: Ragged, answers: Ragged) -> Callab
     from maxsim_cpu import maxsim_scores_variable  # type: ignore[import-not-found, unused-ignore]
 
     Q, A = (
-        [text.numpy() for text in unit(some.values).split(some.sizes.tolist())]
+        [text.numpy() for text in unit(some.values).cpu().split(some.sizes.tolist())]
         for some in (questions, answers)
     )
     starts = np.flatnonzero(np.diff(workload.pair_question, prepend=-1))  # the pairs are sorted by question
@@ -151,26 +154,28 @@ def maxsim_cpu(workload: Workload, questions: Ragged, answers: Ragged) -> Callab
     return score
 
 
+@torch_settings()  # products in fp32, not in TF32
 @torch.inference_mode()
 def run(
     workloads_by_name: dict[str, Workload],
     names: Collection[str],
     repeats: int,
     clock: Callable[[], float],
+    device: torch.device,
 ) -> list[dict[str, Any]]:
     """Print a line for each workload and pooling; return the results."""
     has_rival = importlib.util.find_spec("maxsim_cpu") is not None
     threads, instructions = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
-    print(f"{threads} threads, {instructions}, torch {torch.__version__}, medians of {repeats}\n")
+    print(f"{device}, {threads} threads, {instructions}, torch {torch.__version__}, medians of {repeats}\n")
     print("workload     system               pairs      pairs/s  / attentive  / maxsim-cpu  bytes/answer")
     rows = []
     for title, workload in workloads_by_name.items():
         present, order, starts = group_by_answer(workload.answer_lengths, workload.pair_answer)
-        questions = states(workload.question_lengths, workload.features)
-        answers = states(workload.answer_lengths, workload.features)
+        questions = states(workload.question_lengths, workload.features, device)
+        answers = states(workload.answer_lengths, workload.features, device)
         systems: dict[str, Callable[[], Any]] = {}
         sizes: dict[str, float | None] = {}
-        for name, kernel in kernels(workload.features, names).items():
+        for name, kernel in kernels(workload.features, names, device).items():
             by_answer = kernel.groups_by_answer(workload.pair_answer)
             pairs = Pairs(workload.pair_question[order], np.diff(starts), by_answer=by_answer)
             kept, sizes[name] = encoded(kernel, answers, present)
@@ -222,6 +227,7 @@ def main() -> None:
     )
     parser.add_argument("--features", type=int, default=384, help="features per state (default 384)")
     parser.add_argument("--threads", type=int, help="number of threads (default: torch's)")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
     parser.add_argument("--cpu-time", action="store_true", help="measure processor time")
     parser.add_argument("--poolings", nargs="+", default=poolings(), help="poolings (default: all)")
     parser.add_argument("--workloads", nargs="+", help="workloads (default: all)")
@@ -236,7 +242,7 @@ def main() -> None:
     every = all_workloads(options.scale, options.features)
     chosen = {name: every[name] for name in options.workloads or every}
     clock = time.process_time if options.cpu_time else time.perf_counter
-    rows = run(chosen, options.poolings, options.repeats, clock)
+    rows = run(chosen, options.poolings, options.repeats, clock, options.device)
     write_results(rows, options)
     if options.picture is not None:
         draw(rows, options.runs, options.picture)
