@@ -144,7 +144,7 @@ class BatchedNetwork(nn.Module):
         return inputs
 
     def _padded_inputs(
-        self, tokens: Ragged, width: int, types: Tensor | None, embedded: Tensor | None
+        self, tokens: Ragged, width: int, types: Tensor | None = None, embedded: Tensor | None = None
     ) -> tuple[dict[str, Any], Tensor | None]:
         """Return the network's arguments for texts padded to ``width``, and the slots of their tokens."""
         count, is_padded = len(tokens.sizes), len(tokens.values) < len(tokens.sizes) * width
@@ -168,9 +168,7 @@ class BatchedNetwork(nn.Module):
             inputs["token_type_ids"] = dense(types)
         return inputs, slots
 
-    def _batches(
-        self, sizes: np.ndarray, *, share: bool, least: int = 1, pads: bool = True
-    ) -> list[TextBatch]:
+    def _batches(self, sizes: np.ndarray, *, share: bool, least: int = 1) -> list[TextBatch]:
         """Split texts of ascending lengths (n,) into batches."""
         device = next(self.parameters()).device
         limit = batch_sizes(device).network
@@ -179,7 +177,7 @@ class BatchedNetwork(nn.Module):
             row = (np.cumsum(sizes) - 1) // limit
             ends = [*(np.flatnonzero(np.diff(row)) + 1).tolist(), len(sizes)]
             batches = [(slice(begin, end), 0) for begin, end in zip([0, *ends], ends, strict=False)]
-        elif pads and device.type == "cuda":
+        elif device.type == "cuda":
             return padded_batches(sizes, self._widest, share=share)
         else:
             widths = _shared_widths(sizes, PADDING) if share else sizes

@@ -21,7 +21,7 @@ from aptool.models.packed import PaddedTexts, attend_padded, causal_mask, pad_te
 from aptool.models.pooling import Pooling, scores_of_outputs
 from aptool.models.ragged import MIN_ROWS, Ragged, rows_of
 
-# Networks whose attention ``attend`` computes; other networks read one batch per length.
+# Networks whose attention ``attend`` computes. Other networks read batches of equal length, padded on a GPU.
 _PACKED = ("gemma", "gemma3_text", "llama", "mistral", "qwen2", "qwen3")
 
 # Name of ``attend`` in transformers.
@@ -84,23 +84,29 @@ class LastTokenNetwork(BatchedNetwork):
         return outputs[: len(rows)]
 
     def _batched(self, texts: Ragged) -> Tensor:
-        """(n, k) outputs of texts, one batch per length."""
+        """(n, k) outputs of texts: one batch per length, or padded batches on a GPU."""
         order = np.argsort(texts.sizes, kind="stable")
-        ids, offsets = texts.values[texts.rows(order)], np.concatenate([[0], np.cumsum(texts.sizes[order])])
         outputs = []
-        for batch in self._batches(texts.sizes[order], share=False, pads=False):
-            rows = ids[offsets[batch.texts.start] : offsets[batch.texts.stop]]
-            outputs.append(self._outputs(None, input_ids=rows.view(batch.size, -1)))
-        return torch.cat(outputs)[send(np.argsort(order), ids.device)]
+        for batch in self._batches(texts.sizes[order], share=False):
+            part = texts.select(order[batch.members])
+            inputs, slots = self._padded_inputs(part, batch.width)
+            last = None if slots is None else slots[part.offsets[1:] - 1]
+            outputs.append(self._outputs(last, **inputs)[: batch.size])
+        return torch.cat(outputs)[send(np.argsort(order), texts.values.device)]
 
     def _outputs(self, last: Tensor | None, **inputs: Any) -> Tensor:
-        """(n, k) fp32 outputs at the tokens ``last`` of a row; by default at the last token of each row."""
+        """(n, k) fp32 outputs at n tokens.
+
+        ``last`` has their indices in the tokens of all rows; None: the last token of each row.
+        """
+        inputs |= {"use_cache": False, "return_dict": True}
         if self.output == "logits":
-            kept = 1 if last is None else last
-            logits = self.network(logits_to_keep=kept, use_cache=False, return_dict=True, **inputs).logits
-            return (logits[:, -1] if last is None else logits[0]).float()
-        states = self.network.base_model(use_cache=False, return_dict=True, **inputs).last_hidden_state
-        outputs: Tensor = self.network.score(states[:, -1] if last is None else states[0, last])
+            is_padded = last is not None and len(inputs["input_ids"]) > 1
+            kept = 0 if is_padded else 1 if last is None else last  # 0: all, as rows end anywhere
+            logits = self.network(logits_to_keep=kept, **inputs).logits.flatten(0, 1)
+            return (logits[last] if is_padded else logits).float()
+        states = self.network.base_model(**inputs).last_hidden_state
+        outputs: Tensor = self.network.score(states[:, -1] if last is None else states.flatten(0, 1)[last])
         return outputs.float()
 
 

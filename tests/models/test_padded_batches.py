@@ -62,6 +62,10 @@ def rerank(network, texts):
     return network(prefixes, texts, np.arange(len(texts.sizes)) % 5)
 
 
+def rerank_alone(network, texts):
+    network(moved(NO_PREFIX), texts, np.zeros(len(texts.sizes), dtype=np.int64))
+
+
 def fine_tune(network, texts):
     """Read minibatches of 16 questions and 32 answers."""
     network.train()
@@ -76,6 +80,7 @@ USES = {
     "encoder that is not packed": (lambda: backbone("modernbert"), encode, LONGEST),
     "cross-encoder": (lambda: classifier(TINY), lambda network, texts: network(texts), LONGEST),
     "causal reranker": (lambda: causal(**TINY, num_key_value_heads=1), rerank, LONGEST - 40),
+    "causal reranker that is not packed": (lambda: causal("phi3", **TINY), rerank_alone, LONGEST),
     "fine-tuning": (backbone, fine_tune, LONGEST),
 }
 
