@@ -31,7 +31,6 @@ EXTRAS = {
     "distill": "word vectors from a sentence encoder, static embedding models",
     "fusion": "aptool fuse --train",
     "ir-datasets": "aptool data import ir-datasets",
-    "pyterrier": "aptool.pyterrier: models and runs as PyTerrier transformers",
     "bench": "python -m bench.rival",
     "faults": "python -m bench.faults",
 }
