@@ -85,7 +85,7 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
         path = Path(folder) / "store" if server is None else location(f"{server.bucket}/{precision}")
         store = new_store(path, precision)
-        stored = StoredAnswers(store, fill=True)
+        stored = StoredAnswers(store)
         put(stored, answers, encode)
         objects, key = store_of(path)
         size = sum(objects.stat(f"{key}/{name}").size for name in objects.names(key))
@@ -101,7 +101,7 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
                 _, took, requests = server.watched(store.index.read, entries)
                 served.append((requests.number, requests.bytes / size_read, requests.seconds / took))
             rates["bytes"].append(size_read / took)
-            to_tensors = seconds(stored.encoded, some, no_encoder, 1, torch.device("cpu"))
+            to_tensors = seconds(stored.encoded, some, 1, torch.device("cpu"))
             rates["tensors"].append(size_read / to_tensors)
     results = {
         "precision": precision,
@@ -115,18 +115,13 @@ def read(precision: StoredPrecision, number: int, repeats: int, server: Server |
     return results
 
 
-def no_encoder(answers: Tokens) -> Ragged:
-    """Fail on answers that the store does not have."""
-    raise AssertionError(f"{len(answers)} answers are not in the store")
-
-
 def score(name: str, ranker: Ranker, scale: float, repeats: int) -> dict[str, Any]:
     """Time scoring of InsuranceQA's test1 with stored answers and without."""
     workload = insuranceqa(scale)
     pairs, answers = len(workload.pair_question), workload.answers
     sampled = name in TRANSFORMERS
     with tempfile.TemporaryDirectory(prefix="aptool-bench-") as folder:
-        stored = StoredAnswers(new_store(Path(folder) / "store", "fp32"), fill=True)
+        stored = StoredAnswers(new_store(Path(folder) / "store", "fp32"))
         # Random states: those of a transformer would take an hour.
         scorer = RankerScorer(ranker)
         multiple = 1 if sampled else scorer.row_multiple

@@ -31,7 +31,7 @@ _ADVANCED = "Advanced"
 _SECTIONS = {
     "Model": "--model --kind --engine --words --preset --set --vectors --start --teacher",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
-    "--fill --passages --aggregate --answers --tag --name --split --split-ratio --add-candidates "
+    "--passages --aggregate --answers --tag --name --split --split-ratio --add-candidates "
     "--config --field --let --quick --groups --per-question --json --markdown --latex",
     "Columns": "--question --answer --label --question-id --answer-id --candidates --positions --columns "
     "--delimiter --quotes --encoding",

@@ -180,7 +180,6 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
 @click.option(
     "--encoded", type=LOCATION, help="Answer store of `aptool encode`.  [default: encode the answers]"
 )
-@click.option("--fill", is_flag=True, help="Encode answers that --encoded lacks, and add them to it.")
 @passages_option
 @aggregate_option
 @_answers_option

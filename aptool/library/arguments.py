@@ -3,11 +3,10 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
 
 from aptool.errors import InputError, UsageError
-from aptool.formats.location import ObjectPath, location, with_home
+from aptool.formats.location import ObjectPath, with_home
 
 if TYPE_CHECKING:
     from aptool.models.checkpoints import ScoreTokens
@@ -113,22 +112,10 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     return value
 
 
-def check_encoded(encoded: PathLike | None, fill: bool, precision: str) -> str | None:
+def check_encoded(encoded: PathLike | None, precision: str) -> str | None:
     """Return the folder of a store of encoded answers, or None; a store requires precision fp32."""
     if encoded is None:
-        if fill:
-            raise UsageError("fill: requires encoded, the store to extend (--fill requires --encoded)")
         return None
     if precision not in ("auto", "fp32"):
         raise UsageError(f"precision {precision!r}: expected auto or fp32 with encoded answers")
     return check_path("encoded", encoded)
-
-
-def filling(store: str | None, fill: bool) -> AbstractContextManager[None]:
-    """Claim a store while the block runs, if answers will be added to it."""
-    if store is not None and fill:
-        from aptool.scoring.answer_store import MANIFEST, writing_to
-
-        if (location(store) / MANIFEST).is_file():  # otherwise opening the store raises the error
-            return writing_to(store)
-    return nullcontext()

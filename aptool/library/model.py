@@ -29,7 +29,6 @@ from aptool.library.arguments import (
     check_path,
     check_score_tokens,
     check_text,
-    filling,
 )
 from aptool.library.encoded_texts import EncodedTexts, check_pairs, check_texts, distinct_texts
 from aptool.library.pools import AnyPools, as_pools
@@ -232,7 +231,6 @@ class Model:
         tag: str | None = None,
         *,
         encoded: PathLike | None = None,
-        fill: bool = False,
         passages: str | tuple[int, int] | None = None,
         aggregate: Aggregate | None = None,
     ) -> Run:
@@ -242,7 +240,6 @@ class Model:
             pools: the pools to score.
             tag: the name of the run, one word. Default: the preset.
             encoded: folder of a store from `aptool.encode`, whose answers are not encoded again.
-            fill: whether to encode missing answers and add them to the store; otherwise they are an error.
             passages: cut long candidates into passages, as for `aptool.score`.
             aggregate: the score of a candidate from its passages, as for `aptool.score`.
 
@@ -254,9 +251,9 @@ class Model:
         pools = as_pools(pools)
         if tag is not None:
             check_one_word("tag", check_text("tag", tag))
-        store, cut = check_encoded(encoded, fill, self._precision), self._parsed(passages, aggregate)
-        with filling(store, fill), pools.on_disk() as files:
-            system = self.system(encoded=store, fill=fill, passages=cut)
+        store, cut = check_encoded(encoded, self._precision), self._parsed(passages, aggregate)
+        with pools.on_disk() as files:
+            system = self.system(encoded=store, passages=cut)
             frame, preset = score_in_memory(files.units, system, answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 

@@ -28,7 +28,6 @@ from aptool.library.arguments import (
     check_paths,
     check_score_tokens,
     check_text,
-    filling,
     is_path,
 )
 from aptool.library.pools import AnyPools, as_pools
@@ -69,7 +68,6 @@ def score(
     true_token: str | None = None,
     false_token: str | None = None,
     encoded: PathLike | None = None,
-    fill: bool = False,
     words: str | None = None,
     passages: "str | tuple[int, int] | None" = None,
     aggregate: "Aggregate | None" = None,
@@ -110,7 +108,6 @@ def score(
         false_token: token whose logit is subtracted, as for `load`.
         encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
             ``fp32`` or ``auto``.
-        fill: whether to encode missing answers and add them to the store; otherwise they are an error.
         words: the words of ``"bm25"``, as for `bm25_run`. Default: ``unicode``.
         passages: cut long candidates into passages: ``"WORDS:STRIDE"`` or ``(WORDS, STRIDE)``. A passage of
             WORDS words starts every STRIDE words; the last one ends with the candidate. A Chinese or Japanese
@@ -149,17 +146,17 @@ def score(
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     pools = as_pools(pools, answers)
-    store, cut = check_encoded(encoded, fill, precision), parse_passages(passages, aggregate)
+    store, cut = check_encoded(encoded, precision), parse_passages(passages, aggregate)
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected None with an executor")
     check_choice("engine", engine, ENGINES)
     settings: dict[str, Any] = {"device": where.device, "precision": precision, "kind": kind}
     settings |= {"true_token": true_token, "false_token": false_token, "tokens_per_batch": tokens_per_batch}
-    settings |= {"encoded": store, "fill": fill, "passages": cut}
+    settings |= {"encoded": store, "passages": cut}
     system = _system(model, words, engine, is_local=executor is None and not where.on_cluster, **settings)
     check_apart(path, files_of(*system.paths))
-    with filling(store, fill), pools.on_disk() as files, where.connected() as connected:
+    with pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
         return score_files(
             files.units, system, path, executor, tag=tag, answers=files.answers, bad_rows=set_aside
@@ -176,7 +173,6 @@ def _system(
     false_token: str | None,
     passages: Passages | None,
     encoded: str | None,
-    fill: bool,
     **settings: Any,
 ) -> System:
     """Return the system that a user means by ``model``; the other arguments are those of `score`."""
@@ -211,7 +207,7 @@ def _system(
         with requiring_torch("a model"):
             from aptool.scoring.model_system import ModelSystem
 
-        settings |= {"encoded": encoded, "fill": fill, "passages": passages}
+        settings |= {"encoded": encoded, "passages": passages}
         if not _is_model(model):
             folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
             return ModelSystem(folder, tokens=check_score_tokens(true_token, false_token), **settings)

@@ -90,7 +90,7 @@ class AnswerEncoder:
         self._model = model
         self._passages = passages
         self._store = store
-        self._stored = StoredAnswers(store, fill=True)
+        self._stored = StoredAnswers(store)
         self._scorer = RankerScorer(model.ranker, device=device, tokens_per_batch=tokens_per_batch)
 
     def encode(self, texts: pa.Array) -> Encoded:
@@ -108,7 +108,7 @@ class AnswerEncoder:
 
     def bytes_needed(self, texts: pa.Array) -> float:
         """Estimate the bytes per text in the store, from a sample of texts."""
-        probe = self._put(self._cut(texts), StoredAnswers(self._store, fill=True))
+        probe = self._put(self._cut(texts), StoredAnswers(self._store))
         return (probe.size + _INDEX_BYTES * probe.encoded) / len(texts)
 
     def _put(self, texts: pa.Array, stored: StoredAnswers) -> Encoded:
@@ -117,8 +117,7 @@ class AnswerEncoder:
         rows, keys = stored.new(tokens)
         missing, size = tokens.take(rows), 0
         for batch, encoded in self._scorer.encode(missing):
-            _, new = stored.put(keys[batch], missing.take(batch), encoded, self._scorer.row_multiple)
-            size += new.nbytes
+            size += stored.put(keys[batch], missing.take(batch), encoded, self._scorer.row_multiple)
         return Encoded(encoded=len(rows), tokens=len(missing.ids), size=size)
 
     def _cut(self, texts: pa.Array) -> pa.Array:

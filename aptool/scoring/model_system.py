@@ -54,7 +54,6 @@ class ModelSystem(System):
     kind: str = "auto"  # checkpoint type
     tokens: ScoreTokens | None = None  # of ``load_any``
     encoded: str | None = None  # folder of an answer store, whose answers are not encoded; requires fp32
-    fill: bool = False  # encode missing answers and add them to the store; otherwise they are an error
     # The model, if it is already loaded on the device.
     model: LoadedModel | None = field(default=None, compare=False, repr=False)
 
@@ -69,7 +68,7 @@ class ModelSystem(System):
             from aptool.scoring.answer_store import open_store
             from aptool.scoring.stored_answers import StoredAnswers
 
-            stored = StoredAnswers(open_store(self.encoded, model, self.folder), fill=self.fill)
+            stored = StoredAnswers(open_store(self.encoded, model, self.folder))
             return ModelScorer(self, model, target, stored=stored)
         sample = sample_units(units)
         precision = pick_precision(self.precision, model, target, lambda: sampled_pools(sample, answers))
@@ -149,10 +148,7 @@ class ModelScorer(Scorer):
         self, inputs: TokenizedPools, progress: Callable[[int], None] = lambda pairs: None
     ) -> np.ndarray:
         set_products(self._precision)
-        scores = self._ranker_scorer.score(*inputs, progress)
-        if self._stored is not None:
-            self._stored.flush()
-        return scores
+        return self._ranker_scorer.score(*inputs, progress)
 
     @override
     def is_joinable(self, inputs: TokenizedPools) -> bool:

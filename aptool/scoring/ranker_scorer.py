@@ -269,7 +269,7 @@ class RankerScorer:
             if self._stored is None:
                 encoded = self._encode_answers(some)
             else:
-                encoded = self._stored.encoded(some, self._encode_answers, self.row_multiple, self._device)
+                encoded = self._stored.encoded(some, self.row_multiple, self._device)
             batch[positions] = len(batches)
             batches.append(encoded.values)
             counts[positions] = encoded.sizes

@@ -140,15 +140,14 @@ def test_shared_answers_are_encoded_once(run, tmp_path):
     assert "21 answers, 1 encoded" in whole.out[0]
 
 
-def test_changed_text_is_refused_and_added_by_fill(run, pools, tmp_path):
+def test_changed_text_is_refused_until_it_is_encoded(run, pools, tmp_path):
     other = changed(pools, tmp_path)
     ok(run("encode", tmp_path / "store"))
     ok(run("score", tmp_path / "a.run", inputs=other))
 
     again = run("score", tmp_path / "b.run", "--encoded", tmp_path / "store", inputs=other)
-    refused(again, "1 of 21 answers", "--fill", "aptool encode")
-    ok(run("score", tmp_path / "b.run", "--encoded", tmp_path / "store", "--fill", inputs=other))
-    assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
+    refused(again, "1 of 21 answers", "aptool encode")
+    assert "21 answers, 1 encoded" in ok(run("encode", tmp_path / "store", inputs=other)).out[0]
     ok(run("score", tmp_path / "c.run", "--encoded", tmp_path / "store", inputs=other))
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "c.run").read_bytes()
     assert len(parts(tmp_path / "store")) == 2
@@ -173,7 +172,6 @@ def test_mistakes_are_one_line(run, tmp_path, pools):
     refused(
         run("score", tmp_path / "x.run", "--encoded", tmp_path / "no"), "folder not found", "aptool encode"
     )
-    refused(run("score", tmp_path / "x.run", "--fill"), "--fill requires --encoded", code=2)
     tf32 = run("score", tmp_path / "x.run", "--encoded", tmp_path / "store", "--precision", "tf32")
     refused(tf32, "'tf32'", "auto or fp32", code=2)
     bf16 = run("score", tmp_path / "x.run", "--encoded", tmp_path / "store", "--precision", "bf16")
@@ -227,9 +225,6 @@ def test_one_writer_at_a_time(run, pools, tmp_path):
     ok(run("encode", tmp_path / "store"))
     with writing_to(tmp_path / "store"):
         refused(run("encode", tmp_path / "store"), "being written by process")
-        other = changed(pools, tmp_path)
-        filling = run("score", tmp_path / "a.run", "--encoded", tmp_path / "store", "--fill", inputs=other)
-        refused(filling, "being written by process")
         ok(run("score", tmp_path / "a.run", "--encoded", tmp_path / "store"))  # reading needs no claim
 
 
@@ -305,7 +300,8 @@ def test_library_functions_match_the_commands(collection_folder, model_folder, p
     library.encode(collection_folder / "dev.pools.parquet", model_folder, tmp_path / "store", device="cpu")
     with pytest.raises(library.AptoolError, match="20 of 20 answers"):
         model.run(test_pools, encoded=tmp_path / "store")
-    assert model.run(test_pools, encoded=tmp_path / "store", fill=True).frame.equals(plain.frame)
+    library.encode(pools, model, tmp_path / "store")
+    assert model.run(test_pools, encoded=tmp_path / "store").frame.equals(plain.frame)
     library.score(test_pools, model, tmp_path / "a.run", encoded=tmp_path / "store")
     library.score(test_pools, model, tmp_path / "b.run")
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
