@@ -10,6 +10,7 @@ list of frequently asked questions. In dev, each of its questions gets a pool of
 import contextlib
 import hashlib
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -45,12 +46,14 @@ def write_folds(
     splits: Sequence[str] = ("train", "dev"),
     *,
     pool_size: int = POOL_SIZE,
+    train_share: float = 1.0,
     seed: int = 0,
 ) -> list[CollectionFiles]:
     """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on; missing splits are skipped.
 
     Questions of a split whose candidates are all relevant are evaluated on ``pool_size`` candidates: their
-    relevant answers, and answers drawn with ``seed`` from the collection.
+    relevant answers, and answers drawn with ``seed`` from the collection. Train splits keep ``train_share`` of
+    their questions, for learning curves: a smaller share is part of a larger one, and dev splits are equal.
     """
     present = [split for split in dict.fromkeys(splits) if split in collection.splits]
     if not present:
@@ -71,14 +74,14 @@ def write_folds(
             f"{collection.path}: too few questions for {folds} folds, near copies kept together"
         )
     details: dict[str, object] = {"folds": folds, "of": collection.fingerprint, "splits": present}
-    details |= {"pool_size": pool_size, "pool_seed": seed, "pools_drawn": with_drawn}
+    details |= {"pool_size": pool_size, "pool_seed": seed, "pools_drawn": with_drawn, "train_share": train_share}
     for target in targets:
         check_output_folder(target, Kind.COLLECTION)
     with contextlib.ExitStack() as undo:
         for number, target in enumerate(targets):
             if not target.exists():
                 undo.callback(remove_tree, target)
-            _write_fold(collection, target, number, questions, fold_of, details)
+            _write_fold(collection, target, number, questions, fold_of, details, train_share)
         undo.pop_all()
     return [CollectionFiles(target) for target in targets]
 
@@ -90,16 +93,24 @@ def _write_fold(
     questions: Sequence[_Question],
     fold_of: Sequence[int],
     details: Mapping[str, object],
+    train_share: float,
 ) -> None:
     train = [question.source for question, fold in zip(questions, fold_of, strict=True) if fold != number]
     dev = [question for question, fold in zip(questions, fold_of, strict=True) if fold == number]
     source = f"fold {number + 1} of {details['folds']} of {collection.name}"
     details = {**details, "fold": number + 1}
     with CollectionWriter(target, name=collection.name, source=source, details=details) as writer:
-        writer.add_split("train", train)
+        writer.add_split("train", _share(train, train_share))
         writer.add_split("dev", [question.evaluated for question in dev])
         if added := sum(len(pool.evaluated.answer_ids) - len(pool.source.answer_ids) for pool in dev):
             writer.count(ANSWERS_ADDED, "dev", added)
+
+
+def _share(pools: Sequence[LabelledPool], share: float) -> list[LabelledPool]:
+    """A share of the pools, selected by a hash of their ids, in their order."""
+    by_hash = sorted(pools, key=lambda pool: _hash(pool.question_id))
+    kept = {pool.question_id for pool in by_hash[: math.ceil(share * len(pools))]}
+    return [pool for pool in pools if pool.question_id in kept]
 
 
 def _are_all_relevant(pools: Sequence[LabelledPool]) -> bool:

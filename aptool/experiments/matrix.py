@@ -27,6 +27,7 @@ class Fold(NamedTuple):
     of: int
     source: str  # name of the collection in the matrix
     pool_size: int  # candidates of a question that gets a pool of drawn answers
+    train_share: float = 1.0  # share of the training questions, for learning curves
 
 
 class EvaluatedSplit(NamedTuple):
@@ -184,7 +185,7 @@ def _evaluated_splits(name: str, entry: dict[str, Any]) -> list[EvaluatedSplit]:
         first._replace(
             name=f"{name}-fold{number}",
             collection=f"{name}-fold{number}",
-            fold=Fold(number, folds, name, entry.get("pool_size", POOL_SIZE)),
+            fold=Fold(number, folds, name, entry.get("pool_size", POOL_SIZE), entry.get("train_share", 1.0)),
         )
         for number in range(1, folds + 1)
     ]

@@ -188,12 +188,15 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location) -> CollectionF
 
 def _open_folds(collection: CollectionFiles, folder: Location, fold: Fold) -> list[CollectionFiles]:
     """Open all folds of a collection; write them first if they are missing or out of date."""
-    details = {"of": collection.fingerprint, "folds": fold.of, "pool_size": fold.pool_size}
+    options = {"pool_size": fold.pool_size, "train_share": fold.train_share}
+    details = {"of": collection.fingerprint, "folds": fold.of, **options}
     folds = [_open_existing(folder / f"fold{number}", details) for number in range(1, fold.of + 1)]
     complete = [existing for existing in folds if existing is not None]
     if len(complete) == fold.of:
         return complete
-    return write_folds(collection, folder, fold.of, pool_size=fold.pool_size)
+    return write_folds(
+        collection, folder, fold.of, pool_size=fold.pool_size, train_share=fold.train_share
+    )
 
 
 def _open_pooled(folds: Sequence[CollectionFiles]) -> CollectionFiles:

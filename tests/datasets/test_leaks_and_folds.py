@@ -169,6 +169,22 @@ def test_drawn_pools_depend_on_their_size_and_seed_and_are_in_the_manifest(faq, 
     assert sorted(sizes) == [3, *[11] * 8]
 
 
+def test_a_share_of_the_training_questions_is_part_of_a_larger_share(faq, tmp_path):
+    shares = {share: write_folds(faq, tmp_path / str(share), 3, train_share=share) for share in (0.3, 0.6, 1.0)}
+
+    for number, whole in enumerate(shares[1.0]):
+        questions = {
+            share: [pool.question_id for pool in labelled_pools(folds[number], "train")]
+            for share, folds in shares.items()
+        }
+        assert len(questions[1.0]) == 6
+        assert [len(questions[share]) for share in (0.3, 0.6)] == [2, 4]
+        assert set(questions[0.3]) < set(questions[0.6]) < set(questions[1.0])
+        for folds in shares.values():
+            assert folds[number].qrels("dev").read_bytes() == whole.qrels("dev").read_bytes()
+            assert folds[number].pools("dev").read_bytes() == whole.pools("dev").read_bytes()
+
+
 def test_a_text_that_is_relevant_is_not_drawn_under_another_id(tmp_path):
     """As in a table without ids of answers: each question has its own id for an answer."""
     questions = ["a", "b", "c d", "e", "f", "g"]

@@ -189,6 +189,25 @@ def test_folds_of_questions_without_pools_are_drawn_again_for_another_size(aptoo
         assert run.group_by("question_id").len()["len"].to_list() == [size] * 12
 
 
+def test_folds_train_on_a_share_of_the_questions(aptool, tmp_path):
+    pools = [
+        LabelledPool(f"q{n}", f"question {n}", [f"a{n}"], [f"answer {n}"], {f"a{n}": 1}) for n in range(12)
+    ]
+    with CollectionWriter(tmp_path / "faq", name="faq", source="made for tests") as writer:
+        writer.add_split("train", pools)
+    for share, trained in (("0.5", 3), ("1.0", 6)):
+        (tmp_path / "t.toml").write_text(
+            f'[collections.faq]\npath = "{tmp_path}/faq"\nfolds = 2\ntrain_share = {share}\n'
+            '[systems.random]\nbaseline = "random"\n[[rows]]\ncollection = "faq"\nsystems = ["random"]\n'
+        )
+        done = aptool("matrix", tmp_path / "t.toml", "--output", tmp_path / "out")
+        assert done.code == 0, done.err
+        for number in (1, 2):
+            fold = CollectionFiles(tmp_path / f"out/collections/faq-folds/fold{number}")
+            counts = {split: fold.manifest["splits"][split]["questions"] for split in ("train", "dev")}
+            assert counts == {"train": trained, "dev": 6}
+
+
 @pytest.fixture
 def results(finished, tmp_path, monkeypatch):
     """The recorded runs and the document of the finished table."""
