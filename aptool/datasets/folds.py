@@ -74,7 +74,12 @@ def write_folds(
             f"{collection.path}: too few questions for {folds} folds, near copies kept together"
         )
     details: dict[str, object] = {"folds": folds, "of": collection.fingerprint, "splits": present}
-    details |= {"pool_size": pool_size, "pool_seed": seed, "pools_drawn": with_drawn, "train_share": train_share}
+    details |= {
+        "pool_size": pool_size,
+        "pool_seed": seed,
+        "pools_drawn": with_drawn,
+        "train_share": train_share,
+    }
     for target in targets:
         check_output_folder(target, Kind.COLLECTION)
     with contextlib.ExitStack() as undo:

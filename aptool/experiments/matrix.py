@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from string import Template
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from aptool.config import Recipe, load_recipe
 from aptool.datasets.folds import POOL_SIZE
@@ -49,7 +49,7 @@ class EvaluatedSplit(NamedTuple):
 
 
 class SystemSpec(NamedTuple):
-    """A system of the matrix: a baseline, a preset, or a fusion.
+    """A system of the matrix: a baseline, a preset, a model, or a fusion.
 
     ``fuse`` fuses systems by reciprocal rank, ``combine`` by a model fitted on the dev split.
     """
@@ -61,6 +61,9 @@ class SystemSpec(NamedTuple):
     fuse: tuple[str, ...]
     combine: tuple[str, ...] = ()
     recipe: Recipe | None = None  # of a preset
+    model: str | None = None  # folder or name
+    engine: Literal["aptool", "sentence-transformers", "openvino"] = "aptool"  # of the model
+    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"  # of the engine
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -144,6 +147,7 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             tuple(entry.get("fuse", ())),
             tuple(entry.get("combine", ())),
             recipe=_recipe(name, entry),
+            **{key: entry[key] for key in ("model", "engine", "precision") if key in entry},
         )
         for name, entry in entries.items()
     }

@@ -194,9 +194,7 @@ def _open_folds(collection: CollectionFiles, folder: Location, fold: Fold) -> li
     complete = [existing for existing in folds if existing is not None]
     if len(complete) == fold.of:
         return complete
-    return write_folds(
-        collection, folder, fold.of, pool_size=fold.pool_size, train_share=fold.train_share
-    )
+    return write_folds(collection, folder, fold.of, pool_size=fold.pool_size, train_share=fold.train_share)
 
 
 def _open_pooled(folds: Sequence[CollectionFiles]) -> CollectionFiles:

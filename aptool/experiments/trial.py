@@ -21,7 +21,7 @@ from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import cross_fitted, learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
-from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, Trial, parts_of
+from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, SystemSpec, Trial, parts_of
 from aptool.formats.atomic import output_file
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
@@ -30,8 +30,9 @@ from aptool.formats.pools import list_units
 from aptool.formats.runs import read_run, write_run
 from aptool.formats.trec import read_qrels
 from aptool.models.build import code_of
-from aptool.models.checkpoints import load_any
+from aptool.models.checkpoints import checkpoint_fingerprint, load_any
 from aptool.models.model import LoadedModel, remove_model
+from aptool.scoring import library_system
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.model_system import ModelSystem
@@ -195,7 +196,7 @@ class TrialRunner:
         if system.baseline is not None:
             scoring_system, executor = baseline(system.baseline, seed=trial.seed), None
         else:
-            scoring_system, executor = ModelSystem(str(model), self.device), self.executor
+            scoring_system, executor = self._model_system(system, model), self.executor
         answers = collection.answers
         scored = score_files(units, scoring_system, run, executor, tag=system.name, answers=answers)
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
@@ -208,6 +209,13 @@ class TrialRunner:
         costs = {} if stored is None else {"bytes_per_answer": stored}
         costs["pairs"] = scored.pairs
         return _Spent(seconds, costs)
+
+    def _model_system(self, system: SystemSpec, trained: Location) -> System:
+        """Return the model of an entry, or the trained one."""
+        if system.model is None or system.engine == "aptool":
+            return ModelSystem(system.model or str(trained), self.device)
+        device = "cpu" if system.engine == "openvino" else self.device
+        return library_system.LibrarySystem(system.model, device, system.precision, engine=system.engine)
 
     def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> pl.DataFrame:
         """Fuse the runs of a system's parts.
@@ -253,6 +261,9 @@ class TrialRunner:
             recipe = system.recipe
             inputs += [recipe.to_dict(), code_of(recipe), inputs_of(collection, recipe)]
         inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
+        if system.model is not None:
+            fingerprint = checkpoint_fingerprint(library_system.local_folder(system.model), suffixes=("",))
+            inputs += [system.engine, system.precision, fingerprint]
         if system.combine:
             inputs.append(["combine", "logistic"])
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]

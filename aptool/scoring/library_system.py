@@ -105,7 +105,7 @@ class LibraryScorer(Scorer):
 
     def __init__(self, system: LibrarySystem, model: Any, device: str) -> None:
         """Wrap a model of the library that scores on a device."""
-        folder, kind = _local_folder(system.folder), type(model).__name__
+        folder, kind = local_folder(system.folder), type(model).__name__
         limit, tokens = model.max_seq_length, system.tokens_per_batch
         self.max_answer_tokens = limit if isinstance(limit, int) and limit < 1 << 24 else None
         self.device = device
@@ -193,7 +193,7 @@ def load_library_model(system: LibrarySystem) -> Any:
     purpose = f"engine {system.engine}"
     require("transformers", purpose=purpose, extra=system.engine)
     library = require("sentence_transformers", purpose=purpose, extra=system.engine)
-    folder = _local_folder(system.folder)
+    folder = local_folder(system.folder)
     layout = read_layout(folder, check=False)
     kind = kind_of(layout, system.kind)
     if kind == "aptool":
@@ -247,7 +247,7 @@ def _probe(model: Any) -> bytes:
     return b"".join(np.asarray(output).tobytes() for output in outputs)
 
 
-def _local_folder(name: str) -> Path:
+def local_folder(name: str) -> Path:
     folder = find_folder(name)
     if not isinstance(folder, Path):
         raise InputError(name, problem="a URL", expected="a folder on this machine, or a name on the hub")

@@ -170,7 +170,9 @@ def test_drawn_pools_depend_on_their_size_and_seed_and_are_in_the_manifest(faq, 
 
 
 def test_a_share_of_the_training_questions_is_part_of_a_larger_share(faq, tmp_path):
-    shares = {share: write_folds(faq, tmp_path / str(share), 3, train_share=share) for share in (0.3, 0.6, 1.0)}
+    shares = {
+        share: write_folds(faq, tmp_path / str(share), 3, train_share=share) for share in (0.3, 0.6, 1.0)
+    }
 
     for number, whole in enumerate(shares[1.0]):
         questions = {

@@ -165,6 +165,26 @@ def test_only_new_and_changed_trials_are_run(matrix, tmp_path, collection_folder
     ]
 
 
+def test_a_model_is_scored_as_it_is_and_again_only_after_a_change(matrix, tmp_path, collection_folder):
+    matrix(table(collection_folder, systems=["qa-cnn"], seeds="[1]"))
+    shutil.copytree(tmp_path / "out/tiny/qa-cnn/seed1/model", tmp_path / "given")
+    text = table(collection_folder, systems=["given"], seeds="[1]", more='systems.given.model = "given"')
+
+    first, again = matrix(text), matrix(text)
+    (tmp_path / "given/notes.txt").write_text("another file")
+    changed = matrix(text)
+
+    assert [made(finished) for finished in (first, again, changed)] == [
+        ["given, seed 1"],
+        [],
+        ["given, seed 1"],
+    ]
+    trained, given = (
+        read_run(tmp_path / f"out/tiny/{name}/seed1/test.run").frame for name in ("qa-cnn", "given")
+    )
+    assert given.equals(trained)
+
+
 def test_pairs_of_an_untrained_system_are_scored_once(matrix, collection_folder, monkeypatch):
     text = table(collection_folder, systems=["qa-cnn"], seeds="[1]", qa_cnn=["training.epochs=0"])
     scored = []

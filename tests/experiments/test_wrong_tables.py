@@ -74,6 +74,20 @@ BAD = {
         "eval.toml: systems/random",
         "",
     ),
+    "engine of a system that is trained": (
+        'preset = "ap-cnn"',
+        'preset = "ap-cnn"\nengine = "openvino"',
+        1,
+        "eval.toml: systems/ap-cnn",
+        "",
+    ),
+    "int8 of an engine that lacks it": (
+        'baseline = "random"',
+        'model = "m"\nengine = "sentence-transformers"\nprecision = "int8"',
+        1,
+        "eval.toml: systems/random/engine: 'sentence-transformers'",
+        "openvino",
+    ),
     "name of two words": ("[systems.both]", '[systems."b oth"]', 1, "eval.toml: systems: 'b oth'", ""),
     "name outside the folder": (
         "[systems.both]",

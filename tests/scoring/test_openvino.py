@@ -94,6 +94,33 @@ def test_int8_is_near_fp32_and_a_resumed_run_has_the_same_bytes(network, pools, 
     assert 0 < difference.max() < 0.2
 
 
+@pytest.mark.parametrize("engine", ["sentence-transformers", ENGINE])
+def test_a_matrix_scores_with_an_engine(aptool, network, collection_folder, tmp_path, monkeypatch, engine):
+    if engine == ENGINE:
+        with_openvino()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "table.toml").write_text(
+        f"""
+[collections.tiny]
+path = "{collection_folder}"
+[systems.encoder]
+model = "{network}"
+engine = "{engine}"
+[[rows]]
+collection = "tiny"
+systems = ["encoder"]
+"""
+    )
+
+    finished = aptool("matrix", tmp_path / "table.toml", "--output", tmp_path / "out", "--device", "cpu")
+    pools = collection_folder / "test.pools.parquet"
+    toolkit.score(pools, network, tmp_path / "r.run", device="cpu", engine=engine)
+
+    assert finished.code == 0
+    run = tmp_path / "out/tiny/encoder/seed0/test.run"
+    np.testing.assert_array_equal(scores(run), scores(tmp_path / "r.run"))
+
+
 def test_modules_that_openvino_does_not_run_are_named(pools, tmp_path):
     with_openvino()
     from sentence_transformers.sentence_transformer.modules import Pooling, WordEmbeddings
