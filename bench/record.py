@@ -40,6 +40,8 @@ FORMAT = 1
 # Flags of the processor that decide the speed of products.
 FLAGS = {"avx2", "avx512f", "asimd"}.union(*environment.NATIVE_FLAGS.values())
 SCHEMA = "result"
+# Runs of more candidates would be a large part of the package: they have two bytes per candidate.
+MOST_CANDIDATES = 200_000
 
 
 def main() -> None:
@@ -111,6 +113,8 @@ def matrix_document(runs: PathOrUrl) -> dict[str, Any]:
 def record_runs(runs: PathOrUrl) -> dict[str, str]:
     """Record the pooled runs of the folds of a matrix; those of other systems stay as they are.
 
+    Collections of more than `MOST_CANDIDATES` candidates are left out.
+
     Returns:
         the SHA-256 of the judgements of each collection of folds.
     """
@@ -123,6 +127,8 @@ def record_runs(runs: PathOrUrl) -> dict[str, str]:
                 f"{result['system']}/{result['seed']}": read_run(location(runs) / result["run"]).frame
                 for result in results
             }
+            if any(len(frame) > MOST_CANDIDATES for frame in frames.values()):
+                continue
             pooled = CollectionFiles(location(runs) / entry["path"])
             qrels = read_qrels(pooled.qrels(results[0]["split"]))
             write_recorded(name, frames, qrels)

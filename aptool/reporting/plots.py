@@ -42,6 +42,14 @@ def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
     return _plot_lines(data, "length", label, {"accuracy": "accuracy (P@1)"})
 
 
+def plot_learning_curve(data: pl.DataFrame, measure: str) -> Figure:
+    """Draw a measure by the number of training questions, one line per system.
+
+    ``data`` has the columns system, questions and ``measure``.
+    """
+    return _plot_lines(data, "questions", "training questions", {measure: measure})
+
+
 def plot_training(data: pl.DataFrame, columns: Sequence[str]) -> Figure:
     """Draw columns of a table of `charts.training_curves` by epoch, one panel per column.
 

@@ -220,6 +220,30 @@ def results(finished, tmp_path, monkeypatch):
     return record.matrix_document(finished / "out")
 
 
+def test_runs_of_many_candidates_are_not_recorded(finished, tmp_path, monkeypatch):
+    from bench import record
+
+    monkeypatch.setattr(record, "RECORDED", tmp_path)
+    monkeypatch.setattr(record, "MOST_CANDIDATES", 10)
+
+    assert record.record_runs(finished / "out") == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_accuracy_by_length_ends_with_that_of_all_questions(finished):
+    from bench.by_length import points
+
+    rows = points(finished / "out", "tiny", ["both"])
+
+    longest = max(rows, key=lambda row: row["words"])
+    assert longest["questions"] == 36
+    runs = sorted(finished.glob("out/tiny-folds/both/seed*/folds.run"))
+    qrels = read_qrels(finished / "out/collections/tiny-folds/pooled/folds.qrels")
+    means = [evaluate(qrels, read_run(run).frame, ["P@1"]).means["P@1"] for run in runs]
+    assert longest["accuracy"] == pytest.approx(sum(means) / len(means))
+    assert [row["questions"] for row in rows] == sorted(row["questions"] for row in rows)
+
+
 def test_recorded_runs_give_the_figures_of_the_matrix(finished, results):
     from bench.record import recomputed
 

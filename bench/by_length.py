@@ -1,0 +1,61 @@
+"""Accuracy by the length of the relevant answer (figures 3 and 4 of the paper), over folds.
+
+    python -m bench.by_length RUNS COLLECTION SYSTEM... --record FILE
+
+RUNS is the output folder of ``aptool matrix``, COLLECTION a collection with folds in it. The accuracy (P@1) is
+the mean over the seeds of a system.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from aptool.documents import read_json
+from aptool.evaluation.evaluation import mean_over_runs
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.texts import relevant_lengths
+from aptool.formats.collection import CollectionFiles
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
+from aptool.reporting.charts import accuracy_by_length, with_enough_questions
+from aptool.reporting.runs import ACCURACY
+from bench.common import add_record, benchmark_parser, write_results
+
+
+def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, Any]]:
+    """The accuracy of each system up to each length, in words."""
+    table = read_json(runs / "table.json")
+    name = f"{collection}-folds"
+    pooled = CollectionFiles(runs / table["collections"][name]["path"])
+    [split] = pooled.splits
+    qrels = read_qrels(pooled.qrels(split))
+    accuracy = {}
+    for system in systems:
+        of_system = [
+            evaluate(qrels, read_run(runs / result["run"]).frame, [ACCURACY]).per_question
+            for result in table["results"]
+            if (result["collection"], result["system"]) == (name, system)
+        ]
+        accuracy[system] = mean_over_runs(of_system)
+    lengths = relevant_lengths([pooled.pools(split)], qrels)
+    rows = with_enough_questions(accuracy_by_length(accuracy, lengths))
+    return rows.select("system", words="length", questions="questions", accuracy="accuracy").to_dicts()
+
+
+def main() -> None:
+    """Write the table of a matrix."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("runs", type=Path, help="output folder of `aptool matrix`")
+    parser.add_argument("collection", help="name of a collection with folds")
+    parser.add_argument("systems", nargs="+", help="names of systems")
+    parser.add_argument("--output", type=Path, help="JSON file for the results")
+    add_record(parser)
+    options = parser.parse_args()
+    rows = points(options.runs, options.collection, options.systems)
+    print(pl.DataFrame(rows))
+    write_results(rows, options)
+
+
+if __name__ == "__main__":
+    main()
