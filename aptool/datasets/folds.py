@@ -52,8 +52,9 @@ def write_folds(
     """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on; missing splits are skipped.
 
     Questions of a split whose candidates are all relevant are evaluated on ``pool_size`` candidates: their
-    relevant answers, and answers drawn with ``seed`` from the collection. Train splits keep ``train_share`` of
-    their questions, for learning curves: a smaller share is part of a larger one, and dev splits are equal.
+    relevant answers, and answers drawn with ``seed`` from the collection. Train splits keep ``train_share``
+    of their questions, for learning curves: a smaller share is part of a larger one, and dev splits are
+    equal.
     """
     present = [split for split in dict.fromkeys(splits) if split in collection.splits]
     if not present:

@@ -248,6 +248,7 @@ def _probe(model: Any) -> bytes:
 
 
 def local_folder(name: str) -> Path:
+    """Return the folder of a model; raise for a URL."""
     folder = find_folder(name)
     if not isinstance(folder, Path):
         raise InputError(name, problem="a URL", expected="a folder on this machine, or a name on the hub")

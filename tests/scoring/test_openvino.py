@@ -200,6 +200,26 @@ def test_flags_of_the_processor_tell_its_native_precisions(monkeypatch, lines, n
     assert environment.is_native("fp32")
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("flags", [{"avx2"}, {"avx512f", "avx512_bf16", "avx512_vnni"}])
+def test_a_precision_that_the_processor_lacks_is_said_to_be_slower_than_fp32(
+    network, pools, tmp_path, monkeypatch, caplog, precision, flags
+):
+    monkeypatch.setattr(environment, "processor_flags", lambda: flags)
+    monkeypatch.setattr("aptool.version.find_spec", lambda package: sys)
+
+    def refuse(system):
+        raise AptoolError("not loaded")
+
+    monkeypatch.setattr(library_system, "load_library_model", refuse)
+    with pytest.raises(AptoolError, match="not loaded"):
+        toolkit.score(pools, network, tmp_path / "r.run", engine=ENGINE, precision=precision)
+
+    is_slow = flags == {"avx2"} and precision != "fp32"
+    message = f"precision {precision}: this processor lacks it in hardware, so fp32 is faster"
+    assert [record.message for record in caplog.records] == [message] * is_slow
+
+
 def test_a_long_run_ends_with_the_settings_that_are_faster_on_this_processor(
     aptool, network, pools, tmp_path, monkeypatch
 ):
