@@ -149,6 +149,7 @@ class Patches:
             raise RuntimeError("cannot pin a tensor that is not on the host")
         with self.gpu.untracked():
             pinned = tensor.clone()
+        self.gpu.sent.append(tensor.nbytes)
         self.pinned[storage_of(pinned)._cdata] = StorageWeakRef(storage_of(pinned))
         return pinned
 

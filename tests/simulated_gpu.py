@@ -72,6 +72,7 @@ class SimulatedGpu(TorchDispatchMode):
     Attributes:
         waits: number of waits of the host by (operation, line of aptool).
         launches: number of launched kernels.
+        sent: bytes of each copy from pinned memory.
         peak_bytes: peak memory of all GPUs.
         refused: number of tensors that did not fit into ``memory``, the bytes of all GPUs.
     """
@@ -88,7 +89,7 @@ class SimulatedGpu(TorchDispatchMode):
         self.reset()
 
     def reset(self):
-        self.waits, self.launches, self.peak_bytes = Counter(), 0, 0
+        self.waits, self.launches, self.sent, self.peak_bytes = Counter(), 0, [], 0
 
     def __enter__(self):
         super().__enter__()

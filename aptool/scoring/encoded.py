@@ -279,6 +279,9 @@ class AnswerCache:
         ``batch`` is -1 for an answer that is not cached.
         """
         with self._lock:
+            if not self._index:
+                zeros = np.zeros(len(keys), dtype=np.int64)
+                return [], zeros - 1, zeros, zeros.copy()
             entries = [self._index.get(key, _ABSENT) for key in keys]
             positions = np.array(entries, dtype=np.int64).reshape(-1, 3).T
             numbers, batch = np.unique(positions[0], return_inverse=True)

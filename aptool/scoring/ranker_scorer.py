@@ -241,15 +241,13 @@ class RankerScorer:
         """Encode questions, in batches of similar length, on all cores."""
         by_length = np.argsort(questions.lengths, kind="stable")
         lengths = questions.lengths[by_length]
-        tokens = self._window(lengths, 1, TOKENS_OF_QUESTIONS)
+        window = self._window(lengths, 1, TOKENS_OF_QUESTIONS)
 
         def encode(block: np.ndarray) -> Ragged:
-            some = questions.take(by_length[block])
-            rows, counts = pooled_rows(some.ids, some.offsets)
-            states = self._encode(Ragged.of(some, self._device), send(rows, self._device))
-            return Ragged.of_sizes(states, counts)
+            tokens, pooled = self._pooled(questions.take(by_length[block]))
+            return pooled.with_values(self._encode(tokens, pooled.values))
 
-        encoded = for_each(partial(self._in_halves, encode), blocks_of(lengths, tokens))
+        encoded = for_each(partial(self._in_halves, encode), blocks_of(lengths, window))
         joined = Ragged.concatenate(list(chain.from_iterable(encoded)))
         order = np.argsort(by_length, kind="stable")
         return self._pair_scorer.prepare_questions(joined.select(order))
@@ -279,12 +277,18 @@ class RankerScorer:
 
     def _encode_answers(self, answers: Tokens) -> Ragged:
         """Encode a batch of answers as the kernel caches them."""
-        tokens = Ragged.of(answers, self._device)
-        pooled, lengths = pooled_rows(answers.ids, answers.offsets)
-        positions = send(pooled, self._device)
-        rows, counts = self._pair_scorer.select_states(Ragged.of_sizes(tokens.values[positions], lengths))
-        states = self._encode(tokens, positions[rows])
+        tokens, pooled = self._pooled(answers)
+        rows, counts = self._pair_scorer.select_states(pooled)
+        states = self._encode(tokens, pooled.values[rows])
         return self._pair_scorer.cache_answers(Ragged.of_sizes(states, counts))
+
+    def _pooled(self, texts: Tokens) -> tuple[Ragged, Ragged]:
+        """Copy texts to the device: token ids (N,), and the rows (R,) of the pooled tokens."""
+        tokens = Ragged.of(texts, self._device)
+        rows, counts = pooled_rows(texts.ids, texts.offsets)
+        if len(rows) == len(texts.ids):
+            return tokens, tokens.with_values(tokens.row_numbers())
+        return tokens, Ragged.of_sizes(send(rows, self._device), counts)
 
 
 def group_by_answer(

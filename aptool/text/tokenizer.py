@@ -59,8 +59,9 @@ class Tokens:
         """The texts at ``rows``, in that order."""
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
-        return self._select(np.repeat(self.offsets[rows], lengths) + within, offsets)
+        indices = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        indices += np.arange(len(indices))
+        return self._select(indices, offsets)
 
     def _select(self, indices: np.ndarray, offsets: np.ndarray, truncated: int = 0) -> "Tokens":
         words = self.words[indices] if self.words is not None else None

@@ -71,6 +71,27 @@ def test_launches_do_not_grow_with_pairs_answers_or_precision(pooling):
     assert max(counts.values()) <= min(counts.values()) + 6, counts
 
 
+def test_a_window_has_few_launches_and_copies(monkeypatch):
+    monkeypatch.setattr(ragged, "HOST_INDICES", 0)  # as in windows of many tokens
+    counts = []
+    work = workload(60, 400, 100)
+    for tokens_per_batch in (4000, 2000):
+        windows = []
+        with SimulatedGpu() as gpu:
+            system = ranker("ap-cnn", words=300, dim=12, size=16).to("cuda")
+            scorer = RankerScorer(system, device="cuda", tokens_per_batch=tokens_per_batch)
+            gpu.reset()
+            scorer.score(*work, progress=windows.append)
+        counts.append(np.array([len(windows), gpu.launches, len(gpu.sent)]))
+
+    windows, launches, sent = counts[1] - counts[0]
+    assert windows >= 2
+    assert launches / windows <= 142
+    assert sent / windows <= 7
+    # The tokens of answers; and of each pair its question, the offsets of its tokens and its answer.
+    assert sum(gpu.sent) <= 4 * len(work[1].ids) + 24 * len(work[2]), gpu.sent
+
+
 @pytest.mark.parametrize(("name", "most"), [("tan-2015", 320), ("yin-2015", 180)])
 def test_thousands_of_pairs_share_the_launches_of_a_general_pooling(name, most):
     questions, answers, *pairs = workload(60, 200, 80)

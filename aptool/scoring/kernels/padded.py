@@ -96,9 +96,8 @@ def _padded(
     first, lengths = send(np.stack([starts, answer_lengths]), device)  # (B,)
     A = values[first[:, None] + torch.minimum(position, lengths[:, None] - 1)]  # (B, L, c)
 
-    sizes = questions.sizes[pairs.questions]
-    tokens = Ragged.of_sizes(questions.rows(pairs.questions), sizes)
-    per_answer = np.add.reduceat(sizes, np.cumsum(pairs.counts) - pairs.counts)
+    tokens = questions.with_values(questions.row_numbers()).select(pairs.questions)
+    per_answer = np.add.reduceat(tokens.sizes, np.cumsum(pairs.counts) - pairs.counts)
     rows = Ragged.of_sizes(tokens.values, per_answer)  # values (T,), of B answers
     widest = int(per_answer.max())
     slot = torch.arange(widest, device=device)
