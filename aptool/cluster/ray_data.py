@@ -11,16 +11,15 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, cast
 
 import numpy as np
 import ray
 import ray.data
-from ray.util.metrics import Counter
 
 from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, listening, ray_failures, start_board
-from aptool.cluster.nodes import check_node, host
+from aptool.cluster.nodes import check_node
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import ScoringJob, Worker, is_current, is_started, read_and_prepare
 from aptool.scoring.parts import Part, file_names
@@ -51,16 +50,6 @@ POLL_SECONDS = 0.5
 
 # Maximum delay of a spare row. The waiting task occupies a core, which the reading of a unit may need.
 QUEUE_SECONDS = 300.0
-
-# Counters in the Prometheus endpoint of each Ray node.
-METRICS = {
-    "aptool_pairs": "Scored pairs.",
-    "aptool_units": "Scored units.",
-    "aptool_unit_seconds": "Seconds spent on scored units.",
-    "aptool_retries": "Attempts at units after the loss of a worker.",
-    "aptool_bad_rows": "Pools that were set aside.",
-    "aptool_failed_units": "Units that ended in an error.",
-}
 
 
 def map_units(
@@ -165,32 +154,6 @@ def prepare_row(row: dict[str, Any], job: ScoringJob, shared: Any) -> dict[str, 
     return {**row, "readings": pickle.dumps(readings, protocol=5)}
 
 
-class WorkerMetrics:
-    """Counters of one worker process, with the tag ``worker``."""
-
-    def __init__(self, worker: str) -> None:
-        self._counters = {
-            name: Counter(name, description=text, tag_keys=("worker",)) for name, text in METRICS.items()
-        }
-        for counter in self._counters.values():
-            counter.set_default_tags({"worker": worker})
-
-    def count(self, records: Iterable[UnitRecord]) -> None:
-        """Add the work of units."""
-        for record in records:
-            values = {
-                "aptool_pairs": record.pairs,
-                "aptool_units": not record.error,
-                "aptool_unit_seconds": record.seconds,
-                "aptool_retries": record.attempts - 1,
-                "aptool_bad_rows": record.bad_rows,
-                "aptool_failed_units": bool(record.error),
-            }
-            for name, value in values.items():
-                if value > 0:
-                    self._counters[name].inc(float(value))
-
-
 class ScoreUnits:
     """A ``Worker`` as a class of Ray Data's ``map_batches``, with batches of one row."""
 
@@ -200,7 +163,6 @@ class ScoreUnits:
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("aptool").setLevel(logging.DEBUG if debug else logging.WARNING)
         self._worker = Worker(job, BoardPost(board))
-        self._metrics = WorkerMetrics(f"{host()}:{os.getpid()}")
         self._parts: list[Part] = ray.get(shared)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -211,7 +173,6 @@ class ScoreUnits:
             records = self._worker.score(parts, pickle.loads(row["readings"]) if "readings" in row else ())
         else:
             records = score_stragglers(self._worker, self._parts)
-        self._metrics.count(records)
         columns = zip(*records, strict=True) if records else ((),) * len(UnitRecord._fields)
         return {name: list(column) for name, column in zip(UnitRecord._fields, columns, strict=True)}
 

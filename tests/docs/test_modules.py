@@ -1,4 +1,4 @@
-"""Modules, files, options, recipe keys, metrics and make targets that Markdown files mention exist."""
+"""Modules, files, options, recipe keys and make targets that Markdown files mention exist."""
 
 import re
 import subprocess
@@ -25,7 +25,6 @@ FILE = re.compile(r"(?<![\w/.-])((?:bench|docs|examples|jobs|schemas|tools)/[\w.
 NAMES = "|".join({name.split()[-1] for name in COMMANDS})
 OPTION = re.compile(rf"`(?:aptool [^`\n]*?|(?:{NAMES}) )?(--[a-z][\w-]*)[^`\n]*`")
 KEY = re.compile(r"[` ](\w+)\.(\w+)(?:=[^`\s]*)?`")
-METRIC = re.compile(r"`ray_(aptool_\w+?)(?:_total)?`")
 # Placeholders for files, and options of Docker, Ray and Slurm.
 PLACEHOLDERS = {"docs/results/NAME.json"}
 OTHER_OPTIONS = {"--build-arg", "--exclusive", "--generate", "--gpus-per-node", "--gres", "--signal"}
@@ -75,14 +74,6 @@ def test_the_named_things_exist(page):
     assert set(OPTION.findall(prose)) - OPTIONS - OTHER_OPTIONS == set()
     assert [key for key in set(KEY.findall(prose)) if key[0] in KEYS and key[1] not in KEYS[key[0]]] == []
     assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)) <= TARGETS
-
-
-def test_the_metrics_of_the_cluster_are_those_of_its_workers():
-    from aptool.cluster.ray_data import METRICS
-
-    named = {name for page in PAGES for name in METRIC.findall(read(page))}
-
-    assert named == set(METRICS)
 
 
 def test_the_links_between_files_resolve():
