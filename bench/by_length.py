@@ -2,8 +2,8 @@
 
     python -m bench.by_length RUNS COLLECTION SYSTEM... --record FILE
 
-RUNS is the output folder of ``aptool matrix``, COLLECTION a collection with folds in it. The accuracy (P@1) is
-the mean over the seeds of a system.
+RUNS is the output folder of ``aptool matrix``, COLLECTION a collection with folds in it. The accuracy (P@1)
+is the mean over the seeds of a system.
 """
 
 from pathlib import Path
