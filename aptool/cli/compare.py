@@ -19,11 +19,9 @@ from aptool.cli.runs import (
     parse_measures,
     pools_given,
     pools_option,
-    print_answers,
     qrels_of,
     qrels_option,
     report_gaps,
-    review_option,
     short_names,
 )
 from aptool.cli.tables import print_table
@@ -64,7 +62,6 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     help="Questions to show: the N largest gains and the N largest losses.",
 )
 @click.option("--by", metavar="NAME", help="Measure of the gains and losses.  [default: first of --measures]")
-@review_option
 @click.option(
     "--confidence",
     type=CONFIDENCE_RANGE,
@@ -84,7 +81,6 @@ def compare(
     pools: tuple[str, ...],
     top: int,
     by: str | None,
-    review: bool,
     confidence: float | None,
     seed: int,
     as_json: bool,
@@ -101,7 +97,7 @@ def compare(
     from aptool.evaluation.names import measure_names
     from aptool.evaluation.recorded import recorded_runs, recorded_systems
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-    from aptool.library.evaluated_runs import compare_runs, review_evaluated
+    from aptool.library.evaluated_runs import compare_runs
     from aptool.library.run import Qrels, Run
 
     if "list" in against:
@@ -112,14 +108,12 @@ def compare(
     confidence = CONFIDENCE if confidence is None else confidence
     names = parse_measures(measures)
     by = measure_names([by])[0] if by is not None else None
-    if pools and not top and not review:
-        raise UsageError("--pools: requires --top above 0 or --review")
-    if against and review:
-        raise UsageError("--review: not possible with --against; expected one of them")
+    if pools and not top:
+        raise UsageError("--pools: requires --top above 0")
     runs = _in_order(runs, baseline, fewest=1 if against else 2)
     read = {run: Run.load(run) for run in runs}
     qrels = qrels_of(runs, qrels)
-    texts = pools_given(pools, qrels) if top or review else None
+    texts = pools_given(pools, qrels) if top else None
     judgements = Qrels.load(qrels)
     recorded = recorded_runs(against, judgements.frame, qrels)
     compared = compare_runs(
@@ -139,30 +133,17 @@ def compare(
     )
     names_of_recorded = {name: name for name in recorded}
     shown = short_names(runs) | names_of_recorded
-    reviewed = None
-    if review:
-        reviewed = review_evaluated(
-            compared.evaluated,
-            names,
-            names=shown,
-            pools=texts,
-            confidence=confidence,
-            comparisons=compared.comparisons,
-        )
     _report(compared, runs, on_common)
     first = runs[0]
     if as_json:
         settings = {"qrels": qrels, "confidence": confidence, "permutations": PERMUTATIONS, "seed": seed}
         settings |= {"level": level} if level > 1 else {}
-        settings |= {"review": reviewed.values} if reviewed is not None else {}
         tags = {run: content.tag for run, content in read.items()} | names_of_recorded
         click.echo(_to_json(settings, first, tags, compared))
         return
     _print_comparisons(first, compared.comparisons, confidence, shown)
     for deltas in compared.deltas:
         _print_deltas(first, deltas, compared.texts, shown)
-    if reviewed is not None:
-        print_answers(reviewed.answers)
 
 
 def _in_order(runs: tuple[str, ...], baseline: str | None, fewest: int) -> tuple[str, ...]:

@@ -18,12 +18,9 @@ from aptool.cli.runs import (
     parse_measures,
     pools_given,
     pools_option,
-    print_answers,
     qrels_of,
     qrels_option,
     report_gaps,
-    review_option,
-    short_names,
 )
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError, first_few, printable
@@ -72,7 +69,6 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
     "--groups", metavar="FILE", help="Table with columns question_id and --by: TSV, CSV or Parquet."
 )
 @pools_option
-@review_option
 @click.option(
     "--per-question",
     metavar="FILE",
@@ -94,7 +90,6 @@ def evaluate(
     by: str | None,
     groups: str | None,
     pools: tuple[str, ...],
-    review: bool,
     per_question: str | None,
     as_json: bool,
     markdown: bool,
@@ -111,7 +106,7 @@ def evaluate(
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.atomic import check_apart, check_output, files_of
     from aptool.formats.outputs import Kind
-    from aptool.library.evaluated_runs import evaluate_runs, review_evaluated
+    from aptool.library.evaluated_runs import evaluate_runs
     from aptool.library.run import Qrels, Run
     from aptool.reporting.html import latex_table, markdown_table
 
@@ -121,8 +116,8 @@ def evaluate(
     check_distinct(runs)
     if groups is not None and by is None:
         raise UsageError("--groups: requires --by COLUMN")
-    if pools and by is None and not review:
-        raise UsageError("--pools: requires --by or --review")
+    if pools and by is None:
+        raise UsageError("--pools: requires --by")
     read = {run: Run.load(run) for run in runs}
     qrels = qrels_of(runs, qrels)
     if per_question is not None:
@@ -130,7 +125,7 @@ def evaluate(
         check_output(per_question, Kind.EVALUATION)
     if intervals and confidence is None:
         confidence = CONFIDENCE
-    texts = pools_given(pools, qrels) if review or (by is not None and groups is None) else None
+    texts = pools_given(pools, qrels) if by is not None and groups is None else None
     if by is not None and groups is None and texts is None:
         name = location_of_pools(qrels).name
         raise UsageError(f"--by {by}: no {name} in the folder of the qrels; pass --groups or --pools")
@@ -144,11 +139,6 @@ def evaluate(
         groups=groups if groups is not None or by is None else texts,
         options=True,
     )
-    reviewed = None
-    if review:
-        reviewed = review_evaluated(
-            evaluated, columns, names=short_names(runs), pools=texts, confidence=confidence or CONFIDENCE
-        )
     report_gaps(evaluated.evaluations)
     warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame, level)
     if by is not None:
@@ -159,7 +149,6 @@ def evaluate(
         settings = {"qrels": qrels, "measures": columns, **({"level": level} if level > 1 else {})}
         settings |= {"confidence": confidence} if confidence is not None else {}
         settings |= {"by": by} if by is not None else {}
-        settings |= {"review": reviewed.values} if reviewed is not None else {}
         click.echo(_to_json(settings, evaluated, confidence))
         return
     rows = _table_rows(columns, evaluated, confidence)
@@ -173,8 +162,6 @@ def evaluate(
         without = f"{bounds.without} of {bounds.questions} questions have no relevant candidate"
         recall = f"the candidates have {100 * bounds.recall:.1f}% of the relevant answers"
         click.echo(f"{run}: {recall}; {without}", err=err)
-    if reviewed is not None:
-        print_answers(reviewed.answers, err=err)
 
 
 def _report_groups(by: str, evaluation: Evaluation) -> None:

@@ -1,4 +1,4 @@
-"""Options of commands that evaluate runs: qrels, pools, measures, confidence and ``--review``."""
+"""Options of commands that evaluate runs: qrels, pools, measures and confidence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from aptool.cli.parameters import Bounded, Count
-from aptool.cli.tables import print_table
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from aptool.evaluation.evaluation import Evaluation
     from aptool.formats.location import Location
     from aptool.library.pools import Pools
-    from aptool.reporting.review import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -52,11 +50,6 @@ level_option = click.option(
     type=Count(1, 1_000_000),
     default=1,
     help="Minimum relevant grade (trec_eval -l); nDCG uses all grades.",
-)
-review_option = click.option(
-    "--review",
-    is_flag=True,
-    help="Add a review: power, first-stage recall, question types, agreement, leakage.",
 )
 
 
@@ -198,14 +191,3 @@ def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:
     stems = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     folder = path.parent if folder is None else folder
     return [folder / (stem + suffix) for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]
-
-
-def print_answers(answers: Sequence[Answer], *, err: bool = False) -> None:
-    """Print each question of the review with its answer."""
-    for answer in answers:
-        click.echo(err=err)
-        click.echo(printable(answer.question), err=err)
-        for sentence in answer.sentences:
-            click.echo(click.wrap_text(printable(sentence), 100, "  ", "  "), err=err)
-        if answer.rows:
-            print_table([["  " + row[0], *row[1:]] for row in answer.rows], err=err)

@@ -14,11 +14,11 @@ from aptool.progress import BarProgress, LineProgress, use_progress
 logger = logging.getLogger("aptool")
 
 
-def print_table(rows: Sequence[Sequence[str]], left: int = 1, *, err: bool = False) -> None:
+def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
     """Print rows of cells, the column titles first, and the first ``left`` columns aligned left."""
     rows = [[printable(cell) for cell in row] for row in rows]
-    if (sys.stderr if err else sys.stdout).isatty():
-        _print_rich(rows, left, err)
+    if sys.stdout.isatty():
+        _print_rich(rows, left)
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -26,10 +26,10 @@ def print_table(rows: Sequence[Sequence[str]], left: int = 1, *, err: bool = Fal
             cell.ljust(width) if column < left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
-        click.echo("  ".join(cells).rstrip(), err=err)
+        click.echo("  ".join(cells).rstrip())
 
 
-def _print_rich(rows: Sequence[Sequence[str]], left: int, err: bool) -> None:
+def _print_rich(rows: Sequence[Sequence[str]], left: int) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -40,7 +40,7 @@ def _print_rich(rows: Sequence[Sequence[str]], left: int, err: bool) -> None:
         table.add_column(Text(title), justify="left" if index < left else "right", overflow="fold")
     for row in rows[1:]:
         table.add_row(*map(Text, row))
-    Console(stderr=err).print(table)
+    Console().print(table)
 
 
 class _StderrHandler(logging.Handler):

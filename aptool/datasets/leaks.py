@@ -34,18 +34,14 @@ class Leak(NamedTuple):
     examples: tuple[tuple[str, str], ...]
 
 
-def find_leaks(collection: CollectionFiles, split: str | None = None) -> list[Leak]:
-    """Compare each split, or only ``split``, with each earlier split."""
-    texts: dict[str, _Texts] = {}
-    leaks = []
-    for name in [split] if split is not None else collection.splits:
-        collection.pools(name)  # raises the error that lists the splits
-        earlier_splits = collection.splits[: collection.splits.index(name)]
-        for needed in (*earlier_splits, name):
-            if needed not in texts:
-                texts[needed] = _texts(collection, needed)
-        leaks += [_leak(name, texts[name], earlier, texts[earlier]) for earlier in earlier_splits]
-    return leaks
+def find_leaks(collection: CollectionFiles) -> list[Leak]:
+    """Compare each split with each earlier split."""
+    texts = {split: _texts(collection, split) for split in collection.splits}
+    return [
+        _leak(split, texts[split], earlier, texts[earlier])
+        for number, split in enumerate(collection.splits)
+        for earlier in collection.splits[:number]
+    ]
 
 
 class _Texts(NamedTuple):

@@ -6,16 +6,18 @@ the ranking by the same rules.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import polars as pl
 
 from aptool.errors import InputError
-from aptool.evaluation.evaluation import Evaluation, averages
-from aptool.evaluation.names import DEFAULT_MEASURES, Measure, parse_measures
+from aptool.evaluation.evaluation import Evaluation, MeasureValues, averages
+from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, parse_measures
 from aptool.evaluation.trec_eval import measure_questions
 from aptool.formats.trec import rank_candidates, to_dicts
 
 _HIGHEST_RELEVANCE = 1_000_000
+_KEYS = ["question_id", "answer_id"]
 
 # Lowest maximal grade of ERR. gdeval always has this one, and refuses qrels with higher grades.
 _MAXIMAL_GRADE = 4
@@ -56,9 +58,8 @@ def evaluate(
         first, example = next(iter(rankings[common[0]])), next(iter(judgements[common[0]]))
         expected = f"at least one answer of {qrels_name}, such as {example!r}"
         raise InputError(run_name, position=f"question {common[0]!r}", value=first, expected=expected)
-    keys = ["question_id", "answer_id"]
     judged = qrels.filter(pl.col("relevance") >= 0)
-    unjudged = run.join(qrels, on="question_id", how="semi").join(judged, on=keys, how="anti")
+    unjudged = run.join(qrels, on="question_id", how="semi").join(judged, on=_KEYS, how="anti")
     columns = {
         "question_id": list(judgements),
         "candidates": [len(rankings.get(question, ())) for question in judgements],
@@ -73,7 +74,41 @@ def evaluate(
         means=averages(per_question),
         missing=tuple(question for question in judgements if question not in rankings),
         extra=tuple(question for question in rankings if question not in judgements),
-        unjudged=unjudged.select(keys).sort(keys),
+        unjudged=unjudged.select(_KEYS).sort(_KEYS),
+    )
+
+
+class Limits(NamedTuple):
+    """The oracle upper bound of a run: the measures of a perfect re-ranking of its candidates."""
+
+    recall: float  # share of the relevant answers that are candidates, mean over questions: the best MAP
+    questions: int  # number of questions with a relevant answer
+    without: int  # number of these questions without a relevant candidate
+    relevant: int  # number of relevant answers of all questions
+    found: int  # number of relevant answers that are candidates
+    best: Mapping[str, float]  # each measure of the best order
+
+
+def candidate_limits(
+    qrels: pl.DataFrame, run: pl.DataFrame, measures: Iterable[str], *, level: int = 1
+) -> Limits:
+    """The measures of the best order: the highest relevance first, unjudged candidates last.
+
+    The arguments are those of `evaluate`; the scores of the run do not matter.
+    """
+    names = measure_names(measures)
+    relevance = pl.col("relevance").clip(lower_bound=-1).fill_null(-2).cast(pl.Float64)
+    best = run.select(_KEYS).join(qrels.select(*_KEYS, "relevance"), on=_KEYS, how="left")
+    counts = ["set_recall", "num_rel", "num_rel_ret"]
+    evaluation = evaluate(qrels, best.select(*_KEYS, score=relevance), [*names, *counts], level=level)
+    answerable = evaluation.per_question.filter(pl.col("NumRel") > 0)
+    return Limits(
+        recall=evaluation.means["set_recall"],
+        questions=answerable.height,
+        without=answerable.filter(pl.col("NumRelRet") == 0).height,
+        relevant=int(evaluation.means["num_rel"]),
+        found=int(evaluation.means["num_rel_ret"]),
+        best=MeasureValues({name: evaluation.means[name] for name in names}),
     )
 
 
@@ -163,12 +198,11 @@ def measure_rankings(
 def _values_by_question(
     qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
 ) -> dict[str, dict[str, float]]:
-    keys = ["question_id", "answer_id"]
-    judged = run.select(*keys, pl.col("score").cast(pl.Float64))
+    judged = run.select(*_KEYS, pl.col("score").cast(pl.Float64))
     judged = judged.join(qrels.select("question_id").unique(), on="question_id", how="semi")
     relevance = pl.col("relevance").cast(pl.Int64)
-    labels = qrels.select(*keys, relevance, maximum=relevance.max().clip(_MAXIMAL_GRADE))
-    ranked = rank_candidates(judged).join(labels, on=keys, how="left", maintain_order="left")
+    labels = qrels.select(*_KEYS, relevance, maximum=relevance.max().clip(_MAXIMAL_GRADE))
+    ranked = rank_candidates(judged).join(labels, on=_KEYS, how="left", maintain_order="left")
     expressions = []
     for measure in measures:
         within = pl.col("rank") <= (pl.len() if measure.cutoff is None else measure.cutoff)

@@ -1,6 +1,6 @@
 """Texts in pools files: lookup by id, and groups of questions by length and by question word."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import polars as pl
@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aptool.errors import InputError
-from aptool.evaluation.evaluation import Group, evaluate_groups
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, PoolBatch, list_units, read_pools
@@ -121,21 +120,6 @@ def question_groups(
     rows = [(question_id, group, position) for question_id, (group, position) in groups.items()]
     schema = {"question_id": pl.String, "group": pl.String, "position": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def groups_by_kind(
-    pools: Iterable[PathOrUrl],
-    relevant: pl.DataFrame,
-    tables: Mapping[str, pl.DataFrame],
-    answers: Answers | None = None,
-) -> dict[Kind, dict[str, dict[str, Group]]]:
-    """Evaluate runs by every kind of question: kind -> run -> name of the group -> group."""
-    files = list(pools)
-    by_kind: dict[Kind, dict[str, dict[str, Group]]] = {}
-    for kind in KINDS:
-        groups = question_groups(files, relevant, kind, answers)
-        by_kind[kind] = {run: evaluate_groups(table, groups) for run, table in tables.items()}
-    return by_kind
 
 
 def _candidates(batch: PoolBatch, pairs: pl.DataFrame) -> pl.DataFrame:

@@ -1,11 +1,10 @@
-"""Evaluation, comparison and review of several runs, shared by the public functions and the commands."""
+"""Evaluation and comparison of several runs, shared by the public functions and the commands."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import polars as pl
 from typing_extensions import override
@@ -24,7 +23,6 @@ from aptool.evaluation.compare import (
     largest_deltas,
     table_row,
 )
-from aptool.evaluation.diagnostics import Limits, candidate_limits
 from aptool.evaluation.evaluation import (
     Evaluation,
     groups_of_column,
@@ -33,7 +31,7 @@ from aptool.evaluation.evaluation import (
     mean_over_runs,
     read_groups,
 )
-from aptool.evaluation.measures import relevant_from
+from aptool.evaluation.measures import Limits, candidate_limits, relevant_from
 from aptool.evaluation.names import parse_measures
 from aptool.evaluation.texts import KINDS, PoolTexts, find_texts, question_groups
 from aptool.formats.trec import count_ties, log_ties
@@ -42,9 +40,6 @@ from aptool.library.frames import TABLE, Table, read_columns
 from aptool.library.pools import Pools
 from aptool.library.run import Qrels, Run
 from aptool.version import Tabular
-
-if TYPE_CHECKING:
-    from aptool.reporting.review import Review
 
 AnyGroups: TypeAlias = PathLike | Pools | Table
 
@@ -140,7 +135,10 @@ def evaluate_runs(
     if by is not None or groups is not None:
         table = _question_groups(by, groups, qrels, level, options=options)
         evaluations = {name: evaluation.grouped(table) for name, evaluation in evaluations.items()}
-    bounds = _limits(qrels, runs, measures, level) if limits else {}
+    bounds = {
+        name: candidate_limits(qrels.frame, run.frame, measures, level=level)
+        for name, run in (runs.items() if limits else ())
+    }
     return EvaluatedRuns(qrels, dict(runs), level, evaluations, bounds)
 
 
@@ -220,44 +218,6 @@ def compare_runs(
         deltas,
         _texts(pools, deltas) if top and pools is not None else None,
     )
-
-
-def review_evaluated(
-    evaluated: EvaluatedRuns,
-    measures: Sequence[str],
-    *,
-    names: Mapping[str, str],
-    pools: Pools | None,
-    confidence: float,
-    comparisons: Sequence[Comparison] = (),
-) -> "Review":
-    """Answer the questions of a reviewer about evaluated runs with these display names.
-
-    The first measure is the main one; without pools, the questions about texts stay unanswered.
-    """
-    from aptool.reporting import review
-
-    qrels, runs, level = evaluated.qrels, evaluated.runs, evaluated.level
-    with pools.files() if pools is not None else nullcontext() as files:
-        return review.review_runs(
-            {name: run.frame for name, run in runs.items()},
-            {name: evaluation.per_question for name, evaluation in evaluated.evaluations.items()},
-            limits=evaluated.limits or _limits(qrels, runs, measures, level),
-            relevant=relevant_from(qrels.frame, level),
-            qrels=qrels.path,
-            measures=measures,
-            names=names,
-            confidence=confidence,
-            comparisons=comparisons,
-            pools=files,
-        )
-
-
-def _limits(qrels: Qrels, runs: Mapping[str, Run], measures: Sequence[str], level: int) -> dict[str, Limits]:
-    """The upper bounds of each run."""
-    return {
-        name: candidate_limits(qrels.frame, run.frame, measures, level=level) for name, run in runs.items()
-    }
 
 
 def _question_groups(by: object, groups: object, qrels: Qrels, level: int, *, options: bool) -> pl.DataFrame:

@@ -19,7 +19,6 @@ from aptool.reporting.browse import Block, BrowserData, blocks, browse, pack
 from aptool.reporting.charts import cost_table, draw_charts
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.plots import check_installed
-from aptool.reporting.review import Answer, review
 from aptool.reporting.runs import (
     CollectionResults,
     Runs,
@@ -120,8 +119,6 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
     split = results.collection.manifest["splits"][results.split]
     seeds = sorted({system.entries[0].seed for system in results.systems if len(system.entries) > 1})
     tests = [test for system in compared for test in significance_rows(system)]
-    logger.info(f"{results.name}: questions a reviewer asks")
-    answers = review(results)
     logger.info(f"{results.name}: charts")
     costs = cost_table(runs, results.measures[0]).filter(collection=results.name)
     return {
@@ -137,7 +134,6 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
             ("results", "Results"),
             ("charts", "Charts"),
             ("questions", "Questions"),
-            ("review", "Questions a reviewer asks"),
             ("provenance", "Provenance"),
         ],
         "conclusion": conclusion(best, results),
@@ -151,7 +147,6 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
         "tests": tests,
         "permutations": PERMUTATIONS,
         "alpha": f"{1 - CONFIDENCE:.2g}",
-        "answers": [_main_rows(answer, results.measures[0]) for answer in answers],
         "charts": list(draw_charts(results, costs)),
         "shown": len(browser.questions),
         "left_out": browser.left_out,
@@ -179,15 +174,6 @@ def conclusion(best: SystemResults, results: CollectionResults) -> list[str]:
     if comparison := best.comparisons.get(main):
         sentences.append(f"{verdict(results.baseline, best.name, comparison)}.")
     return sentences
-
-
-def _main_rows(answer: Answer, measure: str) -> dict[str, Any]:
-    """An answer whose table has the rows of one measure; ``all_rows`` has those of every measure."""
-    rows = answer.rows
-    if rows and "measure" in rows[0]:
-        column = rows[0].index("measure")
-        rows = [rows[0], *(row for row in rows[1:] if row[column] == measure)]
-    return {**answer._asdict(), "rows": rows, "all_rows": answer.rows}
 
 
 def _provenance(results: CollectionResults, runs: Runs) -> list[tuple[str, str, bool]]:

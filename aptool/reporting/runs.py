@@ -165,7 +165,6 @@ class SystemResults(NamedTuple):
     entries: list[RunEntry]  # runs, one per seed
     configs: list[dict[str, Any]]  # ``config.json`` of each model
     per_question: pl.DataFrame  # question_id, and each measure and `ACCURACY`: the mean over seeds
-    by_seed: list[pl.DataFrame]  # the same table of each seed, in the order of the entries
     means: dict[str, float]  # by measure, as the following
     deviations: dict[str, float]  # sample standard deviation over seeds; 0 for one seed
     intervals: dict[str, Interval]
@@ -220,7 +219,6 @@ def evaluate_systems(
                 entries=entries,
                 configs=[config for entry in entries if (config := entry.config) is not None],
                 per_question=mean,
-                by_seed=frames,
                 means={measure: spread.mean for measure, spread in spreads.items()},
                 deviations={measure: spread.sd for measure, spread in spreads.items()},
                 intervals=mean_intervals(mean.select("question_id", *measures)),

@@ -404,7 +404,7 @@ def test_options_that_would_be_ignored_are_refused(aptool, folder):
     for arguments, reason in (
         (("--json", "--markdown"), "--json, --markdown and --latex: expected at most one of them"),
         (("--latex", "--markdown"), "expected at most one of them"),
-        (("--pools", "nowhere.parquet"), "--pools: requires --by or --review"),
+        (("--pools", "nowhere.parquet"), "--pools: requires --by"),
         (("dev.run",), "dev.run: given more than once; expected different runs"),
     ):
         code, out, err = aptool("eval", "dev.run", "--qrels", "dev.qrels", *arguments)

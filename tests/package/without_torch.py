@@ -59,7 +59,7 @@ def use_commands():
     for baseline in ("bm25", "random"):
         succeeds("score", pools, "--model", baseline, "--output", f"{baseline}.run")
     assert "0.3088" in succeeds("eval", "bm25.run", "--qrels", qrels, "--intervals")
-    succeeds("eval", "bm25.run", "--qrels", qrels, "--review", "--markdown")
+    succeeds("eval", "bm25.run", "--qrels", qrels, "--limits", "--markdown")
     succeeds("compare", "bm25.run", "random.run", "--qrels", qrels)
     succeeds("fuse", "bm25.run", "random.run", "--output", "fused.run")
     assert "PyTorch is not installed" in command("doctor")[1]

@@ -181,42 +181,6 @@ def test_page_has_at_most_the_requested_questions(made):
     assert f"The first 7 of {QUESTIONS} questions." in short
 
 
-def test_review_answers_match_the_run_files(page, made):
-    parsed = Page(page)
-    seeds = {row[0]: row[1:] for row in parsed.table("system", "Kendall's tau")[1:]}
-    limits = parsed.table("candidates of", "recall")
-    gaps = {tuple(row[:2]): [float(cell) for cell in row[2:5]] for row in parsed.table("dev", "test")[1:]}
-    leaks = parsed.table("near copies in", "relevant answers")
-    listing = {
-        name: [rankings(made.runs / "wikiqa" / name / f"seed{seed}" / "test.run") for seed in (0, 1)]
-        for name in SYSTEMS
-    }
-    config = json.loads((made.runs / "wikiqa/ap-cnn/seed0/model/config.json").read_text(encoding="utf-8"))
-    other = json.loads((made.runs / "wikiqa/ap-cnn/seed1/model/config.json").read_text(encoding="utf-8"))
-
-    assert listing["bm25"][0] == listing["bm25"][1]
-    assert seeds["bm25"] == ["1", "1.000", "1.000", "1.000"]
-    assert abs(float(seeds["random"][1])) < 0.1  # two random orders
-    assert 0.1 < float(seeds["qa-cnn"][1]) < 1
-    # Five questions have one relevant answer of two in their pools.
-    assert limits[1] == [
-        "all",
-        f"{1 - 5 / 2 / QUESTIONS:.4f}",
-        f"{1 - 5 / 2 / QUESTIONS:.4f}",
-        *limits[1][3:],
-    ]
-    assert f"5 of {QUESTIONS + 5} relevant answers are not among the candidates" in page
-    dev = [settings["training"]["dev"]["MAP"] for settings in (config, other)]
-    assert gaps["ap-cnn", "MAP"][0] == pytest.approx(sum(dev) / 2, abs=5e-5)
-    assert gaps["ap-cnn", "MAP"][2] == pytest.approx(
-        gaps["ap-cnn", "MAP"][1] - gaps["ap-cnn", "MAP"][0], abs=1e-4
-    )
-    assert [row[0] for row in leaks[1:]] == ["train", "dev"]
-    *_, groups = (table for table in parsed.tables if "MAP (questions)" in table[0][0])
-    assert sum(int(re.search(r"\((\d+)\)", title)[1]) for title in groups[0][1:]) == QUESTIONS
-    assert [row[0].strip() for row in groups[1:]] == list(SYSTEMS)
-
-
 def test_page_has_tables_as_markdown_and_latex(page):
     texts = [attributes["data-copy"] for _, attributes in Page(page).elements if "data-copy" in attributes]
     shown = Page(page).table("System", "P@1", "p")
@@ -229,7 +193,7 @@ def test_page_has_tables_as_markdown_and_latex(page):
         "\\begin{tabular}{lrrrrr}\n\\toprule\nSystem & MAP & MRR & P@1 & $\\Delta$ MAP & p"
     )
     assert latex.count("\\\\\n") == len(shown)
-    assert len(texts) > 10
+    assert len(texts) > 3
 
 
 def test_accuracy_against_costs_has_a_point_for_each_trained_system(made, page):
@@ -256,7 +220,7 @@ def test_charts_are_images_in_the_page(page):
     images = [attributes for tag, attributes in Page(page).elements if tag == "img"]
     drawn = [base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,")) for image in images]
 
-    assert parts == ["results", "charts", "questions", "review", "provenance"]
+    assert parts == ["results", "charts", "questions", "provenance"]
     titles = ["P@1 by length of the relevant answer", "Training by epoch", "MAP by cost"]
     scores = {f"Scores of {name}" for name in (*TRAINED, "bm25")}
     assert [image["alt"] for image in images[:3]] == titles

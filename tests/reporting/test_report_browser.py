@@ -254,7 +254,6 @@ def test_tables_are_copied(visit, name, first):
 
     assert text.startswith(first)
     assert all(name in text for name in ("random", "bm25", "ap-cnn+bm25"))
-    assert page.locator("#c0-review .answer").count() == page.locator("#c0-review .copies").count() > 5
 
 
 def test_failed_copy_is_reported(visit):

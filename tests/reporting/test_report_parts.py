@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import decoded
 
-from aptool.evaluation.evaluation import evaluate_groups
 from aptool.models.explain import TextWeights, Window
 from aptool.reporting.browse import packed_spans, packed_weights
 from aptool.reporting.plots import plot_costs, plot_scores, plot_training, svg
 from aptool.reporting.report import interval_bar, scale_ticks
-from aptool.reporting.review import groups_answer
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=300))
@@ -93,23 +91,3 @@ def test_points_of_costs_are_labelled_instead_of_joined():
     assert [line.get_linestyle() for line in axes.lines] == ["None", "None"]
     assert {label.get_text(): label.xy for label in axes.texts} == {"a": (10, 0.5), "b": (1000, 0.25)}
     assert all(label.get_window_extent().x1 <= axes.bbox.x1 + 1 for label in axes.texts)
-
-
-def test_groups_of_fewer_than_twenty_questions_are_one_group():
-    sizes = {"who": 20, "what": 19, "why": 2, "how": 30}
-    groups = [name for name, size in sizes.items() for _ in range(size)]
-    ids = [f"q{number}" for number in range(len(groups))]
-    positions = [list(sizes).index(name) for name in groups]
-    # All of "who", and 7 of the 21 questions of "what" and "why".
-    values = [1.0] * 27 + [0.0] * 44
-    table = pl.DataFrame({"question_id": ids, "MAP": values})
-    by_group = evaluate_groups(
-        table, pl.DataFrame({"question_id": ids, "group": groups, "position": positions})
-    )
-
-    answer = groups_answer("type", {"run": by_group}, "MAP")
-
-    assert answer.rows == [
-        ["MAP (questions)", "who (20)", "how (30)", "other (21)"],
-        ["run", "1.0000", "0.0000", f"{1 / 3:.4f}"],
-    ]
