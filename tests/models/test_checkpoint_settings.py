@@ -382,13 +382,3 @@ def test_settings_that_the_library_would_not_read_are_refused(network, tmp_path,
 
     with pytest.raises(InputError, match=r"modules\.json: file not found; expected modules\.json, without"):
         load_any(folder)
-
-
-def test_the_documentation_lists_the_keys_of_checkpoints():
-    from pathlib import Path
-
-    from aptool.models.checkpoints.keys import key_table
-
-    page = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
-
-    assert page.partition("<!-- keys -->\n")[2].partition("\n<!-- /keys -->")[0] == key_table()
