@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names tests of each promise of docs/reliability.md, and SECURITY.md of its own; they exist."""
+"""CONTRIBUTING.md names tests of each promise of docs/reliability.md; these and those of SECURITY.md exist."""
 
 import ast
 import re
