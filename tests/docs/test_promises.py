@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names tests of each promise of docs/reliability.md; these and those of SECURITY.md exist."""
+"""CONTRIBUTING.md names tests of each promise of docs/reliability.md; they and those of SECURITY.md exist."""
 
 import ast
 import re
