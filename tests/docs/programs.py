@@ -20,7 +20,7 @@ def main(program: str, *arguments: str) -> str | None:
         return check_python(arguments)
     if program == "pip":
         return check_pip(arguments)
-    if program in ("docker", "kubectl"):
+    if program in ("docker", "kubectl", "sbatch"):
         return check_paths(arguments)
     return None
 

@@ -12,7 +12,7 @@ from other_tools import write_files
 from pages import ROOT
 
 # Programs that programs.py checks instead of running them.
-PROGRAMS = ("python", "python3", "pip", "make", "docker", "kind", "helm", "kubectl", "ray")
+PROGRAMS = ("python", "python3", "pip", "make", "docker", "kind", "helm", "kubectl", "ray", "sbatch", "watch")
 THINGS = ("bridge", "tower", "garden", "market", "harbor", "temple", "castle", "museum", "library", "square")
 PLACES = ("river", "hill", "forest", "lake", "coast", "valley", "island", "road", "station", "gate")
 
