@@ -1,7 +1,6 @@
 # Create the collections, models and runs that pages use from earlier pages.
-for name in WikiQA functions; do
-    aptool data import wikiqa train=$name-train.tsv dev=$name-dev.tsv test=$name-test.tsv --output data/${name,,}
-done
+aptool data import wikiqa train=WikiQA-train.tsv dev=WikiQA-dev.tsv --output data/wikiqa
+aptool data import wikiqa train=functions-train.tsv dev=functions-dev.tsv test=functions-test.tsv --output data/functions
 aptool data import trecqa train=train-all dev=clean-dev --output data/trecqa
 aptool data import csv train=examples/faq/train.csv dev=examples/faq/dev.csv \
     --add-candidates all --output data/faq
