@@ -1,9 +1,10 @@
 """Accuracy by the length of the relevant answer (figures 3 and 4 of the paper), over folds.
 
-    python -m bench.by_length RUNS COLLECTION SYSTEM... --record FILE
+    python -m bench.by_length RUNS COLLECTION SYSTEM... --result FILE
 
 RUNS is the output folder of ``aptool matrix``, COLLECTION a collection with folds in it. The accuracy (P@1)
-is the mean over the seeds of a system.
+is the mean over the seeds of a system. FILE is the result of the matrix (``bench.record``): it gets the table
+``lengths``, which `make results` draws.
 """
 
 from pathlib import Path
@@ -20,7 +21,8 @@ from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
 from aptool.reporting.charts import accuracy_by_length, with_enough_questions
 from aptool.reporting.runs import ACCURACY
-from bench.common import add_record, benchmark_parser, write_results
+from bench.common import benchmark_parser, tables
+from bench.record import read_result, write_result
 
 
 def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, Any]]:
@@ -49,12 +51,13 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="output folder of `aptool matrix`")
     parser.add_argument("collection", help="name of a collection with folds")
     parser.add_argument("systems", nargs="+", help="names of systems")
-    parser.add_argument("--output", type=Path, help="JSON file for the results")
-    add_record(parser)
+    parser.add_argument("--result", type=Path, required=True, help="result of the matrix, a JSON file")
     options = parser.parse_args()
     rows = points(options.runs, options.collection, options.systems)
     print(pl.DataFrame(rows))
-    write_results(rows, options)
+    result = read_result(options.result)
+    lengths = {"lengths": tables(rows)["results"]}
+    write_result(options.result, {**result, "tables": {**result.get("tables", {}), **lengths}})
 
 
 if __name__ == "__main__":

@@ -315,26 +315,31 @@ def literature(result: Document) -> str:
 
 SUMMARY = "summary"
 
+# The share of the training questions by the end of a collection's name in jobs/learning_curve.toml, and the
+# training questions of a fold of each collection.
+SHARES = {"-quarter": 0.25, "-half": 0.5, "": 1.0}
+TRAINED = {"wikiqa": 799, "trecqa": 982, "insuranceqa": 2465}
+
 
 def summary(results: Mapping[str, Document]) -> str:
     """Test MAP of BM25, of the systems to choose from, and of published ones, for the README."""
-    splits = ("wikiqa-test", "trecqa-test", "faq")
+    splits = ("wikiqa-test", "trecqa-test", "insuranceqa-folds", "faq")
     means: dict[tuple[str, str], float] = {
         (system["preset"] or system["system"], system["collection"]): system["means"]["MAP"]
-        for file in ("paper-test", "literature-test")
+        for file in ("paper-test", "literature-test", "insuranceqa")
         for system in results[file]["systems"]
     }
     means |= {(row[0], "faq"): float(row[1]) for row in results["first-table"]["tables"]["results"]["rows"]}
-    rows = [["system", "WikiQA", "TREC-QA", "FAQ"]]
+    rows = [["system", "WikiQA", "TREC-QA", "InsuranceQA, part", "FAQ"]]
     for name in ("bm25", "qa-cnn", "ap-cnn", "zero-shot", "mean-minilm", "mean-maxsim-minilm"):
         cells = [means.get((name, split)) for split in splits]
         rows.append([f"`{name}`", *("" if mean is None else f"{mean:.3f}" for mean in cells)])
     for name in ("qa-cnn", "ap-cnn"):
         values = [table.systems[name][0] for table in (TABLES[2], TABLES[1])]
-        rows.append([f"{name.upper()}, published", *(f"{value:.3f}" for value in values), ""])
+        rows.append([f"{name.upper()}, published", *(f"{value:.3f}" for value in values), "", ""])
     for row in results["literature-test"]["tables"]["published"]["rows"]:
         if row[0].startswith("RoBERTa-base pairwise"):
-            rows.append(["RoBERTa-base, published", row[1], row[3], ""])
+            rows.append(["RoBERTa-base, published", row[1], row[3], "", ""])
     return markdown(rows)
 
 
@@ -374,6 +379,31 @@ def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
             for row in content["rows"]
         ]
         yield name, svg(plot_costs(pl.DataFrame(points), "MAP", titles))
+
+
+    yield from curves(results)
+
+
+def curves(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
+    """Figures 3 and 4 of the paper, and learning curves of collections of folds."""
+    from aptool.reporting.plots import plot_accuracy_by_length, plot_learning_curve, svg
+
+    lengths = results["insuranceqa"]["tables"]["lengths"]
+    points = pl.DataFrame(lengths["rows"], schema=lengths["columns"], orient="row")
+    yield "insuranceqa-lengths", svg(plot_accuracy_by_length(points.rename({"words": "length"})))
+    learning = results["learning-curve"]
+    for collection, questions in TRAINED.items():
+        rows = [
+            {
+                "system": system["preset"] or system["system"],
+                "questions": round(SHARES[share] * questions),
+                "MAP": system["means"]["MAP"],
+            }
+            for share in SHARES
+            for system in learning["systems"]
+            if system["collection"] == f"{collection}{share}-folds"
+        ]
+        yield f"learning-{collection}", svg(plot_learning_curve(pl.DataFrame(rows), "MAP"))
 
 
 def value(cell: str) -> float | None:
