@@ -40,7 +40,7 @@ def test_pictures_label_the_systems_of_their_results():
     labels = re.compile(r"<text[^>]*>([^<]+)</text>")
     pictures = dict(generator.pictures(RESULTS))
 
-    assert len(pictures) == 8
+    assert len(pictures) == 7
     for name, text in pictures.items():
         committed = (generator.IMAGES / f"{name}.svg").read_text(encoding="utf-8")
         systems = {"mean", "maxsim"} if name.startswith("poolings") else {"ap-cnn", "qa-cnn"}

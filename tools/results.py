@@ -318,7 +318,7 @@ SUMMARY = "summary"
 # The share of the training questions by the end of a collection's name in jobs/learning_curve.toml, and the
 # training questions of a fold of each collection.
 SHARES = {"-quarter": 0.25, "-half": 0.5, "": 1.0}
-TRAINED = {"wikiqa": 799, "trecqa": 982, "insuranceqa": 2465}
+TRAINED = {"wikiqa": 799, "insuranceqa": 2464}
 
 
 def summary(results: Mapping[str, Document]) -> str:
@@ -379,7 +379,6 @@ def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
             for row in content["rows"]
         ]
         yield name, svg(plot_costs(pl.DataFrame(points), "MAP", titles))
-
 
     yield from curves(results)
 
