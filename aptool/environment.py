@@ -162,12 +162,12 @@ def is_native(precision: str) -> bool:
 def faster_settings() -> str:
     """Settings that are faster than fp32 for encoders on this processor, in words; empty if none is known."""
     flags = processor_flags()
-    known = [
+    faster = [
         f"{setting.options} ({setting.speed} times{', changes scores' if setting.changes else ''})"
         for setting in FASTER
         if setting.flag in flags
     ]
-    return ", ".join(known)
+    return ", ".join(faster)
 
 
 def _cpu_model() -> str:

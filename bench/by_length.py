@@ -15,11 +15,10 @@ import polars as pl
 from aptool.documents import read_json
 from aptool.evaluation.evaluation import mean_over_runs
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.texts import relevant_lengths
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
-from aptool.reporting.charts import accuracy_by_length, with_enough_questions
+from aptool.reporting.charts import accuracy_by_length_of
 from aptool.reporting.runs import ACCURACY
 from bench.common import benchmark_parser, tables
 from bench.record import read_result, write_result
@@ -40,8 +39,7 @@ def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, An
             if (result["collection"], result["system"]) == (name, system)
         ]
         accuracy[system] = mean_over_runs(of_system)
-    lengths = relevant_lengths([pooled.pools(split)], qrels)
-    rows = with_enough_questions(accuracy_by_length(accuracy, lengths))
+    rows = accuracy_by_length_of(pooled, split, qrels, accuracy)
     return rows.select("system", words="length", questions="questions", accuracy="accuracy").to_dicts()
 
 

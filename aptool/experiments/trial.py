@@ -32,9 +32,9 @@ from aptool.formats.trec import read_qrels
 from aptool.models.build import code_of
 from aptool.models.checkpoints import checkpoint_fingerprint, load_any
 from aptool.models.model import LoadedModel, remove_model
-from aptool.scoring import library_system
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.kernels import pair_scorer_for
+from aptool.scoring.library_system import LibrarySystem, local_folder
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import Executor, score_files
@@ -215,7 +215,7 @@ class TrialRunner:
         if system.model is None or system.engine == "aptool":
             return ModelSystem(system.model or str(trained), self.device)
         device = "cpu" if system.engine == "openvino" else self.device
-        return library_system.LibrarySystem(system.model, device, system.precision, engine=system.engine)
+        return LibrarySystem(system.model, device, system.precision, engine=system.engine)
 
     def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> pl.DataFrame:
         """Fuse the runs of a system's parts.
@@ -262,7 +262,7 @@ class TrialRunner:
             inputs += [recipe.to_dict(), code_of(recipe), inputs_of(collection, recipe)]
         inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.model is not None:
-            fingerprint = checkpoint_fingerprint(library_system.local_folder(system.model), suffixes=("",))
+            fingerprint = checkpoint_fingerprint(local_folder(system.model), suffixes=("",))
             inputs += [system.engine, system.precision, fingerprint]
         if system.combine:
             inputs.append(["combine", "logistic"])

@@ -31,7 +31,7 @@ _UNKNOWN = "no record that aptool wrote it"
 # Hashes per file: the present content and, if the last command was killed, that of the content before.
 _HASHES = 3
 
-# The entry of a folder itself, see ``adopt``.
+# The entry of a folder itself, which ``adopt`` makes.
 _FOLDER = "."
 
 

@@ -15,6 +15,7 @@ from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.texts import relevant_lengths
+from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import stat
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
@@ -71,6 +72,15 @@ def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFra
             )
         )
     return pl.concat(parts)
+
+
+def accuracy_by_length_of(
+    collection: CollectionFiles, split: str, qrels: pl.DataFrame, accuracy: Mapping[str, pl.DataFrame]
+) -> pl.DataFrame:
+    """`accuracy_by_length` of a split of a collection, at the lengths with enough questions."""
+    answers = read_answers(collection.answers) if collection.answers else None
+    lengths = relevant_lengths([collection.pools(split)], qrels, answers)
+    return with_enough_questions(accuracy_by_length(accuracy, lengths))
 
 
 def with_enough_questions(points: pl.DataFrame) -> pl.DataFrame:
@@ -241,7 +251,8 @@ def draw_charts(results: CollectionResults, costs: pl.DataFrame) -> Iterator[Cha
         baselines = (system for system in results.systems if not system.configs)
         shown += [system for system in baselines if system.name == results.baseline]
     qrels = read_qrels(results.collection.qrels(results.split))
-    lengths = _by_length(results, shown, qrels)
+    accuracy = {system.name: system.per_question for system in shown}
+    lengths = accuracy_by_length_of(results.collection, results.split, qrels, accuracy)
     if len(lengths):
         note = "Over the questions whose relevant answer has at most this many words."
         yield _chart("P@1 by length of the relevant answer", note, plot_accuracy_by_length(lengths), lengths)
@@ -263,15 +274,6 @@ def draw_charts(results: CollectionResults, costs: pl.DataFrame) -> Iterator[Cha
     runs = {system.name: read_run(system.entries[0].run).frame for system in shown}
     for (name,), shares in score_distribution(runs, qrels).partition_by("system", as_dict=True).items():
         yield _chart(f"Scores of {name}", "As shares of the candidates.", plot_scores(shares), shares)
-
-
-def _by_length(results: CollectionResults, shown: list[SystemResults], qrels: pl.DataFrame) -> pl.DataFrame:
-    """The accuracy by answer length: system, length, questions, accuracy."""
-    collection = results.collection
-    answers = read_answers(collection.answers) if collection.answers else None
-    lengths = relevant_lengths([collection.pools(results.split)], qrels, answers)
-    accuracy = {system.name: system.per_question for system in shown}
-    return with_enough_questions(accuracy_by_length(accuracy, lengths))
 
 
 def _histories(systems: list[SystemResults]) -> pl.DataFrame | None:

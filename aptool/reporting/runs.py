@@ -9,7 +9,7 @@ import polars as pl
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.compare import Comparison, compare
-from aptool.evaluation.evaluation import MeasureValues, averages, mean_intervals
+from aptool.evaluation.evaluation import MeasureValues, averages, mean_intervals, mean_over_runs
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
@@ -211,7 +211,7 @@ def evaluate_systems(
             for entry in entries
         ]
         seeds = [averages(frame.select("question_id", *measures)) for frame in frames]
-        mean = pl.concat(frames).drop("candidates").group_by("question_id", maintain_order=True).mean()
+        mean = mean_over_runs(frames).drop("candidates")
         spreads = {measure: mean_and_sd([seed[measure] for seed in seeds]) for measure in measures}
         results.append(
             SystemResults(

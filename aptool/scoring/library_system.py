@@ -77,7 +77,7 @@ class LibrarySystem(System):
     tokens_per_batch: int | None = None  # None: ``_BATCH`` texts
     kind: str = "auto"  # checkpoint type
     engine: Literal["sentence-transformers", "openvino"] = "sentence-transformers"  # PyTorch or OpenVINO
-    texts: tuple[str, ...] = ()  # that calibrate ``int8``; see ``calibrated``
+    texts: tuple[str, ...] = ()  # that calibrate ``int8``, from ``calibrated``
 
     def calibrated(self, units: Sequence[Unit], answers: Answers | None) -> "LibrarySystem":
         """Return the system with texts of the pools that calibrate it, if it needs them and has none."""

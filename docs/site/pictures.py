@@ -16,8 +16,8 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import aptool
-from aptool.evaluation.texts import relevant_lengths
-from aptool.reporting.charts import accuracy_by_length, with_enough_questions
+from aptool.formats.collection import CollectionFiles
+from aptool.reporting.charts import accuracy_by_length_of
 from aptool.reporting.plots import plot_accuracy_by_length, svg
 
 ROOT = Path(__file__).parents[2]
@@ -71,15 +71,13 @@ def _draw(folder: Path, browser: Browser) -> None:
 
 def _lengths() -> str:
     """The SVG of the accuracy by the length of the relevant answer."""
-    collection = aptool.Collection(COLLECTION)
-    pools, qrels = collection.pools("test"), collection.qrels("test")
+    qrels = aptool.Collection(COLLECTION).qrels("test")
     accuracy = {
         name: aptool.evaluate(qrels, folder / "test.run", "P@1").per_question
         for name, folder in (("qa-cnn", QA_CNN), ("ap-cnn", AP_CNN))
     }
-    with pools.files() as (files, answers):
-        tokens = relevant_lengths(files, qrels.frame, answers)
-    return svg(plot_accuracy_by_length(with_enough_questions(accuracy_by_length(accuracy, tokens))))
+    data = accuracy_by_length_of(CollectionFiles(COLLECTION), "test", qrels.frame, accuracy)
+    return svg(plot_accuracy_by_length(data))
 
 
 def _usual_share(model: aptool.Model) -> float:
