@@ -7,9 +7,19 @@ import sys
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from aptool.version import __version__
+
+# The code that loads a checkpoint and scores with it.
+Engine: TypeAlias = Literal["aptool", "sentence-transformers", "openvino"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+# Precisions of encoders on devices; the engine ``openvino`` also has int8.
+Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+EnginePrecision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16", "int8"]
+ENGINE_PRECISIONS: tuple[EnginePrecision, ...] = get_args(EnginePrecision)
 
 # Libraries whose version may change scores.
 LIBRARIES = ("torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray")

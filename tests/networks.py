@@ -25,6 +25,16 @@ WORDS = (
 )
 IDS = {word: number for number, word in enumerate((*SPECIAL_TOKENS, *WORDS))}
 
+# Texts of these words for pools; one is empty.
+TEXTS = {
+    "a1": "the river is near the bridge",
+    "a2": "market",
+    "a3": "the silver hammer with the violin is the forest near the mountain",
+    "a4": "",
+    "a5": "the teacher near the window",
+}
+QUESTIONS = {"q1": "where is the market", "q2": "river bridge?", "q3": "violin", "q4": "is the hammer near"}
+
 SYSTEMS = ("ap-minilm", "maxsim-minilm", "mean-maxsim-minilm", "mean-minilm", "cross-minilm")
 # Options of a small system that trains fast and ranks better than random.
 QUICK = (

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from string import Template
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from aptool.config import Recipe, load_recipe
 from aptool.datasets.folds import POOL_SIZE
 from aptool.documents import read_toml
+from aptool.environment import Engine, EnginePrecision
 from aptool.errors import AptoolError, InputError, UsageError, first_few, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.location import Location, location
@@ -62,8 +63,8 @@ class SystemSpec(NamedTuple):
     combine: tuple[str, ...] = ()
     recipe: Recipe | None = None  # of a preset
     model: str | None = None  # folder or name
-    engine: Literal["aptool", "sentence-transformers", "openvino"] = "aptool"  # of the model
-    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"  # of the engine
+    engine: Engine = "aptool"  # of the model
+    precision: EnginePrecision = "auto"  # of the engine
 
     @property
     def parts(self) -> tuple[str, ...]:

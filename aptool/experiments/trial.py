@@ -214,8 +214,7 @@ class TrialRunner:
         """Return the model of an entry, or the trained one."""
         if system.model is None or system.engine == "aptool":
             return ModelSystem(system.model or str(trained), self.device)
-        device = "cpu" if system.engine == "openvino" else self.device
-        return LibrarySystem(system.model, device, system.precision, engine=system.engine)
+        return LibrarySystem(system.model, self.device, system.precision, engine=system.engine)
 
     def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> pl.DataFrame:
         """Fuse the runs of a system's parts.

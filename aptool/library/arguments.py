@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from aptool.errors import InputError, UsageError
 from aptool.formats.location import ObjectPath, with_home
@@ -12,17 +12,6 @@ if TYPE_CHECKING:
     from aptool.models.checkpoints import ScoreTokens
 
 PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
-
-Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-
-# Precisions of the engines; only ``openvino`` has int8.
-EnginePrecision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16", "int8"]
-ENGINE_PRECISIONS: tuple[EnginePrecision, ...] = get_args(EnginePrecision)
-
-# The code that loads a checkpoint and scores with it.
-Engine: TypeAlias = Literal["aptool", "sentence-transformers", "openvino"]
-ENGINES: tuple[Engine, ...] = get_args(Engine)
 
 # Maximum of waits and intervals: one year.
 LONGEST_SECONDS = 365 * 24 * 3600

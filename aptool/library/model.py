@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aptool.environment import available_cores
+from aptool.environment import PRECISIONS, Precision, available_cores
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.ids import check_one_word
@@ -19,9 +19,7 @@ from aptool.formats.location import location
 from aptool.formats.outputs import MANIFEST as OUTPUTS
 from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import (
-    PRECISIONS,
     PathLike,
-    Precision,
     check_choice,
     check_device,
     check_encoded,

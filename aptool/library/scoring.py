@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aptool.environment import is_native
+from aptool.environment import ENGINE_PRECISIONS, ENGINES, Engine, EnginePrecision, is_native
 from aptool.errors import UsageError
 from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.ids import check_one_word
@@ -15,10 +15,6 @@ from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.runs import check_run_output
 from aptool.library.arguments import (
-    ENGINE_PRECISIONS,
-    ENGINES,
-    Engine,
-    EnginePrecision,
     PathLike,
     check_choice,
     check_device,
@@ -189,7 +185,7 @@ def _system(
                 raise UsageError(f"{option}: expected None with the engine {engine}")
         check_installed("sentence_transformers", purpose=f"engine {engine}", extra=engine)
         if engine == "openvino":
-            settings["device"] = _check_openvino(**settings)
+            _check_openvino(**settings)
         from aptool.scoring.library_system import LibrarySystem
 
         return LibrarySystem(check_path("model", model), engine=engine, passages=passages, **settings)
@@ -221,8 +217,8 @@ def _system(
     return system
 
 
-def _check_openvino(device: str, precision: str, **settings: Any) -> str:
-    """Check what the engine ``openvino`` needs; return its device."""
+def _check_openvino(device: str, precision: str, **settings: Any) -> None:
+    """Check the settings, the packages and the processor for the engine ``openvino``."""
     if device not in ("auto", "cpu"):
         raise UsageError(f"device {device!r}: expected auto or cpu with the engine openvino")
     if precision == "tf32":
@@ -234,7 +230,6 @@ def _check_openvino(device: str, precision: str, **settings: Any) -> str:
         check_installed(package, purpose=purpose, extra="openvino")
     if not is_native(precision):
         logger.warning(f"precision {precision}: this processor lacks it in hardware, so fp32 is faster")
-    return "cpu"
 
 
 def encode(

@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from typing_extensions import override
 
-from aptool.environment import versions_of
+from aptool.environment import Engine, EnginePrecision, versions_of
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.pools import Answers, PoolBatch, Unit
 from aptool.models.checkpoints import checkpoint_fingerprint
@@ -73,11 +73,16 @@ class LibrarySystem(System):
 
     folder: str  # or a name on the hub
     device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
-    precision: Literal["auto", "fp32", "tf32", "bf16", "int8"] = "auto"  # ``auto`` is fp32
+    precision: EnginePrecision = "auto"  # ``auto`` is fp32
     tokens_per_batch: int | None = None  # None: ``_BATCH`` texts
     kind: str = "auto"  # checkpoint type
-    engine: Literal["sentence-transformers", "openvino"] = "sentence-transformers"  # PyTorch or OpenVINO
+    engine: Engine = ENGINE  # computes in PyTorch; ``openvino`` on the CPU
     texts: tuple[str, ...] = ()  # that calibrate ``int8``, from ``calibrated``
+
+    def __post_init__(self) -> None:
+        """Set the device of OpenVINO."""
+        if self.engine == "openvino":
+            object.__setattr__(self, "device", "cpu")
 
     def calibrated(self, units: Sequence[Unit], answers: Answers | None) -> "LibrarySystem":
         """Return the system with texts of the pools that calibrate it, if it needs them and has none."""

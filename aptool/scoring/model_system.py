@@ -5,12 +5,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from typing_extensions import override
 
+from aptool.environment import Precision as RequestedPrecision
 from aptool.environment import available_memory
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.models.build import code_of
@@ -48,7 +49,7 @@ class ModelSystem(System):
 
     folder: str  # of aptool or of another library
     device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
-    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"  # of encoding; ``auto``: ``pick_precision``
+    precision: RequestedPrecision = "auto"  # of encoding; ``auto``: ``pick_precision``
     tokens_per_batch: int | None = None  # of the encoder; None is a default for the device
     cache_bytes: int | None = None  # limit of the cache of encoded answers; None: ``_default_cache``
     kind: str = "auto"  # checkpoint type
@@ -187,7 +188,7 @@ def _default_cache(device: torch.device) -> int:
 
 
 def pick_precision(
-    requested: Literal["auto", "fp32", "tf32", "bf16"],
+    requested: RequestedPrecision,
     model: LoadedModel,
     device: torch.device,
     sample: Callable[[], Iterable[PoolBatch]],

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from networks import REASON, SENTENCE_TRANSFORMERS, colbert, cross_encoder, write_network
+from networks import QUESTIONS, REASON, SENTENCE_TRANSFORMERS, TEXTS, colbert, cross_encoder, write_network
 from simulated_gpu import SimulatedGpu
 from tiny import row, write_pools
 
@@ -22,14 +22,6 @@ pytest.importorskip("transformers", reason=REASON)
 library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
 
 ENGINE = "sentence-transformers"
-TEXTS = {
-    "a1": "the river is near the bridge",
-    "a2": "market",
-    "a3": "the silver hammer with the violin is the forest near the mountain",
-    "a4": "",
-    "a5": "the teacher near the window",
-}
-QUESTIONS = {"q1": "where is the market", "q2": "river bridge?", "q3": "violin", "q4": "is the hammer near"}
 TEMPLATE = "{% for message in messages %}the {{ message['content'] }} ?{% endfor %}"
 
 

@@ -2,9 +2,10 @@
 
 import sys
 
+import networks
 import numpy as np
 import pytest
-from networks import REASON, SENTENCE_TRANSFORMERS, cross_encoder, write_network
+from networks import QUESTIONS, REASON, SENTENCE_TRANSFORMERS, cross_encoder, write_network
 from tiny import row, write_pools
 
 import aptool as toolkit
@@ -19,13 +20,7 @@ pytest.importorskip("transformers", reason=REASON)
 library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
 
 ENGINE = "openvino"
-TEXTS = {
-    "a1": "the river is near the bridge",
-    "a2": "market",
-    "a3": "the silver hammer with the violin is the forest near the mountain",
-    "a4": "the teacher near the window",
-}
-QUESTIONS = {"q1": "where is the market", "q2": "river bridge?", "q3": "violin", "q4": "is the hammer near"}
+TEXTS = {name: text for name, text in networks.TEXTS.items() if text}
 
 
 @pytest.fixture(scope="module")

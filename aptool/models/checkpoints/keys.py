@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aptool.environment import Engine
 from aptool.errors import InputError
 from aptool.models.pretrained import network_library
 
 # The engine that scores with the library of a checkpoint: its name, and that of its extra.
-ENGINE = "sentence-transformers"
+ENGINE: Engine = "sentence-transformers"
 
 
 class UnsupportedError(InputError):
