@@ -254,11 +254,11 @@ class MeanMaxSimPooling(MatchPooling):
     @override
     def stored_rows(self, states: Ragged) -> Ragged:
         """(N + n, c): the mean state of each text, then its states, at unit length."""
-        n = len(states.sizes)
-        means = Ragged.of_sizes(segment_mean(states), np.ones(n, dtype=np.int64))
-        in_turn = np.arange(2 * n).reshape(2, n).T.ravel()
-        rows = Ragged.concatenate([means, states]).select(in_turn).values
-        return normalized(Ragged.of_sizes(rows, states.sizes + 1))
+        count, size = states.values.shape
+        rows = Ragged.of_sizes(states.values.new_empty(count + len(states.sizes), size), states.sizes + 1)
+        rows.values.index_copy_(0, rows.offsets[:-1], segment_mean(states))
+        rows.values.index_copy_(0, states.row_numbers() + states.owners() + 1, states.values)
+        return normalized(rows)
 
     @override
     def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -208,17 +208,18 @@ def rows_of(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 def product(rows: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
     """(n, k) @ (k, m) on one core, m > 1; the rounding of a row does not depend on the number of rows."""
-    if len(rows) >= MIN_ROWS:
+    count = rows.shape[0]  # ``len`` of a tensor takes a microsecond
+    if count >= MIN_ROWS:
         return torch.mm(rows, matrix, out=out)
     padded = rows.new_zeros(MIN_ROWS, rows.shape[1])
-    padded[: len(rows)] = rows
-    result = (padded @ matrix)[: len(rows)]
+    padded[:count] = rows
+    result = (padded @ matrix)[:count]
     return result if out is None else out.copy_(result)
 
 
 def inner_products(rows: Tensor, others: Tensor) -> Tensor:
     """(n, m) inner products of (n, k) and (m, k), on one core; the rounding depends only on the two rows."""
-    count = len(others)
-    if count < MIN_COLUMNS:
-        others = F.pad(others, (0, 0, 0, MIN_COLUMNS - count))
-    return product(rows, others.T)[:, :count]
+    count = others.shape[0]
+    if count >= MIN_COLUMNS:
+        return product(rows, others.T)
+    return product(rows, F.pad(others, (0, 0, 0, MIN_COLUMNS - count)).T)[:, :count]

@@ -289,13 +289,13 @@ def _question_blocks(
     columns = np.cumsum(counts) - counts  # if all answers were side by side
     is_adjacent = starts[1:] == starts[:-1] + counts[:-1]
     cuts = np.flatnonzero(np.diff(question) | np.diff(columns // ROWS_PER_BLOCK)) + 1
-    of_questions = questions.values.split(questions.sizes.tolist())
+    first_rows = np.cumsum(questions.sizes) - questions.sizes
     for first, last in pairwise([0, *cuts.tolist(), len(counts)]):
+        # A view per block: a window has few of the questions.
+        number = question[first]
+        Q = questions.values.narrow(0, int(first_rows[number]), int(questions.sizes[number]))
         if is_adjacent[first : last - 1].all():
             rows = values[starts[first] : starts[last - 1] + counts[last - 1]]
         else:
             rows = values.index_select(0, torch.from_numpy(rows_of(starts[first:last], counts[first:last])))
-        yield (
-            inner_products(of_questions[question[first]], rows.float()),
-            columns[first:last] - columns[first],
-        )
+        yield inner_products(Q, rows.float()), columns[first:last] - columns[first]
