@@ -149,6 +149,32 @@ def test_scores_of_unshared_answers_depend_on_no_other_pair(kind):
     assert together[:40].tolist() == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.parametrize("rows", ["the same questions", "some questions"])
+@pytest.mark.parametrize("kind", LOOPS)
+def test_scores_of_shared_answers_equal_the_definition(kind, rows):
+    """The products are as large as those of long answers in many pools."""
+    generator = np.random.default_rng(2)
+    lengths = generator.integers(3, 20, 60), np.append(generator.integers(90, 200, 9), [1, 400])
+    pooling = POOLINGS[kind](384, POOLINGS[kind].Options())
+    torch.manual_seed(0)
+    Q, A = (Ragged.of_sizes(torch.randn(int(sizes.sum()), 384), sizes) for sizes in lengths)
+    whole = np.arange(60)
+    chosen = [
+        whole if rows == "the same questions" else np.sort(generator.permutation(60)[:40]) for _ in A.sizes
+    ]
+    pairs = Pairs(np.concatenate(chosen), np.array([len(some) for some in chosen]))
+    kernel = pair_scorer_for(pooling)
+
+    with one_core_per_thread(torch.device("cpu"), 1), torch.inference_mode():
+        kept = kernel.cache_answers(A)
+        starts = np.cumsum(kept.sizes) - kept.sizes
+        encoded = EncodedAnswers([kept.values], np.zeros_like(starts), starts, kept.sizes, A.sizes)
+        actual = kernel.score_pairs(kernel.prepare_questions(Q), encoded, pairs)
+        expected = pooling.score_pairs(Q.select(pairs.questions), A.select(pairs.answers))
+
+    torch.testing.assert_close(actual, expected, atol=ROUNDING.get(kind, 1e-5), rtol=0)
+
+
 @pytest.mark.parametrize("kind", LOOPS)
 def test_gradients_equal_numerical_differences(kind):
     torch.manual_seed(4)
