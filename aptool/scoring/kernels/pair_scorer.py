@@ -252,14 +252,18 @@ class MatchPairScorer(PairScorer):
             return score_padded(questions, answers, answers.counts, pairs, self._score_padded, numbers)
         if self.pooling.has_reduce_blocks and len(pairs.questions) < SHARED * len(pairs.counts):
             return self._by_question(questions, answers, pairs)
-        from aptool.scoring.kernels.answer_products import answer_products
-
+        rows = questions.rows(pairs.questions)  # the tokens of every pair's question, pair after pair
         sizes = questions.sizes[pairs.questions]
-        products = answer_products(questions, answers, pairs)
+        ends = np.cumsum(pairs.counts)
+        tokens = np.add.reduceat(sizes, ends - pairs.counts)  # (n,) question tokens of each answer's pairs
+        products = (
+            questions.values.index_select(0, tokens_of_pairs) @ answers.rows(answer).float().T  # (s, L)
+            for answer, tokens_of_pairs in enumerate(rows.split(tokens.tolist()))
+        )
         if self.pooling.matches_one_way:
             matched = torch.cat([self.pooling.match(S) for S in products])
             return self.pooling.score(Ragged.of_sizes(matched, sizes))
-        of_answers = zip(products, np.split(sizes, np.cumsum(pairs.counts)[:-1]), strict=True)
+        of_answers = zip(products, np.split(sizes, ends[:-1]), strict=True)
         return torch.cat([self.pooling.reduce_one(Ragged.of_sizes(S, each)) for S, each in of_answers])
 
     def _score_padded(self, batch: "PaddedPairs") -> Tensor:
