@@ -41,7 +41,7 @@ def json_lines(case: Case) -> None:
             [
                 (pool["question"], candidate["text"], int(candidate["label"]))
                 for pool in pools
-                for candidate in pool["candidates"]
+                for candidate in pool["candidates"] or ()
                 if candidate["text"] and candidate["text"].strip()  # candidates without a text are dropped
             ]
         )
