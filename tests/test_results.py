@@ -45,7 +45,7 @@ def test_pictures_label_the_systems_of_their_results():
         committed = (generator.IMAGES / f"{name}.svg").read_text(encoding="utf-8")
         systems = {"mean", "maxsim"} if name.startswith("poolings") else {"ap-cnn", "qa-cnn"}
         if name == "insuranceqa-lengths":
-            systems = {"ap-cnn-large-batch", "qa-cnn-wide"}
+            systems = {"ap-cnn-large-batch", "qa-cnn-distilled"}
         assert set(labels.findall(committed)) == set(labels.findall(text)) > systems, name
 
 
