@@ -52,7 +52,7 @@ def main() -> None:
 
 def _draw(folder: Path, browser: Browser) -> None:
     """Draw the plot and the heat map in a temporary folder and copy them."""
-    _write(IMAGES / "accuracy-by-length.svg", _lengths().encode())
+    (IMAGES / "accuracy-by-length.svg").write_text(_lengths(), encoding="utf-8")
     model = aptool.load(AP_CNN / "model", device="cpu")
     print(f"words near the greatest weight, of 100 dev questions: {_usual_share(model):.0%}")
     answers = _long_answers(model)
@@ -62,7 +62,8 @@ def _draw(folder: Path, browser: Browser) -> None:
     answer = min(answers, key=lambda answer: answer.saturated)  # the most varied weights
     page = folder / "explain.html"
     pair = ("--question-id", answer.question_id, "--answer-id", answer.answer_id)
-    _aptool("explain", "--model", AP_CNN / "model", "--collection", COLLECTION, *pair, "--html", page)
+    model_folder = (AP_CNN / "model").relative_to(ROOT)  # the page shows it
+    _aptool("explain", "--model", model_folder, "--collection", COLLECTION, *pair, "--html", page)
     window = browser.new_page(viewport={"width": 1100, "height": 200})
     window.goto(page.as_uri())
     _write(IMAGES / "explain.png", window.screenshot(full_page=True))
@@ -128,14 +129,17 @@ def _report(browser: Browser) -> None:
 
 
 def _write(path: Path, png: bytes) -> None:
-    """Writes a picture with a palette, which takes a third of the bytes."""
+    """Write a PNG with a palette, which takes a third of the bytes."""
     picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
     picture.save(path, optimize=True)
 
 
 def _aptool(*arguments: object) -> None:
     subprocess.run(
-        [sys.executable, "-m", "aptool", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "aptool", *map(str, arguments)],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
 
 
