@@ -126,7 +126,7 @@ def test_missing_published_file_is_one_error_line(table):
     )
 
 
-def test_reproduce_toml_has_every_system_of_the_papers_tables_with_five_seeds():
+def test_reproduce_toml_has_every_system_of_the_papers_tables():
     job = Path(__file__).parents[2] / "jobs/reproduce.toml"
 
     matrix = read_matrix(job, {"data": "D", "vectors": "V.bin"})
@@ -141,7 +141,8 @@ def test_reproduce_toml_has_every_system_of_the_papers_tables_with_five_seeds():
             names = paper_names((entry.system.preset, entry.system.name) for entry in on_split)
             # The paper has Feng's and Tan's on InsuranceQA only.
             assert set(names.values()) == {*table.systems, "feng-2015", "tan-2015"}
-            assert {entry.seeds for entry in on_split} == {(0, 1, 2, 3, 4)}
+            seeds = 3 if collection == "insuranceqa" else 5  # a seed takes half an hour
+            assert {entry.seeds for entry in on_split} == {tuple(range(seeds))}
     trained = [entry for entry in matrix.experiments if entry.system.preset is not None]
     with_file = {
         (entry.evaluated.name.partition("-")[0], "vectors.source=V.bin" in entry.system.overrides)
@@ -163,7 +164,9 @@ def test_learning_curve_toml_has_the_recipes_of_reproduce_toml():
 
     folds: dict[str, set[int]] = {}
     for experiment in (*reproduced.experiments, *curve.experiments):
-        assert experiment.system == reproduced.systems[experiment.system.name]
+        name = experiment.system.name
+        # The curve of QA-CNN on InsuranceQA was measured with learned vectors.
+        assert name == "qa-cnn-wide" or experiment.system == reproduced.systems[name]
         if experiment.evaluated.fold is not None:
             name = experiment.evaluated.fold.source.partition("-")[0]
             folds.setdefault(name, set()).add(experiment.evaluated.fold.of)
