@@ -30,6 +30,7 @@ from aptool.cli.parameters import (
     true_token_option,
     with_options,
 )
+from aptool.environment import ENGINE_PRECISIONS, ENGINES
 from aptool.errors import InputError, UsageError, counted
 from aptool.formats.ids import check_one_word
 
@@ -150,7 +151,7 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
 @click.option(
     "--engine",
     metavar="NAME",
-    type=click.Choice(["aptool", "sentence-transformers", "openvino"]),
+    type=click.Choice(ENGINES),
     default="aptool",
     help="Library that loads and scores a checkpoint: aptool, sentence-transformers for settings that aptool "
     "refuses, or openvino: sentence-transformers with OpenVINO, on a CPU.",
@@ -187,7 +188,7 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
 @click.option(
     "--precision",
     metavar="TYPE",
-    type=click.Choice(["auto", "fp32", "tf32", "bf16", "int8"]),
+    type=click.Choice(ENGINE_PRECISIONS),
     default="auto",
     help="Precision: fp32, tf32, bf16, int8 (with --engine openvino), or auto: bf16 on a GPU if it ranks a "
     "sample as fp32 does, else fp32.",

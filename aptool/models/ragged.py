@@ -217,9 +217,9 @@ def product(rows: Tensor, matrix: Tensor, out: Tensor | None = None) -> Tensor:
     return result if out is None else out.copy_(result)
 
 
-def inner_products(rows: Tensor, others: Tensor) -> Tensor:
+def inner_products(rows: Tensor, vectors: Tensor) -> Tensor:
     """(n, m) inner products of (n, k) and (m, k), on one core; the rounding depends only on the two rows."""
-    count = others.shape[0]
+    count = vectors.shape[0]
     if count >= MIN_COLUMNS:
-        return product(rows, others.T)
-    return product(rows, F.pad(others, (0, 0, 0, MIN_COLUMNS - count)).T)[:, :count]
+        return product(rows, vectors.T)
+    return product(rows, F.pad(vectors, (0, 0, 0, MIN_COLUMNS - count)).T)[:, :count]

@@ -164,9 +164,9 @@ def test_learning_curve_toml_has_the_recipes_of_reproduce_toml():
 
     folds: dict[str, set[int]] = {}
     for experiment in (*reproduced.experiments, *curve.experiments):
-        name = experiment.system.name
+        system = experiment.system
         # The curve of QA-CNN on InsuranceQA was measured with learned vectors.
-        assert name == "qa-cnn-wide" or experiment.system == reproduced.systems[name]
+        assert system.name == "qa-cnn-wide" or system == reproduced.systems[system.name]
         if experiment.evaluated.fold is not None:
             name = experiment.evaluated.fold.source.partition("-")[0]
             folds.setdefault(name, set()).add(experiment.evaluated.fold.of)
