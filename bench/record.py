@@ -42,6 +42,8 @@ FLAGS = {"avx2", "avx512f", "asimd"}.union(*environment.NATIVE_FLAGS.values())
 SCHEMA = "result"
 # Runs of more candidates would be a large part of the package: they have two bytes per candidate.
 MOST_CANDIDATES = 200_000
+# Measures of the pairs of ``--pair``.
+TESTED = ("MAP", "P@1")
 
 
 def main() -> None:
@@ -49,8 +51,16 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("runs", type=Path, help="output folder of `aptool matrix`")
     parser.add_argument("file", type=Path, help="JSON file for the results, such as docs/results/NAME.json")
+    parser.add_argument(
+        "--pair",
+        nargs=2,
+        action="append",
+        metavar="SYSTEM",
+        help=f"test only these two systems, in {' and '.join(TESTED)}; repeatable",
+    )
     options = parser.parse_args()
-    write_result(options.file, {**matrix_document(options.runs), "runs": record_runs(options.runs)})
+    document = matrix_document(options.runs, options.pair)
+    write_result(options.file, {**document, "runs": record_runs(options.runs)})
 
 
 def result_document(measured: str, command: str, **content: Any) -> dict[str, Any]:
@@ -84,11 +94,12 @@ def result_document(measured: str, command: str, **content: Any) -> dict[str, An
     }
 
 
-def matrix_document(runs: PathOrUrl) -> dict[str, Any]:
+def matrix_document(runs: PathOrUrl, pairs: Sequence[tuple[str, str]] | None = None) -> dict[str, Any]:
     """The document of a matrix: the values of every seed, and the paired tests over folds.
 
     Args:
         runs: the output folder of ``aptool matrix``.
+        pairs: systems to test over folds, in MAP and P@1; None for the tests of the matrix.
     """
     from aptool.config import preset_names
     from bench.fingerprint import numeric_fingerprint
@@ -99,6 +110,7 @@ def matrix_document(runs: PathOrUrl) -> dict[str, Any]:
         result["published"]: table["collections"][result["collection"]]["fingerprint"] for result in results
     }
     presets = {result["preset"] for result in results} & set(preset_names())
+    tests = [_pair(test) for test in table["paired"]] if pairs is None else _tests(runs, table, pairs)
     return result_document(
         f"{len({result['system'] for result in results})} systems on {', '.join(collections)}",
         table["command"],
@@ -106,7 +118,7 @@ def matrix_document(runs: PathOrUrl) -> dict[str, Any]:
         collections=collections,
         fingerprint={preset: numeric_fingerprint(preset) for preset in sorted(presets)},
         systems=[_system(line, results) for line in table["lines"]],
-        **({"pairs": [_pair(test) for test in table["paired"]]} if table["paired"] else {}),
+        **({"pairs": tests} if tests else {}),
     )
 
 
@@ -190,22 +202,11 @@ def recomputed(document: Mapping[str, Any], collection: str, folds: Sequence[pl.
                 "values": values,
             }
         systems.append(system)
-    pairs = []
-    for pair in document.get("pairs", []):
-        if pair["collection"] == collection:
-            before, after = (tables[pair[name]][pair["measure"]].to_numpy() for name in ("other", "system"))
-            paired = compare_paired(before, after, permutations=PERMUTATIONS)
-            pair = {
-                **pair,
-                "difference": paired.difference,
-                "low": paired.interval.low,
-                "high": paired.interval.high,
-                "p": paired.permutation.p,
-            }
-        pairs.append(pair)
-    tested = [pair for pair in pairs if pair["collection"] == collection]
-    for pair, corrected in zip(tested, holm([pair["p"] for pair in tested]), strict=True):
-        pair["holm"] = corrected
+    pairs = [
+        _tested(pair, tables) if pair["collection"] == collection else pair
+        for pair in document.get("pairs", [])
+    ]
+    _correct([pair for pair in pairs if pair["collection"] == collection])
     return {**document, "systems": systems, **({"pairs": pairs} if pairs else {})}
 
 
@@ -259,6 +260,50 @@ def _system(line: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, An
     ]
     values = {measure: [result["measures"][measure] for result in of_system] for measure in line["means"]}
     return {**line, "preset": of_system[0]["preset"], "seeds": len(of_system), "values": values}
+
+
+def _tests(runs: PathOrUrl, table: dict[str, Any], pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """The tests of pairs of systems on every collection of folds that has both."""
+    tests = []
+    for collection, entry in table["collections"].items():
+        results = [r for r in _distinct(table["results"]) if r["collection"] == collection and r["folds"]]
+        systems = {result["system"] for result in results}
+        chosen = [pair for pair in pairs if systems.issuperset(pair)]
+        if not chosen:
+            continue
+        pooled = CollectionFiles(location(runs) / entry["path"])
+        qrels = read_qrels(pooled.qrels(results[0]["split"]))
+        of_system: dict[str, list[pl.DataFrame]] = {}
+        for result in results:
+            if any(result["system"] in pair for pair in chosen):
+                run = read_run(location(runs) / result["run"]).frame
+                questions = evaluate(qrels, run, TESTED).per_question
+                of_system.setdefault(result["system"], []).append(questions)
+        tables = {system: mean_over_runs(questions) for system, questions in of_system.items()}
+        tested = [
+            _tested({"collection": collection, "system": system, "other": other, "measure": measure}, tables)
+            for measure in TESTED
+            for system, other in chosen
+        ]
+        _correct(tested)
+        tests += tested
+    return tests
+
+
+def _tested(pair: dict[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+    """A pair with the paired test of its systems; ``tables`` has the measures of each system per question."""
+    before, after = (tables[pair[name]][pair["measure"]].to_numpy() for name in ("other", "system"))
+    paired = compare_paired(before, after, permutations=PERMUTATIONS)
+    interval = {"low": paired.interval.low, "high": paired.interval.high}
+    return {**pair, "difference": paired.difference, **interval, "p": paired.permutation.p}
+
+
+def _correct(pairs: Sequence[dict[str, Any]]) -> None:
+    """Correct the p-values of the pairs of each measure with Holm's method, in place."""
+    for measure in dict.fromkeys(pair["measure"] for pair in pairs):
+        tested = [pair for pair in pairs if pair["measure"] == measure]
+        for pair, corrected in zip(tested, holm([pair["p"] for pair in tested]), strict=True):
+            pair["holm"] = corrected
 
 
 def _pair(test: dict[str, Any]) -> dict[str, Any]:

@@ -136,7 +136,8 @@ def table_of(file: str, table: str, result: Document) -> str:
     if special := SPECIAL.get(f"{file}/{table}" if table else file):
         return special(result)
     if table == "pairs":
-        return markdown(pair_cells(result), left=3)
+        cells = pair_cells(result)
+        return markdown(cells, left=cells[0].index("difference"))
     tables = result.get("tables", {})
     if not table and "systems" not in result:
         (table,) = tables  # the only one
@@ -243,10 +244,12 @@ def number(value: float | None, form: str) -> str:
 def pair_cells(result: Document) -> Rows:
     """The paired tests of a result, column titles first."""
     corrected = any(pair["holm"] is not None for pair in result["pairs"])
-    head = ["collection", "system", "against", "difference", "95% interval", "p", *["p (Holm)"] * corrected]
-    rows = [head]
+    several = len({pair["measure"] for pair in result["pairs"]}) > 1
+    head = ["collection", "system", "against", *["measure"] * several, "difference", "95% interval", "p"]
+    rows = [[*head, *["p (Holm)"] * corrected]]
     for pair in result["pairs"]:
-        row = [pair["collection"], pair["system"], pair["other"], f"{pair['difference']:+.4f}"]
+        row = [pair["collection"], pair["system"], pair["other"], *[pair["measure"]] * several]
+        row.append(f"{pair['difference']:+.4f}")
         row += [f"{pair['low']:+.4f} to {pair['high']:+.4f}", f"{pair['p']:.4f}"]
         rows.append([*row, *[number(pair["holm"], "{:.4f}")] * corrected])
     return rows

@@ -259,6 +259,26 @@ def test_recorded_runs_give_the_figures_of_the_matrix(finished, results):
     assert computed["pairs"] == results["pairs"]
 
 
+def test_chosen_pairs_are_tested_in_map_and_in_p_at_1(finished, results):
+    from bench.record import matrix_document
+
+    every = [test for test in results["pairs"] if test["collection"] == "tiny-folds"]
+    assert len(every) > 1
+
+    chosen = matrix_document(finished / "out", [(every[0]["system"], every[0]["other"])])["pairs"]
+
+    [of_map, of_first] = [test for test in chosen if test["collection"] == "tiny-folds"]
+    assert of_map == {**every[0], "holm": every[0]["p"]}  # of one pair
+    qrels = read_qrels(finished / "out/collections/tiny-folds/pooled/folds.qrels")
+    means = []
+    for system in (every[0]["system"], every[0]["other"]):
+        runs = sorted(finished.glob(f"out/tiny-folds/{system}/seed*/folds.run"))
+        firsts = [evaluate(qrels, read_run(run).frame, ["P@1"]).means["P@1"] for run in runs]
+        means.append(sum(firsts) / len(firsts))
+    assert of_first["measure"] == "P@1"
+    assert of_first["difference"] == pytest.approx(means[0] - means[1])
+
+
 def test_a_run_is_compared_with_recorded_runs(aptool, finished, results):
     out = finished / "out"
     runs = [str(out / f"tiny-folds/ap-cnn/seed{seed}/folds.run") for seed in (1, 2)]
