@@ -192,12 +192,14 @@ class _SheetTable:
     unit = "row"
 
     def __init__(self, path: str, names: ColumnNames, policies: SplitPolicies | None) -> None:
-        rows, others = read_sheet(path, names.sheet)
+        rows, other_sheets = read_sheet(path, names.sheet)
         start = find_header([row for _, row in rows], names)[0] if rows else 0
         if start and policies is not None:
             policies.log_once(f"{path}: the names of the columns are in row {rows[start][0]}")
         self.rows = iter(rows[start:])
-        self.hint = f", or {SHEET_OPTION} NAME for one of {quoted_names(others)}" if others else ""
+        self.hint = (
+            f", or {SHEET_OPTION} NAME for one of {quoted_names(other_sheets)}" if other_sheets else ""
+        )
 
     def checked_width(self, number: int, row: list[str], header: Sequence[str]) -> list[str]:
         """Return the row: all rows of a sheet have one width."""

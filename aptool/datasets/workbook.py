@@ -22,7 +22,7 @@ class Sheet(NamedTuple):
     """A sheet of a workbook."""
 
     rows: list[NumberedRow]  # without blank rows; numbers from 1, as Excel shows them
-    others: list[str]  # names of the other sheets
+    other_sheets: list[str]
 
 
 def read_sheet(path: str, name: str | None) -> Sheet:
