@@ -264,6 +264,10 @@ def _system(line: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, An
 
 def _tests(runs: PathOrUrl, table: dict[str, Any], pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     """The tests of pairs of systems on every collection of folds that has both."""
+    known = sorted({result["system"] for result in table["results"]})
+    for name in dict.fromkeys(name for pair in pairs for name in pair):
+        if name not in known:
+            raise InputError(location(runs) / "table.json", value=name, expected=f"one of {', '.join(known)}")
     tests = []
     for collection, entry in table["collections"].items():
         results = [r for r in _distinct(table["results"]) if r["collection"] == collection and r["folds"]]

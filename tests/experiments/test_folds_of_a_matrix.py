@@ -8,6 +8,7 @@ import pytest
 from tiny import labelled_pools, options
 
 from aptool.datasets.folds import write_folds
+from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
@@ -277,6 +278,8 @@ def test_chosen_pairs_are_tested_in_map_and_in_p_at_1(finished, results):
         means.append(sum(firsts) / len(firsts))
     assert of_first["measure"] == "P@1"
     assert of_first["difference"] == pytest.approx(means[0] - means[1])
+    with pytest.raises(InputError, match=r"'ap-cn'.*expected one of ap-cnn"):
+        matrix_document(finished / "out", [("ap-cn", "ap-cnn")])
 
 
 def test_a_run_is_compared_with_recorded_runs(aptool, finished, results):
