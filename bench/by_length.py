@@ -13,15 +13,12 @@ from typing import Any
 import polars as pl
 
 from aptool.documents import read_json
-from aptool.evaluation.evaluation import mean_over_runs
-from aptool.evaluation.measures import evaluate
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
 from aptool.reporting.charts import accuracy_by_length_of
 from aptool.reporting.runs import ACCURACY
 from bench.common import benchmark_parser, tables
-from bench.record import read_result, write_result
+from bench.record import question_means, read_result, write_result
 
 
 def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, Any]]:
@@ -34,11 +31,11 @@ def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, An
     accuracy = {}
     for system in systems:
         of_system = [
-            evaluate(qrels, read_run(runs / result["run"]).frame, [ACCURACY]).per_question
+            result
             for result in table["results"]
             if (result["collection"], result["system"]) == (name, system)
         ]
-        accuracy[system] = mean_over_runs(of_system)
+        accuracy[system] = question_means(runs, of_system, qrels, [ACCURACY])
     rows = accuracy_by_length_of(pooled, split, qrels, accuracy)
     return rows.select("system", words="length", questions="questions", accuracy="accuracy").to_dicts()
 

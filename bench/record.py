@@ -10,7 +10,7 @@ The version, the date and the machine are those of this process: run it where an
 import datetime
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -132,17 +132,14 @@ def record_runs(runs: PathOrUrl) -> dict[str, str]:
     """
     table = read_json(location(runs) / "table.json")
     recorded = {}
-    for name, entry in table["collections"].items():
-        results = [result for result in _distinct(table["results"]) if result["collection"] == name]
-        if results[0]["folds"]:
+    for name, results, pooled in _fold_collections(runs, table):
+        split = results[0]["split"]
+        if pooled.manifest["splits"][split]["candidates"] <= MOST_CANDIDATES:
             frames = {
                 f"{result['system']}/{result['seed']}": read_run(location(runs) / result["run"]).frame
                 for result in results
             }
-            if any(len(frame) > MOST_CANDIDATES for frame in frames.values()):
-                continue
-            pooled = CollectionFiles(location(runs) / entry["path"])
-            qrels = read_qrels(pooled.qrels(results[0]["split"]))
+            qrels = read_qrels(pooled.qrels(split))
             write_recorded(name, frames, qrels)
             recorded[name] = qrels_sha256(qrels)
     return recorded
@@ -269,21 +266,17 @@ def _tests(runs: PathOrUrl, table: dict[str, Any], pairs: Sequence[tuple[str, st
         if name not in known:
             raise InputError(location(runs) / "table.json", value=name, expected=f"one of {', '.join(known)}")
     tests = []
-    for collection, entry in table["collections"].items():
-        results = [r for r in _distinct(table["results"]) if r["collection"] == collection and r["folds"]]
-        systems = {result["system"] for result in results}
-        chosen = [pair for pair in pairs if systems.issuperset(pair)]
+    for collection, results, pooled in _fold_collections(runs, table):
+        chosen = [pair for pair in pairs if {result["system"] for result in results}.issuperset(pair)]
         if not chosen:
             continue
-        pooled = CollectionFiles(location(runs) / entry["path"])
         qrels = read_qrels(pooled.qrels(results[0]["split"]))
-        of_system: dict[str, list[pl.DataFrame]] = {}
-        for result in results:
-            if any(result["system"] in pair for pair in chosen):
-                run = read_run(location(runs) / result["run"]).frame
-                questions = evaluate(qrels, run, TESTED).per_question
-                of_system.setdefault(result["system"], []).append(questions)
-        tables = {system: mean_over_runs(questions) for system, questions in of_system.items()}
+        tables = {
+            system: question_means(
+                runs, [result for result in results if result["system"] == system], qrels, TESTED
+            )
+            for system in dict.fromkeys(name for pair in chosen for name in pair)
+        }
         tested = [
             _tested({"collection": collection, "system": system, "other": other, "measure": measure}, tables)
             for measure in TESTED
@@ -292,6 +285,25 @@ def _tests(runs: PathOrUrl, table: dict[str, Any], pairs: Sequence[tuple[str, st
         _correct(tested)
         tests += tested
     return tests
+
+
+def question_means(
+    runs: PathOrUrl, results: Sequence[dict[str, Any]], qrels: pl.DataFrame, measures: Sequence[str]
+) -> pl.DataFrame:
+    """The measures of each question, the mean over the results of one system."""
+    files = [location(runs) / result["run"] for result in results]
+    return mean_over_runs([evaluate(qrels, read_run(file).frame, measures).per_question for file in files])
+
+
+def _fold_collections(
+    runs: PathOrUrl, table: dict[str, Any]
+) -> Iterator[tuple[str, list[dict[str, Any]], CollectionFiles]]:
+    """The name, the distinct results and the pooled collection of each collection of folds."""
+    distinct = _distinct(table["results"])
+    for name, entry in table["collections"].items():
+        results = [result for result in distinct if result["collection"] == name]
+        if results[0]["folds"]:
+            yield name, results, CollectionFiles(location(runs) / entry["path"])
 
 
 def _tested(pair: dict[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:

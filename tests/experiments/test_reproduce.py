@@ -159,8 +159,7 @@ def test_learning_curve_toml_has_the_recipes_of_reproduce_toml():
 
     folds: dict[str, set[int]] = {}
     for experiment in (*reproduced.experiments, *curve.experiments):
-        system = experiment.system
-        assert system == reproduced.systems[system.name]
+        assert experiment.system == reproduced.systems[experiment.system.name]
         if experiment.evaluated.fold is not None:
             name = experiment.evaluated.fold.source.partition("-")[0]
             folds.setdefault(name, set()).add(experiment.evaluated.fold.of)
