@@ -49,8 +49,8 @@ from aptool.scoring.kernels.pair_scorer import PairScorer
 from aptool.scoring.ranker_scorer import (
     BATCHES_PER_WINDOW,
     ENCODED_PER_WINDOW,
-    WINDOWS,
     blocks_of,
+    even_window,
     group_by_answer,
 )
 from bench import workloads
@@ -117,10 +117,9 @@ def scored(kernel: PairScorer, questions: Ragged, answers: EncodedAnswers, pairs
     device = questions.values.device
     tokens = BATCHES_PER_WINDOW * batch_sizes(device).encoder
     if device.type == "cpu":
-        tokens = min(tokens, max(int(answers.lengths.sum()) // WINDOWS, ENCODED_PER_WINDOW))
+        tokens = min(tokens, even_window(answers.lengths, ENCODED_PER_WINDOW))
     windows = blocks_of(answers.lengths, tokens)
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
-    prepared = kernel.prepare_questions(questions)
 
     def score_window(window: np.ndarray) -> Tensor:
         first, last = window[0], window[-1] + 1
@@ -132,6 +131,7 @@ def scored(kernel: PairScorer, questions: Ragged, answers: EncodedAnswers, pairs
         return kernel.score_pairs(prepared, answers.select(window), some)
 
     with one_core_per_thread(device, len(windows)) as for_each:
+        prepared = kernel.prepare_questions(questions)
         return torch.cat(list(for_each(score_window, windows))).cpu()
 
 

@@ -37,7 +37,7 @@ BATCHES_PER_WINDOW = 4
 
 MEMORY_HINT = "a device with more free memory, or --device cpu"
 
-# Minimum number of windows on a CPU, and minimum tokens per window; encoded answers take less work per token.
+# Windows on a CPU: this many, or fewer of at most this many tokens; encoded answers take less work.
 WINDOWS, TOKENS_PER_WINDOW, ENCODED_PER_WINDOW = 8, 2048, 8192
 
 # Minimum tokens per window of questions, which take much of the time if answers are read from a store.
@@ -233,9 +233,7 @@ class RankerScorer:
     def _window(self, lengths: np.ndarray, batches: int, least: int = TOKENS_PER_WINDOW) -> int:
         """Return the tokens per window: at most ``batches`` batches; on a CPU, few enough for all cores."""
         largest = batches * self._batch
-        if self._device.type != "cpu":
-            return largest
-        return min(largest, max(int(lengths.sum()) // WINDOWS, least))
+        return min(largest, even_window(lengths, least)) if self._device.type == "cpu" else largest
 
     def _prepare_questions(self, questions: Tokens, for_each: ForEach) -> Any:
         """Encode questions, in batches of similar length, on all cores."""
@@ -329,6 +327,12 @@ def _counting_order(keys: np.ndarray) -> np.ndarray:
 def is_shared(present: np.ndarray, pair_answer: np.ndarray) -> bool:
     """Whether an answer is in at least two pools on average."""
     return len(pair_answer) >= 2 * len(present)
+
+
+def even_window(lengths: np.ndarray, tokens: int) -> int:
+    """Tokens per window for ``WINDOWS`` windows of equal size, or fewer of at most ``tokens`` tokens."""
+    total = int(lengths.sum())
+    return -(-total // min(WINDOWS, -(-total // tokens))) if total else tokens
 
 
 def blocks_of(lengths: np.ndarray, tokens: int) -> list[np.ndarray]:

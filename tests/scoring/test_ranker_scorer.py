@@ -16,7 +16,7 @@ from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
 from aptool.scoring.kernels import attentive, padded
 from aptool.scoring.kernels.attentive import AttentivePairScorer
-from aptool.scoring.ranker_scorer import RankerScorer
+from aptool.scoring.ranker_scorer import RankerScorer, blocks_of, even_window
 from aptool.text.tokenizer import WordTokenizer
 from bench.pairwise import score_pairwise
 
@@ -392,3 +392,12 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
     questions, answers = corpus(2, 3)
     with pytest.raises(RuntimeError, match="shapes"):
         RankerScorer(ranker("ap-cnn", words=300)).score(questions, answers, *all_pairs(2, 3))
+
+
+@pytest.mark.parametrize(("total", "windows"), [(100, 1), (101, 2), (400, 4), (801, 8), (80_000, 8)])
+def test_windows_on_a_cpu_are_of_equal_size(total, windows):
+    # Two threads finish at the same time; a small last window would leave one of them without work.
+    lengths = np.ones(total, dtype=np.int64)
+    sizes = [len(block) for block in blocks_of(lengths, even_window(lengths, 100))]
+    assert len(sizes) == windows
+    assert max(sizes) - min(sizes) < windows
