@@ -239,8 +239,8 @@ def visible(text: str) -> str:
 def export(folder: str, output: Path) -> None:
     """Export MODEL, a model folder, to sentence-transformers or PyLate.
 
-    Mean or first pooling over a pretrained network becomes a sentence-transformers model, maxsim a ColBERT
-    model of PyLate.
+    Mean or first pooling over a pretrained network becomes a SentenceTransformer, a cross-encoder a
+    CrossEncoder, and maxsim a ColBERT model of PyLate.
     """
     from aptool.models.hub import find_folder
 

@@ -1,19 +1,20 @@
 """Export of trained models to the layouts of sentence-transformers, and of PyLate for MaxSim.
 
-``aptool.models.checkpoints`` reads both layouts.
+``aptool.models.checkpoints`` reads both layouts, except a cross-encoder with modules after its network.
 """
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from aptool.config import TextOptions
 from aptool.errors import InputError
 from aptool.formats.atomic import output_folder
 from aptool.formats.outputs import Kind
+from aptool.models.backbone import Backbone
 from aptool.models.checkpoints.network import OPTIONS
 from aptool.models.features import NoHead
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS
@@ -23,76 +24,182 @@ from aptool.models.pooling import FirstPooling, MeanPooling, VectorPooling
 from aptool.models.pretrained import network_library
 from aptool.models.similarity import Cosine, Dot
 from aptool.models.tensor_file import write_tensors
-from aptool.models.transformer import TransformerEncoder
+from aptool.models.transformer import (
+    CrossInput,
+    CrossPooling,
+    HeadPooling,
+    PairPooling,
+    TransformerEncoder,
+)
 from aptool.text.subwords import PLAIN, SubwordTokenizer, TextForm
 
 _LIBRARY = "sentence_transformers.models."
 _MODES: dict[type[Any], str] = {MeanPooling: "mean", FirstPooling: "cls"}
 _SIMILARITIES: dict[type[Any], str] = {Cosine: "cosine", Dot: "dot"}
 _SPECIAL = {"unk_token": ("[UNK]", "<unk>"), "mask_token": ("[MASK]", "<mask>")}
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    kind.__name__.lower(): kind for kind in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, nn.SiLU)
+}
+
+
+class _Module(NamedTuple):
+    """A module after the network."""
+
+    kind: str  # class of the library
+    config: dict[str, Any]
+    weights: dict[str, Tensor] = {}  # noqa: RUF012 -- never changed
+
+
+class _Layout(NamedTuple):
+    """The content of an exported folder."""
+
+    library: str
+    network: Any
+    longest: int  # maximum tokens of a text, or of a pair
+    options: dict[str, Any]  # of the network
+    settings: dict[str, Any]  # config_sentence_transformers.json
+    modules: dict[str, _Module]  # by subfolder
+    has_types: bool = False  # whether the network reads token types
 
 
 def export_model(model: LoadedModel, folder: Path, *, source: object = "model") -> str:
     """Export a model to a folder, atomically; return the name of the library that loads it."""
     _check(model, source)
-    ranker, pooling, limits = model.ranker, model.ranker.pooling, model.recipe.text
-    longest = max(limits.max_question_tokens, limits.max_answer_tokens)
-    modules = {"": _LIBRARY + "Transformer"}  # by subfolder
-    encoder, tokenizer = ranker.encoder, model.tokenizer
-    assert isinstance(encoder, TransformerEncoder)
+    pooling, tokenizer = model.ranker.pooling, model.tokenizer
     assert isinstance(tokenizer, SubwordTokenizer)
-    question, answer = _forms(tokenizer)
-    st_config: dict[str, Any] = {"prompts": {}, "default_prompt_name": None}
-    transformer: dict[str, Any] = {"max_seq_length": longest, "do_lower_case": False}
-    if isinstance(pooling, MaxSimPooling):
-        library, modules["1_Dense"] = "pylate", "pylate.models.Dense.Dense"
-        st_config |= _pylate_settings(tokenizer, encoder.backbone.layer, limits, source)
+    if isinstance(pooling, PairPooling):
+        layout = _cross_encoder(model, tokenizer, pooling)
+    elif isinstance(pooling, MaxSimPooling):
+        layout = _late_interaction(model, tokenizer, source)
     else:
-        assert isinstance(pooling, VectorPooling)
-        library, modules["1_Pooling"] = "sentence-transformers", _LIBRARY + "Pooling"
-        st_config["similarity_fn_name"] = _SIMILARITIES[type(pooling.similarity)]
-        st_config["prompts"] = {"query": question.prompt, "document": answer.prompt}
-        transformer |= _transformer_options(tokenizer, encoder.backbone.layer)
-        # The mean of projected states equals the projected mean.
-        if ranker.projection is not None:
-            modules["2_Dense"] = _LIBRARY + "Dense"
+        layout = _sentence_encoder(model, tokenizer, pooling)
     with output_folder(folder, Kind.EXPORT, MODULES) as into:
-        _write_network(encoder.backbone.network, tokenizer, into, longest)
-        _write_json(into / ST_CONFIG, st_config)
-        _write_json(into / OPTIONS, transformer)
-        size = encoder.size
-        for subfolder in list(modules)[1:]:
+        _write_network(layout, tokenizer, into)
+        _write_json(into / ST_CONFIG, {"prompts": {}, "default_prompt_name": None, **layout.settings})
+        _write_json(into / OPTIONS, layout.options)
+        for subfolder, module in layout.modules.items():
             (into / subfolder).mkdir()
-            if subfolder == "1_Pooling":
-                mode = _MODES[type(pooling)]
-                modes = {"pooling_mode_mean_tokens": mode == "mean", "pooling_mode_cls_token": mode == "cls"}
-                pools_prompt = not (question.prompt_tokens or answer.prompt_tokens)
-                options = {"word_embedding_dimension": size, **modes, "include_prompt": pools_prompt}
-                _write_json(into / subfolder / CONFIG, options)
-            else:
-                _write_dense(into / subfolder, ranker.projection, size)
+            _write_json(into / subfolder / CONFIG, module.config)
+            if module.weights:
+                write_tensors(into / subfolder / WEIGHTS, module.weights, {"format": "pt"})
+        kinds = {
+            "": _LIBRARY + "Transformer",
+            **{name: module.kind for name, module in layout.modules.items()},
+        }
         entries = [
-            {"idx": number, "name": str(number), "path": subfolder, "type": name}
-            for number, (subfolder, name) in enumerate(modules.items())
+            {"idx": number, "name": str(number), "path": subfolder, "type": kind}
+            for number, (subfolder, kind) in enumerate(kinds.items())
         ]
         _write_json(into / MODULES, entries)
-    return library
+    return layout.library
+
+
+def _sentence_encoder(model: LoadedModel, tokenizer: SubwordTokenizer, pooling: Any) -> _Layout:
+    """A network, a pooling, and the projection: the mean of projected states equals the projected mean."""
+    backbone, limits = _backbone(model), model.recipe.text
+    question, answer = _forms(tokenizer)
+    pools_prompt = not (question.prompt_tokens or answer.prompt_tokens)
+    modules = {"1_Pooling": _pooling(_MODES[type(pooling)], model.ranker.encoder.size, pools_prompt)}
+    if model.ranker.projection is not None:
+        modules["2_Dense"] = _dense(_LIBRARY + "Dense", _weight(model))
+    settings = {
+        "similarity_fn_name": _SIMILARITIES[type(pooling.similarity)],
+        "prompts": {"query": question.prompt, "document": answer.prompt},
+    }
+    longest = max(limits.max_question_tokens, limits.max_answer_tokens)
+    options = {**_length(longest), **_transformer_options(tokenizer, backbone.layer)}
+    return _Layout("sentence-transformers", backbone.network, longest, options, settings, modules)
+
+
+def _late_interaction(model: LoadedModel, tokenizer: SubwordTokenizer, source: object) -> _Layout:
+    """A network and a projection; PyLate requires a projection, by default the identity."""
+    backbone, limits = _backbone(model), model.recipe.text
+    settings = _pylate_settings(tokenizer, backbone.layer, limits, source)
+    modules = {"1_Dense": _dense("pylate.models.Dense.Dense", _weight(model))}
+    longest = max(limits.max_question_tokens, limits.max_answer_tokens)
+    return _Layout("pylate", backbone.network, longest, _length(longest), settings, modules)
+
+
+def _cross_encoder(model: LoadedModel, tokenizer: SubwordTokenizer, pooling: PairPooling) -> _Layout:
+    """A network with its head, or a network, a pooling of the states of the pair, and a linear function."""
+    spec, limits = model.ranker.encoder.spec.backbone, model.recipe.text
+    assert spec is not None
+    pair, around = tokenizer.special_tokens(), tokenizer.prefix_length + tokenizer.suffix_length
+    texts = limits.max_question_tokens + limits.max_answer_tokens - 2 * around
+    longest = spec.get("max_tokens") or texts + len(pair.before + pair.between + pair.after)
+    options, modules, activation = _length(longest), {}, "identity"
+    if isinstance(pooling, HeadPooling):
+        network, activation = pooling.classifier.network, pooling.activation
+        text = {"method": "forward", "method_output_name": "logits"}
+        options |= {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+        options["modality_config"] = {"text": text}
+        options["processing_kwargs"] = {"text": {"truncation": spec["truncation"]}}
+    else:
+        assert isinstance(pooling, CrossPooling)
+        network = pooling.backbone.network
+        options |= _transformer_options(tokenizer, pooling.backbone.layer)
+        mode = "cls" if pooling.read == "first" else "mean"
+        head = _dense(_LIBRARY + "Dense", pooling.head.weight.detach(), pooling.head.bias.detach())
+        head.config["module_output_name"] = "scores"
+        modules = {"1_Pooling": _pooling(mode, model.ranker.encoder.size), "2_Dense": head}
+    function = _ACTIVATIONS[activation]
+    settings = {
+        "model_type": "CrossEncoder",
+        "activation_fn": f"{function.__module__}.{function.__name__}",
+    }
+    has_types = any(spec["pair"]["types"])
+    return _Layout("sentence-transformers", network, longest, options, settings, modules, has_types)
+
+
+def _backbone(model: LoadedModel) -> Backbone:
+    encoder = model.ranker.encoder
+    assert isinstance(encoder, TransformerEncoder)
+    return encoder.backbone
+
+
+def _length(tokens: int) -> dict[str, Any]:
+    return {"max_seq_length": tokens, "do_lower_case": False}
+
+
+def _pooling(mode: str, size: int, pools_prompt: bool = True) -> _Module:
+    modes = {"pooling_mode_mean_tokens": mode == "mean", "pooling_mode_cls_token": mode == "cls"}
+    options = {"word_embedding_dimension": size, **modes, "include_prompt": pools_prompt}
+    return _Module(_LIBRARY + "Pooling", options)
+
+
+def _weight(model: LoadedModel) -> Tensor:
+    """(outputs, inputs): the weight of the projection; the identity if there is none."""
+    projection = model.ranker.projection
+    size = model.ranker.encoder.size
+    return torch.eye(size) if projection is None else projection.state_dict()["linear.weight"]
+
+
+def _dense(kind: str, weight: Tensor, bias: Tensor | None = None) -> _Module:
+    config = {
+        "in_features": weight.shape[1],
+        "out_features": weight.shape[0],
+        "bias": bias is not None,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    return _Module(kind, config, {"linear.weight": weight} | ({} if bias is None else {"linear.bias": bias}))
 
 
 def _check(model: LoadedModel, source: object) -> None:
     """Raise unless another library supports this kind of model."""
     ranker, pooling = model.ranker, model.ranker.pooling
-    exported = (*_MODES, MaxSimPooling)
+    exported = (*_MODES, MaxSimPooling, CrossPooling, HeadPooling)
     if model.config.get("model_type") != "aptool":
         expected = "a model that aptool trained; copy the folder instead"
         raise InputError(source, problem="a model of another library", expected=expected)
     problem = None
-    if type(ranker.encoder) is not TransformerEncoder:
+    if type(ranker.encoder) not in (TransformerEncoder, CrossInput):
         kind = model.recipe.encoder["type"]
         problem, expected = f"a model over a {kind} encoder", "an encoder over a pretrained network"
     elif type(pooling) not in exported:
         problem = f"{model.recipe.pooling['type']} pooling"
-        expected = "mean or first pooling, for sentence-transformers, or maxsim, for PyLate"
+        expected = (
+            "mean or first pooling or a cross-encoder, for sentence-transformers, or maxsim, for PyLate"
+        )
     elif isinstance(pooling, VectorPooling) and type(pooling.similarity) not in _SIMILARITIES:
         problem, expected = f"{model.recipe.similarity['type']} similarity", "cosine or dot"
     elif not isinstance(ranker.head, NoHead):
@@ -147,9 +254,10 @@ def _transformer_options(tokenizer: SubwordTokenizer, layer: int | None) -> dict
     return options
 
 
-def _write_network(network: Any, tokenizer: SubwordTokenizer, folder: Path, longest: int) -> None:
+def _write_network(layout: _Layout, tokenizer: SubwordTokenizer, folder: Path) -> None:
     """Write the network and its tokenizer in the layout of ``transformers``."""
     transformers = network_library()
+    network = layout.network
     network.save_pretrained(folder)
     copy = tokenizer.copy()
     names = {
@@ -160,24 +268,11 @@ def _write_network(network: Any, tokenizer: SubwordTokenizer, folder: Path, long
         names["pad_token"] = copy.id_to_token(network.config.pad_token_id)
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=copy,
-        model_max_length=longest,
+        model_max_length=layout.longest,
         truncation_side="left" if tokenizer.presentation.truncates_left else "right",
-        model_input_names=["input_ids", "attention_mask"],
+        model_input_names=["input_ids", *(["token_type_ids"] if layout.has_types else []), "attention_mask"],
         **{role: name for role, name in names.items() if name is not None},
     ).save_pretrained(folder)
-
-
-def _write_dense(folder: Path, projection: nn.Module | None, size: int) -> None:
-    """Write the projection as a layer without bias; PyLate requires a layer, by default the identity."""
-    weight = torch.eye(size) if projection is None else projection.state_dict()["linear.weight"]
-    options: dict[str, Any] = {
-        "in_features": weight.shape[1],
-        "out_features": weight.shape[0],
-        "bias": False,
-        "activation_function": "torch.nn.modules.linear.Identity",
-    }
-    _write_json(folder / CONFIG, options)
-    write_tensors(folder / WEIGHTS, {"linear.weight": weight}, {"format": "pt"})
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -26,10 +26,10 @@ def trained(tmp_path_factory, collection_folder):
     folder = tmp_path_factory.mktemp("export")
     network = write_network(folder / "bert")
 
-    def make(*options):
-        name = folder / "-".join(options).replace("=", "-")
+    def make(*options, preset="mean-minilm"):
+        name = folder / "-".join([preset, *options]).replace("=", "-")
         if not name.exists():
-            fit(CollectionFiles(collection_folder), network_recipe("mean-minilm", network, *options), name)
+            fit(CollectionFiles(collection_folder), network_recipe(preset, network, *options), name)
         return name
 
     return make
@@ -84,6 +84,18 @@ def test_pylate_gives_equal_scores(trained, tmp_path, projection):
     A = library.encode(ANSWERS, is_query=False, convert_to_tensor=True, show_progress_bar=False)
     actual = torch.stack([torch.stack([(q @ a.T).amax(1).mean() for a in A]) for q in Q])
     np.testing.assert_allclose(actual.numpy(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("read", ["first", "mean"])
+def test_cross_encoder_with_a_new_head_gives_equal_scores_in_sentence_transformers(trained, tmp_path, read):
+    library = pytest.importorskip("sentence_transformers", reason="compares with sentence-transformers")
+    folder = trained(f"pooling.read={read}", "training.epochs=1", preset="cross-minilm")
+
+    assert export_model(load_model(folder), tmp_path / "out") == "sentence-transformers"
+
+    other = library.CrossEncoder(str(tmp_path / "out"), device="cpu")
+    actual = [other.predict([(question, answer) for answer in ANSWERS]) for question in QUESTIONS]
+    np.testing.assert_allclose(actual, scores(load(folder, "cpu")), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
