@@ -32,7 +32,7 @@ from aptool.models.checkpoints.keys import ENGINE
 from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products, torch_settings
 from aptool.models.hub import CONFIG, ST_CONFIG, find_folder
 from aptool.models.pretrained import check_network_config, without_code
-from aptool.scoring.openvino import EXPECTED, calibration_texts, openvino_model
+from aptool.scoring.openvino import EXPECTED, Input, calibration_texts, openvino_model
 from aptool.scoring.openvino import PACKAGES as OPENVINO_PACKAGES
 from aptool.scoring.systems import Scorer, System
 from aptool.text.tokenizer_file import read_tokenizer
@@ -77,7 +77,7 @@ class LibrarySystem(System):
     tokens_per_batch: int | None = None  # None: ``_BATCH`` texts
     kind: str = "auto"  # checkpoint type
     engine: Engine = ENGINE  # computes in PyTorch; ``openvino`` on the CPU
-    texts: tuple[str, ...] = ()  # that calibrate ``int8``, from ``calibrated``
+    texts: tuple[Input, ...] = ()  # that calibrate ``int8``, from ``calibrated``
 
     def __post_init__(self) -> None:
         """Set the device of OpenVINO."""
@@ -88,7 +88,9 @@ class LibrarySystem(System):
         """Return the system with texts of the pools that calibrate it, if it needs them and has none."""
         if self.precision != "int8" or self.texts or not units:
             return self
-        return replace(self, texts=calibration_texts(units, answers))
+        kind = kind_of(read_layout(local_folder(self.folder), check=False), self.kind)
+        pairs = _CLASSES.get(kind) == "CrossEncoder"
+        return replace(self, texts=calibration_texts(units, answers, pairs=pairs))
 
     @override
     def open(

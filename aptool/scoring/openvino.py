@@ -12,7 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,30 +27,39 @@ from aptool.version import require
 
 logger = logging.getLogger(__name__)
 
+# A text of a sentence encoder, or the question and the answer that a cross-encoder reads.
+Input: TypeAlias = str | tuple[str, str]
+
 # Packages whose versions decide scores.
 PACKAGES = ("openvino", "optimum-intel", "nncf")
 
 EXPECTED = "a network that OpenVINO can convert; the engine sentence-transformers runs others in PyTorch"
 
-# Number of texts that calibrate a quantized model: the default of NNCF.
+# Number of inputs that calibrate a quantized model: the default of NNCF.
 _TEXTS = 300
 
 # File of a quantized model, as sentence-transformers names it.
 _QUANTIZED = "openvino_model_qint8_quantized.xml"
 
 
-def calibration_texts(units: Sequence[Unit], answers: Answers | None) -> tuple[str, ...]:
-    """Draw texts of a sample of pools that calibrate a quantized model; deterministic."""
-    batches = sampled_pools(sample_units(units), answers)
-    texts = {
-        text for pools in batches for part in (pools.questions, pools.answers) for text in part.to_pylist()
-    }
-    drawn = np.random.default_rng(0).permutation(sorted(texts))[:_TEXTS]
-    return tuple(drawn.tolist())
+def calibration_texts(
+    units: Sequence[Unit], answers: Answers | None, *, pairs: bool = False
+) -> tuple[Input, ...]:
+    """Draw texts of a sample of pools that calibrate a quantized model, or pairs of texts; deterministic."""
+    inputs: set[Input] = set()
+    for pools in sampled_pools(sample_units(units), answers):
+        if pairs:
+            columns = pools.questions.take(pools.pair_question), pools.answers.take(pools.pair_answer)
+            inputs.update(zip(*(column.to_pylist() for column in columns), strict=True))
+        else:
+            inputs.update(pools.questions.to_pylist(), pools.answers.to_pylist())
+    ordered = sorted(inputs)
+    drawn = np.random.default_rng(0).permutation(len(ordered))[:_TEXTS]
+    return tuple(ordered[number] for number in drawn)
 
 
 def openvino_model(
-    model_class: Any, folder: Path, versions: dict[str, str], precision: str, texts: Sequence[str]
+    model_class: Any, folder: Path, versions: dict[str, str], precision: str, texts: Sequence[Input]
 ) -> Any:
     """Load a checkpoint with a class of sentence-transformers in OpenVINO.
 
@@ -59,7 +68,7 @@ def openvino_model(
         folder: the checkpoint.
         versions: versions of the packages, which decide whether an exported model is used again.
         precision: ``fp32``, ``bf16`` or ``int8``.
-        texts: texts that calibrate ``int8``.
+        texts: texts or pairs of texts that calibrate ``int8``.
     """
     is_int8 = precision == "int8"
     if is_int8 and not texts:
@@ -101,7 +110,7 @@ def _load(model_class: Any, folder: Path, precision: str, **options: Any) -> Any
     )
 
 
-def _quantize(model: Any, exported: Path, folder: Path, texts: Sequence[str]) -> None:
+def _quantize(model: Any, exported: Path, folder: Path, texts: Sequence[Input]) -> None:
     """Add a quantized network to an exported model."""
     purpose = "precision int8"
     require("datasets", purpose=purpose, extra="openvino")

@@ -1,5 +1,6 @@
 """`aptool score --engine openvino` has the scores of the library in PyTorch, up to the precision."""
 
+import json
 import sys
 
 import networks
@@ -63,15 +64,24 @@ def test_fp32_has_the_scores_of_pytorch(aptool, network, pools, tmp_path, kind):
     assert "openvino:" in (tmp_path / "r.run.ir-metadata.yml").read_text(encoding="utf-8")
 
 
-def test_int8_is_near_fp32_and_a_resumed_run_has_the_same_bytes(network, pools, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["network", "pairs"])
+def test_int8_is_near_fp32_and_a_resumed_run_has_the_same_bytes(network, pools, tmp_path, monkeypatch, kind):
     with_openvino()
     pytest.importorskip("datasets", reason="int8 needs the extra openvino")
+    folder = network
+    if kind == "pairs":
+        folder = tmp_path / "pairs"
+        cross_encoder(network, folder, 1)
+        # Without token types, the library calibrates no cross-encoder over BERT.
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     units, system = (
         list_units([pools]),
-        library_system.LibrarySystem(str(network), "cpu", "int8", engine=ENGINE),
+        library_system.LibrarySystem(str(folder), "cpu", "int8", engine=ENGINE),
     )
     score_files(units, system, tmp_path / "whole.run")
-    toolkit.score(pools, network, tmp_path / "torch.run", device="cpu", engine="sentence-transformers")
+    toolkit.score(pools, folder, tmp_path / "torch.run", device="cpu", engine="sentence-transformers")
 
     def refuse(part, *arguments):
         raise AptoolError("interrupted")
@@ -151,6 +161,21 @@ def test_calibration_takes_questions_and_answers_of_the_pools(pools):
 
     assert sorted(texts) == sorted({*TEXTS.values(), *QUESTIONS.values()})
     assert texts == calibration_texts(list_units([pools]), None)
+
+
+def test_calibration_of_a_cross_encoder_takes_pairs(network, pools, tmp_path):
+    cross_encoder(network, tmp_path / "pairs", 1)
+    units = list_units([pools])
+
+    of_pairs, of_texts = (
+        library_system.LibrarySystem(str(folder), "cpu", "int8", engine=ENGINE).calibrated(units, None).texts
+        for folder in (tmp_path / "pairs", network)
+    )
+
+    assert set(of_pairs) == {
+        (question, answer) for question in QUESTIONS.values() for answer in TEXTS.values()
+    }
+    assert of_texts == calibration_texts(units, None)
 
 
 @pytest.mark.parametrize(
