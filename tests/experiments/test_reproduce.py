@@ -141,8 +141,11 @@ def test_reproduce_toml_has_every_system_of_the_papers_tables():
             names = paper_names((entry.system.preset, entry.system.name) for entry in on_split)
             # The paper has Feng's and Tan's on InsuranceQA only.
             assert set(names.values()) == {*table.systems, "feng-2015", "tan-2015"}
-            seeds = 3 if collection == "insuranceqa" else 5  # a seed takes half an hour
-            assert {entry.seeds for entry in on_split} == {tuple(range(seeds))}
+            for entry in on_split:
+                is_slow = collection == "insuranceqa"  # a seed takes half an hour, of the baselines longer
+                is_baseline = entry.system.preset in ("feng-2015", "tan-2015")
+                seeds = (1 if is_baseline else 3) if is_slow else 5
+                assert entry.seeds == tuple(range(seeds))
     trained = [entry for entry in matrix.experiments if entry.system.preset is not None]
     assert all("vectors.source=V.bin" in entry.system.overrides for entry in trained)
     # No epoch is chosen on the held-out fold.
