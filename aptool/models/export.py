@@ -47,7 +47,7 @@ class _Module(NamedTuple):
 
     kind: str  # class of the library
     config: dict[str, Any]
-    weights: dict[str, Tensor] = {}  # noqa: RUF012 -- never changed
+    weights: dict[str, Tensor]
 
 
 class _Layout(NamedTuple):
@@ -56,7 +56,7 @@ class _Layout(NamedTuple):
     library: str
     network: Any
     longest: int  # maximum tokens of a text, or of a pair
-    options: dict[str, Any]  # of the network
+    options: dict[str, Any]  # of the network, besides its length
     settings: dict[str, Any]  # config_sentence_transformers.json
     modules: dict[str, _Module]  # by subfolder
     has_types: bool = False  # whether the network reads token types
@@ -76,7 +76,8 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
     with output_folder(folder, Kind.EXPORT, MODULES) as into:
         _write_network(layout, tokenizer, into)
         _write_json(into / ST_CONFIG, {"prompts": {}, "default_prompt_name": None, **layout.settings})
-        _write_json(into / OPTIONS, layout.options)
+        length = {"max_seq_length": layout.longest, "do_lower_case": False}
+        _write_json(into / OPTIONS, {**length, **layout.options})
         for subfolder, module in layout.modules.items():
             (into / subfolder).mkdir()
             _write_json(into / subfolder / CONFIG, module.config)
@@ -96,7 +97,7 @@ def export_model(model: LoadedModel, folder: Path, *, source: object = "model") 
 
 def _sentence_encoder(model: LoadedModel, tokenizer: SubwordTokenizer, pooling: Any) -> _Layout:
     """A network, a pooling, and the projection: the mean of projected states equals the projected mean."""
-    backbone, limits = _backbone(model), model.recipe.text
+    backbone = _backbone(model)
     question, answer = _forms(tokenizer)
     pools_prompt = not (question.prompt_tokens or answer.prompt_tokens)
     modules = {"1_Pooling": _pooling(_MODES[type(pooling)], model.ranker.encoder.size, pools_prompt)}
@@ -106,18 +107,17 @@ def _sentence_encoder(model: LoadedModel, tokenizer: SubwordTokenizer, pooling: 
         "similarity_fn_name": _SIMILARITIES[type(pooling.similarity)],
         "prompts": {"query": question.prompt, "document": answer.prompt},
     }
-    longest = max(limits.max_question_tokens, limits.max_answer_tokens)
-    options = {**_length(longest), **_transformer_options(tokenizer, backbone.layer)}
+    options = _transformer_options(tokenizer, backbone.layer)
+    longest = _longest_text(model)
     return _Layout("sentence-transformers", backbone.network, longest, options, settings, modules)
 
 
 def _late_interaction(model: LoadedModel, tokenizer: SubwordTokenizer, source: object) -> _Layout:
     """A network and a projection; PyLate requires a projection, by default the identity."""
-    backbone, limits = _backbone(model), model.recipe.text
-    settings = _pylate_settings(tokenizer, backbone.layer, limits, source)
+    backbone = _backbone(model)
+    settings = _pylate_settings(tokenizer, backbone.layer, model.recipe.text, source)
     modules = {"1_Dense": _dense("pylate.models.Dense.Dense", _weight(model))}
-    longest = max(limits.max_question_tokens, limits.max_answer_tokens)
-    return _Layout("pylate", backbone.network, longest, _length(longest), settings, modules)
+    return _Layout("pylate", backbone.network, _longest_text(model), {}, settings, modules)
 
 
 def _cross_encoder(model: LoadedModel, tokenizer: SubwordTokenizer, pooling: PairPooling) -> _Layout:
@@ -127,17 +127,19 @@ def _cross_encoder(model: LoadedModel, tokenizer: SubwordTokenizer, pooling: Pai
     pair, around = tokenizer.special_tokens(), tokenizer.prefix_length + tokenizer.suffix_length
     texts = limits.max_question_tokens + limits.max_answer_tokens - 2 * around
     longest = spec.get("max_tokens") or texts + len(pair.before + pair.between + pair.after)
-    options, modules, activation = _length(longest), {}, "identity"
+    modules, activation = {}, "identity"
     if isinstance(pooling, HeadPooling):
         network, activation = pooling.classifier.network, pooling.activation
-        text = {"method": "forward", "method_output_name": "logits"}
-        options |= {"transformer_task": "sequence-classification", "module_output_name": "scores"}
-        options["modality_config"] = {"text": text}
-        options["processing_kwargs"] = {"text": {"truncation": spec["truncation"]}}
+        options = {
+            "transformer_task": "sequence-classification",
+            "module_output_name": "scores",
+            "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+            "processing_kwargs": {"text": {"truncation": spec["truncation"]}},
+        }
     else:
         assert isinstance(pooling, CrossPooling)
         network = pooling.backbone.network
-        options |= _transformer_options(tokenizer, pooling.backbone.layer)
+        options = _transformer_options(tokenizer, pooling.backbone.layer)
         mode = "cls" if pooling.read == "first" else "mean"
         head = _dense(_LIBRARY + "Dense", pooling.head.weight.detach(), pooling.head.bias.detach())
         head.config["module_output_name"] = "scores"
@@ -157,14 +159,16 @@ def _backbone(model: LoadedModel) -> Backbone:
     return encoder.backbone
 
 
-def _length(tokens: int) -> dict[str, Any]:
-    return {"max_seq_length": tokens, "do_lower_case": False}
+def _longest_text(model: LoadedModel) -> int:
+    """The larger limit of both roles: the libraries have one."""
+    limits = model.recipe.text
+    return max(limits.max_question_tokens, limits.max_answer_tokens)
 
 
 def _pooling(mode: str, size: int, pools_prompt: bool = True) -> _Module:
     modes = {"pooling_mode_mean_tokens": mode == "mean", "pooling_mode_cls_token": mode == "cls"}
     options = {"word_embedding_dimension": size, **modes, "include_prompt": pools_prompt}
-    return _Module(_LIBRARY + "Pooling", options)
+    return _Module(_LIBRARY + "Pooling", options, {})
 
 
 def _weight(model: LoadedModel) -> Tensor:
@@ -257,15 +261,15 @@ def _transformer_options(tokenizer: SubwordTokenizer, layer: int | None) -> dict
 def _write_network(layout: _Layout, tokenizer: SubwordTokenizer, folder: Path) -> None:
     """Write the network and its tokenizer in the layout of ``transformers``."""
     transformers = network_library()
-    network = layout.network
-    network.save_pretrained(folder)
+    layout.network.save_pretrained(folder)
     copy = tokenizer.copy()
     names = {
         role: next((name for name in candidates if copy.token_to_id(name) is not None), None)
         for role, candidates in _SPECIAL.items()
     }
-    if network.config.pad_token_id is not None:
-        names["pad_token"] = copy.id_to_token(network.config.pad_token_id)
+    padding = layout.network.config.pad_token_id
+    if padding is not None:
+        names["pad_token"] = copy.id_to_token(padding)
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=copy,
         model_max_length=layout.longest,

@@ -42,6 +42,19 @@ def scores(run):
     return toolkit.Run.load(run).to_polars().sort("question_id", "answer_id")["score"].to_numpy()
 
 
+def checkpoint(kind, network, tmp_path):
+    """The network, or a cross-encoder over it."""
+    if kind == "network":
+        return network
+    folder = tmp_path / "pairs"
+    cross_encoder(network, folder, 1)
+    # Without token types, the library calibrates no cross-encoder over BERT.
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
 def with_openvino():
     pytest.importorskip("optimum.intel", reason="these tests need the extra openvino")
 
@@ -49,10 +62,7 @@ def with_openvino():
 @pytest.mark.parametrize("kind", ["network", "pairs"])
 def test_fp32_has_the_scores_of_pytorch(aptool, network, pools, tmp_path, kind):
     with_openvino()
-    folder = network
-    if kind == "pairs":
-        folder = tmp_path / "pairs"
-        cross_encoder(network, folder, 1)
+    folder = checkpoint(kind, network, tmp_path)
 
     finished = aptool("score", pools, "--model", folder, "--output", tmp_path / "r.run", "--engine", ENGINE)
     toolkit.score(pools, folder, tmp_path / "torch.run", device="cpu", engine="sentence-transformers")
@@ -68,14 +78,7 @@ def test_fp32_has_the_scores_of_pytorch(aptool, network, pools, tmp_path, kind):
 def test_int8_is_near_fp32_and_a_resumed_run_has_the_same_bytes(network, pools, tmp_path, monkeypatch, kind):
     with_openvino()
     pytest.importorskip("datasets", reason="int8 needs the extra openvino")
-    folder = network
-    if kind == "pairs":
-        folder = tmp_path / "pairs"
-        cross_encoder(network, folder, 1)
-        # Without token types, the library calibrates no cross-encoder over BERT.
-        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    folder = checkpoint(kind, network, tmp_path)
     units, system = (
         list_units([pools]),
         library_system.LibrarySystem(str(folder), "cpu", "int8", engine=ENGINE),
