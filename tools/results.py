@@ -332,7 +332,9 @@ def summary(results: Mapping[str, Document]) -> str:
         for file in ("paper-test", "literature-test", "insuranceqa")
         for system in results[file]["systems"]
     }
-    means |= {(row[0], "faq"): float(row[1]) for row in results["first-table"]["tables"]["results"]["rows"]}
+    means |= {
+        (system["system"], "faq"): system["means"]["MAP"] for system in results["first-table"]["systems"]
+    }
     rows = [["system", "WikiQA", "TREC-QA", "InsuranceQA, part", "FAQ"]]
     for name in ("bm25", "qa-cnn", "ap-cnn", "zero-shot", "mean-minilm", "mean-maxsim-minilm"):
         cells = [means.get((name, split)) for split in splits]
