@@ -56,7 +56,7 @@ class _Layout(NamedTuple):
     library: str
     network: Any
     longest: int  # maximum tokens of a text, or of a pair
-    options: dict[str, Any]  # of the network, besides its length
+    options: dict[str, Any]  # of the network, without its length
     settings: dict[str, Any]  # config_sentence_transformers.json
     modules: dict[str, _Module]  # by subfolder
     has_types: bool = False  # whether the network reads token types
