@@ -48,7 +48,7 @@ ON_TRECQA := $(AP_CNN) --set training.epochs=8 --set training.temperature=0.02
 ON_WIKIQA := $(AP_CNN) --set training.epochs=4 --set training.temperature=0.05 --set training.word_dropout=0.2
 MODELS := runs/beyond/models
 
-beyond: $(STAMP)  ## measure what other collections and BM25 bring to AP-CNN: DATA=FOLDER VECTORS=FILE
+beyond: $(STAMP)  ## measure warm starts of AP-CNN from other collections: DATA=FOLDER VECTORS=FILE
 	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make beyond DATA=FOLDER VECTORS=FILE' >&2; exit 2; }
 	test -d runs/beyond/functions || $(BIN)/aptool data functions --limit 3000 --output runs/beyond/functions
 	$(BIN)/aptool train '$(DATA)/trecqa' $(ON_TRECQA) --vectors '$(VECTORS)' --output $(MODELS)/trecqa

@@ -40,10 +40,12 @@ def test_pictures_label_the_systems_of_their_results():
     labels = re.compile(r"<text[^>]*>([^<]+)</text>")
     pictures = dict(generator.pictures(RESULTS))
 
-    assert len(pictures) == 7
+    assert len(pictures) == 6
     for name, text in pictures.items():
         committed = (generator.IMAGES / f"{name}.svg").read_text(encoding="utf-8")
         systems = {"mean", "maxsim"} if name.startswith("poolings") else {"ap-cnn", "qa-cnn"}
+        if name == "learning-curves":
+            systems = set(generator.LEARNING)
         if name == "insuranceqa-lengths":
             systems = {"ap-cnn-large-batch", "qa-cnn-distilled"}
         assert set(labels.findall(committed)) == set(labels.findall(text)) > systems, name
@@ -56,7 +58,7 @@ def test_every_result_is_on_a_page_and_every_marker_has_a_result():
         for match in generator.MARKERS.finditer(page.read_text(encoding="utf-8"))
     ]
 
-    assert set(names) == {*RESULTS, generator.SUMMARY}
+    assert set(names) == {*RESULTS, *generator.OF_SEVERAL}
 
 
 def test_markers_come_in_pairs():
@@ -128,6 +130,29 @@ def test_make_results_keeps_a_fingerprint_within_a_unit_of_its_last_decimal():
 @pytest.mark.parametrize(("mean", "verdict"), [(0.7, "OK"), (0.69, "close"), (0.6899, "below")])
 def test_verdicts(mean, verdict):
     assert generator.verdict(mean, 0.7) == verdict
+
+
+def test_learning_curves_take_their_points_from_several_results():
+    results = {name: {"systems": []} for name in generator.LEARNING_RESULTS}
+
+    def add(result, collection, system, mean):
+        entry = {"collection": collection, "system": system, "means": {"MAP": mean}}
+        results[result]["systems"].append(entry)
+
+    add("paper-folds", "wikiqa-folds", "ap-cnn-drop", 0.7)
+    add("paper-folds", "wikiqa-test", "ap-cnn-drop", 0.1)  # not over folds
+    add("paper-folds", "wikiqa-folds", "yin-2015", 0.1)  # not in the table
+    add("late-zero", "wikiqa-folds", "zero-mean", 0.71)
+    add("learning-curve", "wikiqa-quarter-folds", "ap-cnn-drop", 0.66)
+    add("learning-curve", "faq-half-folds", "bm25", 0.3)
+
+    lines = generator.learning_table(results).splitlines()
+
+    assert lines[2:] == [
+        "| FAQ | 127 | 0.300 |  |  |  |  |  |",
+        "| WikiQA | 200 |  |  | 0.660 |  | 0.710 |  |",
+        "| WikiQA | 799 |  |  | 0.700 |  | 0.710 |  |",
+    ]
 
 
 def test_check_names_a_page_that_differs(monkeypatch, capsys):

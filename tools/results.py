@@ -1,9 +1,9 @@
-"""Generate the tables and pictures of docs/results/ and of the README: ``python tools/results.py [--check]``.
+"""Generate tables and pictures of the README and of docs/: ``python tools/results.py [--check]``.
 
 Tables of a page are between the lines ``<!-- results:NAME -->`` and ``<!-- /results -->``. NAME
 is a result, ``docs/results/NAME.json``, or one of its tables, ``FILE/TABLE``. A caption with the command,
 version, date and machine follows each table; it says if the code of the result has another numeric
-fingerprint today (``bench/fingerprint.py``). ``summary`` is the README's table of several results,
+fingerprint today (``bench/fingerprint.py``). ``summary`` and ``learning`` are tables of several results,
 without a caption.
 
 ``--data FOLDER`` first computes the figures of recorded runs again, with the judgements of the collections
@@ -87,7 +87,7 @@ def from_runs(results: Mapping[str, Document], data: Path) -> dict[str, Document
     """The results with the figures of recorded runs computed again; ``data`` has the collections."""
     computed = dict(results)
     for collection in sorted({name for result in results.values() for name in result.get("runs", {})}):
-        folds = fold_qrels(data / collection.removesuffix("-folds"))
+        folds = fold_qrels(data / re.sub("(-half|-quarter)?-folds$", "", collection))
         for name, result in computed.items():
             if collection in result.get("runs", {}):
                 computed[name] = recomputed(result, collection, folds)
@@ -105,7 +105,7 @@ def fold_qrels(folder: Path) -> list[pl.DataFrame]:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", *sorted(RESULTS.glob("*.md"))]
+    return [ROOT / "README.md", ROOT / "docs" / "which-model.md", *sorted(RESULTS.glob("*.md"))]
 
 
 def generated(results: Mapping[str, Document], current: Mapping[str, str]) -> dict[Path, str]:
@@ -120,8 +120,8 @@ def filled(page: str, results: Mapping[str, Document], current: Mapping[str, str
 
     def replaced(match: re.Match[str]) -> str:
         file, _, table = match["name"].partition("/")
-        if file == SUMMARY:
-            return f"{match[1]}{summary(results)}{match[3]}"
+        if file in OF_SEVERAL:
+            return f"{match[1]}{OF_SEVERAL[file](results)}{match[3]}"
         if file not in results:
             raise KeyError(f"results:{match['name']}: no file docs/results/{file}.json")
         under = "Source as above." if file in captioned else caption(results[file], current)
@@ -249,7 +249,7 @@ def pair_cells(result: Document) -> Rows:
     rows = [[*head, *["p (Holm)"] * corrected]]
     for pair in result["pairs"]:
         row = [pair["collection"], pair["system"], pair["other"], *[pair["measure"]] * several]
-        row.append(f"{pair['difference']:+.4f}")
+        row.append(f"{round(pair['difference'], 4) + 0.0:+.4f}")  # no -0.0000
         row += [f"{pair['low']:+.4f} to {pair['high']:+.4f}", f"{pair['p']:.4f}"]
         rows.append([*row, *[number(pair["holm"], "{:.4f}")] * corrected])
     return rows
@@ -316,12 +316,57 @@ def literature(result: Document) -> str:
     return markdown([table["columns"], *rows])
 
 
-SUMMARY = "summary"
-
-# The share of the training questions by the end of a collection's name in jobs/learning_curve.toml, and the
-# training questions of a fold of each collection.
+# Columns of the learning curves, and the systems of jobs/learning_curve.toml, reproduce.toml and late.toml.
+LEARNING = {
+    "BM25": ("bm25",),
+    "QA-CNN": ("qa-cnn", "qa-cnn-distilled"),
+    "AP-CNN": ("ap-cnn-learned", "ap-cnn-drop", "ap-cnn-aligned", "ap-cnn-large-batch"),
+    "AP-CNN + BM25": (
+        "ap-cnn-learned-with-bm25",
+        "ap-cnn-drop-with-bm25",
+        "ap-cnn-aligned-with-bm25",
+        "ap-cnn-with-bm25",
+    ),
+    "encoder, not trained": ("zero-mean",),
+    "encoder, fine-tuned": ("mean-minilm",),
+}
+LEARNING_RESULTS = ("learning-curve", "paper-folds", "insuranceqa", "late-wikiqa", "late-zero")
+# The title and the training questions of a fold of each collection, and the shares by the end of their names.
+TRAINED = {
+    "faq": ("FAQ", 254),
+    "wikiqa": ("WikiQA", 799),
+    "trecqa": ("TREC-QA", 981),
+    "insuranceqa": ("InsuranceQA", 2464),
+}
 SHARES = {"-quarter": 0.25, "-half": 0.5, "": 1.0}
-TRAINED = {"wikiqa": 799, "insuranceqa": 2464}
+
+
+def learning_means(results: Mapping[str, Document]) -> pl.DataFrame:
+    """MAP over folds by collection and number of training questions, one column per kind of system."""
+    systems = [system for name in LEARNING_RESULTS for system in results[name]["systems"]]
+    rows = []
+    for collection, (title, questions) in TRAINED.items():
+        for share, part in SHARES.items():
+            means = {
+                kind: system["means"]["MAP"]
+                for kind, names in LEARNING.items()
+                for system in systems
+                if system["collection"] == f"{collection}{share}-folds" and system["system"] in names
+            }
+            if means:
+                rows.append({"collection": title, "questions": round(part * questions), **means})
+    schema = {"collection": pl.String, "questions": pl.Int64} | dict.fromkeys(LEARNING, pl.Float64)
+    # The scores of a system without training do not depend on the questions.
+    untrained = pl.col("encoder, not trained").fill_null(strategy="backward").over("collection")
+    return pl.DataFrame(rows, schema).with_columns(untrained)
+
+
+def learning_table(results: Mapping[str, Document]) -> str:
+    """Learning curves as a table, for docs/which-model.md."""
+    means = learning_means(results)
+    head = ["collection", "training questions", *means.columns[2:]]
+    rows = [[of[0], f"{of[1]:,}", *(number(mean, "{:.3f}") for mean in of[2:])] for of in means.rows()]
+    return markdown([head, *rows])
 
 
 def summary(results: Mapping[str, Document]) -> str:
@@ -354,6 +399,8 @@ SPECIAL: dict[str, Callable[[Document], str]] = {
     "paper-test/wikiqa": verdicts(TABLES[2], "wikiqa-test"),
     "literature-test": literature,
 }
+# Tables of several results.
+OF_SEVERAL = {"learning": learning_table, "summary": summary}
 
 
 def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
@@ -389,25 +436,17 @@ def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
 
 
 def curves(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
-    """Figures 3 and 4 of the paper, and learning curves of collections of folds."""
-    from aptool.reporting.plots import plot_accuracy_by_length, plot_learning_curve, svg
+    """Figures 3 and 4 of the paper, and learning curves."""
+    from aptool.reporting.plots import plot_accuracy_by_length, plot_learning_curves, svg
 
     lengths = results["insuranceqa"]["tables"]["lengths"]
     points = pl.DataFrame(lengths["rows"], schema=lengths["columns"], orient="row")
     yield "insuranceqa-lengths", svg(plot_accuracy_by_length(points.rename({"words": "length"})))
-    learning = results["learning-curve"]
-    for collection, questions in TRAINED.items():
-        rows = [
-            {
-                "system": system["preset"] or system["system"],
-                "questions": round(SHARES[share] * questions),
-                "MAP": system["means"]["MAP"],
-            }
-            for share in SHARES
-            for system in learning["systems"]
-            if system["collection"] == f"{collection}{share}-folds"
-        ]
-        yield f"learning-{collection}", svg(plot_learning_curve(pl.DataFrame(rows), "MAP"))
+    means = learning_means(results)
+    points = means.unpivot(index=["collection", "questions"], variable_name="system").drop_nulls()
+    points = points.pivot("collection", index=["system", "questions"], values="value")
+    titles = {title: f"MAP, {title}" for title in points.columns[2:]}
+    yield "learning-curves", svg(plot_learning_curves(points, titles))
 
 
 def value(cell: str) -> float | None:

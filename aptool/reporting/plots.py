@@ -42,12 +42,14 @@ def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
     return _plot_lines(data, "length", label, {"accuracy": "accuracy (P@1)"})
 
 
-def plot_learning_curve(data: pl.DataFrame, measure: str) -> Figure:
-    """Draw a measure by the number of training questions, one line per system.
+def plot_learning_curves(data: pl.DataFrame, panels: Mapping[str, str]) -> Figure:
+    """Draw a measure by the number of training questions, one panel per collection and one line per system.
 
-    ``data`` has the columns system, questions and ``measure``.
+    ``data`` has the columns system, questions, and one per collection; ``panels`` are their axis labels.
     """
-    return _plot_lines(data, "questions", "training questions", {measure: measure})
+    figure = _plot_lines(data, "questions", "training questions", panels)
+    _use_logarithms(figure.axes[-1])
+    return figure
 
 
 def plot_training(data: pl.DataFrame, columns: Sequence[str]) -> Figure:
@@ -292,7 +294,7 @@ def _legend(axes: Axes, handles: Mapping[str, Any]) -> None:
         list(handles),
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=4,
+        ncols=4 if len(handles) <= 4 else 3,  # more than four have longer labels
         borderaxespad=0.3,
         handlelength=2.6,
     )

@@ -155,20 +155,25 @@ def test_reproduce_toml_has_every_system_of_the_papers_tables():
 
 def test_learning_curve_toml_has_the_recipes_of_reproduce_toml():
     jobs = Path(__file__).parents[2] / "jobs"
-    values = {"data": "D", "vectors": "V.bin"}
-    reproduced = read_matrix(jobs / "reproduce.toml", values)
+    vectors, network = {"vectors": "V.bin"}, {"network": "N", "precision": "fp32"}
+    reproduced = read_matrix(jobs / "reproduce.toml", {"data": "D", **vectors})
+    late = read_matrix(jobs / "late.toml", {"data": "D", **network})
 
-    curve = read_matrix(jobs / "learning_curve.toml", values)
+    curve = read_matrix(jobs / "learning_curve.toml", {"data": "D", **vectors, **network})
 
+    # The systems of the FAQ are in this file alone.
+    recipes = {**late.systems, **reproduced.systems}
+    own = {name for name, system in curve.systems.items() if system != recipes.get(name)}
+    assert own == {"ap-cnn-learned", "ap-cnn-learned-with-bm25"}
     folds: dict[str, set[int]] = {}
+    shares: dict[str, set[float]] = {}
     for experiment in (*reproduced.experiments, *curve.experiments):
-        assert experiment.system == reproduced.systems[experiment.system.name]
-        if experiment.evaluated.fold is not None:
-            name = experiment.evaluated.fold.source.partition("-")[0]
-            folds.setdefault(name, set()).add(experiment.evaluated.fold.of)
-    assert folds == {"wikiqa": {5}, "trecqa": {5}, "insuranceqa": {3}}
-    shares = {experiment.evaluated.fold.train_share for experiment in curve.experiments}
-    assert shares == {0.25, 0.5, 1.0}
+        if (fold := experiment.evaluated.fold) is not None:
+            name = fold.source.partition("-")[0]
+            folds.setdefault(name, set()).add(fold.of)
+            shares.setdefault(name, set()).add(fold.train_share)
+    assert folds == {"wikiqa": {5}, "trecqa": {5}, "insuranceqa": {3}, "faq": {5}}
+    assert list(shares.values()) == [{0.25, 0.5, 1.0}] * 4
 
 
 def test_beyond_toml_extends_the_recipes_of_reproduce_toml():
@@ -183,9 +188,9 @@ def test_beyond_toml_extends_the_recipes_of_reproduce_toml():
     aligned = set(reproduced["ap-cnn-aligned"].overrides)
     assert alignment < aligned
     bases = {"wikiqa": reproduced["ap-cnn-drop"].overrides, "trecqa": aligned - alignment}
-    trained = [entry for entry in beyond.experiments if entry.system.preset is not None]
     added = {
-        (entry.evaluated.fold.source, entry.system.name): set(entry.system.overrides) for entry in trained
+        (entry.evaluated.fold.source, entry.system.name): set(entry.system.overrides)
+        for entry in beyond.experiments
     }
     added = {key: options - set(bases[key[0]]) for key, options in added.items()}
     assert added == {
@@ -193,7 +198,6 @@ def test_beyond_toml_extends_the_recipes_of_reproduce_toml():
         ("wikiqa", "from-trecqa"): {"start.model=M/trecqa"},
         ("wikiqa", "from-trecqa-functions"): {"start.model=M/trecqa-functions"},
         ("trecqa", "trecqa-alone"): set(),
-        ("trecqa", "trecqa-aligned"): alignment,
         ("trecqa", "from-wikiqa"): {"start.model=M/wikiqa"},
     }
 
