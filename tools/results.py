@@ -12,6 +12,7 @@ without a caption.
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import re
@@ -87,13 +88,14 @@ def from_runs(results: Mapping[str, Document], data: Path) -> dict[str, Document
     """The results with the figures of recorded runs computed again; ``data`` has the collections."""
     computed = dict(results)
     for collection in sorted({name for result in results.values() for name in result.get("runs", {})}):
-        folds = fold_qrels(data / re.sub("(-half|-quarter)?-folds$", "", collection))
+        folds = fold_qrels(data / re.sub(f"({'|'.join(SHARES)})-folds$", "", collection))
         for name, result in computed.items():
             if collection in result.get("runs", {}):
                 computed[name] = recomputed(result, collection, folds)
     return computed
 
 
+@functools.cache  # a share of the training questions has the same judgements as all of them
 def fold_qrels(folder: Path) -> list[pl.DataFrame]:
     """The judgements of each of the five folds of a collection, or of published files."""
     with tempfile.TemporaryDirectory() as temporary:

@@ -294,7 +294,7 @@ def _legend(axes: Axes, handles: Mapping[str, Any]) -> None:
         list(handles),
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=4 if len(handles) <= 4 else 3,  # more than four have longer labels
+        ncols=4 if len(handles) <= 4 else 3,  # three columns have room for longer labels
         borderaxespad=0.3,
         handlelength=2.6,
     )
