@@ -37,6 +37,7 @@ from torch import Tensor
 
 from aptool.models.build import POOLINGS
 from aptool.models.device import batch_sizes, torch_settings
+from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, unit
 from aptool.reporting.charts import COSTS, cost_table
@@ -55,9 +56,13 @@ from aptool.scoring.ranker_scorer import (
 )
 from bench import workloads
 from bench.common import alternate, benchmark_parser, speed_of, write_results
-from bench.poolings import poolings
 
 BASE, RIVAL = "attentive", "maxsim-cpu"
+
+
+def poolings() -> list[str]:
+    """Names of the poolings of token states."""
+    return [name for name, pooling in POOLINGS.items() if issubclass(pooling.Options, StateOptions)]
 
 
 def kernels(features: int, names: Collection[str], device: torch.device) -> dict[str, PairScorer]:

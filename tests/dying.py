@@ -1,8 +1,10 @@
-"""Functions by which a test program kills itself with SIGKILL at a given point."""
+"""Functions by which a test program kills itself, or sends itself another signal, at a given point."""
 
+import importlib
 import itertools
 import os
 import signal
+import sys
 
 
 def die(*args, **kwargs):
@@ -39,3 +41,25 @@ def die_before_completing_uploads():
             die()
 
     obstore.open_writer = IncompleteUpload
+
+
+def aptool_killed(target, when, call, number, arguments):
+    """Run a command of aptool that sends itself a signal before or after a call of MODULE:FUNCTION."""
+    module_name, name = target.split(":")
+    module = importlib.import_module(module_name)
+    function, calls = getattr(module, name), itertools.count(1)
+
+    def wrapped(*args, **kwargs):
+        is_last = next(calls) == call
+        if is_last and when == "before":
+            os.kill(os.getpid(), number)
+        result = function(*args, **kwargs)
+        if is_last and when == "after":
+            os.kill(os.getpid(), number)
+        return result
+
+    setattr(module, name, wrapped)
+    from aptool.__main__ import main
+
+    sys.argv = ["aptool", *arguments]
+    main()

@@ -180,9 +180,10 @@ def _unbound(method):
 
 
 def storage_of(tensor):
-    with torch._C.DisableTorchFunction(), torch.utils._python_dispatch._disable_current_modes():
-        values = tensor._values() if tensor.layout is torch.sparse_coo else tensor
-        return values.untyped_storage()
+    if tensor.layout is not torch.sparse_coo:
+        return tensor.untyped_storage()
+    with torch.utils._python_dispatch._disable_current_modes():
+        return tensor._values().untyped_storage()
 
 
 def _is_cuda(device):

@@ -13,6 +13,7 @@ depends on values. Launches are approximate: one for most operations, none for v
 generator of its own; seeds and states of generators are set as in CUDA.
 """
 
+import functools
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 
@@ -110,7 +111,10 @@ class SimulatedGpu(TorchDispatchMode):
 
     def gpu_of(self, tensor):
         """The number of the GPU of a tensor; None for the host."""
-        entry = self._storages.get(storage_of(tensor)._cdata)
+        return self._gpu_of(storage_of(tensor))
+
+    def _gpu_of(self, storage):
+        entry = self._storages.get(storage._cdata)
         return None if entry is None or entry[0].expired() else entry[2]
 
     def holds(self, tensor):
@@ -118,13 +122,17 @@ class SimulatedGpu(TorchDispatchMode):
 
     def take(self, tensor, number=0):
         storage = storage_of(tensor)
-        if not self.holds(tensor):
-            self._remove_freed()
-            if self.memory is not None and self._in_use + storage.nbytes() > self.memory:
+        if self._gpu_of(storage) is None:
+            size = storage.nbytes()
+            # Below the peak, freed memory does not matter.
+            if self.memory is not None or self._in_use + size > self.peak_bytes:
+                self._remove_freed()
+            if self.memory is not None and self._in_use + size > self.memory:
                 self.refused += 1
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more.\nDetails.")
-            self._storages[storage._cdata] = StorageWeakRef(storage), storage.nbytes(), number
-            self._in_use += storage.nbytes()
+            _, freed, _ = self._storages.get(storage._cdata, (None, 0, None))  # at the same address
+            self._storages[storage._cdata] = StorageWeakRef(storage), size, number
+            self._in_use += size - freed
             self.peak_bytes = max(self.peak_bytes, self._in_use)
         return tensor
 
@@ -179,13 +187,13 @@ class SimulatedGpu(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        tensors = list(_tensors(args, kwargs))
         gpus = [self.gpu_of(tensor) for tensor in tensors]
         on_gpu = [gpu is not None for gpu in gpus]
         numbers = set(gpus) - {None}
         if self._is_untracked or not (numbers or self._creating is not None):
             return func(*args, **kwargs)
-        if func._can_decompose() and func not in UNDIVIDED:
+        if _can_divide(func):
             # In inference mode, composite operations arrive undivided.
             with self:
                 result = func.decompose(*args, **kwargs)
@@ -263,6 +271,20 @@ def _is_nondeterministic(name, args, kwargs):
     return name in NONDETERMINISTIC
 
 
+def _tensors(args, kwargs):
+    """The tensors of a call; schemas nest them in lists at most."""
+    for value in (*args, *kwargs.values()):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, torch.Tensor):
+                yield item
+
+
+@functools.cache
+def _can_divide(func):
+    return func not in UNDIVIDED and func._can_decompose()
+
+
+@functools.cache
 def _is_view(func):
     return any(
         value.alias_info is not None and not value.alias_info.is_write for value in func._schema.returns

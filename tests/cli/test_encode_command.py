@@ -13,6 +13,7 @@ from networks import network_recipe, write_network
 from tiny import labelled_pools, recipe, row, write_pools
 
 import aptool as library
+from aptool.formats import claim
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.location import ObjectPath, store_of
 from aptool.formats.pools import write_answers
@@ -228,7 +229,8 @@ def test_one_writer_at_a_time(run, pools, tmp_path):
         ok(run("score", tmp_path / "a.run", "--encoded", tmp_path / "store"))  # reading needs no claim
 
 
-def test_encoding_killed_before_the_manifest_starts_again(run, tmp_path):
+def test_encoding_killed_before_the_manifest_starts_again(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(claim, "PATIENCE_SECONDS", 0.1)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "writer").write_text("{")
     (tmp_path / "store" / ".encoded.json.0a1b2c3d.part").write_text("{")

@@ -55,7 +55,8 @@ def test_automatic_jobs_are_one_per_core_with_one_thread_each(matrix, tmp_path, 
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        finished = matrix("auto", "--jobs", "auto", "--quick", "--device", "cpu")
+        untrained = ("--only", "*/random", "--only", "*/bm25")
+        finished = matrix("auto", "--jobs", "auto", "--device", "cpu", *untrained)
     finally:
         torch.set_num_threads(threads)
 

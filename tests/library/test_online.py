@@ -3,13 +3,12 @@
 import copy
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import torch
@@ -165,23 +164,17 @@ def test_copies_score_the_same_without_the_folder(any_model, tmp_path):
     assert not set(weights) & set(copied)
 
 
+def score_pickled(path, question, answers):
+    return pickle.loads(path.read_bytes()).score(question, answers).tolist()
+
+
 def test_a_pickled_network_scores_in_a_new_process(tmp_path):
     model = from_hub(tmp_path / "hub", "sentence-transformers")
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(model))
-    program = (
-        "import pickle, sys; from pathlib import Path; "
-        "model = pickle.loads(Path(sys.argv[1]).read_bytes()); "
-        "print(model.score(sys.argv[2], sys.argv[3:]).tolist())"
-    )
 
-    finished = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "model.pkl"), QUESTION, *ANSWERS[:2]],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    ended = forked.run(tmp_path / "process", score_pickled, tmp_path / "model.pkl", QUESTION, ANSWERS[:2])
 
-    assert finished.stdout.strip() == str(model.score(QUESTION, ANSWERS[:2]).tolist())
+    assert ended.out == str(model.score(QUESTION, ANSWERS[:2]).tolist()), ended.err
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import json
 import resource
 import shutil
-import subprocess
-import sys
 
+import forked
 import pytest
 import torch
 from networks import initialized, network_recipe
@@ -131,31 +130,19 @@ def test_code_of_a_pretrained_network_is_left_out_of_a_model(network, marker, tm
     assert not marker.exists()
 
 
-LOAD = """
-import resource, sys
-from aptool.errors import AptoolError
-from aptool.models.model import load_model
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    load_model(sys.argv[1])
-except AptoolError as error:
-    print(error)
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print((after - before) // 1024)
-"""
+def load_in_limits(model):
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(AptoolError) as raised:
+        load_model(model)
+    return f"{raised.value}\n{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before >> 10}"
 
 
 def loading(model):
     """The error of loading a model, and the memory that it took in MB, in a separate process."""
-    process = subprocess.run(
-        [sys.executable, "-c", LOAD, str(model)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30)),
-    )
-    assert process.returncode == 0, process.stderr
-    error, size = process.stdout.splitlines()
+    ended = forked.run(model.with_name("process"), load_in_limits, model)
+    assert ended.code == 0, ended.err
+    error, size = ended.out.splitlines()
     return error, int(size)
 
 

@@ -5,14 +5,13 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 import torch
+from dying import aptool_killed
 from recorded import recorded
 from tiny import options, recipe
 
@@ -57,11 +56,11 @@ def kill(moment, collection, output, *more, number=signal.SIGKILL):
     target, when, call, _ = moment
     settings = [part for option in options("ap-cnn", *ASKED) for part in ("--set", option)]
     arguments = ["train", collection, "--output", output, "--seed", "3", *settings, *more]
-    script = Path(__file__).parents[1] / "killed_training.py"
-    command = [sys.executable, script, target, when, str(call), str(int(number)), *map(str, arguments)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.returncode == (-number if number == signal.SIGKILL else 128 + number), finished.stderr
-    return finished.stderr.splitlines()
+    process = output.with_name("process")
+    ended = forked.run(process, aptool_killed, target, when, call, number, list(map(str, arguments)))
+    shutil.rmtree(process)
+    assert ended.code == (-number if number == signal.SIGKILL else 128 + number), ended.err
+    return ended.err.splitlines()
 
 
 def fit_as_member(collection, tiny_recipe, output, device="cpu", checkpoint_minutes=0, **member):

@@ -1,0 +1,41 @@
+"""Functions in processes of their own, forked from one that has imported the large libraries.
+
+A new interpreter imports them for seconds; these processes start at once.
+"""
+
+import multiprocessing
+import os
+import sys
+from typing import NamedTuple
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(
+    ["aptool.models.checkpoints", "aptool.training.fit", "transformers.models.bert.modeling_bert"]
+)
+
+
+class Ended(NamedTuple):
+    """Exit code (a negative signal) and output of a process."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(folder, function, *arguments):
+    """Run a function of a module in a process of its own; its result is printed.
+
+    The output is in files of ``folder``.
+    """
+    folder.mkdir()
+    process = SERVER.Process(target=_run, args=(str(folder), function, arguments))
+    process.start()
+    process.join()
+    return Ended(process.exitcode, (folder / "out").read_text(), (folder / "err").read_text())
+
+
+def _run(folder, function, arguments):
+    for descriptor, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY), descriptor)
+    result = function(*arguments)
+    sys.stdout.write("" if result is None else str(result))
