@@ -1,41 +1,55 @@
 """Pictures of recorded results: cost against accuracy, answer lengths, learning curves."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
 from aptool.reporting.plots import plot_accuracy_by_length, plot_costs, plot_learning_curves, svg
 from tools.result_tables import Document, learning_means
 
+Point = dict[str, Any]
+
 
 def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
     """Charts of MAP against bytes per answer and pairs per second, by the name of the file."""
     rates = {row[0].split("`")[1]: row[1] for row in results["late-speed"]["tables"]["results"]["rows"]}
-    sources = {
-        "poolings-wikiqa": ("poolings-zero-shot", "wikiqa"),
-        "poolings-trecqa": ("poolings-zero-shot", "trecqa"),
-        "poolings-functions": ("poolings-zero-shot", "functions"),
-        "poolings-fine-tuned": ("late-seeds", "wikiqa-seed-1"),
-    }
     titles = {
         "bytes_per_answer": "bytes per encoded answer",
         "pairs_per_second": "pairs scored per second, with encoded answers shared by pools",
     }
-    for name, (file, table) in sources.items():
-        content = results[file]["tables"][table]
-        accuracy, size = content["columns"].index("MAP"), content["columns"].index("bytes per answer")
-        points = [
-            {
-                "system": row[0].split("`")[1],
-                "MAP": value(row[accuracy]),
-                "bytes_per_answer": value(row[size]),
-                "pairs_per_second": value(rates.get(row[0].split("`")[1], "")),
-            }
-            for row in content["rows"]
-        ]
-        yield name, svg(plot_costs(pl.DataFrame(points), "MAP", titles))
+    for name, points in {**untrained(results["late-zero"]), **fine_tuned(results["late-seeds"])}.items():
+        data = [{**point, "pairs_per_second": number(rates.get(point["system"], ""))} for point in points]
+        yield f"poolings-{name}", svg(plot_costs(pl.DataFrame(data), "MAP", titles))
 
     yield from curves(results)
+
+
+def untrained(result: Document) -> dict[str, list[Point]]:
+    """Poolings without training, by collection."""
+    points: dict[str, list[Point]] = {}
+    for system in result["systems"]:
+        point = {
+            "system": system["system"].removeprefix("zero-"),
+            "MAP": system["means"]["MAP"],
+            "bytes_per_answer": system["bytes_per_answer"],
+        }
+        points.setdefault(system["collection"].partition("-")[0], []).append(point)
+    return points
+
+
+def fine_tuned(result: Document) -> dict[str, list[Point]]:
+    content = result["tables"]["wikiqa-seed-1"]
+    rows = [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
+    points = [
+        {
+            "system": row["WikiQA over folds, seed 1"].split("`")[1],
+            "MAP": number(row["MAP"]),
+            "bytes_per_answer": number(row["bytes per answer"]),
+        }
+        for row in rows
+    ]
+    return {"fine-tuned": points}
 
 
 def curves(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
@@ -50,5 +64,5 @@ def curves(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
     yield "learning-curves", svg(plot_learning_curves(points, titles))
 
 
-def value(cell: str) -> float | None:
+def number(cell: str) -> float | None:
     return float(cell.replace(",", "")) if cell else None
