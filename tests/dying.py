@@ -13,14 +13,7 @@ def die(*args, **kwargs):
 
 def die_after(calls, function):
     """Wrap a function so that the process dies at call number ``calls`` + 1."""
-    counter = itertools.count()
-
-    def wrapped(*args, **kwargs):
-        if next(counter) == calls:
-            die()
-        return function(*args, **kwargs)
-
-    return wrapped
+    return signal_at("before", calls + 1, signal.SIGKILL, function)
 
 
 def die_before_completing_uploads():
@@ -43,11 +36,9 @@ def die_before_completing_uploads():
     obstore.open_writer = IncompleteUpload
 
 
-def aptool_killed(target, when, call, number, arguments):
-    """Run a command of aptool that sends itself a signal before or after a call of MODULE:FUNCTION."""
-    module_name, name = target.split(":")
-    module = importlib.import_module(module_name)
-    function, calls = getattr(module, name), itertools.count(1)
+def signal_at(when, call, number, function):
+    """Wrap a function so that the process sends itself a signal before or after a call of it."""
+    calls = itertools.count(1)
 
     def wrapped(*args, **kwargs):
         is_last = next(calls) == call
@@ -58,7 +49,14 @@ def aptool_killed(target, when, call, number, arguments):
             os.kill(os.getpid(), number)
         return result
 
-    setattr(module, name, wrapped)
+    return wrapped
+
+
+def aptool_killed(target, when, call, number, arguments):
+    """Run a command of aptool that sends itself a signal before or after a call of MODULE:FUNCTION."""
+    module_name, name = target.split(":")
+    module = importlib.import_module(module_name)
+    setattr(module, name, signal_at(when, call, number, getattr(module, name)))
     from aptool.__main__ import main
 
     sys.argv = ["aptool", *arguments]

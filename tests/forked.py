@@ -12,6 +12,7 @@ SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     ["aptool.models.checkpoints", "aptool.training.fit", "transformers.models.bert.modeling_bert"]
 )
+SECONDS = 120
 
 
 class Ended(NamedTuple):
@@ -30,7 +31,10 @@ def run(folder, function, *arguments):
     folder.mkdir()
     process = SERVER.Process(target=_run, args=(str(folder), function, arguments))
     process.start()
-    process.join()
+    process.join(SECONDS)
+    if process.exitcode is None:
+        process.kill()
+        raise TimeoutError(f"{function.__name__}: no end after {SECONDS} s")
     return Ended(process.exitcode, (folder / "out").read_text(), (folder / "err").read_text())
 
 

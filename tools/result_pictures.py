@@ -18,8 +18,9 @@ def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
         "bytes_per_answer": "bytes per encoded answer",
         "pairs_per_second": "pairs scored per second, with encoded answers shared by pools",
     }
-    for name, points in {**untrained(results["late-zero"]), **fine_tuned(results["late-seeds"])}.items():
-        data = [{**point, "pairs_per_second": number(rates.get(point["system"], ""))} for point in points]
+    sources = {**untrained(results["late-zero"]), "fine-tuned": fine_tuned(results["late-seeds"])}
+    for name, points in sources.items():
+        data = [{**point, "pairs_per_second": value(rates.get(point["system"], ""))} for point in points]
         yield f"poolings-{name}", svg(plot_costs(pl.DataFrame(data), "MAP", titles))
 
     yield from curves(results)
@@ -38,18 +39,18 @@ def untrained(result: Document) -> dict[str, list[Point]]:
     return points
 
 
-def fine_tuned(result: Document) -> dict[str, list[Point]]:
+def fine_tuned(result: Document) -> list[Point]:
+    """Poolings on WikiQA, after training."""
     content = result["tables"]["wikiqa-seed-1"]
-    rows = [dict(zip(content["columns"], row, strict=True)) for row in content["rows"]]
-    points = [
+    accuracy, size = content["columns"].index("MAP"), content["columns"].index("bytes per answer")
+    return [
         {
-            "system": row["WikiQA over folds, seed 1"].split("`")[1],
-            "MAP": number(row["MAP"]),
-            "bytes_per_answer": number(row["bytes per answer"]),
+            "system": row[0].split("`")[1],
+            "MAP": value(row[accuracy]),
+            "bytes_per_answer": value(row[size]),
         }
-        for row in rows
+        for row in content["rows"]
     ]
-    return {"fine-tuned": points}
 
 
 def curves(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
@@ -64,5 +65,5 @@ def curves(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
     yield "learning-curves", svg(plot_learning_curves(points, titles))
 
 
-def number(cell: str) -> float | None:
+def value(cell: str) -> float | None:
     return float(cell.replace(",", "")) if cell else None

@@ -3,12 +3,12 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import namedtuple
 
+import forked
 import numpy as np
 import pytest
+from dying import die_after
 from networks import network_recipe, write_network
 from tiny import labelled_pools, recipe, row, write_pools
 
@@ -17,24 +17,9 @@ from aptool.formats import claim
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.location import ObjectPath, store_of
 from aptool.formats.pools import write_answers
+from aptool.scoring import answer_store, stored_answers
 from aptool.scoring import encode as encoding
 from aptool.training.fit import fit
-
-# Encode answers; SIGKILL when the third part is written.
-DRIVER = """
-import os, signal, sys
-from aptool.scoring import answer_store, encode, stored_answers
-
-write, left = answer_store.write_part, iter(range(2))
-
-def write_or_die(*arguments):
-    if next(left, None) is None:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return write(*arguments)
-
-answer_store.write_part, stored_answers.PART_BYTES, encode.CHUNK = write_or_die, 1, 4
-encode.encode([sys.argv[1]], sys.argv[3], model=sys.argv[2], device="cpu")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -199,14 +184,19 @@ def test_scores_of_rounded_stores_are_close(run, tmp_path):
         assert 0 < np.abs(rounded - exact).max() < tolerance
 
 
+def encode_until_the_third_part(pools, model, store):
+    """Encode answers in parts; SIGKILL when the third part is written."""
+    answer_store.write_part = die_after(2, answer_store.write_part)
+    stored_answers.PART_BYTES, encoding.CHUNK = 1, 4
+    encoding.encode([pools], store, model=model, device="cpu")
+
+
 def test_killed_encoding_resumes(run, pools, model_folder, tmp_path):
     store = tmp_path / "store"
-    killed = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(pools), str(model_folder), str(store)],
-        capture_output=True,
-        timeout=300,
+    killed = forked.run(
+        tmp_path / "process", encode_until_the_third_part, str(pools), str(model_folder), str(store)
     )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert killed.code == -signal.SIGKILL, killed.err
     assert len(parts(store)) == 2
 
     done = ok(run("encode", store))

@@ -167,7 +167,7 @@ def test_sizes_of_a_network_are_compared_before_allocation(model):
 
     assert "model.safetensors" in error
     assert "as config.json says" in error
-    assert size < 600
+    assert size < 300
 
 
 @pytest.mark.parametrize("kind", ["int64", "float8_e4m3fn"])

@@ -3,9 +3,9 @@
 import json
 import resource
 
+import forked
 import pytest
 import torch
-from forked import run
 from networks import REASON, initialized, network_recipe, piece_tokenizer, write_network
 from safetensors.torch import save_file
 
@@ -96,7 +96,7 @@ def test_tokenizer_that_asks_for_gigabytes_is_refused_with_one_line(tmp_path, mo
     damage(document)
     path.write_text(json.dumps(document))
 
-    ended = run(tmp_path / "process", load_in_limits, folder)
+    ended = forked.run(tmp_path / "process", load_in_limits, folder)
 
     assert ended.code == 0, ended.err
     assert ended.err == ""
