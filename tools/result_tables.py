@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from aptool.cli.tables import print_table
+from aptool.evaluation.compare import shown_p
 from aptool.evaluation.significance import Spread
 from bench.fingerprint import is_same_version
 from jobs.paper_tables import CITATIONS, CLOSE, TABLES, PaperTable, paper_names
@@ -135,8 +136,9 @@ def pair_cells(result: Document) -> Rows:
     for pair in result["pairs"]:
         row = [pair["collection"], pair["system"], pair["other"], *[pair["measure"]] * several]
         row.append(f"{round(pair['difference'], 4) + 0.0:+.4f}")  # no -0.0000
-        row += [f"{pair['low']:+.4f} to {pair['high']:+.4f}", f"{pair['p']:.4f}"]
-        rows.append([*row, *[number(pair["holm"], "{:.4f}")] * corrected])
+        row += [f"{pair['low']:+.4f} to {pair['high']:+.4f}", shown_p(pair["p"])]
+        holm = pair["holm"]
+        rows.append([*row, *["" if holm is None else shown_p(holm)] * corrected])
     return rows
 
 
@@ -215,7 +217,7 @@ LEARNING = {
     "encoder, not trained": ("zero-mean",),
     "encoder, fine-tuned": ("mean-minilm",),
 }
-LEARNING_RESULTS = ("learning-curve", "paper-folds", "insuranceqa", "late-wikiqa", "late-zero")
+LEARNING_RESULTS = ("learning-curve", "paper-folds", "insuranceqa", "late", "late-zero")
 # The title and the training questions of a fold of each collection, and the shares by the end of their names.
 TRAINED = {
     "faq": ("FAQ", 254),
