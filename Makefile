@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs pictures results lint fix eval reproduce beyond bench hooks release clean
+.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs pictures results lint fix eval reproduce bench hooks release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --upgrade pip  # Python 3.11's knows no --group
 	$(BIN)/python -m pip install $(QUIET) --no-compile -c constraints.txt -e '.[cloud,cluster,report]' --group test --group lint
 	@# pip compiles on one core. Files that do not compile, such as templates, are never imported.
-	$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true
+	$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib aptool || true
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)
@@ -40,23 +40,6 @@ reproduce: $(STAMP)  ## print the paper's tables with our figures: DATA=FOLDER V
 		$(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 	$(if $(RECORD),$(BIN)/python -m bench.record runs/reproduce $(RECORD))
 	$(BIN)/python jobs/paper_tables.py runs/reproduce
-
-# The recipes of AP-CNN in jobs/reproduce.toml, for the models that jobs/beyond.toml starts from.
-AP_CNN := --preset ap-cnn --set training.average_epochs=1 --set training.pairs=one --set training.sampled_negatives=4 \
-	--set training.hard_negatives=4 --set encoder.window=1 --set training.embedding_rate=3
-ON_TRECQA := $(AP_CNN) --set training.epochs=8 --set training.temperature=0.02
-ON_WIKIQA := $(AP_CNN) --set training.epochs=4 --set training.temperature=0.05 --set training.word_dropout=0.2
-MODELS := runs/beyond/models
-
-beyond: $(STAMP)  ## measure warm starts of AP-CNN from other collections: DATA=FOLDER VECTORS=FILE
-	@test -n '$(DATA)' && test -n '$(VECTORS)' || { echo 'make beyond DATA=FOLDER VECTORS=FILE' >&2; exit 2; }
-	test -d runs/beyond/functions || $(BIN)/aptool data functions --limit 3000 --output runs/beyond/functions
-	$(BIN)/aptool train '$(DATA)/trecqa' $(ON_TRECQA) --vectors '$(VECTORS)' --output $(MODELS)/trecqa
-	$(BIN)/aptool train '$(DATA)/trecqa' runs/beyond/functions $(ON_TRECQA) --vectors '$(VECTORS)' \
-		--output $(MODELS)/trecqa-functions
-	$(BIN)/aptool train '$(DATA)/wikiqa' $(ON_WIKIQA) --vectors '$(VECTORS)' --output $(MODELS)/wikiqa
-	$(BIN)/aptool matrix jobs/beyond.toml --let 'data=$(DATA)' --let 'vectors=$(VECTORS)' --let models=$(MODELS) \
-		--output runs/beyond $(if $(QUICK),--quick) $(if $(JOBS),--jobs $(JOBS))
 
 results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the README [DATA=FOLDER: compute recorded runs' figures]
 	$(BIN)/python tools/results.py $(if $(DATA),--data '$(DATA)')

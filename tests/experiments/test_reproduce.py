@@ -1,10 +1,9 @@
 """`aptool matrix` as `make reproduce` runs it: published files in, the paper's tables out."""
 
-import itertools
 import json
 import os
+import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -176,43 +175,20 @@ def test_learning_curve_toml_has_the_recipes_of_reproduce_toml():
     assert list(shares.values()) == [{0.25, 0.5, 1.0}] * 4
 
 
-def test_beyond_toml_extends_the_recipes_of_reproduce_toml():
+def test_a_warm_start_has_the_recipes_of_reproduce_toml():
     jobs = Path(__file__).parents[2] / "jobs"
     values = {"data": "D", "vectors": "V.bin"}
     reproduced = read_matrix(jobs / "reproduce.toml", values).systems
 
-    beyond = read_matrix(jobs / "beyond.toml", values | {"models": "M"})
+    systems = read_matrix(jobs / "warm_start.toml", values | {"start": "M"}).systems
 
-    # Systems that start from another model do not start from alignment.
+    assert systems["ap-cnn-drop"] == reproduced["ap-cnn-drop"]
+    warm = systems["ap-cnn-from-trecqa"].overrides
+    assert set(warm) == {*reproduced["ap-cnn-drop"].overrides, "start.model=M"}
+    # The model to start from is trained as on TREC-QA; a warm start does not start from alignment.
+    training = re.findall(r"--set (\S+)", (jobs / "warm_start.toml").read_text(encoding="utf-8"))
     alignment = {"encoder.init=orthogonal", "pooling.init=identity", "pooling.scale=0.12"}
-    aligned = set(reproduced["ap-cnn-aligned"].overrides)
-    assert alignment < aligned
-    bases = {"wikiqa": reproduced["ap-cnn-drop"].overrides, "trecqa": aligned - alignment}
-    added = {
-        (entry.evaluated.fold.source, entry.system.name): set(entry.system.overrides)
-        for entry in beyond.experiments
-    }
-    added = {key: options - set(bases[key[0]]) for key, options in added.items()}
-    assert added == {
-        ("wikiqa", "wikiqa-alone"): set(),
-        ("wikiqa", "from-trecqa"): {"start.model=M/trecqa"},
-        ("wikiqa", "from-trecqa-functions"): {"start.model=M/trecqa-functions"},
-        ("trecqa", "trecqa-alone"): set(),
-        ("trecqa", "from-wikiqa"): {"start.model=M/wikiqa"},
-    }
-
-    # `make beyond` trains the models that training starts from.
-    target = subprocess.run(
-        ["make", "--dry-run", "beyond", "DATA=D", "VECTORS=V.bin"],
-        cwd=jobs.parent,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.replace("\\\n", " ")
-    trainings = [line.split() for line in target.splitlines() if "aptool train" in line]
-    for training, collection in zip(trainings, ("trecqa", "trecqa", "wikiqa"), strict=True):
-        options = {option for flag, option in itertools.pairwise(training) if flag == "--set"}
-        assert options == set(bases[collection]) - {"vectors.source=V.bin"}
+    assert {*training, "vectors.source=V.bin", *alignment} == set(reproduced["ap-cnn-aligned"].overrides)
 
 
 @pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
