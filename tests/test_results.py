@@ -164,7 +164,7 @@ def test_check_names_a_page_that_differs(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
     changed = json.loads(json.dumps(RESULTS))
-    changed["plain"]["tables"]["results"]["rows"][0][2] = "0.9999"
+    changed["insuranceqa-recipes"]["tables"]["results"]["rows"][0][1] = "0.9999"
     monkeypatch.setattr(generator, "read_results", lambda: changed)
     with pytest.raises(SystemExit) as ended:
         generator.main()
