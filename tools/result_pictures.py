@@ -18,39 +18,26 @@ def pictures(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
         "bytes_per_answer": "bytes per encoded answer",
         "pairs_per_second": "pairs scored per second, with encoded answers shared by pools",
     }
-    sources = {**untrained(results["late-zero"]), "fine-tuned": fine_tuned(results["late-seeds"])}
-    for name, points in sources.items():
+    charts = {**costs(results["late-zero"]), "fine-tuned": costs(results["late"])["wikiqa"]}
+    for name, points in charts.items():
         data = [{**point, "pairs_per_second": value(rates.get(point["system"], ""))} for point in points]
         yield f"poolings-{name}", svg(plot_costs(pl.DataFrame(data), "MAP", titles))
 
     yield from curves(results)
 
 
-def untrained(result: Document) -> dict[str, list[Point]]:
-    """Poolings without training, by collection."""
+def costs(result: Document) -> dict[str, list[Point]]:
+    """MAP and bytes per answer of each pooling, by collection."""
     points: dict[str, list[Point]] = {}
     for system in result["systems"]:
+        pooling = system["system"].removeprefix("zero-").removesuffix("-minilm")
         point = {
-            "system": system["system"].removeprefix("zero-"),
+            "system": "attentive" if pooling == "ap" else pooling,
             "MAP": system["means"]["MAP"],
             "bytes_per_answer": system["bytes_per_answer"],
         }
         points.setdefault(system["collection"].partition("-")[0], []).append(point)
     return points
-
-
-def fine_tuned(result: Document) -> list[Point]:
-    """Poolings on WikiQA, after training."""
-    content = result["tables"]["wikiqa-seed-1"]
-    accuracy, size = content["columns"].index("MAP"), content["columns"].index("bytes per answer")
-    return [
-        {
-            "system": row[0].split("`")[1],
-            "MAP": value(row[accuracy]),
-            "bytes_per_answer": value(row[size]),
-        }
-        for row in content["rows"]
-    ]
 
 
 def curves(results: Mapping[str, Document]) -> Iterator[tuple[str, str]]:
