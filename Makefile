@@ -45,7 +45,7 @@ results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the 
 	$(BIN)/python tools/results.py $(if $(DATA),--data '$(DATA)')
 
 test: $(STAMP)  ## run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-cluster: $(STAMP)  ## run the tests that start a Ray cluster of several nodes: RETRY=1 runs failed tests twice
 	@# Each file in a process of its own: what is left of a cluster that was killed ends with it.
@@ -56,7 +56,7 @@ test-lowest:  ## run most tests with the lowest versions that pyproject.toml all
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints.txt --upgrade pip
 	.venv-lowest/bin/python -m pip install $(QUIET) -c constraints-lowest.txt -e '.[cluster,report]' --group test-core
-	.venv-lowest/bin/python -m pytest -n 2 $(LOWEST)
+	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal $(LOWEST)
 	for test in scoring training; do .venv-lowest/bin/python -m pytest -m cluster tests/cluster/test_cluster_$$test.py || exit 1; done
 
 # Left out: networks of many kinds, some of which draw torch's own warnings; TF32, whose settings have other names
