@@ -54,7 +54,7 @@ def test_toml_that_exceeds_the_limits_is_one_line(text, problem):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"x: {DEEP}", "nested too deeply|while increasing flow level"),  # libyaml has a limit of its own
+        (f"x: {DEEP}", "nested too deeply"),
         ("x: &a [*a]", "nested too deeply"),
         ("x: " + "[" * 70 + "]" * 70, "nested too deeply"),
         ("x: " + "9" * 4000, "an integer of .* bits"),
