@@ -120,6 +120,13 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
         _check_characters(value)
     except RecursionError as error:
         raise InputError(where, problem="nested too deeply", expected=expected) from error
+    except yaml.MarkedYAMLError as error:
+        problem = ": ".join(part for part in (error.context, error.problem) if part)
+        if "nesting depth" in problem:  # a limit of libyaml
+            problem = "nested too deeply"
+        elif error.problem_mark is not None:
+            problem += f" at line {error.problem_mark.line + 1}"
+        raise InputError(where, problem=problem, expected=expected) from error
     except (ValueError, yaml.YAMLError) as error:
         raise InputError(where, problem=first_line(error), expected=expected) from error
     return value

@@ -31,7 +31,7 @@ _WORDS = {
     "validation": ("validation", "valid", "val", "dev"),
     "test": ("test", "testing", "eval", "evaluation"),
 }
-_HEADER = re.compile(r"\A---\s*\n(.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
+_HEADER = re.compile(r"\A(---\s*\n.*?)\n---\s*(?:\n|\Z)", re.DOTALL)
 
 
 class DataFiles(NamedTuple):

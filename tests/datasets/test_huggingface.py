@@ -113,6 +113,13 @@ def test_the_error_of_a_pattern_names_the_card(tmp_path):
         data_files(str(tmp_path))
 
 
+def test_the_error_of_a_card_has_its_line(tmp_path):
+    (tmp_path / "README.md").write_text("---\nlanguage: en\n tags: [qa]\n---\n# Mine\n")
+
+    with pytest.raises(InputError, match=r"README\.md: mapping values are not allowed .* at line 3;"):
+        data_files(str(tmp_path))
+
+
 def test_rows_with_lists_of_candidates(tmp_path):
     root = tmp_path / "mine"
     rows = [
