@@ -122,7 +122,7 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
         raise InputError(where, problem="nested too deeply", expected=expected) from error
     except yaml.MarkedYAMLError as error:
         problem = ": ".join(part for part in (error.context, error.problem) if part)
-        if "nesting depth" in problem:  # a limit of libyaml
+        if error.problem == "exceeded maximum nesting depth":  # the limit of libyaml
             problem = "nested too deeply"
         elif error.problem_mark is not None:
             problem += f" at line {error.problem_mark.line + 1}"

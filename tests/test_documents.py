@@ -62,6 +62,7 @@ def test_toml_that_exceeds_the_limits_is_one_line(text, problem):
         ('x: "\\ud800"', "UTF-8 cannot express|while parsing a quoted scalar"),
         ("x: 2001-99-99", "month"),
         ("x: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("x: !<nesting%20depth> 1", "a constructor for the tag 'nesting depth' at line 1;"),
         ("? [1]\n: 2", "while constructing a mapping: found unhashable key at line 1;"),
         ("x: [", "while parsing"),
         ("a: 1\nb: 2\n c: 3", "mapping values are not allowed .* at line 3;"),
