@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Barrier, Lock
+from threading import Barrier, Event, Lock
 from typing import Any, TypeAlias
 
 import torch
@@ -61,33 +61,34 @@ class Turns:
     def __init__(self, most: int) -> None:
         self._lock = Lock()
         self._free = most
-        self._waiting: deque[Lock] = deque()
+        self._waiting: deque[Event] = deque()
 
     def __enter__(self) -> None:
-        with self._lock:
-            if self._free:
-                self._free -= 1
-                return
-            turn = Lock()
-            turn.acquire()
-            self._waiting.append(turn)
+        turn = Event()
         try:
-            turn.acquire()
-        except BaseException:  # Ctrl-C
             with self._lock:
-                has_turn = turn not in self._waiting
-                if not has_turn:
+                self._waiting.append(turn)
+                self._give()
+            turn.wait()
+        except BaseException:  # Ctrl-C, also between two of these lines
+            with self._lock:
+                if turn in self._waiting:
                     self._waiting.remove(turn)
-            if has_turn:
-                self.__exit__()
+                elif turn.is_set():
+                    self._free += 1
+                    self._give()
             raise
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._free += 1
+            self._free += 1
+            self._give()
+
+    def _give(self) -> None:
+        """Give the free turns to those who wait longest. The caller holds the lock."""
+        while self._free and self._waiting:
+            self._free -= 1
+            self._waiting.popleft().set()
 
 
 @contextmanager

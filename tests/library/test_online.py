@@ -3,6 +3,7 @@
 import copy
 import pickle
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -282,3 +283,39 @@ def test_an_interrupted_call_gives_up_its_turn():
 
     with turns:
         assert not turns._free
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_an_interrupt_on_any_line_gives_up_the_turn(taken):
+    def enter(on_line):
+        """Enter, with an interrupt on a line of the method; return the lines that were reached."""
+        lines = []
+
+        def trace(frame, event, _):
+            if frame.f_code is Turns.__enter__.__code__ and event == "line" and frame.f_lineno not in lines:
+                lines.append(frame.f_lineno)
+                if frame.f_lineno == on_line:
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            turns.__enter__()
+        finally:
+            sys.settrace(before)
+        return lines
+
+    turns = Turns(1)
+    lines = enter(None)
+    turns.__exit__()
+
+    assert len(lines) > 3
+    for line in lines:
+        if taken:
+            turns.__enter__()
+        with pytest.raises(KeyboardInterrupt):
+            enter(line)
+        if taken:
+            turns.__exit__()
+        assert (turns._free, len(turns._waiting)) == (1, 0), line
