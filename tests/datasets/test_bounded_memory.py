@@ -8,11 +8,12 @@ import pytest
 
 QUESTIONS = 50
 
+# The peak of getrusage would include the memory of the process that starts this one.
 MEASURED = """
-import json, resource, sys
+import sys
 from aptool.cli.main import cli
 cli.main(sys.argv[1:], standalone_mode=False)
-print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 
 
@@ -37,4 +38,4 @@ def test_passages_take_less_than_two_gigabytes(tmp_path, passages):
     assert finished.returncode == 0, finished.stderr
     manifest = json.loads((tmp_path / "out" / "collection.json").read_text())
     assert manifest["splits"]["dev"] == {"questions": QUESTIONS, "candidates": 50_000, "positives": QUESTIONS}
-    assert int(finished.stdout.splitlines()[-1]) < 2 << 30
+    assert int(finished.stdout.splitlines()[-1]) < 2 << 20  # KiB

@@ -10,10 +10,9 @@ from aptool.errors import UsageError
 from aptool.training.process_group import TorchProcessGroup
 
 
-def work(rank, port, folder):
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
-    )
+def work(rank, folder):
+    store = (folder / "store").as_uri()
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
     group = TorchProcessGroup(rank, 2)
     added = group.all_reduce(torch.tensor([1.0, 10.0]) * (rank + 1)).tolist()
     shared = group.broadcast({"of": rank})
@@ -28,11 +27,7 @@ def work(rank, port, folder):
 
 
 def test_two_processes(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    torch.multiprocessing.spawn(work, (port, tmp_path), nprocs=2)
+    torch.multiprocessing.spawn(work, (tmp_path,), nprocs=2)
 
     error = f"node {socket.gethostname()}: no such thing"
     for rank, part in ((0, slice(0, 2)), (1, slice(2, 5))):
