@@ -193,6 +193,7 @@ def recomputed(document: Mapping[str, Any], collection: str, folds: Sequence[pl.
             of_folds = {name: [fmean(seed[name] for seed in fold) for fold in on_folds] for name in measures}
             system = {
                 **system,
+                "seeds": len(runs),
                 "means": {name: mean_and_sd(values[name]).mean for name in measures},
                 "deviations": {name: mean_and_sd(values[name]).sd for name in measures},
                 "fold_deviations": {name: mean_and_sd(of_folds[name]).sd for name in measures},

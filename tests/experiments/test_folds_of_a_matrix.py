@@ -250,7 +250,8 @@ def test_recorded_runs_give_the_figures_of_the_matrix(finished, results):
         read_qrels(finished / f"out/collections/tiny-folds/fold{number}/dev.qrels") for number in (1, 2, 3)
     ]
     wrong = [
-        system | {"means": dict.fromkeys(system["means"], 0.0), "values": {}} for system in results["systems"]
+        system | {"seeds": 0, "means": dict.fromkeys(system["means"], 0.0), "values": {}}
+        for system in results["systems"]
     ]
 
     computed = recomputed({**results, "systems": wrong}, "tiny-folds", folds)
