@@ -13,7 +13,7 @@ import pytest
 from networks import write_network
 from pages import ROOT, blocks, run_script
 
-pytestmark = pytest.mark.docs
+pytestmark = [pytest.mark.docs, pytest.mark.timeout(0)]  # commands have time limits of their own
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 

@@ -19,7 +19,7 @@ import s3
 from pages import ROOT, Block, blocks, has_output, pages, run_script
 from workspace import build
 
-pytestmark = pytest.mark.docs
+pytestmark = [pytest.mark.docs, pytest.mark.timeout(0)]  # commands have time limits of their own
 TROUBLESHOOTING = "docs/troubleshooting.md"
 # docs/start.md is run by test_first_minutes.py, docs/from.md by tests/package/test_from.py, the Python of
 # docs/library.md by tests/library/test_docs.py.
