@@ -13,7 +13,6 @@ import pytest
 from networks import write_network
 from pages import ROOT, blocks, run_script
 
-pytestmark = [pytest.mark.docs, pytest.mark.timeout(0)]  # commands have time limits of their own
 ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
@@ -49,6 +48,8 @@ def test_the_first_ranking_is_that_of_the_readme():
     assert start == readme
 
 
+@pytest.mark.docs
+@pytest.mark.timeout(0)  # the commands have a time limit
 def test_the_start_page(tmp_path):
     folder = tmp_path / "aptool"
     for name in ("aptool", "examples", "schemas"):

@@ -19,7 +19,6 @@ import s3
 from pages import ROOT, Block, blocks, has_output, pages, run_script
 from workspace import build
 
-pytestmark = [pytest.mark.docs, pytest.mark.timeout(0)]  # commands have time limits of their own
 TROUBLESHOOTING = "docs/troubleshooting.md"
 # docs/start.md is run by test_first_minutes.py, docs/from.md by tests/package/test_from.py, the Python of
 # docs/library.md by tests/library/test_docs.py.
@@ -112,6 +111,8 @@ def run_python(block: Block, folder: Path) -> None:
     assert finished.returncode == 0, f"{block.text}\n{finished.stdout}\n{finished.stderr}"
 
 
+@pytest.mark.docs
+@pytest.mark.timeout(0)  # each command has a time limit
 @pytest.mark.parametrize("page", with_commands())
 def test_the_commands_run(page, workspace, request):
     if any("s3://" in script_of(block) for block in blocks(page)):
@@ -132,6 +133,8 @@ def test_the_commands_run(page, workspace, request):
             run(f": {page}, line {block.line}\n{script.replace(SERVER, url)}", workspace)
 
 
+@pytest.mark.docs
+@pytest.mark.timeout(0)  # each command has a time limit
 def test_errors_have_the_messages_of_the_page(workspace):
     run((ROOT / "tests" / "docs" / "faulty.sh").read_text(encoding="utf-8"), workspace)
     cases = [case for block in blocks(TROUBLESHOOTING) for case in block.commands()]
