@@ -72,11 +72,11 @@ class Turns:
             turn.wait()
         except BaseException:  # Ctrl-C, also between two of these lines
             with self._lock:
+                has_turn = turn.is_set()
                 if turn in self._waiting:
                     self._waiting.remove(turn)
-                elif turn.is_set():
-                    self._free += 1
-                    self._give()
+            if has_turn:
+                self.__exit__()
             raise
 
     def __exit__(self, *exception: object) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import forked
@@ -312,10 +313,6 @@ def test_an_interrupt_on_any_line_gives_up_the_turn(taken):
 
     assert len(lines) > 3
     for line in lines:
-        if taken:
-            turns.__enter__()
-        with pytest.raises(KeyboardInterrupt):
+        with turns if taken else nullcontext(), pytest.raises(KeyboardInterrupt):
             enter(line)
-        if taken:
-            turns.__exit__()
         assert (turns._free, len(turns._waiting)) == (1, 0), line
