@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from networks import REASON, initialized, network_recipe, write_network
+from networks import REASON, write_network
 from tiny import options
 
 from aptool.formats.location import location, store_of
@@ -40,7 +40,6 @@ LOCAL_FILES = ("explain",)
 # Commands with an output folder, and a file that another program has there.
 FOLDERS = {
     "train": ("train {tiny} --preset ap-cnn {settings} --output {out}", "model.safetensors"),
-    "export": ("export {sentence} --output {out}", "modules.json"),
     "functions": ("data functions --limit 100 --output {out}", "test.qrels"),
     "pools": (
         "data import pyserini {first} --corpus {corpus} --queries {queries} --qrels {first_qrels} "
@@ -66,7 +65,6 @@ def inputs(tmp_path_factory, collection_folder, model_folder):
     from aptool.experiments.matrix import read_matrix
     from aptool.experiments.runner import run_matrix
     from aptool.experiments.table import summarize, write_table
-    from aptool.models.model import save_model
 
     pytest.importorskip("sentence_transformers", reason=REASON)
     folder = tmp_path_factory.mktemp("inputs")
@@ -87,12 +85,8 @@ def inputs(tmp_path_factory, collection_folder, model_folder):
     (folder / "first.run").write_text("q1 Q0 d1 1 2.0 t\nq1 Q0 d2 2 1.0 t\n")
     (folder / "first.qrels").write_text("q1 0 d1 1\n")
     network = write_network(folder / "bert")
-    ranker, tokenizer = initialized("mean-minilm", network)
-    training = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch": 1, "dev": {"map": 1}}
-    save_model(folder / "m", ranker, tokenizer, network_recipe("mean-minilm", network), training, [])
     return {
         "network": network,
-        "sentence": folder / "m",
         "corpus": folder / "corpus.jsonl",
         "queries": folder / "queries.jsonl",
         "first": folder / "first.run",
@@ -298,7 +292,7 @@ def test_store_of_answers_is_not_written_into_a_folder_with_other_files(
     assert contents(out) == before
 
 
-@pytest.mark.parametrize("command", [name for name in FOLDERS if name != "export"])
+@pytest.mark.parametrize("command", FOLDERS)
 def test_prefix_of_another_program_is_kept(aptool, inputs, bucket, command):
     arguments, name = FOLDERS[command]
     out = f"{bucket}/out"

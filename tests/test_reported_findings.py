@@ -130,40 +130,6 @@ def test_training_in_a_bucket_keeps_a_config_of_another_program(aptool, collecti
     assert location(f"{bucket}/mm/config.json").read_bytes() == b"{}"
 
 
-@pytest.mark.parametrize("modules", ["[]", '[{"idx": 0, "name": "0", "path": "", "type": "Transformer"}]'])
-def test_export_keeps_a_model_of_another_library(aptool, tmp_path, modules, sentence_model):
-    target = tmp_path / "st"
-    target.mkdir()
-    (target / "modules.json").write_text(modules)
-    (target / "model.safetensors").write_bytes(b"fine-tuned for weeks")
-    before = hashes(target)
-
-    assert_one_line(aptool("export", sentence_model, "--output", target), "st")
-    assert hashes(target) == before
-
-
-@pytest.fixture(scope="module")
-def sentence_model(tmp_path_factory):
-    """A model of aptool over a network, which can be exported."""
-    from networks import REASON, initialized, network_recipe, write_network
-
-    from aptool.models.model import save_model
-
-    pytest.importorskip("sentence_transformers", reason=REASON)
-    folder = tmp_path_factory.mktemp("sentence")
-    network = write_network(folder / "bert")
-    ranker, tokenizer = initialized("mean-minilm", network)
-    training = {
-        "collection": "tiny",
-        "fingerprint": "0" * 16,
-        "seed": 3,
-        "best_epoch": 1,
-        "dev": {"map": 0.7},
-    }
-    save_model(folder / "m", ranker, tokenizer, network_recipe("mean-minilm", network), training, [])
-    return folder / "m"
-
-
 def test_import_keeps_a_collection_of_another_program(aptool, tmp_path):
     (tmp_path / "x.tsv").write_text(TSV)
     col = tmp_path / "col"

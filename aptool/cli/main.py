@@ -37,10 +37,9 @@ class LazyGroup(click.Group):
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate runs against qrels, as trec_eval does."),
         "compare": ("aptool.cli.compare", "compare", "Compare runs with a baseline: significance tests."),
         "fuse": ("aptool.cli.fuse", "fuse", "Fuse runs, by reciprocal rank or with learned weights."),
-        "explain": ("aptool.cli.model", "explain", "Show the weight of each word in the score of a pair."),
+        "explain": ("aptool.cli.explain", "explain", "Show the weight of each word in the score of a pair."),
         "matrix": ("aptool.cli.matrix", "matrix", "Run experiments: collections x systems x seeds."),
         "report": ("aptool.cli.matrix", "report", "Write an HTML report on the experiments of a matrix."),
-        "export": ("aptool.cli.model", "export", "Export a model to sentence-transformers or PyLate."),
         "doctor": ("aptool.cli.doctor", "doctor", "Check the installation and the machine."),
     }
 

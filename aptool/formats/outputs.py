@@ -41,7 +41,6 @@ class Kind(StrEnum):
     BAD_ROWS = "bad rows"
     COLLECTION = "collection"
     EVALUATION = "evaluation"
-    EXPORT = "exported model"
     HEAT_MAP = "heat map"
     METADATA = "metadata"
     MODEL = "model"
@@ -58,12 +57,6 @@ class Kind(StrEnum):
 # Names of the files that belong to an output folder, relative to it.
 _FOLDER_FILES = {
     Kind.COLLECTION: re.compile(r"collection\.json|answers\.parquet|[^/]+\.(pools\.parquet|qrels)"),
-    # The files of sentence-transformers and PyLate; the rest of the folder is the user's.
-    Kind.EXPORT: re.compile(
-        r"(\d+_\w+/)?(config\.json|model\.safetensors)|README\.md|(added_tokens|config_sentence_transformers|"
-        r"modules|sentence_[a-z_]+_config|special_tokens_map|tokenizer|tokenizer_config|vocab)\.json|"
-        r"(merges|vocab)\.txt|(sentencepiece\.bpe|spiece|tokenizer)\.model"
-    ),
     Kind.MODEL: re.compile(
         r"config\.json|tokenizer\.json|model\.safetensors|README\.md|training/history\.jsonl"
     ),

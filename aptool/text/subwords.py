@@ -149,10 +149,6 @@ class SubwordTokenizer(TextTokenizer):
         presentation = Presentation(forms, **options)
         return SubwordTokenizer(self._tokenizer, presentation, source=self.source)
 
-    def copy(self) -> Tokenizer:
-        """Copy the underlying tokenizer, for other libraries to change."""
-        return Tokenizer.from_str(self._tokenizer.to_str())
-
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 

@@ -38,7 +38,6 @@ def message(folder, *arguments, code=1):
         ("score", "nowhere.parquet", "--model", "nowhere", "--output", "x.run"),
         ("encode", "nowhere.parquet", "--model", "nowhere", "--output", "x"),
         ("matrix", "nowhere.toml", "--output", "x"),
-        ("export", "nowhere", "--output", "x"),
         ("eval", "nowhere.run", "--qrels", "nowhere"),
         ("compare", "nowhere.run", "other.run", "--qrels", "nowhere"),
         ("data", "import", "csv", "train=nowhere.csv", "--output", "x"),

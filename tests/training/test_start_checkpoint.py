@@ -205,9 +205,7 @@ def change(path, **entries):
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
 
 
-def test_settings_of_a_sentence_encoder_carry_on_through_training_and_export(network, collection, tmp_path):
-    from aptool.models.export import export_model
-
+def test_settings_of_a_sentence_encoder_carry_on_through_training(network, collection, tmp_path):
     folder = tmp_path / "checkpoint"
     sentence_encoder(network, folder, prompts=PROMPTS)
     layer = {"text": {"method": "forward", "method_output_name": ["hidden_states", -2]}}
@@ -216,11 +214,9 @@ def test_settings_of_a_sentence_encoder_carry_on_through_training_and_export(net
     recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(folder))
 
     fit(collection, recipe, tmp_path / "model", device="cpu")
-    export_model(load_model(tmp_path / "model"), tmp_path / "exported")
 
     np.testing.assert_allclose(scores(tmp_path / "model"), scores(folder), atol=1e-5)
-    np.testing.assert_allclose(scores(tmp_path / "exported"), scores(folder), atol=1e-5)
-    model = library.SentenceTransformer(str(tmp_path / "exported"), device="cpu")
+    model = library.SentenceTransformer(str(folder), device="cpu")
     questions, answers = (
         encode(list(texts), batch_size=1)
         for encode, texts in zip(
@@ -231,9 +227,7 @@ def test_settings_of_a_sentence_encoder_carry_on_through_training_and_export(net
     np.testing.assert_allclose(scores(folder), expected, atol=1e-5)
 
 
-def test_settings_of_a_cross_encoder_carry_on_through_training_and_export(network, collection, tmp_path):
-    from aptool.models.export import export_model
-
+def test_settings_of_a_cross_encoder_carry_on_through_training(network, collection, tmp_path):
     folder = tmp_path / "checkpoint"
     cross_encoder(network, folder, 2)
     change(folder / "config.json", id2label={"0": "entailment", "1": "not_entailment"}, label2id=None)
@@ -241,35 +235,9 @@ def test_settings_of_a_cross_encoder_carry_on_through_training_and_export(networ
     recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(folder))
 
     fit(collection, recipe, tmp_path / "model", device="cpu")
-    export_model(load_model(tmp_path / "model"), tmp_path / "exported")
 
     np.testing.assert_allclose(scores(tmp_path / "model"), scores(folder), atol=1e-5)
-    np.testing.assert_allclose(scores(tmp_path / "exported"), scores(folder), atol=1e-5)
     assert load_model(tmp_path / "model").ranker.pooling.relevant == 0
-
-
-@pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
-def test_exported_cross_encoder_gives_equal_scores_in_sentence_transformers(
-    network, collection, tmp_path, activation
-):
-    from aptool.models.export import export_model
-
-    cross_encoder(network, tmp_path / "checkpoint", 1)
-    function = f"torch.nn.modules.{'linear' if activation == 'Identity' else 'activation'}.{activation}"
-    change(tmp_path / "checkpoint" / "config_sentence_transformers.json", activation_fn=function)
-    fit(
-        collection,
-        training_recipe(None, FAST, str(tmp_path / "checkpoint")),
-        tmp_path / "model",
-        device="cpu",
-    )
-
-    export_model(load_model(tmp_path / "model"), tmp_path / "exported")
-
-    expected = scores(tmp_path / "model")
-    model = library.CrossEncoder(str(tmp_path / "exported"), device="cpu")
-    np.testing.assert_allclose(model.predict(PAIRS), expected, atol=1e-5)
-    np.testing.assert_allclose(scores(tmp_path / "exported"), expected, atol=1e-5)
 
 
 def test_an_embedding_that_is_cut_is_no_start(network, tmp_path):

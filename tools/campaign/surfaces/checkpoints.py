@@ -125,9 +125,7 @@ def checkpoints(case: Case) -> None:
         adapter = {"peft_type": "LORA", "base_model_name_or_path": "evil/evil", "auto_mapping": "evil.Evil"}
         Path("m/adapter_config.json").write_text(json.dumps(adapter))
     if case.random.random() < 0.2:
-        given = case.random.choice(
-            (("export", "m"), ("vectors", "distill", "--model", "m", "--collection", case.world.collection))
-        )
+        given = ("vectors", "distill", "--model", "m", "--collection", case.world.collection)
         case.run(*given, "--output", "e", outputs=("e",))
         assert not Path("ran").exists(), "ran code of the folder"
         return

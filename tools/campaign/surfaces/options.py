@@ -40,7 +40,6 @@ def _commands() -> list[tuple[str, tuple[str, ...]]]:
         ("fuse", ("fuse", "x.run", "x.run", "--output", "f.run")),
         ("encode", ("encode", "x.run", "--model", "none", "--output", "s")),
         ("matrix", ("matrix", "none", "--output", "o")),
-        ("export", ("export", "none")),
         ("data folds", ("data", "folds", "none", "--output", "f")),
         ("data stats", ("data", "stats", "none")),
         ("data import wikiqa", ("data", "import", "wikiqa", "test=x.run", "--output", "c")),

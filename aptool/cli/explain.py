@@ -1,8 +1,7 @@
-"""``aptool explain`` and ``export``: commands on a trained model."""
+"""``aptool explain``: the weights of words in a score."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -230,24 +229,3 @@ def _print_alignment(explanation: Explanation, alignment: np.ndarray) -> None:
 def visible(text: str) -> str:
     """Return text on one line, with visible symbols for control characters."""
     return printable(" ".join(text.split()).translate(_VISIBLE))
-
-
-@click.command("export")
-@click.argument("folder", metavar="MODEL")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder to write to.")
-@overwrite_option("EXPORT")
-def export(folder: str, output: Path) -> None:
-    """Export MODEL, a model folder, to sentence-transformers or PyLate.
-
-    Mean or first pooling over a pretrained network becomes a SentenceTransformer, a cross-encoder a
-    CrossEncoder, and maxsim a ColBERT model of PyLate.
-    """
-    from aptool.models.hub import find_folder
-
-    find_folder(folder)  # before PyTorch is imported
-
-    from aptool.models.checkpoints import load_any
-    from aptool.models.export import export_model
-
-    library = export_model(load_any(folder), output, source=folder)
-    click.echo(f"{output}: a model of {library}")
