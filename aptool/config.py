@@ -85,26 +85,6 @@ class MixtureOptions:
 
 
 @dataclass(frozen=True)
-class TeacherOptions:
-    """Knowledge distillation from the scores of another system.
-
-    Attributes:
-        run: Run file with a score for every pair of the training pools; empty for no teacher.
-        loss: ``margin-mse``: squared difference between the margins of teacher and system, where a margin is
-            the score of the relevant answer minus that of another answer; ``kl``: Kullback-Leibler divergence
-            of the softmax over a question's answers, at the temperature ``training.temperature``.
-        weight: Weight of the teacher loss; the loss of the labels has the weight 1 - ``weight``.
-        scale: Factor that converts the teacher's scores to the scale of the system: 0.05 for logits and
-            cosines with a temperature of 0.05.
-    """
-
-    run: str = ""
-    loss: Literal["margin-mse", "kl"] = "kl"
-    weight: float = bounded(0.5, below=2)
-    scale: float = bounded(1.0, least=1e-6)
-
-
-@dataclass(frozen=True)
 class VectorOptions:
     """Initialization of the word embeddings.
 
@@ -217,7 +197,6 @@ class Recipe:
         features: Further features of a pair, in addition to the similarity.
         start: Warm start from a trained model.
         mixture: Further collections to train on.
-        teacher: Knowledge distillation from a run.
         text: Tokenization.
         vectors: Initialization of the word embeddings.
         training: Training procedure.
@@ -231,7 +210,6 @@ class Recipe:
     features: FeatureOptions = field(default_factory=FeatureOptions)
     start: StartOptions = field(default_factory=StartOptions)
     mixture: MixtureOptions = field(default_factory=MixtureOptions)
-    teacher: TeacherOptions = field(default_factory=TeacherOptions)
     text: TextOptions = field(default_factory=TextOptions)
     vectors: VectorOptions = field(default_factory=VectorOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)

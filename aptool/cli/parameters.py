@@ -29,7 +29,7 @@ _MODEL = Path("models/ap-cnn")
 # Sections of the help of long commands; an option that is in none of them is an advanced one.
 _ADVANCED = "Advanced"
 _SECTIONS = {
-    "Model": "--model --kind --engine --words --preset --set --vectors --start --teacher",
+    "Model": "--model --kind --engine --words --preset --set --vectors --start",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
     "--passages --aggregate --answers --tag --name --split --split-ratio --add-candidates "
     "--config --field --let --quick --groups --per-question --json --markdown --latex",

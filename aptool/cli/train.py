@@ -75,7 +75,6 @@ class TrainCommand(SectionedCommand):
     help="Word vectors: file, folder, Hugging Face name, learned or random.  [default: see the recipe]",
 )
 @click.option("--start", metavar="MODEL", help="Initialize from this model; add new words to its vocabulary.")
-@click.option("--teacher", metavar="RUN", help="Distill from the scores of this run of the training pools.")
 @seed_option
 @device_option
 @click.option(
@@ -91,7 +90,6 @@ def train(
     collections: tuple[str, ...],
     preset: str | None,
     start: str | None,
-    teacher: str | None,
     output: "Location | None",
     overwrite: bool,
     vectors: str | None,
@@ -114,14 +112,12 @@ def train(
 
     if preset is not None and start is None:
         load_recipe(with_home(preset), overrides)  # before PyTorch is imported
-    _check_inputs(vectors, start, teacher)
+    _check_inputs(vectors, start)
     from aptool.formats.collection import CollectionFiles
     from aptool.formats.outputs import Kind, adopt
     from aptool.library.training import build_recipe, train_models
 
-    recipe = build_recipe(
-        preset, set=overrides, start=start, teacher=teacher, mixture=collections[1:], vectors=vectors
-    )
+    recipe = build_recipe(preset, set=overrides, start=start, mixture=collections[1:], vectors=vectors)
     if output is None:
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
@@ -161,8 +157,8 @@ def _check_collections(collections: tuple[str, ...]) -> None:
         CollectionFiles(name)
 
 
-def _check_inputs(vectors: str | None, start: str | None, teacher: str | None) -> None:
-    """Raise, before PyTorch is imported, if word vectors, a model or a run does not exist."""
+def _check_inputs(vectors: str | None, start: str | None) -> None:
+    """Raise, before PyTorch is imported, if word vectors or a model does not exist."""
     from aptool.formats.inputs import stat
     from aptool.models.hub import find_folder
     from aptool.text.vectors import is_static_model
@@ -171,8 +167,6 @@ def _check_inputs(vectors: str | None, start: str | None, teacher: str | None) -
         find_folder(start)
     if vectors not in (None, "learned", "random") and not is_static_model(vectors):
         stat(vectors)
-    if teacher is not None:
-        stat(teacher)
 
 
 def _details(fit: "Fit", recipe: "Recipe") -> str:

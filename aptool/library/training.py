@@ -64,7 +64,6 @@ def train(
     preset: str | None = None,
     *,
     start: PathLike | None = None,
-    teacher: PathLike | None = None,
     mixture: Iterable[PathLike] = (),
     seed: int = 0,
     output: PathLike | None = None,
@@ -86,8 +85,6 @@ def train(
         preset: name of a preset (``aptool.config.preset_names`` lists them), or a recipe file. Default:
             ``ap-cnn``, or the recipe of ``start``.
         start: model folder of the same system to initialize from; new words are added to its vocabulary.
-        teacher: run file with scores of the training pools, for knowledge distillation. The recipe has the
-            options ``teacher.loss``, ``teacher.weight`` and ``teacher.scale``.
         mixture: folders of further collections to train on.
         seed: random seed, an integer of at least 0.
         output: the model folder. After an interruption, a call with the same arguments resumes from the last
@@ -123,7 +120,7 @@ def train(
     from aptool.library.model import Model
 
     opened = collection if isinstance(collection, Collection) else Collection(collection)
-    recipe = build_recipe(preset, set=set, start=start, teacher=teacher, mixture=mixture, vectors=vectors)
+    recipe = build_recipe(preset, set=set, start=start, mixture=mixture, vectors=vectors)
     check_integer("seed", seed, 0, 1 << 63)
     if on_epoch is not None and not callable(on_epoch):
         raise InputError("on_epoch", value=on_epoch, expected="a function of an epoch")
@@ -157,7 +154,6 @@ def build_recipe(
     *,
     set: Overrides = (),  # noqa: A002 - as ``train``
     start: PathLike | None = None,
-    teacher: PathLike | None = None,
     mixture: Iterable[PathLike] = (),
     vectors: PathLike | None = None,
 ) -> Recipe:
@@ -178,9 +174,6 @@ def build_recipe(
     if vectors is not None:
         source = check_path("vectors", vectors)
         recipe = replace(recipe, vectors=replace(recipe.vectors, source=source))
-    if teacher is not None:
-        run = check_path("teacher", teacher, "a run file")
-        recipe = replace(recipe, teacher=replace(recipe.teacher, run=run))
     check_recipe(recipe)
     return recipe
 

@@ -134,8 +134,6 @@ def check_recipe(recipe: Recipe) -> None:
     if training.negatives == "all" and training.mining_interval == 1:
         expected = "0 (once per epoch) or more than 1 with negatives=all, which scores every pair"
         raise _invalid(recipe, "training.mining_interval", 1, expected)
-    if recipe.teacher.run:
-        _check_teacher(recipe)
     if issubclass(encoder_class, WordEncoder):
         try:
             with torch.random.fork_rng(devices=[]), WeightLimit(MAX_WEIGHTS):
@@ -149,18 +147,6 @@ def check_recipe(recipe: Recipe) -> None:
 
 def _invalid(recipe: Recipe, option: str, value: object, expected: str) -> InputError:
     return InputError(recipe.preset, position=option, value=value, expected=expected)
-
-
-def _check_teacher(recipe: Recipe) -> None:
-    if recipe.teacher.weight > 1:
-        expected = "at most 1: the labels have the remaining weight"
-        raise _invalid(recipe, "teacher.weight", recipe.teacher.weight, expected)
-    if recipe.training.negatives not in ("pool", "mix"):
-        expected = "pool or mix with a teacher, which scores the answers of pools"
-        raise _invalid(recipe, "training.negatives", recipe.training.negatives, expected)
-    if recipe.mixture.collections:
-        expected = "none with a teacher, whose run is of one collection"
-        raise _invalid(recipe, "mixture.collections", recipe.mixture.collections, expected)
 
 
 def _check_head(recipe: Recipe) -> None:

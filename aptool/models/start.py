@@ -60,8 +60,7 @@ def training_recipe(preset: str | None, overrides: Sequence[str], start: str) ->
         return load_recipe(preset, overrides).with_start(start)
     before = model_recipe(start)
     table = before.to_dict()
-    # Further collections and a teacher belong to the earlier training.
-    table = {**table, "mixture": {}, "teacher": {**table["teacher"], "run": ""}}
+    table = {**table, "mixture": {}}  # further collections belong to the earlier training
     table = {**apply_overrides(table, overrides), "preset": before.preset}
     return recipe_from_dict(table, where=before.preset).with_start(start)
 

@@ -167,8 +167,8 @@ def training_key(collection: CollectionFiles, recipe: Recipe, seed: int, device:
 
 
 def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
-    """Identify the files that a recipe names: vectors, start model, teacher and further collections."""
-    from aptool.training.texts import sources, teacher_fingerprint
+    """Identify the files that a recipe names: vectors, start model and further collections."""
+    from aptool.training.texts import sources
 
     start = None
     if recipe.start.model:
@@ -178,7 +178,6 @@ def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
         "start": start,
-        "teacher": teacher_fingerprint(recipe),
         "mixture": [source.fingerprint for source in sources(collection, recipe)[1:]],
     }
 

@@ -1,4 +1,4 @@
-"""Training data: the questions of a split, their pools, their positive answers, and the scores of a teacher.
+"""Training data: the questions of a split, their pools, and their positive answers.
 
 Answers are identified by their text, not by their id. So the text of a positive answer is never sampled as a
 negative under another id. The states of a frozen network are computed once per text and kept in memory.
@@ -7,13 +7,13 @@ negative under another id. The states of a frozen network are computed once per 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aptool.config import TeacherOptions, TextOptions
+from aptool.config import TextOptions
 from aptool.environment import available_memory
 from aptool.models.ragged import Ragged, rows_of
 from aptool.models.ranker import Ranker
@@ -74,21 +74,6 @@ class SplitTexts:
         return self.questions + self.answers
 
 
-class Teacher(NamedTuple):
-    """The scores of a teacher for the pairs of the training pools."""
-
-    keys: np.ndarray  # (pairs,) int64, ascending: question · ``answers`` + answer
-    scores: np.ndarray  # (pairs,) float32
-    answers: int  # number of answers in the training set
-    options: TeacherOptions
-
-    def of(self, questions: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """(n, k) float32: scores of (n, k) answers to (n,) questions; NaN outside the pool of a question."""
-        keys = questions[:, None] * self.answers + answers
-        index = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[index] == keys, self.scores[index], np.float32(np.nan))
-
-
 @dataclass(frozen=True)
 class TrainingSet:
     """A split as token ids."""
@@ -97,7 +82,6 @@ class TrainingSet:
     answers: Tokens  # distinct
     positives: IndexLists  # the relevant answers in the pool of each question
     pool_negatives: IndexLists  # the non-relevant answers in the pool of each question
-    teacher: Teacher | None = None
 
     @property
     def pairs(self) -> np.ndarray:
@@ -106,16 +90,13 @@ class TrainingSet:
         return np.stack([owner, self.positives.values], axis=1)
 
 
-def tokenize(
-    texts: SplitTexts, tokenizer: TextTokenizer, options: TextOptions, teacher: Teacher | None = None
-) -> TrainingSet:
+def tokenize(texts: SplitTexts, tokenizer: TextTokenizer, options: TextOptions) -> TrainingSet:
     """Convert a split to token ids, truncated at the limits of the recipe."""
     return TrainingSet(
         questions=tokenizer.encode(texts.questions, options.max_question_tokens, "question"),
         answers=tokenizer.encode(texts.answers, options.max_answer_tokens),
         positives=texts.positives,
         pool_negatives=_without(texts.pools, texts.positives, len(texts.answers)),
-        teacher=teacher,
     )
 
 

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
-from aptool.config import CHECKPOINT_MINUTES, Recipe, TeacherOptions
+from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.documents import parse_json, read_json
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.names import measure_names
@@ -47,7 +47,7 @@ from aptool.training.data import keep_states, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import MEMORY_HINT, train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
-from aptool.training.texts import TRAIN, all_texts, read_teacher, read_training_texts, sources
+from aptool.training.texts import TRAIN, all_texts, read_training_texts, sources
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,6 @@ def fit_in_group(
 
     with group.together(), get_progress().task("reading"):
         texts = read_training_texts(collection, recipe)
-        teacher = read_teacher(collection, recipe)
     seed_generators(seed, device)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
     initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection, recipe), seed, cache)
@@ -151,7 +150,7 @@ def fit_in_group(
             initial = initialize(recipe, initial_texts)
     tokenizer, recipe = initial.tokenizer, initial.recipe
     with group.together(), get_progress().task("tokenizing"):
-        examples = tokenize(texts, tokenizer, recipe.text, teacher)
+        examples = tokenize(texts, tokenizer, recipe.text)
         dev = DevSet(collection, DEV, tokenizer, recipe.text)
 
     ranker = build_ranker(recipe, *initial.spec)
@@ -280,11 +279,6 @@ def check_training(
         measures = ", ".join(names[:3])
         problem = f"training.dev_measure {recipe.training.dev_measure!r}"
         raise UsageError(f"{problem}: expected one measure, not {measures}, …")
-    for option in fields(TeacherOptions):
-        value = getattr(recipe.teacher, option.name)
-        if not recipe.teacher.run and value != option.default:
-            expected = "a teacher: --teacher or teacher.run"
-            raise InputError(recipe.preset, position=f"teacher.{option.name}", value=value, expected=expected)
     check_model_folder(output)
     folder = training_folder(output)
     if folder.exists() and not folder.is_dir():

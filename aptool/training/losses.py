@@ -2,9 +2,8 @@
 
 Each epoch samples answers that are not relevant, and trains on the highest-scored of them. The samples depend
 only on the seed and the epoch, not on weights or earlier samples. In a loss, a positive answer should
-outscore its negatives, and the scores should match those of a teacher. ``scores`` is (n, k), one row per
-question: its positive answer in column 0, its negatives in the other columns, -inf in a column without an
-answer.
+outscore its negatives. ``scores`` is (n, k), one row per question: its positive answer in column 0, its
+negatives in the other columns, -inf in a column without an answer.
 """
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from aptool.config import TeacherOptions, TrainingOptions
+from aptool.config import TrainingOptions
 from aptool.models.device import send
 from aptool.models.encoders import WordEncoder
 from aptool.models.ragged import Ragged
@@ -172,44 +171,6 @@ def loss(scores: Tensor, options: TrainingOptions) -> Tensor:
     return hinge(scores, options.margin)
 
 
-def margin_mse(scores: Tensor, taught: Tensor) -> Tensor:
-    """(n,) mean over the answers j of ((s_0 - s_j) - (t_0 - t_j))²; Hofstätter et al., 2020.
-
-    Args:
-        scores: (n, k) s, -inf in a column without an answer.
-        taught: (n, k) t, NaN without a score of the teacher; without t_0 the loss is 0.
-    """
-    scored = torch.isfinite(scores) & torch.isfinite(taught)
-    difference = scores.masked_fill(~scored, 0) - taught.masked_fill(~scored, 0)
-    compared = scored[:, 1:] & scored[:, :1]
-    squares = (difference[:, :1] - difference[:, 1:]).square() * compared
-    return squares.sum(1) / compared.sum(1).clamp_min(1)
-
-
-def listwise_kl(scores: Tensor, taught: Tensor) -> Tensor:
-    """(n,) KL(softmax t ‖ softmax s) over the answers with both scores; arguments as in ``margin_mse``."""
-    scored = torch.isfinite(scores) & torch.isfinite(taught)
-    # -1e9 instead of -inf: a question without a scored answer has loss 0, not NaN.
-    log_s = F.log_softmax(scores.masked_fill(~scored, -1e9), dim=1)
-    log_t = F.log_softmax(taught.masked_fill(~scored, -1e9), dim=1)
-    return (log_t.exp() * (log_t - log_s) * scored).sum(1)
-
-
-def distillation_loss(
-    losses: Tensor, scores: Tensor, taught: Tensor, temperature: float, options: TeacherOptions
-) -> Tensor:
-    """(n,) losses from the labels, mixed with losses from the scores of a teacher.
-
-    ``scores`` and ``taught`` are as in ``margin_mse``; ``temperature`` is that of ``kl``.
-    """
-    taught = taught * options.scale
-    if options.loss == "kl":
-        distilled = listwise_kl(scores / temperature, taught / temperature)
-    else:
-        distilled = margin_mse(scores, taught)
-    return (1 - options.weight) * losses + options.weight * distilled
-
-
 def score_batch(
     ranker: Ranker,
     examples: TrainingSet,
@@ -277,12 +238,4 @@ def batch_losses(
 ) -> Tensor:
     """(n',) losses of the shard of this process of a minibatch; arguments as in ``score_batch``."""
     scores = score_batch(ranker, examples, batch, options.in_batch, group)
-    losses = loss(scores, options)
-    if examples.teacher is None:
-        return losses
-    shard = batch[MinibatchShard(group, len(batch)).rows]  # (n', 2 + k)
-    answers = shard[:, 1:]
-    if options.in_batch:  # the columns of ``score_batch``
-        answers = np.column_stack([shard[:, 1], np.tile(batch[:, 1:].T.reshape(-1), (len(shard), 1))])
-    taught = send(examples.teacher.of(shard[:, 0], answers), scores.device)
-    return distillation_loss(losses, scores, taught, options.temperature, examples.teacher.options)
+    return loss(scores, options)

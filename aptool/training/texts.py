@@ -1,6 +1,5 @@
-"""Reads the texts of a training from collections, and the scores of a teacher from a run."""
+"""Reads the texts of a training from collections."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -10,12 +9,10 @@ import polars as pl
 from aptool.config import Recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.inputs import open_binary
 from aptool.formats.pools import read_answers
-from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
 from aptool.text.words import word_splitter
-from aptool.training.data import IndexLists, SplitTexts, Teacher
+from aptool.training.data import IndexLists, SplitTexts
 
 TRAIN = "train"  # the split that systems are trained on
 
@@ -104,33 +101,3 @@ def all_texts(collection: CollectionFiles, recipe: Recipe) -> Iterator[str]:
             for pools in source.batches(split):
                 yield from pools.questions.to_pylist()
                 yield from pools.answers.to_pylist()
-
-
-def read_teacher(collection: CollectionFiles, recipe: Recipe) -> Teacher | None:
-    """Read the scores of the teacher of a recipe, if any."""
-    options = recipe.teacher
-    if not options.run:
-        return None
-    answers: dict[str, int] = {}
-    pairs = _numbered_pairs(collection, TRAIN, [], answers)
-    scored = pairs.join(read_run(options.run).frame, on=["question_id", "answer_id"], how="left")
-    missing = scored.filter(pl.col("score").is_null())
-    if len(missing) == len(scored):
-        expected = f"scores of the pairs of {collection.pools(TRAIN)}"
-        raise InputError(options.run, problem="scores of other pools only", expected=expected)
-    if len(missing):
-        question, answer = missing.select("question_id", "answer_id").row(0)
-        problem = f"{len(missing):,} of {len(scored):,} training pairs have no score"
-        position = f"question {question!r}, answer {answer!r}"
-        raise InputError(options.run, position=position, problem=problem, expected="a score of every pair")
-    keys = scored["question"].to_numpy() * len(answers) + scored["answer"].to_numpy()
-    keys, first = np.unique(keys, return_index=True)  # an answer may have two ids
-    return Teacher(keys, scored["score"].to_numpy()[first].astype(np.float32), len(answers), options)
-
-
-def teacher_fingerprint(recipe: Recipe) -> str | None:
-    """Hash the run file of the teacher of a recipe, if any."""
-    if not recipe.teacher.run:
-        return None
-    with open_binary(recipe.teacher.run) as file:
-        return hashlib.sha256(file.read()).hexdigest()[:16]

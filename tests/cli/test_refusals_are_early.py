@@ -55,7 +55,6 @@ def test_a_wrong_path_is_refused_without_large_libraries(arguments, tmp_path):
     [
         ("--preset", "nowhere.toml", "nowhere.toml: file not found; expected a recipe"),
         ("--vectors", "nowhere.bin", "nowhere.bin: file not found"),
-        ("--teacher", "nowhere.run", "nowhere.run: file not found"),
         ("--start", "nowhere", "nowhere: folder not found; expected a model"),
         ("--start", "empty", "empty: no model here"),
     ],
