@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs pictures results lint fix eval reproduce bench hooks release clean
+.PHONY: help setup test oracle test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs pictures results lint fix eval reproduce bench hooks release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -46,6 +46,9 @@ results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the 
 
 test: $(STAMP)  ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+oracle: $(STAMP)  ## compare every output on tiny inputs with the recorded hashes of tools/oracle.txt
+	$(BIN)/python tools/output_hashes.py --compare tools/oracle.txt
 
 test-cluster: $(STAMP)  ## run the tests that start a Ray cluster of several nodes: RETRY=1 runs failed tests twice
 	@# Each file in a process of its own: what is left of a cluster that was killed ends with it.

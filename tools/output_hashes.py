@@ -1,10 +1,11 @@
 """Print a hash of every output of aptool on tiny inputs, one line per output: NAME SHA256.
 
-Compare two commits by comparing what this program prints on each of them:
+    python tools/output_hashes.py                            # print the lines
+    python tools/output_hashes.py --compare tools/oracle.txt  # name each line that differs
+    python tools/output_hashes.py > tools/oracle.txt          # record them
 
-    OMP_NUM_THREADS=1 python tools/output_hashes.py > before.txt
-
-Only public commands run, in this process. Versions, times and paths are left out of JSON before it is hashed.
+Only public commands run, nearly all in this process. Versions, times and paths are left out of JSON before it
+is hashed. The libraries are held to instructions that every x86-64 processor has, so that machines agree.
 """
 
 import argparse
@@ -15,12 +16,24 @@ import io
 import json
 import os
 import runpy
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+# Read when the libraries load.
+os.environ |= {
+    "ATEN_CPU_CAPABILITY": "default",
+    "MKL_CBWR": "COMPATIBLE",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "OPENBLAS_CORETYPE": "Nehalem",
+    "OMP_NUM_THREADS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
@@ -35,6 +48,10 @@ VOLATILE = {
     *("score_seconds", "train_seconds", "pairs_per_second"),
     *("sha256", "files", "preset"),
 }
+# Scored with two threads, and on two Ray nodes, as well.
+REPEATED = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm", "mean-minilm", "mean-maxsim-minilm")
+# The importer of tables.
+TABLE = "csv"
 MATRIX = """
 [collections.tiny]
 path = "{collection}"
@@ -61,29 +78,58 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--only", default="", help="print the outputs whose kind begins so: import, matrix, ..."
-    )
+    parser.add_argument("--only", default="", help="only outputs whose kind begins so: import, matrix, ...")
+    parser.add_argument("--compare", type=Path, help="file of lines to compare with; exit 1 if one differs")
     arguments = parser.parse_args()
-    kinds = {"import": imports, "train": presets, "fuse": fusions, "matrix": matrix}
+    kinds = {
+        "import": imports,
+        "train": presets,
+        "resume": resumed,
+        "fuse": fusions,
+        "evaluate": evaluations,
+        "matrix": matrix,
+        "cluster": cluster_runs,
+    }
+    lines = {}
+    recorded = arguments.compare and arguments.compare.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         pools = collection(Path("tiny"))
         for kind, outputs in kinds.items():
             if kind.startswith(arguments.only):
                 for name, value in outputs(pools):
-                    print(f"{kind}/{name} {value}", flush=True)
+                    lines[f"{kind}/{name}"] = value
+                    if recorded is None:
+                        print(f"{kind}/{name} {value}", flush=True)
+    if recorded is not None:
+        sys.exit(differences(recorded, lines, arguments.only))
 
 
-def run(*arguments: object) -> None:
-    """Run an aptool command in this process; exit on its error."""
-    output = io.StringIO()
+def differences(recorded: str, lines: dict[str, str], only: str) -> int:
+    """Print the names of the lines that differ; return the exit code."""
+    before = dict(line.rsplit(" ", 1) for line in recorded.splitlines() if line.startswith(only))
+    changed = [name for name in before if name in lines and lines[name] != before[name]]
+    for title, names in {
+        "changed": changed,
+        "gone": [name for name in before if name not in lines],
+        "new": [name for name in lines if name not in before],
+    }.items():
+        for name in names:
+            print(f"{title}: {name}")
+    print(f"{len(lines)} outputs, {sum(before.get(name) == value for name, value in lines.items())} equal")
+    return int(lines != before)
+
+
+def run(*arguments: object) -> str:
+    """Run an aptool command in this process; return what it prints on stdout. Exit on its error."""
+    output, errors = io.StringIO(), io.StringIO()
     sys.argv = ["aptool", *map(str, arguments)]
     try:
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
             runpy.run_module("aptool", run_name="__main__")
     except SystemExit as end:
         if end.code:
-            sys.exit(f"{' '.join(sys.argv)}: exit code {end.code}\n{output.getvalue()}")
+            sys.exit(f"{' '.join(sys.argv)}: exit code {end.code}\n{errors.getvalue()}")
+    return output.getvalue()
 
 
 def digest(data: bytes) -> str:
@@ -125,82 +171,151 @@ def hash_file(file: Path) -> str:
 
 def hash_folder(folder: Path) -> Iterator[tuple[str, str]]:
     for file in sorted(folder.rglob("*")):
-        if file.is_file() and file.suffix != ".md":
+        if file.is_file() and file.suffix != ".md" and not file.name.startswith("."):
             yield str(file.relative_to(folder)), hash_file(file)
 
 
 def collection(folder: Path) -> Path:
-    """The tiny collection of the tests, imported from JSON Lines."""
+    """The tiny collection of the tests, imported from a table."""
     splits = []
     for split, questions in (("train", 40), ("dev", 20), ("test", 20)):
-        rows = [
-            {
-                "question": pool.question,
-                "candidates": [
-                    {"text": text, "id": name, "label": pool.relevance.get(name, 0)}
-                    for name, text in zip(pool.answer_ids, pool.texts, strict=True)
-                ],
-            }
-            for pool in tiny.labelled_pools(split, questions)
-        ]
-        write_lines(Path(f"{split}.jsonl"), rows)
-        splits.append(f"{split}={split}.jsonl")
-    run("data", "import", "jsonl", *splits, "--answer-id", "id", "--output", folder)
+        rows = ["question,answer,answer_id,label"]
+        for pool in tiny.labelled_pools(split, questions):
+            rows += [
+                f"{pool.question},{text},{name},{pool.relevance.get(name, 0)}"
+                for name, text in zip(pool.answer_ids, pool.texts, strict=True)
+            ]
+        write(f"{split}.csv", "\n".join([*rows, ""]))
+        splits.append(f"{split}={split}.csv")
+    run("data", "import", TABLE, *splits, "--answer-id", "answer_id", "--output", folder)
     return folder
 
 
 def presets(folder: Path) -> Iterator[tuple[str, str]]:
-    """Train each preset on the tiny collection, and score, encode and score from the store with it."""
-    network = networks.write_network(Path("network"))
+    """Score with the baselines; train each preset on the tiny collection, and score with it."""
     share_answers(folder, Path("shared"))
-    trained = {
-        **{name: tiny.options(name) for name in tiny.SYSTEMS},
-        **{name: (*tiny.OPTIONS, *published.SMALL[name]) for name in published.PUBLISHED},
-        **dict.fromkeys(networks.SYSTEMS, (*networks.QUICK, f"encoder.name={network}")),
-    }
-    for preset, options in trained.items():
-        yield from outputs_of(preset, [word for option in options for word in ("--set", option)], folder)
+    for baseline in ("bm25", "random"):
+        for name, pools in (("run", folder), ("run of shared answers", Path("shared"))):
+            yield f"{baseline}/{name}", scored(pools, baseline, Path(f"{baseline} {name}.run"))
+    for preset in (*tiny.SYSTEMS, *published.PUBLISHED, *networks.SYSTEMS):
+        yield from outputs_of(preset, folder)
 
 
-def outputs_of(preset: str, options: list[str], folder: Path) -> Iterator[tuple[str, str]]:
+def trained(preset: str, folder: Path) -> Path:
+    """The model folder of a small version of a preset, trained for two epochs the first time."""
     model = Path("models") / preset
-    run(
-        "train",
-        folder,
-        "--preset",
-        preset,
-        "--seed",
-        1,
-        "--output",
-        model,
-        "--set",
-        "training.epochs=2",
-        *options,
-    )
+    if preset in networks.SYSTEMS:
+        network = Path("network")
+        options = (*networks.QUICK, f"encoder.name={network}")
+        if not network.exists():
+            networks.write_network(network)
+    elif preset in published.PUBLISHED:
+        options = (*tiny.OPTIONS, *published.SMALL[preset])
+    else:
+        options = tiny.options(preset)
+    if not model.exists():
+        run(*training(folder, preset, model, *options, "training.epochs=2"))
+    return model
+
+
+def outputs_of(preset: str, folder: Path) -> Iterator[tuple[str, str]]:
+    import torch
+
+    model = trained(preset, folder)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         yield f"{preset}/{name}", hash_file(model / name)
+    yield f"{preset}/run", scored(folder, model, Path(f"{preset}.run"))
+    yield f"{preset}/run of shared answers", scored(Path("shared"), model, Path(f"{preset}-shared.run"))
+    yield f"{preset}/rows", hash_file(scored_file(folder, model, Path(f"{preset}.parquet")))
+    if preset in REPEATED:
+        torch.set_num_threads(2)
+        yield f"{preset}/run of two threads", scored(folder, model, Path(f"{preset}-two.run"))
+        torch.set_num_threads(1)
+
+
+def training(folder: Path, preset: str, model: Path, *options: str) -> list[object]:
+    """Arguments of ``aptool train``."""
+    settings = [word for option in options for word in ("--set", option)]
+    return ["train", folder, "--preset", preset, "--seed", 1, "--output", model, *settings]
+
+
+def scored(folder: Path, model: object, file: Path, *options: object) -> str:
+    """The hash of a run of a folder's test pools."""
+    return digest(scored_file(folder, model, file, *options).read_bytes())
+
+
+def scored_file(folder: Path, model: object, file: Path, *options: object) -> Path:
     pools = folder / "test.pools.parquet"
-    run("score", pools, "--model", model, "--output", f"{preset}.run", "--device", "cpu")
-    yield f"{preset}/run", digest(Path(f"{preset}.run").read_bytes())
-    run(
-        "score",
-        "shared/test.pools.parquet",
-        "--model",
-        model,
-        "--output",
-        f"{preset}-shared.run",
-        "--device",
-        "cpu",
+    run("score", pools, "--model", model, "--output", file, "--device", "cpu", *options)
+    return file
+
+
+def resumed(folder: Path) -> Iterator[tuple[str, str]]:
+    """Train without interruption, and killed after a checkpoint and resumed."""
+    options = (*tiny.options("ap-cnn"), "training.epochs=15")
+    whole, killed = Path("models/whole"), Path("models/killed")
+    run(*training(folder, "ap-cnn", whole, *options))
+    yield "whole/model.safetensors", hash_file(whole / "model.safetensors")
+    command = [str(word) for word in training(folder, "ap-cnn", killed, *options)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aptool", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
     )
-    yield f"{preset}/run of shared answers", digest(Path(f"{preset}-shared.run").read_bytes())
-    if preset in ("cross-minilm", "yin-2015", "wang-nyberg-2015", "wang-ittycheriah-2015"):
-        return  # these do not encode answers alone
-    store = Path("stores") / preset
-    run("encode", pools, "--model", model, "--output", store, "--device", "cpu")
-    for name, value in hash_folder(store):
-        yield f"{preset}/store/{Path(name).suffix or name}", value
-    run("score", pools, "--model", model, "--encoded", store, "--output", f"{preset}-stored.run")
-    yield f"{preset}/run of the store", digest(Path(f"{preset}-stored.run").read_bytes())
+    while process.poll() is None and not any(Path("models").glob("killed*/**/state.safetensors")):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    if process.wait() != -signal.SIGKILL or (killed / "config.json").exists():
+        sys.exit("the training ended before it was killed; give it more epochs")
+    run(*command)
+    yield "killed/model.safetensors", hash_file(killed / "model.safetensors")
+
+
+def evaluations(folder: Path) -> Iterator[tuple[str, str]]:
+    """Print evaluations, comparisons and explanations as JSON."""
+    qrels = folder / "test.qrels"
+    for model in ("bm25", "random"):
+        scored(folder, model, Path(f"{model}.run"))
+    measures = ("--measures", "MAP,MRR,P@1,nDCG@10,R@5,Success@3")
+    yield (
+        "eval",
+        printed("eval", "bm25.run", "random.run", "--qrels", qrels, *measures, "--intervals", "--json"),
+    )
+    yield "compare", printed("compare", "bm25.run", "random.run", "--qrels", qrels, *measures, "--json")
+    question, answer = "where is the river with the bridge", "the river near the bridge is silver"
+    for preset in (*tiny.SYSTEMS, "mean-maxsim-minilm"):
+        pair = ("--question", question, "--answer", answer)
+        yield f"explain {preset}", printed("explain", "--model", trained(preset, folder), *pair, "--json")
+
+
+def printed(*arguments: object) -> str:
+    """The hash of the JSON that a command prints."""
+    return digest(json.dumps(stable(json.loads(run(*arguments))), sort_keys=True).encode())
+
+
+def cluster_runs(folder: Path) -> Iterator[tuple[str, str]]:
+    """Score on two Ray nodes; the hashes are those of one process."""
+    import logging
+
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "include_dashboard": False},
+        shutdown_at_exit=False,
+    )
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+        logging.disable(logging.WARNING)
+        for model in ("bm25", "random", *REPEATED):
+            system = model if model in ("bm25", "random") else trained(model, folder)
+            options = ("--cluster", cluster.address, "--workers", 2)
+            yield f"{model}/run", scored(folder, system, Path(f"{model}-cluster.run"), *options)
+    finally:
+        cluster.shutdown()
 
 
 def share_answers(imported: Path, folder: Path) -> None:
@@ -266,7 +381,7 @@ def matrix(folder: Path) -> Iterator[tuple[str, str]]:
 
 def imports(folder: Path) -> Iterator[tuple[str, str]]:
     """Import a tiny data set of every format."""
-    yield from ((f"jsonl/{name}", value) for name, value in hash_folder(folder))
+    yield from ((f"tiny/{name}", value) for name, value in hash_folder(folder))
     for name, arguments in sources().items():
         output = Path("imported") / name
         run("data", "import", *arguments, "--output", output)
@@ -292,23 +407,17 @@ def sources() -> dict[str, list[object]]:
     write("V1/question.train.token_idx.label", "idx_1 idx_2 idx_3\t1 2\nidx_1\t2 2\n")
     write("V1/question.dev.label.token_idx.pool", "1\tidx_1 idx_3\t3 1 3 2\n")
     retrieval_sources()
-    write("hub/data/train-00000-of-00001.csv", 'question,answer,label\nwho?,"me, too",1\nwho?,yes,0\n')
-    write("hub/data/validation-00000-of-00001.csv", "question,answer,label\nwhy?,so,1\n")
-    marco = ("--queries", "dev=marco/queries.tsv", "--qrels", "dev=marco/qrels.tsv")
     return {
-        "tsv": ["tsv", "train=pairs.tsv"],
+        "table": ["tsv", "train=pairs.tsv"],
         "wikiqa": ["wikiqa", "train=wikiqa.tsv"],
         "trecqa": ["trecqa", "train=trecqa"],
         "insuranceqa": ["insuranceqa", "V1"],
-        "beir": ["beir", "scifact"],
-        "mteb": ["mteb", "task"],
-        "msmarco": ["msmarco", "marco/collection.tsv", *marco],
-        "hf": ["hf", "hub"],
+        "retrieval": ["beir", "scifact"],
     }
 
 
 def retrieval_sources() -> None:
-    """Write the same four documents and two queries in the layouts of BEIR, MTEB and MS MARCO."""
+    """Write four documents, two queries and their judgements in the layout of BEIR."""
     documents = {
         "d1": "Aspirin reduces fever in adults",
         "d2": "Ibuprofen reduces pain",
@@ -317,21 +426,14 @@ def retrieval_sources() -> None:
     }
     queries = {"q1": "does aspirin reduce fever", "q2": "what reduces pain"}
     judgements = [("q1", "d1", 2), ("q1", "d4", 1), ("q2", "d2", 1)]
-    as_documents = [{"_id": name, "text": text} for name, text in documents.items()]
-    as_queries = [{"_id": name, "text": text} for name, text in queries.items()]
-    write_lines(Path("scifact/corpus.jsonl"), as_documents)
-    write_lines(Path("scifact/queries.jsonl"), as_queries)
+    write_lines(
+        Path("scifact/corpus.jsonl"), [{"_id": name, "text": text} for name, text in documents.items()]
+    )
+    write_lines(
+        Path("scifact/queries.jsonl"), [{"_id": name, "text": text} for name, text in queries.items()]
+    )
     header = "query-id\tcorpus-id\tscore\n"
     write("scifact/qrels/test.tsv", header + "".join(f"{q}\t{d}\t{grade}\n" for q, d, grade in judgements))
-    write_lines(Path("task/corpus/test.jsonl"), as_documents)
-    write_lines(Path("task/queries/test.jsonl"), as_queries)
-    named = [{"query-id": q, "corpus-id": d, "score": grade} for q, d, grade in judgements]
-    write_lines(Path("task/qrels/test.jsonl"), named)
-    ranked = [{"query-id": query, "corpus-ids": list(documents)} for query in queries]
-    write_lines(Path("task/top_ranked/test.jsonl"), ranked)
-    write("marco/collection.tsv", "".join(f"{n}\t{text}\n" for n, text in enumerate(documents.values())))
-    write("marco/queries.tsv", "".join(f"{n}\t{text}\n" for n, text in enumerate(queries.values())))
-    write("marco/qrels.tsv", "0\t0\t0\t1\n1\t0\t1\t1\n")
 
 
 def write(path: str, text: str) -> None:
@@ -345,5 +447,4 @@ def write_lines(file: Path, rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()
