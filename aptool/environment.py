@@ -1,5 +1,6 @@
 """Environment of this process: hardware, operating system, versions, command line, threads, batches."""
 
+import contextlib
 import os
 import platform
 import shlex
@@ -37,23 +38,6 @@ NATIVE_FLAGS = {
     "bf16": {"avx512_bf16", "amx_bf16", "bf16"},
     "int8": {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"},
 }
-
-
-class Setting(NamedTuple):
-    """Options of `aptool score` for encoders, faster than fp32 of aptool on processors with a flag."""
-
-    flag: str
-    options: str
-    speed: float  # relative to fp32 of aptool, by `python -m bench.rival`
-    changes: bool  # the scores, by more than rounding
-
-
-# Settings by the flags of the processors that were measured; processors with only AVX2 have none.
-FASTER = (
-    Setting("avx512f", "--engine openvino", 1.6, False),
-    Setting("avx512_bf16", "--precision bf16", 2.7, True),
-    Setting("avx512_vnni", "--engine openvino --precision int8", 3.9, True),
-)
 
 
 class BatchSizes(NamedTuple):
@@ -96,6 +80,15 @@ def gpus() -> list[dict[str, Any]]:
         }
         for gpu in devices
     ]
+
+
+def devices() -> list[str]:
+    """The GPUs that PyTorch sees, if it is installed, and the processor; ``--device auto`` uses the first."""
+    names = []
+    with contextlib.suppress(ModuleNotFoundError):
+        for number, gpu in enumerate(gpus()):
+            names.append(f"cuda:{number} ({gpu['name']}, {gpu['memory_gib']:.0f} GiB)")
+    return [*names, f"cpu ({_cpu_model()}, {available_cores():g} cores)"]
 
 
 def available_cores() -> float:
@@ -167,17 +160,6 @@ def processor_flags() -> set[str]:
 def is_native(precision: str) -> bool:
     """Whether the processor computes in a precision in hardware."""
     return precision not in NATIVE_FLAGS or bool(NATIVE_FLAGS[precision] & processor_flags())
-
-
-def faster_settings() -> str:
-    """Settings that are faster than fp32 for encoders on this processor, in words; empty if none is known."""
-    flags = processor_flags()
-    faster = [
-        f"{setting.options} ({setting.speed} times{', changes scores' if setting.changes else ''})"
-        for setting in FASTER
-        if setting.flag in flags
-    ]
-    return ", ".join(faster)
 
 
 def _cpu_model() -> str:

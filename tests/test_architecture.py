@@ -158,7 +158,7 @@ def test_commands_import_large_libraries_only_when_they_run(module):
         waiting += [".".join(name.split(".")[:n]) for name in result for n in range(1, name.count(".") + 2)]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["score", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["score", "--help"]])
 def test_help_imports_no_large_library(arguments, tmp_path):
     code = (
         "import sys, runpy\n"

@@ -5,6 +5,7 @@ import importlib
 import io
 import itertools
 import os
+import platform
 import sys
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -13,7 +14,7 @@ import click
 from typing_extensions import override
 
 from aptool.cli.tables import messages_on_stderr
-from aptool.environment import limit_spinning
+from aptool.environment import devices, limit_spinning, version_of
 from aptool.errors import AptoolError, Terminated, printable
 from aptool.plugins import use_plugin
 from aptool.version import __version__, requiring_torch
@@ -23,6 +24,9 @@ _LONGEST_LINE = 2000
 
 # Commands that keep finished work when they are interrupted.
 _RESUMING = ("train", "encode", "score", "matrix")
+
+# Packages that ``--version`` lists if they are installed.
+VERSIONED = ("torch", "ray", "transformers", "sentence-transformers")
 
 
 class LazyGroup(click.Group):
@@ -40,7 +44,6 @@ class LazyGroup(click.Group):
         "explain": ("aptool.cli.explain", "explain", "Show the weight of each word in the score of a pair."),
         "matrix": ("aptool.cli.matrix", "matrix", "Run experiments: collections x systems x seeds."),
         "report": ("aptool.cli.matrix", "report", "Write an HTML report on the experiments of a matrix."),
-        "doctor": ("aptool.cli.doctor", "doctor", "Check the installation and the machine."),
     }
 
     @override
@@ -64,11 +67,29 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, _, text) in self.entries.items()])
 
 
+def print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Print the versions of aptool, of Python and of `VERSIONED`, then the devices of PyTorch, and exit."""
+    if not value or context.resilient_parsing:
+        return
+    click.echo(f"aptool {__version__}")
+    installed = [("Python", platform.python_version()), *((name, version_of(name)) for name in VERSIONED)]
+    click.echo(", ".join(f"{name} {version}" for name, version in installed if version))
+    click.echo(", ".join(devices()))
+    context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
 )
-@click.version_option(__version__, prog_name="aptool")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=print_version,
+    help="Print versions and devices.",
+)
 @click.option("--debug", is_flag=True, help="Print the traceback of an error.")
 @click.option(
     "--plugin",

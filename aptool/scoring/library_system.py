@@ -118,7 +118,6 @@ class LibraryScorer(Scorer):
         self.device = device
         self._folder, self._model = folder, model
         self._precision = "fp32" if system.precision == "auto" else system.precision
-        self.runs_fp32_network = (system.engine, device, self._precision) == (ENGINE, "cpu", "fp32")
         self._batch = _BATCH if tokens is None else max(1, tokens // (self.max_answer_tokens or _TOKENS))
         description = {
             "name": checkpoint_name(folder),

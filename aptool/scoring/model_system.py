@@ -98,8 +98,6 @@ class ModelScorer(Scorer):
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
         self.device = str(device)
         self._model, self._precision = model, precision
-        is_checkpoint = model.config["model_type"] in ("sentence-transformers", "cross-encoder", "colbert")
-        self.runs_fp32_network = is_checkpoint and (self.device, precision) == ("cpu", "fp32")
         self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
         self._stored = stored
         description = {

@@ -53,9 +53,6 @@ logger = logging.getLogger(__name__)
 _LARGE_RUN = 1_000_000
 _PACKED = 0.2
 
-# CPU time of a run from which a faster setting is worth a message, in seconds.
-_LONG = 60.0
-
 
 @dataclass(frozen=True)
 class ScoredRun:
@@ -192,8 +189,6 @@ def score_files(
     sha256 = sha256_of_output(main_file(output))
     write_metadata(location(output), run_metadata(tag, scorer, units, scored_run), sha256)
     executor.log_summary(scored_run)
-    if scorer.runs_fp32_network and work.core_seconds > _LONG and environment.faster_settings():
-        logger.info(f"faster than fp32 on this processor: {environment.faster_settings()}")
     return scored_run
 
 

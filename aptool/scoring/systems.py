@@ -61,7 +61,6 @@ class Scorer(ABC):
     max_answer_tokens: int | None = None  # longer answers, or passages, are truncated
     device: str = "cpu"
     prepare_fingerprint: str = ""  # differs if the results of ``prepare`` may differ
-    runs_fp32_network: bool = False  # of another library in PyTorch on a CPU: other settings may be faster
 
     def __init__(
         self, system: System, tag: str, settings: Sequence[Any], description: Mapping[str, Any]

@@ -1,9 +1,11 @@
 """The ``aptool`` command: help, wrong usage and exit codes."""
 
 import os
+import platform
 import re
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 import torch
@@ -39,7 +41,14 @@ def test_every_command_has_help(aptool, command):
 
 
 def test_version(aptool):
-    assert aptool("--version") == (0, [f"aptool, version {__version__}"], [])
+    finished = aptool("--version")
+
+    assert (finished.code, finished.err, len(finished.out)) == (0, [], 3)
+    assert finished.out[0] == f"aptool {__version__}"
+    assert finished.out[1].startswith(
+        f"Python {platform.python_version()}, torch {metadata.version('torch')}"
+    )
+    assert re.search(r"\bcpu \(.+ cores\)$", finished.out[2])
 
 
 @pytest.mark.parametrize("arguments", [["data"], ["data", "import"]])
@@ -60,7 +69,7 @@ def test_group_without_a_command_prints_help_and_exits_with_2(aptool, arguments)
         (["eval", "x.run", "--qrel", "x"], "--qrels"),
         (["score", "x", "--modle", "m"], "--model"),
         (["train", "--output"], "Option '--output' requires an argument."),
-        (["doctor", "one"], "Got unexpected extra argument (one)"),
+        (["report", "one", "two"], "Got unexpected extra argument (two)"),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_nearest_name(aptool, arguments, message):

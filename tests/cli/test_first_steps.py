@@ -1,19 +1,14 @@
-"""First steps: `aptool` without a command, `aptool doctor`, completion of a shell, a misspelt preset."""
+"""First steps: `aptool` without a command, completion of a shell, a misspelt preset."""
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-import tomllib
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from aptool.cli import doctor
 from aptool.config import preset_names
-from aptool.version import install_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,71 +34,6 @@ def test_a_collection_without_dev_names_folds(aptool, tmp_path, monkeypatch):
     assert "data/faq: split 'dev'; expected one of train (`aptool data folds`" in refused.err[0]
     assert aptool("data", "folds", "data/faq", "--folds", "2", "--output", "data/folds").code == 0
     assert aptool("train", "data/folds/fold1", "--output", "models/x", "--set", "training.epochs=1").code == 0
-
-
-def test_doctor_describes_this_machine(aptool):
-    finished = aptool("doctor", "--json")
-    report = json.loads("\n".join(finished.out))
-
-    assert finished.code == (1 if report["problems"] else 0)
-    assert report["versions"]["Python"] == sys.version.split()[0]
-    assert 0 < report["cores"] <= os.cpu_count()
-    assert report["devices"][-1].startswith("cpu")
-
-
-def test_doctor_reports_each_problem(aptool, monkeypatch):
-    monkeypatch.setattr(doctor, "available_cores", lambda: 0.5)
-    monkeypatch.setattr(doctor, "available_memory", lambda: 2**30)
-
-    finished = aptool("doctor")
-
-    problems = [line for line in finished.out if line.startswith("problem ")]
-    assert finished.code == 1
-    assert any("set OMP_NUM_THREADS=1" in line for line in problems)
-    assert any("1.0 GiB of memory" in line for line in problems)
-    assert finished.out[: len(problems)] == problems
-
-
-def test_doctor_prints_problems_then_the_machine_then_extras(aptool, monkeypatch):
-    monkeypatch.setattr(doctor, "_problems", lambda *_: [])
-    monkeypatch.setattr(doctor, "missing_by_extra", lambda: {"hub": ["huggingface_hub"], "report": []})
-
-    finished = aptool("doctor")
-
-    titles = [line.split()[0] for line in finished.out if not line.startswith(" ")]
-    assert titles == [
-        "problems",
-        "devices",
-        "cores",
-        "memory",
-        "disk",
-        "Ray",
-        "encoders",
-        "versions",
-        "extras,",
-    ]
-    assert finished.out[0] == "problems  none"
-    assert f"extras, installed with {install_command('NAME')}:" in finished.out
-    assert [line.split()[:2] for line in finished.out[-2:]] == [["report", "installed"], ["hub", "missing"]]
-
-
-def test_doctor_runs_from_a_source_tree_without_package_metadata(aptool, monkeypatch):
-    def requires(package):
-        raise PackageNotFoundError(package)
-
-    monkeypatch.setattr(doctor.metadata, "requires", requires)
-    monkeypatch.setattr(doctor, "_problems", lambda *_: [])
-
-    finished = aptool("doctor")
-
-    assert (finished.code, finished.err) == (0, [])
-    assert finished.out[-1] == "extras    unknown: aptool is not installed as a package"
-
-
-def test_doctor_describes_every_extra_of_the_package():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-    assert set(doctor.EXTRAS) == set(extras["optional-dependencies"])
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

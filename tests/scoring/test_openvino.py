@@ -243,23 +243,6 @@ def test_a_precision_that_the_processor_lacks_is_said_to_be_slower_than_fp32(
     assert [record.message for record in caplog.records] == [message] * is_slow
 
 
-def test_a_long_run_ends_with_the_settings_that_are_faster_on_this_processor(
-    aptool, network, pools, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("aptool.scoring.score._LONG", 0.0)
-    monkeypatch.setattr(environment, "processor_flags", lambda: {"avx2", "avx512f"})
-    command = ["score", pools, "--model", network, "--output", tmp_path / "r.run", "--device", "cpu"]
-
-    finished = aptool(*command, "--overwrite")
-    monkeypatch.setattr(environment, "processor_flags", lambda: {"avx2"})
-    unknown = aptool(*command, "--overwrite")
-
-    assert finished.err[-1].startswith("faster than fp32 on this processor: --engine openvino (")
-    assert "changes scores" not in finished.err[-1]
-    assert unknown.err == []
-    assert "no setting is known" in " ".join(aptool("doctor").out)
-
-
 def test_int8_without_texts_is_an_error(network):
     with_openvino()
 
