@@ -74,17 +74,6 @@ class StartOptions:
 
 
 @dataclass(frozen=True)
-class MixtureOptions:
-    """Further collections to train on.
-
-    Attributes:
-        collections: Folders of the collections. The dev split is that of the first collection.
-    """
-
-    collections: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class VectorOptions:
     """Initialization of the word embeddings.
 
@@ -196,7 +185,6 @@ class Recipe:
             (``aptool.models.features``).
         features: Further features of a pair, in addition to the similarity.
         start: Warm start from a trained model.
-        mixture: Further collections to train on.
         text: Tokenization.
         vectors: Initialization of the word embeddings.
         training: Training procedure.
@@ -209,7 +197,6 @@ class Recipe:
     head: dict[str, Any] = field(default_factory=lambda: {"type": "none"})
     features: FeatureOptions = field(default_factory=FeatureOptions)
     start: StartOptions = field(default_factory=StartOptions)
-    mixture: MixtureOptions = field(default_factory=MixtureOptions)
     text: TextOptions = field(default_factory=TextOptions)
     vectors: VectorOptions = field(default_factory=VectorOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
@@ -224,10 +211,6 @@ class Recipe:
     def with_start(self, model: str) -> "Recipe":
         """A copy with a warm start from a model."""
         return replace(self, start=StartOptions(model))
-
-    def with_mixture(self, collections: Sequence[str]) -> "Recipe":
-        """A copy with further collections to train on."""
-        return replace(self, mixture=MixtureOptions(list(collections)))
 
 
 def preset_names() -> list[str]:

@@ -73,13 +73,6 @@ def _checked(hint: Any, value: Any, where: str, position: str) -> Any:
         raise InputError(where, position=position, value=value, expected=f"one of {choices}")
     if get_origin(hint) in (types.UnionType, dict):
         return value
-    if get_origin(hint) is list:
-        (kind,) = get_args(hint)
-        if isinstance(value, list):
-            return [_checked(kind, item, where, f"{position}, item {n}") for n, item in enumerate(value)]
-        raise InputError(
-            where, position=position, value=value, expected=f"a list, each item {_TYPE_NAMES[kind]}"
-        )
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):

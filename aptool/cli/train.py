@@ -53,7 +53,7 @@ class TrainCommand(SectionedCommand):
 
 
 @click.command("train", cls=TrainCommand)
-@click.argument("collections", metavar="COLLECTION...", nargs=-1)
+@click.argument("collection", required=False)
 @click.option(
     "--preset",
     metavar="NAME",
@@ -87,7 +87,7 @@ class TrainCommand(SectionedCommand):
 @json_option
 @partial(cluster_options, elastic=True)
 def train(
-    collections: tuple[str, ...],
+    collection: str | None,
     preset: str | None,
     start: str | None,
     output: "Location | None",
@@ -101,12 +101,11 @@ def train(
 ) -> None:
     """Train a model on COLLECTION into a model folder.
 
-    `aptool data functions --output data/functions` builds a collection to try. Several collections are mixed;
-    the dev split is that of the first collection.
+    `aptool data functions --output data/functions` builds a collection to try.
 
     Run the same command again after an interruption to resume from the last checkpoint, with the same result.
     """
-    _check_collections(collections)
+    collection = _check_collection(collection)
     from aptool.config import load_recipe
     from aptool.formats.location import with_home
 
@@ -117,14 +116,14 @@ def train(
     from aptool.formats.outputs import Kind, adopt
     from aptool.library.training import build_recipe, train_models
 
-    recipe = build_recipe(preset, set=overrides, start=start, mixture=collections[1:], vectors=vectors)
+    recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
     if output is None:
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
     if overwrite:
         adopt(output, Kind.MODEL)
     fit = train_models(
-        lambda: CollectionFiles(collections[0]),
+        lambda: CollectionFiles(collection),
         recipe,
         output,
         where,
@@ -142,19 +141,18 @@ def train(
     click.echo(_details(fit, recipe))
 
 
-def _check_collections(collections: tuple[str, ...]) -> None:
-    """Raise, before PyTorch is imported, if there is no collection, or if one cannot be opened."""
-    if not collections:
+def _check_collection(collection: str | None) -> str:
+    """Return the collection; raise, before PyTorch is imported, if it is missing or cannot be opened."""
+    if collection is None:
         hint = "`aptool data functions --output data/functions` builds one to try"
         raise UsageError(f"missing argument COLLECTION ({hint})")
     from aptool.config import preset_names
     from aptool.formats.collection import CollectionFiles
 
-    for name in collections:
-        if name in preset_names() and not Path(name).exists():
-            raise UsageError(f"COLLECTION {name}: the name of a preset; expected --preset {name}")
-    for name in collections:
-        CollectionFiles(name)
+    if collection in preset_names() and not Path(collection).exists():
+        raise UsageError(f"COLLECTION {collection}: the name of a preset; expected --preset {collection}")
+    CollectionFiles(collection)
+    return collection
 
 
 def _check_inputs(vectors: str | None, start: str | None) -> None:

@@ -258,7 +258,7 @@ class TrialRunner:
         inputs: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]
         if system.recipe is not None:
             recipe = system.recipe
-            inputs += [recipe.to_dict(), code_of(recipe), inputs_of(collection, recipe)]
+            inputs += [recipe.to_dict(), code_of(recipe), inputs_of(recipe)]
         inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.model is not None:
             fingerprint = checkpoint_fingerprint(local_folder(system.model), suffixes=("",))

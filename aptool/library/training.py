@@ -64,7 +64,6 @@ def train(
     preset: str | None = None,
     *,
     start: PathLike | None = None,
-    mixture: Iterable[PathLike] = (),
     seed: int = 0,
     output: PathLike | None = None,
     overwrite: bool = False,
@@ -85,7 +84,6 @@ def train(
         preset: name of a preset (``aptool.config.preset_names`` lists them), or a recipe file. Default:
             ``ap-cnn``, or the recipe of ``start``.
         start: model folder of the same system to initialize from; new words are added to its vocabulary.
-        mixture: folders of further collections to train on.
         seed: random seed, an integer of at least 0.
         output: the model folder. After an interruption, a call with the same arguments resumes from the last
             checkpoint; after the training, it loads the model. Default: a temporary folder, deleted with the
@@ -120,7 +118,7 @@ def train(
     from aptool.library.model import Model
 
     opened = collection if isinstance(collection, Collection) else Collection(collection)
-    recipe = build_recipe(preset, set=set, start=start, mixture=mixture, vectors=vectors)
+    recipe = build_recipe(preset, set=set, start=start, vectors=vectors)
     check_integer("seed", seed, 0, 1 << 63)
     if on_epoch is not None and not callable(on_epoch):
         raise InputError("on_epoch", value=on_epoch, expected="a function of an epoch")
@@ -154,7 +152,6 @@ def build_recipe(
     *,
     set: Overrides = (),  # noqa: A002 - as ``train``
     start: PathLike | None = None,
-    mixture: Iterable[PathLike] = (),
     vectors: PathLike | None = None,
 ) -> Recipe:
     """Build and validate the recipe of a training from the arguments of ``train``."""
@@ -167,10 +164,6 @@ def build_recipe(
 
         folder = check_path("start", start, "a model folder (str or os.PathLike)")
         recipe = training_recipe(preset, _overrides(set), folder)
-    if mixture:
-        expected = "the folder of a collection (str or os.PathLike)"
-        folders = check_list("mixture", mixture, "a list of folders")
-        recipe = recipe.with_mixture([check_path("mixture", folder, expected) for folder in folders])
     if vectors is not None:
         source = check_path("vectors", vectors)
         recipe = replace(recipe, vectors=replace(recipe.vectors, source=source))

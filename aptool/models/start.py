@@ -59,9 +59,7 @@ def training_recipe(preset: str | None, overrides: Sequence[str], start: str) ->
     if preset is not None:
         return load_recipe(preset, overrides).with_start(start)
     before = model_recipe(start)
-    table = before.to_dict()
-    table = {**table, "mixture": {}}  # further collections belong to the earlier training
-    table = {**apply_overrides(table, overrides), "preset": before.preset}
+    table = {**apply_overrides(before.to_dict(), overrides), "preset": before.preset}
     return recipe_from_dict(table, where=before.preset).with_start(start)
 
 

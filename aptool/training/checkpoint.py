@@ -158,7 +158,7 @@ def training_key(collection: CollectionFiles, recipe: Recipe, seed: int, device:
         "code": code_of(recipe),
         "recipe": recipe.to_dict(),
         "collection": collection.fingerprint,
-        **inputs_of(collection, recipe),
+        **inputs_of(recipe),
         "splits": ["train", "dev"],
         "seed": seed,
         "device": device,
@@ -166,10 +166,8 @@ def training_key(collection: CollectionFiles, recipe: Recipe, seed: int, device:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
-    """Identify the files that a recipe names: vectors, start model and further collections."""
-    from aptool.training.texts import sources
-
+def inputs_of(recipe: Recipe) -> dict[str, Any]:
+    """Identify the files that a recipe names: vectors and start model."""
     start = None
     if recipe.start.model:
         from aptool.models.start import start_fingerprint
@@ -178,7 +176,6 @@ def inputs_of(collection: CollectionFiles, recipe: Recipe) -> dict[str, Any]:
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
         "start": start,
-        "mixture": [source.fingerprint for source in sources(collection, recipe)[1:]],
     }
 
 

@@ -47,7 +47,7 @@ from aptool.training.data import keep_states, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import MEMORY_HINT, train
 from aptool.training.process_group import SINGLE_PROCESS, ProcessGroup
-from aptool.training.texts import TRAIN, all_texts, read_training_texts, sources
+from aptool.training.texts import TRAIN, all_texts, read_training_texts
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ def fit_in_group(
         texts = read_training_texts(collection, recipe)
     seed_generators(seed, device)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
-    initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection, recipe), seed, cache)
+    initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection), seed, cache)
     with group.first_process_first(), get_progress().task("loading model"):
         # The other processes read the vectors that the first process learned.
         if recipe.start.model:
@@ -289,8 +289,7 @@ def check_training(
         expected = f"one of {names_of_splits} (`aptool data folds` splits questions into train and dev)"
         raise InputError(collection.path, problem=f"split {DEV!r}", expected=expected)
     collection.qrels(DEV)
-    for source in sources(collection, recipe):
-        source.qrels(TRAIN)
+    collection.qrels(TRAIN)
     recipe = replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
     return recipe, training_key(collection, recipe, seed, device_type)
 

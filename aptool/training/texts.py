@@ -1,6 +1,6 @@
-"""Reads the texts of a training from collections."""
+"""Reads the texts of a training from a collection."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,27 +19,10 @@ TRAIN = "train"  # the split that systems are trained on
 BM25_NEGATIVES = 100  # answers per question that ``bm25`` negatives are sampled from
 
 
-def _numbered_pairs(
-    collection: CollectionFiles, split: str, questions: list[str], answers: dict[str, int]
-) -> pl.DataFrame:
-    """The pairs of a split's pools: question_id, answer_id, and the numbers question and answer.
-
-    The questions, one per pool, are appended to ``questions``; distinct answers are added to ``answers``.
-    """
-    frames = []
-    for pools in collection.batches(split):
-        index = np.array([answers.setdefault(text, len(answers)) for text in pools.answers.to_pylist()])
-        numbers = {"question": pools.pair_question + len(questions), "answer": index[pools.pair_answer]}
-        frames.append(pools.pairs().hstack(pl.DataFrame(numbers)))
-        questions += pools.questions.to_pylist()
-    return pl.concat(frames)
-
-
 def read_training_texts(collection: CollectionFiles, recipe: Recipe) -> SplitTexts:
-    """Read the train split of all collections of a recipe, with the answers that negatives come from."""
+    """Read the train split, with the answers that the negatives of a recipe come from."""
     negatives = recipe.training.negatives
-    further = sources(collection, recipe)[1:]
-    texts = read_texts(collection, TRAIN, further, shared=negatives in ("collection", "bm25", "all"))
+    texts = read_texts(collection, TRAIN, shared=negatives in ("collection", "bm25", "all"))
     if negatives != "bm25":
         return texts
     from aptool.text.bm25 import BM25
@@ -50,54 +33,39 @@ def read_training_texts(collection: CollectionFiles, recipe: Recipe) -> SplitTex
     return replace(texts, pools=IndexLists.of(owner, best.reshape(-1), len(best)))
 
 
-def read_texts(
-    collection: CollectionFiles, split: str, further: Sequence[CollectionFiles] = (), *, shared: bool = False
-) -> SplitTexts:
-    """Join the pools and qrels of a split of several collections; equal answers are joined, too.
+def read_texts(collection: CollectionFiles, split: str, *, shared: bool = False) -> SplitTexts:
+    """Join the pools and qrels of a split; equal answers are joined, too.
 
-    Relevant answers outside all pools are ignored. ``shared`` adds the shared answers of the collections.
+    Relevant answers outside all pools are ignored. ``shared`` adds the shared answers of the collection.
     """
     questions: list[str] = []
-    answers: dict[str, int] = {}
-    parts, positive_parts = [], []
-    for source in (collection, *further):
-        pairs = _numbered_pairs(source, split, questions, answers)
-        relevant = read_qrels(source.qrels(split)).filter(pl.col("relevance") > 0)
-        positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
-        if positive.is_empty():
-            problem = f"none for {source.pools(split).name}"
-            expected = "at least one relevant answer in a pool"
-            raise InputError(source.qrels(split), problem=problem, expected=expected)
-        parts.append(pairs)
-        positive_parts.append(positive)
-    if shared:
-        for source in (collection, *further):
-            if source.answers is not None:
-                for text in read_answers(source.answers).texts.to_pylist():
-                    answers.setdefault(text, len(answers))
-    positives, pools = (
-        IndexLists.of(pairs["question"].to_numpy(), pairs["answer"].to_numpy(), len(questions))
-        for pairs in (pl.concat(positive_parts), pl.concat(parts))
+    answers: dict[str, int] = {}  # number of each distinct answer
+    frames = []
+    for pools in collection.batches(split):
+        index = np.array([answers.setdefault(text, len(answers)) for text in pools.answers.to_pylist()])
+        numbers = {"question": pools.pair_question + len(questions), "answer": index[pools.pair_answer]}
+        frames.append(pools.pairs().hstack(pl.DataFrame(numbers)))
+        questions += pools.questions.to_pylist()
+    pairs = pl.concat(frames)
+    relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
+    positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
+    if positive.is_empty():
+        problem = f"none for {collection.pools(split).name}"
+        expected = "at least one relevant answer in a pool"
+        raise InputError(collection.qrels(split), problem=problem, expected=expected)
+    if shared and collection.answers is not None:
+        for text in read_answers(collection.answers).texts.to_pylist():
+            answers.setdefault(text, len(answers))
+    positive_lists, pool_lists = (
+        IndexLists.of(frame["question"].to_numpy(), frame["answer"].to_numpy(), len(questions))
+        for frame in (positive, pairs)
     )
-    return SplitTexts(questions, list(answers), positives, pools)
+    return SplitTexts(questions, list(answers), positive_lists, pool_lists)
 
 
-def sources(collection: CollectionFiles, recipe: Recipe) -> list[CollectionFiles]:
-    """Open the collections of a training, ``collection`` first."""
-    opened = [collection]
-    for number, text in enumerate(recipe.mixture.collections):
-        position = f"mixture.collections, item {number}"
-        further = CollectionFiles(text)
-        if further.path.resolve() in [source.path.resolve() for source in opened]:
-            raise InputError(recipe.preset, position=position, value=text, expected="each collection once")
-        opened.append(further)
-    return opened
-
-
-def all_texts(collection: CollectionFiles, recipe: Recipe) -> Iterator[str]:
-    """Yield every text of every split of every collection; an answer appears once per row group."""
-    for source in sources(collection, recipe):
-        for split in source.splits:
-            for pools in source.batches(split):
-                yield from pools.questions.to_pylist()
-                yield from pools.answers.to_pylist()
+def all_texts(collection: CollectionFiles) -> Iterator[str]:
+    """Yield every text of every split; an answer appears once per row group."""
+    for split in collection.splits:
+        for pools in collection.batches(split):
+            yield from pools.questions.to_pylist()
+            yield from pools.answers.to_pylist()

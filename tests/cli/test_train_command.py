@@ -93,7 +93,6 @@ def test_a_forgotten_collection_trains_nothing(aptool, folder, collection_folder
     ("arguments", "expected"),
     [
         (["ap-cnn"], "expected --preset ap-cnn"),
-        (["data", "qa-cnn"], "expected --preset qa-cnn"),
         (["data", "--epochs", "3"], "expected --set training.epochs=VALUE"),
         (["data", "--learning-rate=1"], "expected --set training.learning_rate=VALUE"),
         (["data", "--max-answer-tokens", "9"], "expected --set text.max_answer_tokens=VALUE"),

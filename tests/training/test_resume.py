@@ -8,6 +8,7 @@ import signal
 from dataclasses import replace
 
 import forked
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -22,7 +23,7 @@ from aptool.models.initialization import learned_vectors
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import loop
-from aptool.training.checkpoint import STATE, save_state, training_folder
+from aptool.training.checkpoint import STATE, inputs_of, save_state, training_folder
 from aptool.training.fit import GroupMember, check_training, fit, fit_in_group
 from aptool.training.process_group import SINGLE_PROCESS
 
@@ -432,3 +433,16 @@ def test_training_ended_after_a_checkpoint_resumes_from_it(
     assert same(output, undisturbed)
     if not minutes:
         assert next(checkpoints) == 4  # not after the last of four epochs
+
+
+def test_the_content_of_vectors_at_a_url_is_an_input_of_the_training():
+    named = recipe("qa-cnn", "vectors.source=memory://trained/vectors.bin")
+
+    def key_with(content):
+        with fsspec.open("memory://trained/vectors.bin", "wb") as out:
+            out.write(content)
+        return inputs_of(named)
+
+    key = key_with(b"one")
+    assert inputs_of(named) == key
+    assert key_with(b"another") != key
