@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
     from aptool.library.run import Qrels, Run
-    from aptool.library.scoring import bm25_run, encode, rerank_run, score
+    from aptool.library.scoring import bm25_run, encode, score
     from aptool.library.training import train
-    from aptool.scoring.server import RerankServer
 
 __all__ = [
     "AptoolError",
@@ -35,7 +34,6 @@ __all__ = [
     "Model",
     "Pools",
     "Qrels",
-    "RerankServer",
     "Run",
     "bm25_run",
     "compare",
@@ -44,7 +42,6 @@ __all__ = [
     "fuse",
     "learn_fusion",
     "load",
-    "rerank_run",
     "score",
     "train",
     "__version__",
@@ -57,7 +54,6 @@ _MODULES = {
     "Model": "aptool.library.model",
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.run",
-    "RerankServer": "aptool.scoring.server",
     "Run": "aptool.library.run",
     "bm25_run": "aptool.library.scoring",
     "compare": "aptool.library.evaluation",
@@ -66,7 +62,6 @@ _MODULES = {
     "fuse": "aptool.library.evaluation",
     "learn_fusion": "aptool.library.evaluation",
     "load": "aptool.library.model",
-    "rerank_run": "aptool.library.scoring",
     "score": "aptool.library.scoring",
     "train": "aptool.library.training",
 }

@@ -37,7 +37,6 @@ _SECTIONS = {
     "--delimiter --quotes --encoding",
     "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
     "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
-    "Server": "--server-model --server-batch --server-requests --server-timeout --server-set",
 }
 _SECTION_OF = {option: title for title, options in _SECTIONS.items() for option in options.split()}
 _RANKS = {option: rank for rank, option in enumerate(_SECTION_OF)}

@@ -1,8 +1,6 @@
 """``aptool score`` and ``aptool encode``: score pools, and encode answers for repeated scoring."""
 
-import json
 import logging
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +10,6 @@ from typing_extensions import override
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
-    Bounded,
-    Command,
-    Count,
     LocationType,
     SectionedCommand,
     aggregate_option,
@@ -28,7 +23,6 @@ from aptool.cli.parameters import (
     passages_option,
     tokens_per_batch_option,
     true_token_option,
-    with_options,
 )
 from aptool.environment import ENGINE_PRECISIONS, ENGINES
 from aptool.errors import InputError, UsageError, counted
@@ -37,13 +31,12 @@ from aptool.formats.ids import check_one_word
 if TYPE_CHECKING:
     from aptool.formats.location import Location
     from aptool.library.where import Where
-    from aptool.scoring.server import RerankServer
 
 logger = logging.getLogger(__name__)
 
 
 class SystemType(LocationType):
-    """A model, the name of an untrained baseline, or the URL of a server."""
+    """A model, or the name of an untrained baseline."""
 
     name = "model"
 
@@ -51,75 +44,10 @@ class SystemType(LocationType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> "Location | str":
-        from aptool.scoring.systems import BASELINES, is_server_url
+        from aptool.scoring.systems import BASELINES
 
         # A location loses the ./ that distinguishes the folder ./bm25 from the baseline.
-        return value if value in BASELINES or is_server_url(value) else super().convert(value, param, ctx)
-
-
-def server_options(command: Command) -> Command:
-    """Add the options of a server to a command; they replace a URL as ``model`` by a ``RerankServer``."""
-    options = (
-        click.option(
-            "--server-model", metavar="NAME", type=UTF8, help="Model of the server (Cohere, Jina: required)."
-        ),
-        click.option(
-            "--server-batch",
-            metavar="N",
-            type=Count(),
-            help="Documents per request to the server.  [default: 32]",
-        ),
-        click.option(
-            "--server-requests",
-            metavar="N",
-            type=Count(most=1024),
-            help="Concurrent requests, per worker on a cluster.  [default: 8]",
-        ),
-        click.option(
-            "--server-timeout",
-            metavar="SECONDS",
-            type=Bounded(click.FloatRange(min=0, min_open=True)),
-            help="Seconds for the answer to a request.  [default: 60]",
-        ),
-        click.option(
-            "--server-set",
-            metavar="KEY=VALUE",
-            type=UTF8,
-            multiple=True,
-            help="Another field of the requests, as JSON or text, such as truncate_prompt_tokens=-1.",
-        ),
-    )
-
-    @wraps(command)
-    def with_server(*, model: "Location | str | None", **arguments: Any) -> None:
-        from aptool.scoring.systems import is_server_url
-
-        names = ("model", "batch", "requests", "timeout")
-        values = {name: arguments.pop(f"server_{name}") for name in names}
-        values["fields"] = dict(map(_field, arguments.pop("server_set")))
-        given = {name: value for name, value in values.items() if value is not None and value != {}}
-        if is_server_url(model):
-            from aptool.scoring.server import RerankServer
-
-            command(model=RerankServer(str(model), **given), **arguments)
-            return
-        if given:
-            option = "set" if "fields" in given else next(iter(given))
-            raise UsageError(f"--server-{option}: requires the URL of a server as --model")
-        command(model=model, **arguments)
-
-    return with_options(*options)(with_server)
-
-
-def _field(text: str) -> tuple[str, Any]:
-    """The name and the value of a field: JSON, or else text."""
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise UsageError(f"--server-set {text!r}: expected KEY=VALUE, such as truncate_prompt_tokens=-1")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+        return value if value in BASELINES else super().convert(value, param, ctx)
 
 
 _answers_option = click.option(
@@ -135,7 +63,7 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
     from aptool.models.hub import find_folder
 
     stat(expand(files, suffix)[0])
-    if isinstance(model, Path):  # no baseline or server
+    if isinstance(model, Path):  # no baseline or URL
         find_folder(model)
 
 
@@ -144,8 +72,7 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
 @click.option(
     "--model",
     type=SystemType(),
-    help="Model folder, Hugging Face name (hf://ORG/NAME), bm25, random, or URL of a server with the rerank "
-    "API, such as http://HOST:PORT/rerank.  [default: models/ap-cnn]",
+    help="Model folder, Hugging Face name (hf://ORG/NAME), bm25 or random.  [default: models/ap-cnn]",
 )
 @kind_option
 @click.option(
@@ -194,11 +121,10 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
     "sample as fp32 does, else fp32.",
 )
 @tokens_per_batch_option
-@server_options
 @cluster_options
 def score(
     pools: tuple[str, ...],
-    model: "Location | RerankServer | str | None",
+    model: "Location | str | None",
     output: str | None,
     tag: str | None,
     where: "Where",
@@ -207,8 +133,7 @@ def score(
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
 
     The models bm25 and random are untrained baselines; pass a model folder named bm25 as ./bm25. BM25 counts
-    document frequencies over the distinct answers of all POOLS. The key of a server is read from
-    APTOOL_API_KEY.
+    document frequencies over the distinct answers of all POOLS.
 
     --passages scores long candidates by their passages. A Chinese or Japanese character counts as a word.
 

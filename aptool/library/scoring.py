@@ -29,7 +29,7 @@ from aptool.library.arguments import (
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.where import Address, Where
 from aptool.scoring.score import Executor, ScoredRun, score_files, score_in_memory
-from aptool.scoring.systems import BASELINES, Bm25, System, baseline, is_server_url
+from aptool.scoring.systems import BASELINES, Bm25, System, baseline
 from aptool.text.passages import Passages, parse_passages
 from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import check_installed, requiring_torch
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from aptool.library.run import Run
     from aptool.scoring.answer_store import StoredPrecision
     from aptool.scoring.encode import EncodeBackend, Encoded
-    from aptool.scoring.server import RerankServer
     from aptool.text.passages import Aggregate
 
 logger = logging.getLogger(__name__)
@@ -81,9 +80,8 @@ def score(
         pools: ``Pools``, a table as for `Pools`, or files, folders, globs or URLs of pools.
         model: a model folder or a name on the Hugging Face hub (see `load`); a `Model` or another system; or
             a baseline, ``"bm25"`` (see `bm25_run`) or ``"random"`` (scores from the ids, with seed 0). Write
-            ``"./bm25"`` for a model folder with that name. Or a model behind a server: a URL, such as
-            ``"http://localhost:8000/rerank"``, or a `RerankServer`. Baselines and servers ignore ``device``,
-            ``precision``, ``tokens_per_batch``, ``kind``, ``true_token`` and ``false_token``.
+            ``"./bm25"`` for a model folder with that name. Baselines ignore ``device``, ``precision``,
+            ``tokens_per_batch``, ``kind``, ``true_token`` and ``false_token``.
         output: the run: a TREC file, gzip if the name ends in ``.gz``; a table if it ends in ``.parquet``; a
             folder of shards of either form if it ends in a slash, as for `Run.save`.
         executor: backend that scores the row groups, instead of ``cluster``.
@@ -178,7 +176,7 @@ def _system(
         raise UsageError("precision 'int8': requires the engine openvino (--engine openvino)")
     name = type(model).__name__
     if engine != "aptool":
-        if not is_path(model) or model in BASELINES or is_server_url(model):
+        if not is_path(model) or model in BASELINES:
             raise UsageError(f"engine {engine!r}: requires the folder or the name of a model")
         for option, value in (("encoded", encoded), ("true_token", true_token)):
             if value is not None:
@@ -193,12 +191,8 @@ def _system(
         system, name = baseline(model, words="unicode" if words is None else check_words(words)), model
         if passages is not None:
             raise UsageError(f"passages: expected None with {name}, which scores whole candidates")
-    elif isinstance(model, System) or is_server_url(model):
-        from aptool.scoring.server import RerankServer
-
-        system = model if isinstance(model, System) else RerankServer(str(model))
-        name = system.url if isinstance(system, RerankServer) else name
-        system = system if passages is None else replace(system, passages=passages)
+    elif isinstance(model, System):
+        system = model if passages is None else replace(model, passages=passages)
     else:
         with requiring_torch("a model"):
             from aptool.scoring.model_system import ModelSystem
@@ -348,28 +342,6 @@ def check_words(words: str) -> str:
     """Return the name of a word splitter that exists."""
     word_splitter(check_text("words", words, expected=EXPECTED))
     return words
-
-
-def rerank_run(pools: AnyPools, server: "RerankServer | str") -> "Run":
-    """Score pools with a model behind a server, in memory; `score` writes the same run to a file.
-
-    Args:
-        pools: the pools to score, as for `score`.
-        server: a `RerankServer`, or the URL of one, such as ``"http://localhost:8000/rerank"``.
-
-    Returns:
-        A run whose tag is the name of the model, or ``rerank``.
-
-    Raises:
-        AptoolError: the server does not return a score per candidate.
-
-    Example:
-        >>> run = aptool.rerank_run(data.pools("dev"), "http://localhost:8000/rerank")  # doctest: +SKIP
-    """
-    from aptool.scoring.server import RerankServer
-
-    system = server if isinstance(server, RerankServer) else RerankServer(check_text("server", server))
-    return _run_in_memory(pools, system)
 
 
 def _is_model(value: object) -> "TypeIs[Model]":

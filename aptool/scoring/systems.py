@@ -21,11 +21,6 @@ from aptool.text.words import code_of_splitter, word_splitter
 BASELINES = ("bm25", "random")
 
 
-def is_server_url(model: object) -> bool:
-    """Whether a model is named by the URL of a server."""
-    return isinstance(model, str) and model.lower().startswith(("http://", "https://"))
-
-
 def baseline(name: str, *, seed: int = 0, words: str = "unicode") -> "System":
     """Return the untrained system with a name; ``seed`` is that of random scores, ``words`` those of BM25."""
     return Bm25(words) if name == "bm25" else RandomScores(seed)

@@ -34,8 +34,6 @@ LIBRARY = {
         "Model",
         "score",
         "bm25_run",
-        "RerankServer",
-        "rerank_run",
         "encode",
         "EncodedTexts",
     ),

@@ -1,4 +1,4 @@
-"""The first process of a node in separate namespaces: it runs a server to score with, and a Slurm script.
+"""The first process of a node in separate namespaces: it runs a Slurm script.
 
 The loopback interface of a new namespace is down. Ray notes the last cluster of a machine in /tmp/ray.
 SIGUSR1 goes to the script, as with ``--signal=B:USR1``.
@@ -11,24 +11,13 @@ import socket
 import struct
 import subprocess
 import sys
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-
-import rerank_server
-
-PORT = 8000
-SECONDS = 3.0  # per request: the run takes longer than the signal
 
 
 def main(*script):
     fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
     Path("/tmp/ray").mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp/ray"], check=True)
-    server = ThreadingHTTPServer(("127.0.0.1", PORT), rerank_server._Handler)
-    server.service = rerank_server.RerankService(f"http://127.0.0.1:{PORT}/rerank")
-    server.service.delay = SECONDS
-    Thread(target=server.serve_forever, daemon=True).start()
     running = subprocess.Popen(["bash", *script])
     signal.signal(signal.SIGUSR1, lambda *_: os.kill(running.pid, signal.SIGUSR1))
     while True:  # the first process of a namespace reaps all others, or `ray stop` would wait for them

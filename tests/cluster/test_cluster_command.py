@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rerank_server import serving
 from scene import write_row_groups
 from tiny import labelled_pools, write_pools
 
@@ -64,23 +63,6 @@ def test_bm25_on_a_cluster_writes_the_same_bytes(run, folder, address):
     assert (alone.code, alone.out) == (0, ["alone.run: 72 pairs"])
     assert (finished.code, finished.out) == (0, ["out.run: 72 pairs"]), finished.err
     assert (folder / "out.run").read_bytes() == (folder / "alone.run").read_bytes()
-
-
-def test_server_on_a_cluster_writes_the_same_bytes(run, folder, address):
-    """Each worker sends requests to the server."""
-    with serving() as server:
-        command = ["-m", "aptool", "score", "test.pools.parquet", "--model", server.url, "--output"]
-
-        alone = run(*command, "alone.run", cwd=folder)
-        finished = run(*command, "out.run", "--cluster", address, cwd=folder)
-        server.faults = ["short"] * 12
-        refused = run(*command, "wrong.run", "--cluster", address, cwd=folder)
-
-    assert (alone.code, alone.out) == (0, ["alone.run: 72 pairs"])
-    assert (finished.code, finished.out) == (0, ["out.run: 72 pairs"]), finished.err
-    assert (folder / "out.run").read_bytes() == (folder / "alone.run").read_bytes()
-    assert_one_line(refused, 1, f"{server.url}: question ", "5 results; expected 6 results")
-    assert not (folder / "wrong.run").exists()
 
 
 def test_fixed_number_of_workers_and_shared_answers(run, collection_folder, model_folder, tmp_path, address):

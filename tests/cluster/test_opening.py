@@ -13,7 +13,6 @@ from aptool.models.model import load_model
 from aptool.scoring.encode import encode
 from aptool.scoring.library_system import LibraryScorer, LibrarySystem
 from aptool.scoring.model_system import ModelScorer, ModelSystem
-from aptool.scoring.server import RerankServer
 from aptool.scoring.systems import Bm25, RandomScores
 from aptool.text.passages import Passages
 
@@ -47,8 +46,6 @@ def systems(model_folder, store):
         "passages": replace(model, passages=Passages(5, 3)),
         "bm25": Bm25(),
         "random": RandomScores(3),
-        "server": RerankServer("http://localhost:1/rerank", model="m", fields={"truncate": True}),
-        "passages of a server": RerankServer("http://localhost:1/rerank", passages=Passages(5, 3)),
     }
 
 

@@ -14,4 +14,3 @@ rm bm25.run  # that of docs/from.md
 aptool score data/wikiqa/dev.pools.parquet --model bm25 --output bm25.run
 mkdir -p runs/eval/functions/ap-cnn/seed0
 cp -r models/ap-cnn runs/eval/functions/ap-cnn/seed0/model
-printf 'The bridge is near the river.\nThe tower stands by the hill.\n' > answers.txt

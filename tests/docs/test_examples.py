@@ -1,6 +1,5 @@
 """The scripts and notebooks of ``examples`` run on small data: ``make test-docs``."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -10,8 +9,6 @@ from pathlib import Path
 import pytest
 from pages import ROOT
 from workspace import build
-
-import aptool
 
 pytestmark = pytest.mark.docs
 EXAMPLES = ROOT / "examples"
@@ -92,32 +89,6 @@ def test_long_answers_are_ranked_by_passages():
     means = {line.split()[0]: float(line.split()[-1]) for line in shown.splitlines()}
     assert set(means) == {"truncated", "max", "top2", "mean"}
     assert means["max"] > means["truncated"]
-
-
-def test_answers_are_served(workspace, monkeypatch):
-    pytest.importorskip("fastapi", reason="the group docs is not installed")
-    pytest.importorskip("httpx", reason="the group docs is not installed")
-    from fastapi.testclient import TestClient
-
-    folder = "sentence-transformers/all-MiniLM-L6-v2"  # a tiny network in the workspace
-    answers = ["the bridge is near the river", "the tower", "a market", "the bridge"]
-    Path("answers.txt").write_text("\n".join(answers) + "\n", encoding="utf-8")
-    monkeypatch.setenv("MODEL", folder)
-    monkeypatch.setenv("ANSWERS", "answers.txt")
-    spec = importlib.util.spec_from_file_location("serve", EXAMPLES / "serve.py")
-    serve = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "serve", serve)
-    spec.loader.exec_module(serve)
-    client = TestClient(serve.app)
-    question = "where is the bridge ?"
-
-    best = client.get("/rank", params={"question": question, "top_k": 2})
-    sent = client.post("/rank", json={"question": question, "answers": answers})
-    wrong = client.post("/rank", json={"question": question})
-
-    ranking = aptool.load(folder).rank(question, answers)
-    expected = [{"answer": answers[row], "score": pytest.approx(score, abs=1e-6)} for row, score in ranking]
-    assert (best.json(), sent.json(), wrong.status_code) == (expected[:2], expected, 422)
 
 
 @pytest.mark.parametrize("path", sorted((EXAMPLES / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)

@@ -6,7 +6,6 @@ compared after ``<!-- exact -->`` and in docs/troubleshooting.md, whose commands
 text.
 """
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import rerank_server
 import s3
 from pages import ROOT, Block, blocks, has_output, pages, run_script
 from workspace import build
@@ -23,7 +21,6 @@ TROUBLESHOOTING = "docs/troubleshooting.md"
 # docs/start.md is run by test_first_minutes.py, docs/from.md by tests/package/test_from.py, the Python of
 # docs/library.md by tests/library/test_docs.py.
 ELSEWHERE = {"docs/start.md", "docs/from.md", "docs/library.md", TROUBLESHOOTING}
-SERVER = "http://localhost:8000/rerank"
 LANGUAGES = {"sh", "console", "text", "python", "pycon", "json", "toml", "yaml", "csv", "tsv"}
 
 
@@ -49,12 +46,6 @@ def workspace(data, tmp_path) -> Path:
     folder = tmp_path / "workspace"
     shutil.copytree(data, folder)
     return folder
-
-
-@pytest.fixture
-def rerank_url():
-    with rerank_server.serving() as service:
-        yield service.url
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -101,13 +92,12 @@ def runs(block: Block) -> bool:
 
 def run_python(block: Block, folder: Path) -> None:
     """Run a block of Python, or compare the output of a block of ``pycon``."""
-    if "fastapi" in block.text and importlib.util.find_spec("fastapi") is None:
-        return
     file = folder / "block.txt"
     file.write_text(block.text, encoding="utf-8")
     command = [sys.executable, *(["-m", "doctest"] if block.language == "pycon" else []), str(file)]
-    variables = {**environment(folder), "MODEL": "models/ap-cnn", "ANSWERS": "answers.txt"}
-    finished = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=variables)
+    finished = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=600, env=environment(folder)
+    )
     assert finished.returncode == 0, f"{block.text}\n{finished.stdout}\n{finished.stderr}"
 
 
@@ -119,8 +109,6 @@ def test_the_commands_run(page, workspace, request):
         server = request.getfixturevalue("s3_server")
         request.getfixturevalue("s3_at")(server)
         s3.new_bucket(server, "lab")
-    served = any(SERVER in script_of(block) for block in blocks(page))
-    url = request.getfixturevalue("rerank_url") if served else SERVER
     for block in blocks(page):
         if block.exact:
             for command, expected in block.commands():
@@ -130,7 +118,7 @@ def test_the_commands_run(page, workspace, request):
         elif block.language in ("python", "pycon"):
             run_python(block, workspace)
         elif script := script_of(block):
-            run(f": {page}, line {block.line}\n{script.replace(SERVER, url)}", workspace)
+            run(f": {page}, line {block.line}\n{script}", workspace)
 
 
 @pytest.mark.docs

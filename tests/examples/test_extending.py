@@ -1,7 +1,10 @@
-"""The examples of CONTRIBUTING.md: a new encoder, pooling, data set and measure."""
+"""The examples of CONTRIBUTING.md: a new encoder, pooling, data set, measure and scorer."""
 
 import importlib.util
+import json
 import math
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +153,55 @@ def test_dcg_by_hand(example):
     # Grade 0 at rank 1, 2 at rank 2, 4 at rank 3, whose logarithm is 2.
     assert means["DCG@2"] == pytest.approx(2 / math.log2(3))
     assert means["DCG"] == pytest.approx(2 / math.log2(3) + 4 / 2)
+
+
+class Reranker(BaseHTTPRequestHandler):
+    """The rerank API of a model whose score is the length of a document; best first."""
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        scores = [(len(text), index) for index, text in enumerate(request["documents"])]
+        ranked = sorted(scores, reverse=True)[: None if request["model"] == "lengths" else -1]
+        body = {"results": [{"index": index, "relevance_score": score} for score, index in ranked]}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *arguments):
+        """Print nothing."""
+
+
+@pytest.fixture
+def server_url():
+    with HTTPServer(("127.0.0.1", 0), Reranker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/rerank"
+        server.shutdown()
+
+
+def test_pools_are_scored_by_a_server(example, server_url, collection_folder, tmp_path):
+    server = example("external_scorer").RerankServer(server_url, "lengths")
+    pools = library.Collection(collection_folder).pools("dev")
+
+    library.score(pools, server, tmp_path / "out.run")
+
+    scores = library.Run.load(tmp_path / "out.run").to_dict()
+    texts = {question_id: answers for question_id, (_, answers) in pools.to_dict().items()}
+    assert scores == {
+        question_id: {answer_id: len(text) for answer_id, text in answers.items()}
+        for question_id, answers in texts.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "message"), [("one less", "score nan: expected a finite number"), (None, "Connection refused")]
+)
+def test_a_missing_score_of_a_server_is_one_line(
+    example, server_url, collection_folder, tmp_path, model, message
+):
+    url = server_url if model else "http://127.0.0.1:9/rerank"
+    server = example("external_scorer").RerankServer(url, model)
+
+    with pytest.raises(library.AptoolError, match=message) as error:
+        library.score(collection_folder / "dev.pools.parquet", server, tmp_path / "out.run")
+    assert "\n" not in str(error.value)

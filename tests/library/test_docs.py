@@ -16,7 +16,7 @@ from aptool.config import load_recipe
 ROOT = Path(aptool.__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Methods for other modules of the package.
-INTERNAL = {"Model.system", "Pools.files", "Pools.on_disk", "RerankServer.open"}
+INTERNAL = {"Model.system", "Pools.files", "Pools.on_disk"}
 
 
 def public():

@@ -8,7 +8,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from pathlib import Path
 
 import forked
 import numpy as np
@@ -134,16 +133,6 @@ def test_a_wrong_argument_is_named(model, call, message):
         call(model)
 
     assert str(error.value).startswith(message)
-
-
-def test_the_page_on_serving_runs(folder):
-    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
-    block = page.split("```python\n")[1].split("```")[0]
-    namespace = {}
-
-    exec(block.replace("models/ap-cnn", "models/tiny"), namespace)
-
-    assert len(namespace["encoded"]) == 3
 
 
 def test_a_row_out_of_range_is_an_index_error(model):

@@ -23,7 +23,6 @@ HEAVY = {
 NAMES = {
     *("AptoolError", "Collection", "EncodedTexts", "Model", "Pools", "Qrels", "Run", "__version__"),
     *("bm25_run", "compare", "encode", "evaluate", "fuse", "learn_fusion", "load", "score", "train"),
-    *("RerankServer", "rerank_run"),
 }
 
 SNIPPET = """

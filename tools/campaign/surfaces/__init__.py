@@ -21,7 +21,6 @@ from surfaces import (  # noqa: F401 - they register
     outputs,
     pools,
     published,
-    servers,
     settings,
     stores,
     texts,
