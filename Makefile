@@ -104,11 +104,10 @@ pictures: eval  ## draw the pictures of the docs from what `make eval` leaves; n
 test-docs: $(DOCS_STAMP)  ## run the commands and the Python of the docs on small data, and the notebooks: ONLY=file of tests/docs
 	$(BIN)/python -m pytest -m docs tests/docs$(if $(ONLY),/$(ONLY))
 
-lint: $(STAMP)  ## check style, types and wording
+lint: $(STAMP)  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python tools/check_wording.py
 
 fix: $(STAMP)  ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
