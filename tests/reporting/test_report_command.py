@@ -103,6 +103,19 @@ def test_missing_run_file_is_named(aptool, made, two):
     assert "bm25/seed1/test.run: file not found" in done.err[0]
 
 
+def test_run_that_changed_after_its_evaluation_is_named(aptool, made, tmp_path):
+    shutil.copytree(made.runs, tmp_path / "runs")
+    run = tmp_path / "runs" / "wikiqa" / "bm25" / "seed1" / "test.run"
+    lines = run.read_text().splitlines(keepends=True)
+    run.write_text("".join(lines[: len(lines) // 2]))
+
+    done = aptool("report", tmp_path / "runs", "--collection", made.collection)
+
+    assert (done.code, len(done.err)) == (1, 1)
+    assert "bm25/seed1/test.run" in done.err[0]
+    assert not (tmp_path / "runs" / "report.html").exists()
+
+
 @pytest.mark.parametrize(
     "document", ["{}", '{"results": []}', '{"results": [{"run": 1}]}', "[", '{"results": 3}']
 )
