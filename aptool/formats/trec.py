@@ -40,6 +40,8 @@ _BLOCK = 1 << 20  # bytes per check, and per write to gzip
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # Leading zeros are separate: Python refuses to convert thousands of digits.
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
+# In the words after the first of a tag: signs of a further line, glued to this one without a line break.
+_FURTHER_LINE = rf"(^| )([qQ]0|{_DECIMAL.pattern} {_DECIMAL.pattern})( |$)"
 
 
 # Of the candidates of a question.
@@ -61,7 +63,7 @@ _RUN = _LineFormat(
     output=("question_id", "answer_id", "rank", "score", "tag"),
     number="score",
     kind=pl.Float64,
-    most=11,  # 12 fields are two lines without a line break
+    most=11,  # some tools write a tag of several words
 )
 _QRELS = _LineFormat(
     columns=("question_id", "0", "answer_id", "relevance"),
@@ -219,6 +221,7 @@ def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None
     data = _single_spaced(data)
     # With a header, polars does not infer the number of columns from the first line.
     extra = [f"extra{number}" for number in range(len(line_format.columns), line_format.most + 1)]
+    read = extra if line_format is _RUN else [extra[-1]]
     header = " ".join([*line_format.columns, *extra]).encode() + b"\n"
     try:
         frame = pl.read_csv(
@@ -228,7 +231,7 @@ def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None
             comment_prefix="#",
             infer_schema=False,
             schema_overrides={line_format.number: line_format.kind},
-            columns=list(dict.fromkeys([*line_format.output, extra[0], extra[-1]])),
+            columns=[*line_format.output, *read],
             truncate_ragged_lines=True,
         )
     except pl.exceptions.PolarsError:
@@ -237,8 +240,10 @@ def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None
     if frame[extra[-1]].null_count() < frame.height:
         return None
     if line_format is _RUN:
+        longer = frame.filter(pl.col(extra[0]).is_not_null())
         is_number = pl.col("tag").str.contains(f"^({_DECIMAL.pattern})$")
-        if frame.select((pl.col(extra[0]).is_not_null() & is_number).any()).item():
+        rest = pl.concat_str(extra, separator=" ", ignore_nulls=True)
+        if longer.select((is_number | rest.str.contains(_FURTHER_LINE)).any()).item():
             return None
     frame = frame.select(line_format.output)
     is_complete = frame.height > 0 and not any(column.null_count() for column in frame)
@@ -295,6 +300,9 @@ def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) 
             expected = (
                 f"{least} fields, found {len(fields)}: no blank in an id, no number before words in a tag"
             )
+            raise InputError(path, position=position, value=" ".join(fields), expected=expected)
+        if re.search(_FURTHER_LINE, " ".join(fields[least:])):
+            expected = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}: two lines in one"
             raise InputError(path, position=position, value=" ".join(fields), expected=expected)
         row = dict(zip(line_format.columns, fields, strict=False))
         value = _number(row[line_format.number], line_format)

@@ -105,6 +105,19 @@ RUN_FAULTS = {
         "q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t\n",
         "1: 'q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t': expected 6 fields",
     ),
+    "glued lines": (
+        "q1 Q0 a1 1 3 t\nq1 Q0 a2 2 2.5 tq2 Q0 b1 1 4.5 t\n",
+        "2: 'q1 Q0 a2 2 2.5 tq2 Q0 b1 1 4.5 t': expected 6 fields (question_id Q0 answer_id rank score tag), "
+        "found 11: two lines in one",
+    ),
+    "glued to a line without Q0": (
+        "q1 Q0 a2 2 2.5 tq2 0 b1 1 4.5 t\n",
+        "1: 'q1 Q0 a2 2 2.5 tq2 0 b1 1 4.5 t': expected 6 fields",
+    ),
+    "glued to a truncated line": (
+        "q1 Q0 a2 2 2.5 tq2 Q0 b1\n",
+        "1: 'q1 Q0 a2 2 2.5 tq2 Q0 b1': expected 6 fields (question_id Q0 answer_id rank score tag), found 8",
+    ),
     "bare returns": ("q1 Q0 a1 1 1 t\rq1 Q0 a2 2 2 t\r", "1: 'q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t': expected 6"),
     "text score": ("# c\nq1 Q0 a1 1 abc t\n", "2: column 'score': 'abc': expected a finite number"),
     "comma in score": ("q1 Q0 a1 1 1,5 t\n", "1: column 'score': '1,5': expected a finite number"),
@@ -130,6 +143,7 @@ RUN_FAULTS = {
     ),
 }
 QRELS_FAULTS = {
+    "glued lines": ("q1 0 a1 1q2 0 a2 1\n", "1: 'q1 0 a1 1q2 0 a2 1': expected 4 fields"),
     "float": ("q1 0 a1 1\nq1 0 a2 0.9\n", "2: column 'relevance': '0.9': expected a whole number"),
     "text": ("q1 0 a1 yes\n", "1: column 'relevance': 'yes': expected a whole number"),
     "too long": ("q1 0 a1 9223372036854775808\n", "1: column 'relevance': '9223372036854775808': expected"),
