@@ -1,13 +1,12 @@
 """The ``aptool`` command: the group of all commands, and errors as one line with an exit code."""
 
+import contextlib
 import difflib
 import importlib
 import io
 import itertools
-import os
 import platform
 import sys
-from pathlib import Path
 from typing import ClassVar, NoReturn
 
 import click
@@ -168,9 +167,7 @@ def _plugins_first(arguments: list[str]) -> list[str]:
 
 
 def _make_streams_tolerant() -> None:
-    """Escape characters that the encoding of stdout lacks; without a stdout, write to the null device."""
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed with the process
+    """Escape characters that the encodings of stdout and stderr lack."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
@@ -182,5 +179,6 @@ def _fail(message: str, code: int) -> NoReturn:
     remove_empty_folders()
     line = " ".join(message.splitlines())
     line = line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
-    click.echo(f"aptool: {printable(line)}", err=True)
+    with contextlib.suppress(OSError):  # a full disk, or a closed pipe
+        click.echo(f"aptool: {printable(line)}", err=True)
     sys.exit(code)

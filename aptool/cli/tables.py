@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import click
 from typing_extensions import override
@@ -48,7 +48,10 @@ class _StderrHandler(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        line = printable(record.getMessage())
+        with suppress(OSError):  # a full disk, or a closed pipe
+            self._print(printable(record.getMessage()))
+
+    def _print(self, line: str) -> None:
         if "tqdm" in sys.modules and sys.stderr.isatty():
             from tqdm import tqdm
 

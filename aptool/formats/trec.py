@@ -302,7 +302,9 @@ def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) 
             )
             raise InputError(path, position=position, value=" ".join(fields), expected=expected)
         if re.search(_FURTHER_LINE, " ".join(fields[least:])):
-            expected = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}: two lines in one"
+            expected = (
+                f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}: two lines in one"
+            )
             raise InputError(path, position=position, value=" ".join(fields), expected=expected)
         row = dict(zip(line_format.columns, fields, strict=False))
         value = _number(row[line_format.number], line_format)
