@@ -46,7 +46,6 @@ _OF_ENCODER = {
     "bilstm": (*_FROM_WORDS, "encoder.hidden=8"),
     "words": _FROM_WORDS,
     "transformer": ("training.learning_rate=0.001",),
-    "cross": ("training.learning_rate=0.001",),
 }
 _OF_PRESET = {
     "yin-2015": ("pooling.features=8", "pooling.window=2"),
@@ -55,7 +54,7 @@ _OF_PRESET = {
     "severyn-2015": ("head.dropout=0",),
 }
 # Presets whose models do not encode an answer without its question.
-_NOT_ENCODED = ("cross-minilm", "yin-2015", "wang-nyberg-2015", "wang-ittycheriah-2015")
+_NOT_ENCODED = ("yin-2015", "wang-nyberg-2015", "wang-ittycheriah-2015")
 
 
 def numeric_fingerprint(preset: str) -> str:
@@ -69,7 +68,7 @@ def numeric_fingerprint(preset: str) -> str:
         recipe = load_recipe(preset)
         kind = recipe.encoder["type"]
         options = [*_COMMON, *_OF_ENCODER[kind], *_OF_PRESET.get(preset, ())]
-        if kind in ("transformer", "cross"):
+        if kind == "transformer":
             options.append(f"encoder.name={_write_network(folder / 'network')}")
         collection = _write_collection(folder / "collection")
         model = str(folder / "model")

@@ -1,10 +1,9 @@
-"""Speed of poolings over a transformer, compared with a cross-encoder over the same network.
+"""Speed of poolings over a transformer.
 
     python -m bench.transformer [--network FOLDER] [--scale 0.02] [--repeats 5] [--device cuda]
 
 There are two workloads: InsuranceQA's test1, whose pools share answers, and WikiQA's dev split, whose pools
-do not. The cross-encoder scores a random sample of the pairs, as its cost per pair does not depend on shared
-answers. Systems alternate; times are medians, from token ids to scores. Without --network, the network has
+do not. Systems alternate; times are medians, from token ids to scores. Without --network, the network has
 MiniLM's size and random weights, as the speed does not depend on them. `python -m bench.rival` compares
 `mean-minilm` with sentence-transformers.
 """
@@ -16,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from aptool.config import load_recipe
@@ -27,7 +25,7 @@ from aptool.scoring.ranker_scorer import RankerScorer
 from bench import workloads
 from bench.common import benchmark_parser, write_results
 
-SYSTEMS = ("ap-minilm", "mean-minilm", "maxsim-minilm", "mean-maxsim-minilm", "cross-minilm")
+SYSTEMS = ("ap-minilm", "mean-minilm", "maxsim-minilm", "mean-maxsim-minilm")
 MINILM = {
     "model_type": "bert",
     "hidden_size": 384,
@@ -59,10 +57,8 @@ def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
     return made
 
 
-def measure(
-    ranker: Ranker, workload: workloads.Workload, pairs: np.ndarray, device: torch.device
-) -> tuple[float, float]:
-    """Seconds to score pairs, and the share of encoding in that time."""
+def measure(ranker: Ranker, workload: workloads.Workload, device: torch.device) -> tuple[float, float]:
+    """Seconds to score the pairs, and the share of encoding in that time."""
     scorer = RankerScorer(ranker, device=device)
     spent: dict[str, float] = defaultdict(float)
 
@@ -81,8 +77,8 @@ def measure(
     scorer.score(
         workload.questions,
         workload.answers,
-        workload.pair_question[pairs],
-        workload.pair_answer[pairs],
+        workload.pair_question,
+        workload.pair_answer,
     )
     return _now(device) - begun, spent["encode"] / (spent["encode"] + spent["score"])
 
@@ -93,40 +89,33 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def run(
-    network: Path | None, scale: float, sample: int, repeats: int, device: torch.device
-) -> list[dict[str, Any]]:
+def run(network: Path | None, scale: float, repeats: int, device: torch.device) -> list[dict[str, Any]]:
     """Print a line per workload and system; return the results."""
     systems = rankers(network, device)
     rows = []
     print(f"{device}, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
-    print("workload     system                 pairs   pairs/s   / cross    encoding")
+    print("workload     system                 pairs   pairs/s    encoding")
     for title, workload in (("insuranceqa", workloads.insuranceqa(scale)), ("wikiqa", workloads.wikiqa())):
-        every = np.arange(len(workload.pair_question))
-        some = np.sort(np.random.default_rng(0).choice(every, min(sample, len(every)), replace=False))
+        pairs = len(workload.pair_question)
         rates: dict[str, list[float]] = {name: [] for name in SYSTEMS}
         shares: dict[str, list[float]] = {name: [] for name in SYSTEMS}
         for _ in range(repeats):
             for name, ranker in systems.items():
-                pairs = some if name == "cross-minilm" else every
-                seconds, share = measure(ranker, workload, pairs, device)
-                rates[name].append(len(pairs) / seconds)
+                seconds, share = measure(ranker, workload, device)
+                rates[name].append(pairs / seconds)
                 shares[name].append(share)
         for name in SYSTEMS:
-            ratios = [rate / base for rate, base in zip(rates[name], rates["cross-minilm"], strict=True)]
             row = {
                 "workload": title,
                 "system": name,
-                "pairs": len(some) if name == "cross-minilm" else len(every),
+                "pairs": pairs,
                 "pairs_per_second": statistics.median(rates[name]),
-                "to_cross": statistics.median(ratios),
-                # A cross-encoder only encodes, in its kernel.
-                "encoding": 1.0 if name == "cross-minilm" else statistics.median(shares[name]),
+                "encoding": statistics.median(shares[name]),
             }
             rows.append(row)
             print(
                 f"{title:<12} {name:<19} {row['pairs']:>8,} {row['pairs_per_second']:>9,.0f} "
-                f"{row['to_cross']:>9.1f} {row['encoding']:>11.1%}",
+                f"{row['encoding']:>11.1%}",
                 flush=True,
             )
     return rows
@@ -137,10 +126,9 @@ def main() -> None:
     parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--network", type=Path, help="folder of a network in the Hugging Face layout")
     parser.add_argument("--scale", type=float, default=0.02, help="fraction of 900,000 pairs (default 0.02)")
-    parser.add_argument("--sample", type=int, default=512, help="pairs for the cross-encoder (default 512)")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
     options = parser.parse_args()
-    rows = run(options.network, options.scale, options.sample, options.repeats, options.device)
+    rows = run(options.network, options.scale, options.repeats, options.device)
     write_results(rows, options)
 
 

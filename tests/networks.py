@@ -35,7 +35,7 @@ TEXTS = {
 }
 QUESTIONS = {"q1": "where is the market", "q2": "river bridge?", "q3": "violin", "q4": "is the hammer near"}
 
-SYSTEMS = ("ap-minilm", "maxsim-minilm", "mean-maxsim-minilm", "mean-minilm", "cross-minilm")
+SYSTEMS = ("ap-minilm", "maxsim-minilm", "mean-maxsim-minilm", "mean-minilm")
 # Options of a small system that trains fast and ranks better than random.
 QUICK = (
     *("text.max_question_tokens=12", "text.max_answer_tokens=20"),

@@ -170,7 +170,7 @@ def _check_inputs(vectors: str | None, start: str | None) -> None:
 def _details(fit: "Fit", recipe: "Recipe") -> str:
     """Training time and vocabulary."""
     trained = f"{counted(len(fit.history), 'epoch')} in {fit.seconds:.0f} s"
-    if recipe.encoder["type"] in ("transformer", "cross"):
+    if recipe.encoder["type"] == "transformer":
         return f"{trained}; vocabulary of {fit.words:,} subword tokens"
     return (
         f"{trained}; vocabulary of {counted(fit.words, 'word')}, "

@@ -55,7 +55,7 @@ class Summary(NamedTuple):
     fold_deviations: dict[str, float]  # over folds, of the means over seeds; empty without folds
     train_seconds: float  # mean over seeds, of all folds together
     score_seconds: float
-    bytes_per_answer: float | None = None  # None for cross-encoders, baselines and fusions
+    bytes_per_answer: float | None = None  # None for baselines and fusions
     pairs_per_second: float | None = None  # of ``score_seconds``; None for baselines and fusions
 
 

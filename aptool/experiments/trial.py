@@ -274,9 +274,9 @@ def _record(run: Location) -> Location:
 
 
 def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
-    """Mean bytes per encoded answer in fp32; None for a cross-encoder."""
+    """Mean bytes per encoded answer in fp32; None without answers."""
     ranker = model.ranker
-    if ranker.encoder.output_kind == "ids" or not len(answers):
+    if not len(answers):
         return None
     lengths = pooled_rows(answers.ids, answers.offsets)[1]
     rows = pair_scorer_for(ranker.pooling).row_counts(lengths)

@@ -37,7 +37,6 @@ ENCODERS = Registry[Encoder](
         "cnn": CnnEncoder,
         "bilstm": BiLstmEncoder,
         "transformer": "aptool.models.transformer:TransformerEncoder",
-        "cross": "aptool.models.transformer:CrossInput",
         "words": WordVectorEncoder,
     },
 )
@@ -54,8 +53,6 @@ POOLINGS = Registry[Pooling](
         "symmetric-maxsim": "aptool.models.matching:SymmetricMaxSimPooling",
         "mean-maxsim": "aptool.models.matching:MeanMaxSimPooling",
         "kernels": "aptool.models.matching:KernelPooling",
-        "cross": "aptool.models.transformer:CrossPooling",
-        "head": "aptool.models.transformer:HeadPooling",
         "one_way": "aptool.models.papers:OneWayPooling",
         "abcnn": "aptool.models.papers:AbcnnPooling",
         "joint": "aptool.models.papers:JointPooling",
@@ -109,19 +106,12 @@ def check_recipe(recipe: Recipe) -> None:
     """Raise if a system cannot be built or trained by a recipe; called before any work."""
     encoder_class, options = _component(recipe, "encoder")
     pooling_class, _ = _component(recipe, "pooling")
-    if encoder_class.output_kind != pooling_class.input_kind:
-        fitting = [name for name, kind in POOLINGS.items() if kind.input_kind == encoder_class.output_kind]
-        expected = f"one of {', '.join(fitting)} with encoder.type={recipe.encoder['type']}"
-        raise _invalid(recipe, "pooling.type", recipe.pooling["type"], expected)
     similarity_class, _ = _component(recipe, "similarity")
     if not issubclass(pooling_class, VectorPooling) and similarity_class is not Cosine:
         expected = f"none: {recipe.pooling['type']} pooling has its own similarity"
         raise _invalid(recipe, "similarity.type", recipe.similarity["type"], expected)
     _check_head(recipe)
     training = recipe.training
-    if training.dropout and encoder_class.output_kind == "ids":
-        expected = "0: dropout applies to states, which a cross-encoder does not have"
-        raise _invalid(recipe, "training.dropout", training.dropout, expected)
     if training.word_dropout and not issubclass(encoder_class, WordEncoder):
         expected = "0: only encoders over word vectors can drop words"
         raise _invalid(recipe, "training.word_dropout", training.word_dropout, expected)
@@ -186,9 +176,8 @@ def initialize(recipe: Recipe, texts: TrainingTexts) -> Initialization:
     """Return the tokenizer and the initial weights of a new system."""
     encoder_class, options = _component(recipe, "encoder")
     initial = encoder_class.init(recipe, options, texts)
-    pooling_class, pooling_options = _component(recipe, "pooling")
-    reads_first = issubclass(pooling_class, FirstPooling) or getattr(pooling_options, "read", None) == "first"
-    if initial.causal and reads_first:
+    pooling_class, _ = _component(recipe, "pooling")
+    if initial.causal and issubclass(pooling_class, FirstPooling):
         expected = "a pooling of all states: the first state of a causal network depends on one token"
         raise InputError(
             recipe.preset, position="pooling", problem="reads the first state", expected=expected

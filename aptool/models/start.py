@@ -26,7 +26,7 @@ from aptool.models.matching import MaxSimPooling
 from aptool.models.model import LoadedModel, load_model, model_fingerprint, model_recipe
 from aptool.models.pooling import Dense
 from aptool.models.similarity import Cosine, Dot, Similarity
-from aptool.models.transformer import HeadPooling, TransformerEncoder, backbone_of
+from aptool.models.transformer import TransformerEncoder, backbone_of
 from aptool.text.tokenizer import UNK, WordTokenizer
 from aptool.text.vectors import WordVectors, read_vectors
 
@@ -40,10 +40,9 @@ _TUNING = ("tune", "last", "checkpointing", "precision")
 # The default preset of the training, by kind of checkpoint.
 _PRESETS = {
     "sentence-transformers": "mean-minilm",
-    "cross-encoder": "cross-minilm",
     "colbert": "maxsim-minilm",
 }
-_EXPECTED = "a sentence encoder, a ColBERT or a cross-encoder, to start from"
+_EXPECTED = "a sentence encoder or a ColBERT, to start from"
 
 # Poolings of sentence-transformers that recipes have.
 _POOLINGS = {"mean": "mean", "cls": "first"}
@@ -78,7 +77,7 @@ def check_start(recipe: Recipe) -> None:
         _check_same(recipe, before, (*_SYSTEM, "text"), _MAY_DIFFER, start)
         return
     (_, required, _), start = _read_system(checkpoint), f"{checkpoint.folder} to start from"
-    _check_same(recipe, required, _SYSTEM, () if required["pooling"]["type"] == "head" else _TUNING, start)
+    _check_same(recipe, required, _SYSTEM, _TUNING, start)
     for name, most in required["text"].items():
         value = getattr(recipe.text, name)
         if value > most:
@@ -207,7 +206,7 @@ def _checkpoint_recipe(layout: Layout, preset: str | None, overrides: Any) -> Re
     if preset is not None:
         for section in ("encoder", "pooling"):
             kind = sections[section]["type"]
-            if table[section]["type"] != kind and not {table[section]["type"], kind} <= {"cross", "head"}:
+            if table[section]["type"] != kind:
                 expected = f"{kind}, as in {layout.folder} to start from"
                 position, value = f"{section}.type", table[section]["type"]
                 raise InputError(preset, position=position, value=value, expected=expected)
@@ -222,14 +221,11 @@ def _checkpoint_recipe(layout: Layout, preset: str | None, overrides: Any) -> Re
 def _initial_checkpoint(layout: Layout, recipe: Recipe) -> Initialization:
     """Return the system of a checkpoint before training."""
     (ranker, tokenizer, _), _, _ = _read_system(layout)
-    if isinstance(ranker.pooling, HeadPooling):
-        spec = ranker.encoder.spec
-    else:
-        assert isinstance(ranker.encoder, TransformerEncoder)
-        network, pair = ranker.encoder.backbone.network, tokenizer.special_tokens()
-        layer = ranker.encoder.backbone.layer
-        backbone = backbone_of(network, tokenizer, pair, forms=tokenizer.saved_forms(), layer=layer)
-        spec = EncoderSpec(len(tokenizer), ranker.encoder.size, backbone)
+    assert isinstance(ranker.encoder, TransformerEncoder)
+    network, pair = ranker.encoder.backbone.network, tokenizer.special_tokens()
+    layer = ranker.encoder.backbone.layer
+    backbone = backbone_of(network, tokenizer, pair, forms=tokenizer.saved_forms(), layer=layer)
+    spec = EncoderSpec(len(tokenizer), ranker.encoder.size, backbone)
 
     def load_weights(target: nn.Module) -> int:
         target.load_state_dict({**target.state_dict(), **ranker.state_dict()})
@@ -252,15 +248,11 @@ def _read_system(layout: Layout) -> tuple[Checkpoint, dict[str, Any], str]:
     text = asdict(checkpoint.recipe.text)
     limits = {name: text[name] for name in ("max_question_tokens", "max_answer_tokens")}
     encoder = {"type": checkpoint.recipe.encoder["type"], "name": str(layout.transformer)}
-    if isinstance(pooling, HeadPooling):
-        table: dict[str, Any] = {"type": "head", "activation": pooling.activation}
-        table["relevant"] = pooling.relevant
-        network = pooling.classifier.network
-        if (network.config.pad_token_id or 0) >= network.get_input_embeddings().weight.shape[0]:
-            raise InputError(layout.folder, problem="no padding token", expected="a tokenizer with one")
-    elif isinstance(pooling, MaxSimPooling):
+    table: dict[str, Any]
+    if isinstance(pooling, MaxSimPooling):
         table = {"type": "maxsim", "reduce": "sum" if pooling.sums else "mean"}
-    elif isinstance(pooling, SentencePooling):
+    else:
+        assert isinstance(pooling, SentencePooling)
         layers = [layer for layer in pooling.layers if not isinstance(layer, Normalize)]
         is_unit = len(layers) < len(pooling.layers)
         modes = "+".join(pooling.modes)
@@ -275,9 +267,6 @@ def _read_system(layout: Layout) -> tuple[Checkpoint, dict[str, Any], str]:
             raise InputError(where, position="truncate_dim", value=pooling.dim, expected=expected)
         similarity = names[type(pooling.similarity)]
         table = {"type": _POOLINGS[modes]}
-    else:
-        problem = "a causal network with a chat template"
-        raise InputError(layout.folder, problem=problem, expected=_EXPECTED)
     dim = _projected(layout, checkpoint.ranker.projection)
     if dim:
         table["dim"] = dim

@@ -7,7 +7,7 @@ text: each pair is a forward pass of the network.
 import copy
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import chain
 from typing import Any, Literal, Self
 
@@ -22,10 +22,9 @@ from aptool.models.backbone import Backbone, BackboneOptions, Classifier, lower_
 from aptool.models.device import send
 from aptool.models.encoders import Encode, Encoder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
-from aptool.models.pooling import Activation, Pooling, scores_of_outputs, segment_mean
+from aptool.models.pooling import Pooling, scores_of_outputs
 from aptool.models.pretrained import check_name, new_network, open_network, structure_of
 from aptool.models.ragged import Ragged
-from aptool.options import bounded
 from aptool.plugins import redefines
 from aptool.text.subwords import SpecialTokens, SubwordTokenizer
 
@@ -79,7 +78,7 @@ class PretrainedEncoder(Encoder):
     def init(cls, recipe: Recipe, options: Any, texts: TrainingTexts) -> Initialization:
         opened = open_network(options.name)
         tokenizer = SubwordTokenizer(opened.tokenizer.backend_tokenizer)
-        _check_limits(recipe, tokenizer, opened.max_tokens, joined=cls.output_kind == "ids")
+        _check_limits(recipe, tokenizer, opened.max_tokens)
         backbone = backbone_of(opened.network, tokenizer, tokenizer.special_tokens())
 
         def load_weights(ranker: nn.Module) -> int:
@@ -252,79 +251,14 @@ def longest_first(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.
     return np.where(swapped, long, short), np.where(swapped, short, long)
 
 
-class CrossPooling(PairPooling):
-    """The score of a pair is a linear function of a state of the joined texts."""
-
-    @dataclass(frozen=True)
-    class Options:
-        """Options of ``cross`` pooling.
-
-        Attributes:
-            read: Input of the linear function: the ``first`` state of a pair, or the ``mean`` of all states.
-        """
-
-        read: Literal["first", "mean"] = "first"
-
-    def __init__(self, encoder: CrossInput, options: Options) -> None:
-        assert encoder.spec.backbone is not None
-        super().__init__(encoder.spec.backbone)
-        self.read = options.read
-        self.backbone = encoder.network()
-        self.head = nn.Linear(encoder.size, 1)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
-
-    @classmethod
-    @override
-    def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
-        assert isinstance(encoder, CrossInput)
-        return cls(encoder, options)
-
-    @override
-    def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
-        if self.read == "first":
-            states = self.backbone(ids, ids.offsets[:-1], types)  # (n, c)
-        else:
-            states = segment_mean(ids.with_values(self.backbone(ids, ids.row_numbers(), types)))
-        scores: Tensor = self.head(states.to(self.head.weight.dtype)).squeeze(1)
-        return scores.float()
-
-    @override
-    def in_bf16(self) -> "CrossPooling":
-        pooling = copy.deepcopy(self)
-        pooling.backbone.bfloat16()  # not the head, where many pairs would tie
-        return pooling
-
-
 class HeadPooling(PairPooling):
     """The score of a pair is the output of the network's classification head."""
-
-    @dataclass(frozen=True)
-    class Options:
-        """Options of ``head`` pooling, for training that starts from a cross-encoder.
-
-        Attributes:
-            activation: Function of the head's output.
-            relevant: Number of the relevant one of two labels.
-        """
-
-        activation: Activation = "identity"
-        relevant: int = bounded(1, below=2)
 
     def __init__(self, network: Any, backbone: dict[str, Any], activation: str, relevant: int = 1) -> None:
         super().__init__(backbone)
         self.classifier = Classifier(network)
         self.activation = activation
         self.relevant = relevant
-
-    @classmethod
-    @override
-    def for_encoder(cls, encoder: Encoder, options: Any) -> Self:
-        backbone = encoder.spec.backbone
-        if backbone is None or "max_tokens" not in backbone:
-            raise ValueError("head pooling has the network of a cross-encoder")
-        network = new_network(backbone["network"], head="labels")
-        return cls(network, backbone, options.activation, options.relevant)
 
     @override
     def score_joined(self, ids: Ragged, types: Tensor) -> Tensor:
@@ -337,15 +271,11 @@ class HeadPooling(PairPooling):
         return pooling
 
 
-def _check_limits(recipe: Recipe, tokenizer: SubwordTokenizer, max_tokens: int, *, joined: bool) -> None:
-    """Raise unless texts of the maximum lengths fit into the network, in pairs if ``joined``."""
-    text, special = recipe.text, tokenizer.prefix_length + tokenizer.suffix_length
-    pair = tokenizer.special_tokens()
-    # A pair may have more special tokens than two single texts.
-    extra = max(0, len(pair.before + pair.between + pair.after) - 2 * special)
-    answer_limit = max_tokens - text.max_question_tokens - extra if joined else max_tokens
-    for name, largest in (("max_question_tokens", max_tokens), ("max_answer_tokens", answer_limit)):
-        value = getattr(text, name)
-        if not special + 1 <= value <= largest:
-            expected = f"{special + 1} to {largest}: {recipe.encoder['name']} takes {max_tokens} tokens"
+def _check_limits(recipe: Recipe, tokenizer: SubwordTokenizer, max_tokens: int) -> None:
+    """Raise unless texts of the maximum lengths fit into the network."""
+    special = tokenizer.prefix_length + tokenizer.suffix_length
+    for name in ("max_question_tokens", "max_answer_tokens"):
+        value = getattr(recipe.text, name)
+        if not special + 1 <= value <= max_tokens:
+            expected = f"{special + 1} to {max_tokens}: {recipe.encoder['name']} takes {max_tokens} tokens"
             raise InputError(recipe.preset, position=f"text.{name}", value=value, expected=expected)

@@ -271,9 +271,6 @@ def check_training(
 
         check_start(recipe)
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
-    elif recipe.pooling["type"] == "head":
-        expected = "another pooling, or a cross-encoder to start from"
-        raise InputError(recipe.preset, position="pooling.type", value="head", expected=expected)
     names = measure_names([recipe.training.dev_measure])
     if len(names) > 1:
         measures = ", ".join(names[:3])

@@ -101,15 +101,6 @@ def test_stored_answers_of_a_pretrained_network_give_the_same_run(system, run, c
     assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
 
 
-def test_a_cross_encoder_encodes_no_answers(run, collection_folder, tmp_path):
-    network = write_network(tmp_path / "network")
-    chosen = network_recipe("cross-minilm", network, "training.epochs=0")
-    fit(CollectionFiles(collection_folder), chosen, tmp_path / "m", seed=1)
-
-    refused(run("encode", tmp_path / "store", model=tmp_path / "m"), "reads question and answer as one text")
-    assert not (tmp_path / "store").exists()
-
-
 def test_shared_answers_are_encoded_once(run, tmp_path):
     with CollectionWriter(tmp_path / "c", name="c", source="here") as writer:
         pools = labelled_pools("test", 20)

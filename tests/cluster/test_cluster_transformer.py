@@ -46,9 +46,3 @@ def test_cluster_trains_and_scores_a_transformer_as_one_process(
     for file in FILES:
         assert (alone / file).read_bytes() == (on_cluster / file).read_bytes()
     assert_same_run(aptool, collection_folder / "test.pools.parquet", on_cluster, address, tmp_path)
-
-
-def test_cluster_scores_a_cross_encoder_as_one_process(aptool, train, address, collection_folder, tmp_path):
-    train("cross-minilm", tmp_path / "model")
-
-    assert_same_run(aptool, collection_folder / "test.pools.parquet", tmp_path / "model", address, tmp_path)

@@ -154,8 +154,7 @@ def test_every_system_learns(system, network, tmp_path):
     recipe = network_recipe(system, network, "training.epochs=12", "training.sampled_negatives=1")
     result = fit(CollectionFiles(tmp_path / "known"), recipe, tmp_path / "model", seed=1)
 
-    # An untrained cross-encoder cannot match words.
-    assert result.dev["MRR"] > RANDOM_MRR + (0.1 if system == "cross-minilm" else 0.2)
+    assert result.dev["MRR"] > RANDOM_MRR + 0.2
     assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
     assert result.dev_words_unknown == 0
 
@@ -211,27 +210,6 @@ def test_attention_starts_near_the_mean(network):
 
     with torch.inference_mode():
         torch.testing.assert_close(even(*texts), mean(*texts))
-
-
-def test_pair_is_joined_as_by_the_tokenizer(network):
-    ranker, tokenizer = initialized("cross-minilm", network)
-    reference = transformers.AutoModel.from_pretrained(network).eval()
-    read = transformers.AutoTokenizer.from_pretrained(network)
-    questions = ["where is the river", "", "where"]
-    answers = ["the violin near the bridge?", "silver", "zebra"]
-
-    with torch.inference_mode():
-        actual = ranker(Ragged.of(tokenizer.encode(questions)), Ragged.of(tokenizer.encode(answers)))
-        every = ranker.score_matrix(
-            Ragged.of(tokenizer.encode(questions)), Ragged.of(tokenizer.encode(answers))
-        )
-        head = ranker.pooling.head
-        for number, pair in enumerate(zip(questions, answers, strict=True)):
-            joined = read(*pair, return_tensors="pt", return_token_type_ids=True)
-            expected = head(reference(**joined).last_hidden_state[0, 0])
-            torch.testing.assert_close(actual[number, None], expected, atol=1e-5, rtol=0)
-
-    torch.testing.assert_close(every.diagonal(), actual, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("system", [*SYSTEMS, "first"])
@@ -292,21 +270,8 @@ def test_changed_network_is_trained_from_scratch(network, collection, tmp_path):
     assert len((tmp_path / "model" / "model.safetensors").read_bytes()) > len(before)
 
 
-def test_scores_of_a_cross_encoder_in_bf16_do_not_tie(network):
-    ranker, _ = initialized("cross-minilm", network)
-    ranker.pooling = ranker.pooling.in_bf16()
-    questions, answers = (Ragged.of(tokens(*corpus(100, seed, longest=12))) for seed in (0, 1))
-
-    with torch.inference_mode():
-        scores = ranker(questions, answers)
-
-    # With a head in bf16, they would have only three or four values.
-    assert scores.dtype == torch.float32
-    assert len(scores.unique()) > 90
-
-
 def test_ranker_can_be_copied(network):
-    ranker, _ = initialized("cross-minilm", network)
+    ranker, _ = initialized("mean-minilm", network)
     ids = Ragged.of(tokens(*corpus(3, longest=20)))
 
     with torch.inference_mode():
@@ -378,12 +343,3 @@ def test_words_without_tokens_are_neither_truncated_nor_weighted(network):
     assert (actual.question.unknown, actual.answer.unknown) == ({2}, {0})
     assert actual.answer.special_tokens == pytest.approx(1)
     assert actual.alignment.tolist() == [[0], [0], [0]]
-
-
-def test_pooling_without_weights_is_not_explained(aptool, network, collection, tmp_path):
-    fit(collection, network_recipe("cross-minilm", network, "training.epochs=0"), tmp_path / "model")
-
-    finished = aptool("explain", "--model", tmp_path / "model", "--question", "where", "--answer", "there")
-
-    assert finished.code == 1
-    assert "has no weights of words" in finished.err[0]

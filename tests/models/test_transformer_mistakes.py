@@ -4,15 +4,12 @@ import shutil
 import sys
 
 import pytest
-from networks import IDS, QUICK, REASON, initialized, network_recipe, piece_tokenizer, write_network
+from networks import QUICK, REASON, initialized, network_recipe, write_network
 from safetensors.torch import load_file, save_file
-from tiny import tokens
-from tokenizers import processors
 
 from aptool.config import load_recipe
 from aptool.errors import AptoolError, InputError
 from aptool.models.build import check_recipe
-from aptool.models.ragged import Ragged
 from aptool.training.fit import fit
 from aptool.version import install_command
 
@@ -42,13 +39,7 @@ def test_missing_package_is_named_with_its_extra(aptool, collection_folder, tmp_
         ("ap-minilm", ["vectors.source=random"], "vectors.source: 'random': expected the default"),
         ("ap-minilm", ["vectors.fine_tune=false"], "vectors.fine_tune: False: expected the default"),
         ("ap-minilm", ["text.lowercase=false"], "text.lowercase: False: expected the default"),
-        (
-            "cross-minilm",
-            ["pooling.type=max"],
-            "pooling.type: 'max': expected one of cross, head with encoder.type=cross",
-        ),
-        ("mean-minilm", ["pooling.type=cross"], "expected one of max, attentive, mean, first, maxsim, "),
-        ("cross-minilm", ["training.dropout=0.1"], "training.dropout: 0.1: expected 0"),
+        ("mean-minilm", ["pooling.type=head"], "expected one of max, attentive, mean, first, maxsim, "),
         ("ap-minilm", ["training.word_dropout=0.1"], "training.word_dropout: 0.1: expected 0"),
         (
             "ap-minilm",
@@ -70,7 +61,6 @@ def test_impossible_recipe_is_refused(preset, more, message):
     [
         ("ap-minilm", ["text.max_answer_tokens=65"], "text.max_answer_tokens: 65: expected 3 to 64"),
         ("ap-minilm", ["text.max_question_tokens=2"], "text.max_question_tokens: 2: expected 3 to 64"),
-        ("cross-minilm", ["text.max_answer_tokens=53"], "text.max_answer_tokens: 53: expected 3 to 52"),
         ("ap-minilm", ["encoder.tune=last", "encoder.last=3"], "encoder.last: 3: expected at most 2"),
     ],
 )
@@ -103,19 +93,3 @@ def test_missing_weights_are_refused(network, tmp_path):
         InputError, match=r"no weights .*layer\.1\.output\.dense\.weight; expected all weights"
     ):
         initialized("mean-minilm", tmp_path / "network")
-
-
-def test_a_pair_may_have_more_special_tokens_than_its_texts(network, tmp_path):
-    # A pair has one special token, a single text has none: 64 positions are 63 subword tokens.
-    pieces = piece_tokenizer()
-    pieces.post_processor = processors.TemplateProcessing(
-        single="$A", pair="$A [SEP] $B:1", special_tokens=[("[SEP]", IDS["[SEP]"])]
-    )
-    shutil.copytree(network, tmp_path / "network")
-    pieces.save(str(tmp_path / "network" / "tokenizer.json"))
-
-    with pytest.raises(InputError, match=r"text\.max_answer_tokens: 52: expected 1 to 51"):
-        initialized("cross-minilm", tmp_path / "network", "text.max_answer_tokens=52")
-    ranker, _ = initialized("cross-minilm", tmp_path / "network", "text.max_answer_tokens=51")
-    question, answer = (Ragged.of(tokens([7] * length)) for length in (12, 51))
-    assert ranker.train()(question, answer).isfinite().all()

@@ -92,7 +92,6 @@ def test_points_are_at_their_values(folder):
     figure = plot_costs(cost_table(read_runs(folder), "MAP").filter(collection="c"), "MAP", COSTS)
     stored, rate = figure.axes
     assert stored.get_xscale() == rate.get_xscale() == "log"
-    # A cross-encoder stores no answers.
     assert {label.get_text() for label in stored.texts} == {"mean", "max_sim"}
     assert {tuple(label.xy) for label in rate.texts} == {(50, 0.5), (40, 0.6), (1, 0.7)}
     # On the page y grows downwards.

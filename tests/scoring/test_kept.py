@@ -56,13 +56,6 @@ def test_a_projection_takes_fewer_bytes():
     assert bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200)) == 22 * 2 * 4 / 3
 
 
-def test_a_cross_encoder_stores_nothing():
-    model = loaded()
-    model.ranker.encoder.output_kind = "ids"
-
-    assert bytes_per_answer(model, model.tokenizer.encode(TEXTS, 200)) is None
-
-
 def test_a_pooling_with_wider_vectors_takes_their_bytes(tmp_path):
     class WidePooling(MeanPooling):
         """r = the mean of the states, twice."""

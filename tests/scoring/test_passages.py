@@ -30,7 +30,7 @@ from aptool.text.tokenizer import WordTokenizer
 
 WORDS, STRIDE = 5, 3
 WORD_SYSTEMS = ("ap-cnn", "qa-cnn")
-NETWORKS = ("ap-minilm", "maxsim-minilm", "mean-minilm", "cross-minilm")
+NETWORKS = ("ap-minilm", "maxsim-minilm", "mean-minilm")
 CHECKPOINTS = ("cross-encoder", "colbert")
 
 

@@ -45,8 +45,6 @@ CHECKPOINTS = {
     "cls, dot, prompts": lambda network, folder: sentence_encoder(
         network, folder, "cls", similarity_fn_name="dot", prompts=PROMPTS
     ),
-    "cross-encoder": lambda network, folder: cross_encoder(network, folder, 1),
-    "two labels": lambda network, folder: cross_encoder(network, folder, 2),
     "colbert": lambda network, folder: colbert(network, folder, skip=[".", ","]),
     "colbert with masks": lambda network, folder: colbert(
         network, folder, transformer={"query_expansion": EXPANSION}, prompts=PROMPTS
@@ -143,25 +141,14 @@ def test_words_of_a_model_with_prompt_masks_and_skipped_tokens_are_explained(net
     assert not actual.answer.unknown
 
 
-def test_the_head_is_that_of_the_checkpoint(network, collection, tmp_path):
-    model = cross_encoder(network, tmp_path / "checkpoint", 1)
-    recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(tmp_path / "checkpoint"))
-
-    fit(collection, recipe, tmp_path / "model", device="cpu")
-
-    trained = load_model(tmp_path / "model").ranker.pooling.classifier.network
-    assert torch.equal(trained.classifier.weight, model.model.classifier.weight)
-    np.testing.assert_allclose(scores(tmp_path / "model"), model.predict(PAIRS), atol=1e-5)
-
-
 def test_the_library_starts_from_a_checkpoint(network, collection, tmp_path):
-    cross_encoder(network, tmp_path / "checkpoint", 1)
+    colbert(network, tmp_path / "checkpoint")
 
     options = {"training.epochs": 1, "training.sampled_negatives": 2, "training.hard_negatives": 1}
     model = aptool.train(collection.path, start=tmp_path / "checkpoint", set=options, device="cpu")
 
-    assert model.preset == "cross-minilm"
-    assert model.config["recipe"]["pooling"] == {"type": "head", "activation": "sigmoid", "relevant": 1}
+    assert model.preset == "maxsim-minilm"
+    assert model.config["recipe"]["pooling"] == {"type": "maxsim", "reduce": "sum", "dim": 8}
 
 
 def static(network, folder):
@@ -175,13 +162,12 @@ def static(network, folder):
 @pytest.mark.parametrize(
     ("write", "options", "message"),
     [
-        (static, {}, "a model of kind static; expected a sentence encoder, a ColBERT or a cross-encoder"),
+        (static, {}, "a model of kind static; expected a sentence encoder or a ColBERT"),
+        (lambda network, folder: cross_encoder(network, folder, 1), {}, "a model of kind cross-encoder; exp"),
         (lambda network, folder: sentence_encoder(network, folder, "max"), {}, "pooling max"),
-        (CHECKPOINTS["mean"], {"preset": "cross-minilm"}, "encoder.type: 'cross': expected transformer"),
         (CHECKPOINTS["mean"], {"preset": "maxsim-minilm"}, "pooling.type: 'maxsim': expected mean"),
         (CHECKPOINTS["mean"], {"set": ["pooling.dim=4"]}, "pooling.dim: 4: expected None"),
-        (CHECKPOINTS["cross-encoder"], {"set": ["encoder.tune=none"]}, "encoder.tune"),
-        (CHECKPOINTS["cross-encoder"], {"set": ["text.max_answer_tokens=100"]}, "expected at most 64"),
+        (CHECKPOINTS["mean"], {"set": ["text.max_answer_tokens=100"]}, "expected at most 64"),
     ],
 )
 def test_a_wrong_start_is_one_line(network, collection, tmp_path, write, options, message):
@@ -192,13 +178,6 @@ def test_a_wrong_start_is_one_line(network, collection, tmp_path, write, options
 
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_head_pooling_needs_a_start(network, collection):
-    options = ["pooling.type=head", f"encoder.name={network}"]
-
-    with pytest.raises(InputError, match="expected another pooling, or a cross-encoder to start from"):
-        aptool.train(collection.path, "cross-minilm", set=options, device="cpu")
 
 
 def change(path, **entries):
@@ -225,19 +204,6 @@ def test_settings_of_a_sentence_encoder_carry_on_through_training(network, colle
     )
     expected = model.similarity_pairwise(questions, answers)
     np.testing.assert_allclose(scores(folder), expected, atol=1e-5)
-
-
-def test_settings_of_a_cross_encoder_carry_on_through_training(network, collection, tmp_path):
-    folder = tmp_path / "checkpoint"
-    cross_encoder(network, folder, 2)
-    change(folder / "config.json", id2label={"0": "entailment", "1": "not_entailment"}, label2id=None)
-    change(folder / "tokenizer_config.json", truncation_side="left", model_max_length=11)
-    recipe = training_recipe(None, (*FAST, "training.epochs=0"), str(folder))
-
-    fit(collection, recipe, tmp_path / "model", device="cpu")
-
-    np.testing.assert_allclose(scores(tmp_path / "model"), scores(folder), atol=1e-5)
-    assert load_model(tmp_path / "model").ranker.pooling.relevant == 0
 
 
 def test_an_embedding_that_is_cut_is_no_start(network, tmp_path):
