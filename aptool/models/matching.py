@@ -4,9 +4,7 @@ All states of an answer are stored; a pair costs one matrix product and the redu
 the similarities of each question token to the answer; ``score`` reduces over the tokens of the question.
 
 - ``maxsim``: ColBERT (Khattab and Zaharia, 2020), the best answer token of each question token.
-- ``symmetric-maxsim``: the mean of ``maxsim`` in both directions.
 - ``mean-maxsim``: a weighted mean of ``maxsim`` and the cosine of the mean states.
-- ``kernels``: KNRM (Xiong et al., 2017) and TK (Hofstätter et al., 2020), soft counts of similarities.
 """
 
 from collections.abc import Iterable
@@ -15,22 +13,19 @@ from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
-from aptool.models.pooling import Pooling, StateOptions, segment_max, segment_mean
+from aptool.models.pooling import Pooling, StateOptions, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 from aptool.options import bounded
 from aptool.plugins import redefines
 
-# Number of kernels, and their standard deviation σ.
-_KERNELS, _WIDTH = 11, 0.1
-
 # The first argument of ``MatchPooling.reduce_blocks``.
 Blocks: TypeAlias = Iterable[tuple[Tensor, np.ndarray]]
 
-# The methods that define the score, which ``score_matrix`` and a kernel re-implement.
+# The methods that ``score_matrix`` and a kernel re-implement.
 DEFINITION = ("score_pairs", "score_stored", "reduce", "reduce_one")
 
 
@@ -40,8 +35,6 @@ class MatchPooling(Pooling):
     kernel = "match"
     # Number of stored rows per text in addition to one per token.
     extra_rows: ClassVar[int] = 0
-    # Numbers that ``match`` computes at once per similarity.
-    numbers_per_similarity: ClassVar[int] = 1
     Options = StateOptions
 
     def __init__(self, size: int, options: StateOptions) -> None:
@@ -58,13 +51,8 @@ class MatchPooling(Pooling):
 
     @property
     def has_reduce_one(self) -> bool:
-        """Whether ``reduce_one`` computes ``score_pairs``: no subclass redefines only one of both."""
+        """Whether ``reduce_one`` computes ``score_pairs``: no subclass redefines one of both."""
         return not redefines(self, MatchPooling, *DEFINITION)
-
-    @property
-    def matches_one_way(self) -> bool:
-        """Whether ``reduce_one`` is ``score`` of one ``match`` per answer."""
-        return not redefines(self, MatchPooling, "reduce_one")
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
@@ -100,19 +88,18 @@ class MatchPooling(Pooling):
 
     @property
     def has_reduce_blocks(self) -> bool:
-        """Whether ``reduce_blocks`` computes ``reduce_one``: no subclass redefines only one of both."""
+        """Whether ``match_answers`` computes ``match``: no subclass redefines only one of both."""
         names = {"match", "match_answers"}
         base = next(kind for kind in type(self).__mro__ if names & vars(kind).keys())
-        return self.matches_one_way and names <= vars(base).keys()
+        return names <= vars(base).keys()
 
-    def reduce_blocks(self, blocks: Blocks, question_sizes: np.ndarray, answer_sizes: np.ndarray) -> Tensor:
+    def reduce_blocks(self, blocks: Blocks, question_sizes: np.ndarray) -> Tensor:
         """(P,) scores of pairs, in blocks of one question each, on a CPU, without gradients.
 
         Args:
             blocks: S (M, N) of a question, whose columns are the rows of n answers, and (n,) the first column
                 of each answer.
             question_sizes: (P,) rows of the question of each pair.
-            answer_sizes: (P,) rows of the answer of each pair.
         """
         matched = [self.match_answers(S, starts) for S, starts in blocks]
         return self.score(Ragged.of_sizes(torch.from_numpy(np.concatenate(matched)), question_sizes))
@@ -183,51 +170,6 @@ class MaxSimPooling(MatchPooling):
         return means * matched.lengths if self.sums else means
 
 
-class SymmetricMaxSimPooling(MatchPooling):
-    """s = (mean over m of max over l of S_ml + mean over l of max over m of S_ml) / 2."""
-
-    @property
-    @override
-    def has_reduce_one(self) -> bool:
-        return not redefines(self, SymmetricMaxSimPooling, *DEFINITION, "match", "score")
-
-    @override
-    def reduce(self, S: Tensor, questions: Ragged, answers: Ragged) -> Tensor:
-        of_questions = super().reduce(S, questions, answers)
-        return (of_questions + super().reduce(S.transpose(1, 2), answers, questions)) / 2
-
-    @override
-    def reduce_one(self, S: Ragged, mask: Tensor | None = None) -> Tensor:
-        best_of_answers = segment_max(S.values, S)  # (n, L)
-        if mask is None:
-            means = best_of_answers.mean(1)
-        else:
-            means = best_of_answers.masked_fill(~mask, 0).sum(1) / mask.sum(1)
-        return (super().reduce_one(S, mask) + means) / 2
-
-    @property
-    @override
-    def has_reduce_blocks(self) -> bool:
-        return self.has_reduce_one
-
-    @override
-    def reduce_blocks(self, blocks: Blocks, question_sizes: np.ndarray, answer_sizes: np.ndarray) -> Tensor:
-        best_of_answers = []
-
-        def recorded() -> Blocks:
-            for S, starts in blocks:
-                best_of_answers.append(S.amax(0))
-                yield S, starts
-
-        of_questions = super().reduce_blocks(recorded(), question_sizes, answer_sizes)
-        return (of_questions + segment_mean(Ragged.of_sizes(torch.cat(best_of_answers), answer_sizes))) / 2
-
-    @override
-    def partners(self, S: Tensor) -> Tensor:
-        # Each token is paired with the best token of the other text.
-        return (nearest(S) / S.shape[0] + nearest(S.T).T / S.shape[1]) / 2
-
-
 class MeanMaxSimPooling(MatchPooling):
     """s = w cos(q̄, ā) + (1 - w) mean over m of max over l of S_ml, where q̄ and ā are the mean states.
 
@@ -279,38 +221,6 @@ class MeanMaxSimPooling(MatchPooling):
         maxsim = token_means * matched.lengths / (matched.lengths - 1)
         cosine = matched.values[:, 0].index_select(0, means)
         return self.share * cosine + (1 - self.share) * maxsim
-
-
-class KernelPooling(MatchPooling):
-    """s = Σ_k w_k φ_k with φ_k = mean over m of log max(1e-6, Σ_l exp(-(S_ml - μ_k)² / 2σ²)).
-
-    All pairs of tokens count in the score; an explanation shows the best pair of each question token.
-    There are 11 kernels with σ = 0.1. The first μ is 1; the other μ are the midpoints of ten equal parts of
-    [-1, 1].
-    """
-
-    numbers_per_similarity = _KERNELS
-    means: Tensor  # (k,) μ
-
-    def __init__(self, size: int, options: StateOptions) -> None:
-        super().__init__(size, options)
-        parts = _KERNELS - 1
-        means = torch.cat([torch.ones(1), 1 - (2 * torch.arange(parts) + 1) / parts])
-        self.register_buffer("means", means, persistent=False)
-        # Initially, similar tokens raise the score and dissimilar tokens lower it.
-        self.weights = nn.Parameter(means / _KERNELS)
-
-    @override
-    def match(self, S: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(..., k): the logarithm of the soft count per kernel."""
-        counts = ((S[..., None] - self.means) / _WIDTH).square().mul(-0.5).exp()  # (..., L, k)
-        if mask is not None:
-            counts = counts.masked_fill(~mask[..., None], 0)
-        return counts.sum(-2).clamp_min(1e-6).log()
-
-    @override
-    def score(self, matched: Ragged) -> Tensor:
-        return segment_mean(matched) @ self.weights
 
 
 def normalized(states: Ragged) -> Ragged:

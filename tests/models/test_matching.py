@@ -32,42 +32,19 @@ def maxsim(S):
     return sum(max(row) for row in S) / len(S)
 
 
-def kernels(S, count=11, width=0.1):
-    means = [1.0, *(1 - (2 * k + 1) / (count - 1) for k in range(count - 1))]
-    score = 0
-    for mean in means:
-        logs = [
-            math.log(max(1e-6, sum(math.exp(-((s - mean) ** 2) / (2 * width**2)) for s in row))) for row in S
-        ]
-        score += mean / count * sum(logs) / len(S)
-    return score
-
-
-MATCHES = {
-    "maxsim": maxsim,
-    "symmetric-maxsim": lambda S: (maxsim(S) + maxsim(list(zip(*S, strict=True)))) / 2,
-    "kernels": kernels,
-}
-
-
-def matched(kind):
-    """A double loop over the tokens of both texts."""
-    return lambda Q, A: MATCHES[kind]([[cosine(x, y) for y in A] for x in Q])
-
-
 def mean(states):
     return [sum(column) / len(states) for column in zip(*states, strict=True)]
 
 
-def mean_and_maxsim(Q, A):
-    return (cosine(mean(Q), mean(A)) + matched("maxsim")(Q, A)) / 2
+def of_tokens(Q, A):
+    return maxsim([[cosine(x, y) for y in A] for x in Q])
 
 
+# Double loops over the tokens of both texts.
 LOOPS = {
-    **{kind: matched(kind) for kind in MATCHES},
-    "mean-maxsim": mean_and_maxsim,
+    "maxsim": of_tokens,
+    "mean-maxsim": lambda Q, A: (cosine(mean(Q), mean(A)) + of_tokens(Q, A)) / 2,
 }
-ROUNDING = {"kernels": 2e-4}
 ENCODERS = ["qa-cnn", "qa-bilstm"]
 if importlib.util.find_spec("transformers") is not None:
     ENCODERS.append("transformer")
@@ -101,9 +78,8 @@ def test_scores_equal_loops_over_tokens(encoders, kind, encoder, questions, answ
     actual = RankerScorer(system).score(tokens(*questions), tokens(*answers), pairs[:, 0], pairs[:, 1])
 
     expected = [LOOPS[kind](states[0][q], states[1][a]) for q, a in pairs]
-    rounding = ROUNDING.get(kind, 1e-5)
     for scores in (actual, matrix.flatten(), paired):
-        assert scores.tolist() == pytest.approx(expected, abs=rounding)
+        assert scores.tolist() == pytest.approx(expected, abs=1e-5)
 
 
 @given(
@@ -122,7 +98,7 @@ def test_an_inner_product_depends_only_on_its_two_rows(M, sizes, c):
     assert torch.equal(together, torch.cat(apart, 1))
 
 
-@pytest.mark.parametrize("kind", ["maxsim", "symmetric-maxsim", "mean-maxsim"])
+@pytest.mark.parametrize("kind", LOOPS)
 def test_scores_of_unshared_answers_depend_on_no_other_pair(kind):
     generator = np.random.default_rng(1)
     lengths = generator.integers(1, 12, 20), np.append(generator.integers(1, 60, 199), 3000)
@@ -172,7 +148,7 @@ def test_scores_of_shared_answers_equal_the_definition(kind, rows):
         actual = kernel.score_pairs(kernel.prepare_questions(Q), encoded, pairs)
         expected = pooling.score_pairs(Q.select(pairs.questions), A.select(pairs.answers))
 
-    torch.testing.assert_close(actual, expected, atol=ROUNDING.get(kind, 1e-5), rtol=0)
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("kind", LOOPS)

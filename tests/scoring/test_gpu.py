@@ -104,19 +104,10 @@ def test_thousands_of_pairs_share_the_launches_of_a_general_pooling(name, most):
     assert not any("models/papers" in line for _, line in gpu.waits), gpu.report()
 
 
-MEMORY = {
-    "attentive": 1 << 14,
-    "maxsim": 1 << 14,
-    "symmetric-maxsim": 1 << 14,
-    "mean-maxsim": 1 << 14,
-    "kernels": 1 << 17,
-}
-
-
-@pytest.mark.parametrize("pooling", MEMORY)
+@pytest.mark.parametrize("pooling", ["attentive", "maxsim", "mean-maxsim"])
 def test_memory_does_not_grow_with_the_number_of_pairs(pooling, monkeypatch):
     # Answers as short as questions: not the products, but states of questions and vectors are largest.
-    monkeypatch.setattr(padded, "ELEMENTS", MEMORY[pooling])
+    monkeypatch.setattr(padded, "ELEMENTS", 1 << 14)
     peaks = []
     for pool in (15, 60):
         work = workload(60, 60, pool, longest=5)

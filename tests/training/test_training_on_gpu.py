@@ -26,7 +26,7 @@ RECIPES = {
 }
 
 
-LATE = ("maxsim", "symmetric-maxsim", "mean-maxsim", "kernels")
+LATE = ("maxsim", "mean-maxsim")
 
 
 def assert_same_weights(actual, expected):
@@ -109,9 +109,7 @@ UPDATES = {
     "qa-cnn": 140,
     "ap-bilstm": 220,
     "maxsim": 160,
-    "symmetric-maxsim": 180,
     "mean-maxsim": 220,
-    "kernels": 180,
 }
 
 

@@ -38,7 +38,6 @@ def score_padded(
     lengths: np.ndarray,
     pairs: Pairs,
     score: Callable[[PaddedPairs], Tensor],
-    numbers: int = 1,
 ) -> Tensor:
     """(P,) scores of pairs, batch by batch.
 
@@ -48,15 +47,14 @@ def score_padded(
         lengths: (n,) int64: the number of rows of each answer, without repetitions.
         pairs: pairs of both.
         score: function from a batch to its scores.
-        numbers: numbers that ``score`` keeps at once per product.
     """
     answers = answers.joined()
     (values,) = answers.batches
     values = values.float()
-    size, elements = values.shape[1], ELEMENTS // numbers
+    size = values.shape[1]
     # An answer with too many pairs for a batch is split into copies.
     largest = max(size, int(lengths.max()))
-    most = max(1, elements // (largest * int(questions.sizes.max())))
+    most = max(1, ELEMENTS // (largest * int(questions.sizes.max())))
     copies = -(-pairs.counts // most)
     answer = np.repeat(np.arange(len(copies)), copies)
     copy = np.arange(len(answer)) - np.repeat(np.cumsum(copies) - copies, copies)
@@ -64,7 +62,7 @@ def score_padded(
     ends = np.cumsum(counts)
     tokens = np.add.reduceat(questions.sizes[pairs.questions], ends - counts)  # (n,) question tokens
     scores = []
-    for first, last in _batches(lengths[answer], counts, tokens, size, elements):
+    for first, last in _batches(lengths[answer], counts, tokens, size):
         batch_pairs = Pairs(pairs.questions[ends[first] - counts[first] : ends[last - 1]], counts[first:last])
         batch = answer[first:last]
         scores.append(score(_padded(questions, values, answers.starts[batch], lengths[batch], batch_pairs)))
@@ -72,7 +70,7 @@ def score_padded(
 
 
 def _batches(
-    lengths: np.ndarray, counts: np.ndarray, tokens: np.ndarray, size: int, elements: int
+    lengths: np.ndarray, counts: np.ndarray, tokens: np.ndarray, size: int
 ) -> Iterator[tuple[int, int]]:
     """Yield the first and last (excluded) of the consecutive answers of each batch, at least one."""
     first = 0
@@ -80,7 +78,7 @@ def _batches(
         planned = slice(first, first + _PLANNED)
         widest, longest, most = (np.maximum.accumulate(sizes[planned]) for sizes in (tokens, lengths, counts))
         each = np.maximum(widest * np.maximum(longest, size), most * size)
-        fits = np.searchsorted(each * np.arange(1, len(each) + 1), elements, side="right")
+        fits = np.searchsorted(each * np.arange(1, len(each) + 1), ELEMENTS, side="right")
         last = first + max(1, int(fits))
         yield first, last
         first = last

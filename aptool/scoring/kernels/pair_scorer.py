@@ -248,8 +248,7 @@ class MatchPairScorer(PairScorer):
         if questions.values.is_cuda:
             from aptool.scoring.kernels.padded import score_padded
 
-            numbers = self.pooling.numbers_per_similarity
-            return score_padded(questions, answers, answers.counts, pairs, self._score_padded, numbers)
+            return score_padded(questions, answers, answers.counts, pairs, self._score_padded)
         if self.pooling.has_reduce_blocks and len(pairs.questions) < SHARED * len(pairs.counts):
             return self._by_question(questions, answers, pairs)
         rows = questions.rows(pairs.questions)  # the tokens of every pair's question, pair after pair
@@ -260,11 +259,8 @@ class MatchPairScorer(PairScorer):
             questions.values.index_select(0, tokens_of_pairs) @ answers.rows(answer).float().T  # (s, L)
             for answer, tokens_of_pairs in enumerate(rows.split(tokens.tolist()))
         )
-        if self.pooling.matches_one_way:
-            matched = torch.cat([self.pooling.match(S) for S in products])
-            return self.pooling.score(Ragged.of_sizes(matched, sizes))
-        of_answers = zip(products, np.split(sizes, ends[:-1]), strict=True)
-        return torch.cat([self.pooling.reduce_one(Ragged.of_sizes(S, each)) for S, each in of_answers])
+        matched = torch.cat([self.pooling.match(S) for S in products])
+        return self.pooling.score(Ragged.of_sizes(matched, sizes))
 
     def _score_padded(self, batch: "PaddedPairs") -> Tensor:
         return self.pooling.reduce_one(batch.tokens.with_values(batch.products), batch.mask)
@@ -273,7 +269,7 @@ class MatchPairScorer(PairScorer):
         order = np.argsort(pairs.questions, kind="stable")
         question, chosen = pairs.questions[order], answers.joined().select(pairs.answers[order])
         blocks = _question_blocks(questions, chosen, question)
-        scores = self.pooling.reduce_blocks(blocks, questions.sizes[question], chosen.counts)
+        scores = self.pooling.reduce_blocks(blocks, questions.sizes[question])
         return scores[torch.from_numpy(np.argsort(order))]
 
 
