@@ -72,7 +72,9 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
         if ray.is_initialized():
             yield replace(_connected(ray, address), wait=wait)
             return
-        if address not in ("auto", "local"):
+        if address == "auto":
+            _check_last_head()
+        elif address != "local":
             _check_port(address)
         with contextlib.nullcontext() if debug else _without_rays_stderr():
             silent = _init(ray, address, debug)
@@ -144,6 +146,15 @@ def connection_error(
             "--cluster: no Ray cluster runs on this machine and RAY_ADDRESS is not set: expected one; "
             "`ray start --head` starts one, `--cluster local` uses this machine for this command alone"
         )
+    if "home directory" in text:
+        return AptoolError(
+            f"--cluster {address}: the user has no home folder: expected HOME to name a folder"
+        )
+    if address == "local":
+        expected = "Ray to start on this machine"
+        if isinstance(error, OSError) or "AF_UNIX" in text:
+            expected = "RAY_TMPDIR to name a writable folder with a short path, for the files of Ray"
+        return AptoolError(f"--cluster local: {first_line(error)}: expected {expected}")
     return _unreachable(address, first_line(error))
 
 
@@ -186,10 +197,38 @@ def _check_port(address: str) -> None:
         raise _unreachable(address, "something other than Ray answers")
 
 
+def _check_last_head() -> None:
+    """Raise if the head that Ray started last on this machine has ended without `ray stop`.
+
+    Ray itself would wait minutes for it, unless another head runs.
+    """
+    file = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+    with contextlib.suppress(OSError):
+        address = file.read_text(encoding="utf-8").strip()
+        if ADDRESS.fullmatch(address) and not _runs_head():
+            try:
+                _check_port(address)
+            except AptoolError as error:
+                raise AptoolError(
+                    f"--cluster: the cluster of this machine, {address}, does not answer (from {file}): "
+                    "expected a running head; `ray stop` removes it, `ray start --head` starts another"
+                ) from error
+
+
+def _runs_head() -> bool:
+    """Whether the head of a Ray cluster runs on this machine."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if entry.read_bytes().partition(b"\0")[0].endswith(b"/gcs_server"):
+                return True
+    return False
+
+
 def _use_token() -> None:
     """Enable authentication if a token exists. Ray does so only for the address ``auto``."""
     path = os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token"
-    if "RAY_AUTH_TOKEN" in os.environ or Path(path).expanduser().is_file():
+    # Unlike Path.expanduser, this accepts a user without a home folder.
+    if "RAY_AUTH_TOKEN" in os.environ or Path(os.path.expanduser(path)).is_file():  # noqa: PTH111
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 

@@ -10,7 +10,13 @@ import time
 import pytest
 from recorded import recorded
 
-from aptool.cluster.connection import _check_port, _without_rays_stdout, check_address, connection_error
+from aptool.cluster.connection import (
+    _check_port,
+    _without_rays_stdout,
+    check_address,
+    connect,
+    connection_error,
+)
 from aptool.cluster.resources import Cluster, Node, Resources, capacity, worker_resources
 from aptool.errors import AptoolError, UsageError, counted
 
@@ -238,10 +244,33 @@ def test_another_patch_version_of_python_is_not_named():
         ("head:1", "", "failed to connect: expected the head of a Ray cluster"),
         ("auto", "", "no Ray cluster runs on this machine"),
         ("auto", "Unauthenticated", "the token was refused"),
+        ("local", "", "RAY_TMPDIR to name a writable folder with a short path"),
     ],
 )
 def test_error_names_the_reason_of_a_failed_connection(address, messages, phrase):
     assert phrase in str(connection_error(address, ConnectionError("failed to connect"), messages))
+
+
+def test_a_user_without_a_home_folder_is_named():
+    """Errors of Path.home() and of ``ray.init`` for such a user have these words."""
+    error = RuntimeError("Could not determine home directory.")
+
+    assert str(connection_error("local", error)) == (
+        "--cluster local: the user has no home folder: expected HOME to name a folder"
+    )
+
+
+def test_address_of_a_head_that_crashed_is_refused_at_once(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(address, encoding="utf-8")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    with pytest.raises(AptoolError, match=f"{address}, does not answer .*`ray stop`"), connect("auto"):
+        pass
 
 
 def serve(*answers):
