@@ -9,13 +9,11 @@ import click
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
-    aggregate_option,
     default_model,
     device_option,
     json_option,
     model_option,
     overwrite_option,
-    passages_option,
 )
 from aptool.errors import UsageError, counted, printable
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from aptool.models.model import LoadedModel
 
 _LISTED = 8  # words below each text
-_SHOWN_OF_PASSAGE = 60  # characters in the list of passages
 _WIDTH = 100
 # Terminals interpret control characters; U+2400 and following are their visible symbols.
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
@@ -42,8 +39,6 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 @click.option("--split", metavar="SPLIT", help="Split of the collection.  [default: test]")
 @click.option("--question-id", type=UTF8, metavar="ID", help="Question id.")
 @click.option("--answer-id", type=UTF8, metavar="ID", help="Answer id.")
-@passages_option
-@aggregate_option
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
 @overwrite_option("HEAT_MAP", "html")
 @click.option("--matrix", is_flag=True, help="Include the alignment matrix of question and answer words.")
@@ -57,8 +52,6 @@ def explain(
     split: str | None,
     question_id: str | None,
     answer_id: str | None,
-    passages: str | None,
-    aggregate: str | None,
     html: Location | None,
     matrix: bool,
     device: str,
@@ -70,8 +63,6 @@ def explain(
 
     Attentive poolings have attention weights. With max pooling, the weight of a word is the share of features
     that are maximal at the word; with token matching, its share of the matches.
-
-    With --passages, the words are those of the passage with the greatest score.
     """
     _check_pair(
         {"--question": question, "--answer": answer},
@@ -94,10 +85,8 @@ def explain(
     from aptool.formats.outputs import Kind
     from aptool.models.checkpoints import load_any
     from aptool.models.device import pick_device
-    from aptool.models.explain import explain_pair
-    from aptool.text.passages import parse_passages
+    from aptool.models.explain import explain_pairs
 
-    cut = parse_passages(passages, aggregate)
     if html is not None:
         check_output(html, Kind.HEAT_MAP)
     if collection is not None:
@@ -108,9 +97,7 @@ def explain(
     else:
         pair = (str(question), str(answer))
     model = load_any(folder, pick_device(device))
-    if cut is not None:
-        cut.check_limit(model.recipe.text.max_answer_tokens)
-    explanation = explain_pair(model, *pair, cut, alignment=matrix)
+    (explanation,) = explain_pairs(model, [pair], alignment=matrix)
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]
         expected = "attentive, abcnn, alignment or token-matching pooling"
@@ -127,7 +114,7 @@ def explain(
 
         click.echo(json.dumps(_document(explanation, model, folder), indent=2, ensure_ascii=False))
     elif html is None:
-        _print(explanation, model, pair[1])
+        _print(explanation, model)
     else:
         click.echo(html)
 
@@ -155,9 +142,6 @@ def _document(explanation: Explanation, model: LoadedModel, folder: Location) ->
         "question": _text_json(explanation.question),
         "answer": _text_json(explanation.answer),
     }
-    if explanation.passages:
-        document["passages"] = [passage._asdict() for passage in explanation.passages]
-        document["best_passage"] = explanation.best_passage
     if explanation.alignment is not None:
         document["alignment"] = explanation.alignment.tolist()
         document["best_aligned"] = explanation.best_aligned
@@ -184,14 +168,9 @@ def _text_json(text: TextWeights) -> dict[str, Any]:
     }
 
 
-def _print(explanation: Explanation, model: LoadedModel, answer: str) -> None:
+def _print(explanation: Explanation, model: LoadedModel) -> None:
     kind = f"{model.recipe.preset}, {explanation.weights_name}"
     click.echo(f"score {explanation.score:.4f}  ({kind})")
-    for number, passage in enumerate(explanation.passages):
-        mark = "best" if number == explanation.best_passage else "    "
-        shown = visible(answer[passage.begin : passage.end])
-        shown = shown if len(shown) <= _SHOWN_OF_PASSAGE else f"{shown[: _SHOWN_OF_PASSAGE - 1]}…"
-        click.echo(f"{mark}  passage {number + 1}  {passage.score:.4f}  {shown}")
     limits = (model.recipe.text.max_question_tokens, model.recipe.text.max_answer_tokens)
     for name, text, limit in zip(
         ("question", "answer"), (explanation.question, explanation.answer), limits, strict=True

@@ -31,7 +31,7 @@ _ADVANCED = "Advanced"
 _SECTIONS = {
     "Model": "--model --kind --engine --words --preset --set --vectors --start",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
-    "--passages --aggregate --answers --tag --name --split --split-ratio --add-candidates "
+    "--answers --tag --name --split --split-ratio --add-candidates "
     "--config --field --let --quick --groups --per-question --json --markdown --latex",
     "Columns": "--question --answer --label --question-id --answer-id --candidates --positions --columns "
     "--delimiter --quotes --encoding",
@@ -188,20 +188,6 @@ tokens_per_batch_option = click.option(
     type=Count(),
     metavar="N",
     help=f"Tokens per batch; fewer save memory.  [default: {ENCODER_BATCHES}]",
-)
-passages_option = click.option(
-    "--passages",
-    metavar="WORDS:STRIDE",
-    type=UTF8,
-    help="Cut long candidates into passages: one of WORDS words starts every STRIDE words.  "
-    "[default: truncate candidates at the limit of the model]",
-)
-aggregate_option = click.option(
-    "--aggregate",
-    metavar="NAME",
-    type=click.Choice(["max", "first", "mean", "top2"]),
-    help="Score of a candidate from its passages; first: the first passage, top2: the mean of the two best.  "
-    "[default: max]",
 )
 seed_option = click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, help="Random seed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")

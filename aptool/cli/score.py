@@ -12,7 +12,6 @@ from aptool.cli.parameters import (
     UTF8,
     LocationType,
     SectionedCommand,
-    aggregate_option,
     cluster_options,
     default_model,
     device_option,
@@ -20,7 +19,6 @@ from aptool.cli.parameters import (
     kind_option,
     model_option,
     overwrite_flag,
-    passages_option,
     tokens_per_batch_option,
     true_token_option,
 )
@@ -108,8 +106,6 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
 @click.option(
     "--encoded", type=LOCATION, help="Answer store of `aptool encode`.  [default: encode the answers]"
 )
-@passages_option
-@aggregate_option
 @_answers_option
 @device_option
 @click.option(
@@ -134,8 +130,6 @@ def score(
 
     The models bm25 and random are untrained baselines; pass a model folder named bm25 as ./bm25. BM25 counts
     document frequencies over the distinct answers of all POOLS.
-
-    --passages scores long candidates by their passages. A Chinese or Japanese character counts as a word.
 
     Run the same command again after an interruption to resume.
     """
@@ -189,7 +183,6 @@ def _default_run(pools: tuple[str, ...]) -> str:
     help="Answer store (folder); an existing store is extended.",
 )
 @_answers_option
-@passages_option
 @device_option
 @click.option(
     "--precision",
@@ -225,5 +218,6 @@ def encode(
             device=where.device,
             **options,
         )
-    new = f"{encoded.encoded:,}{' passages' if options['passages'] is not None else ''}"
-    click.echo(f"{output}: {encoded.texts:,} answers, {new} encoded now, {encoded.size / 1e6:,.1f} MB")
+    click.echo(
+        f"{output}: {encoded.texts:,} answers, {encoded.encoded:,} encoded now, {encoded.size / 1e6:,.1f} MB"
+    )

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 ANSWERS = "answers.parquet"
 
-# ``PoolBatch.shared_rows`` of a text of the pools file, and of a passage of a shared answer.
-UNSHARED, PART_OF_SHARED = -1, -2
+# ``PoolBatch.shared_rows`` of a text of the pools file.
+UNSHARED = -1
 
 # Maximum size of a row group: some megabytes of text, or about a second of scoring.
 ROW_GROUP_BYTES = 4 << 20
@@ -84,7 +84,7 @@ class PoolBatch:
     answers: pa.Array  # (distinct,) texts
     pair_answer: np.ndarray  # (pairs,) int64, into answers
     shared: Answers | None  # the shared answers, if they were read
-    shared_rows: np.ndarray  # (distinct,) int64, row in shared; UNSHARED, PART_OF_SHARED
+    shared_rows: np.ndarray  # (distinct,) int64, row in shared, or UNSHARED
     rows: np.ndarray | None = None  # (n,) int64, row in the row group; None without invalid rows
     bad_rows: Mapping[int, str] = field(default_factory=dict)  # the reasons of rows that were left out
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from aptool.errors import InputError
 from aptool.library.arguments import check_list, check_text
-from aptool.text.passages import Passages
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +20,6 @@ class EncodedTexts:
     object. Objects are immutable, so several threads may use them.
 
     Attributes:
-        passages: the passages of the texts; None if whole texts were encoded.
         preset: the preset of the model.
         fingerprint: the fingerprint of the model.
         device: the device of the encoded answers.
@@ -41,13 +39,9 @@ class EncodedTexts:
         preset: str,
         fingerprint: str,
         device: "torch.device",
-        passages: Passages | None = None,
-        counts: np.ndarray | None = None,
     ) -> None:
-        self.prepared = prepared  # the distinct answers or passages: `PreparedAnswers`, or their tokens
-        self.rows = rows  # (P,) int64 index in `prepared` of each text, or of each passage, text by text
-        self.passages = passages
-        self.counts = counts  # (n,) int64 passages per text; None for whole texts
+        self.prepared = prepared  # the distinct answers: `PreparedAnswers`, or their tokens
+        self.rows = rows  # (n,) int64 index in `prepared` of each text
         self.preset, self.fingerprint, self.device = preset, fingerprint, device
         self._texts = texts
 
@@ -69,14 +63,7 @@ class EncodedTexts:
         chosen = np.arange(len(self))[rows] if isinstance(rows, slice) else self._checked(rows)
         selected = copy.copy(self)
         selected._texts = [self._texts[row] for row in chosen.tolist()]
-        if self.counts is None:
-            selected.rows = self.rows[chosen]
-        else:
-            from aptool.models.ragged import rows_of
-
-            selected.counts = self.counts[chosen]
-            first_passages = np.cumsum(self.counts) - self.counts
-            selected.rows = self.rows[rows_of(first_passages[chosen], selected.counts)]
+        selected.rows = self.rows[chosen]
         return selected
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from aptool.environment import PRECISIONS, Precision, available_cores
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.ids import check_one_word
 from aptool.formats.location import location
@@ -33,7 +33,7 @@ from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, run_of_scores
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, set_products, to_device, torch_settings
-from aptool.models.explain import Explanation, explain_pair
+from aptool.models.explain import Explanation, explain_pairs
 from aptool.models.hub import find_folder
 from aptool.models.model import (
     check_model_folder,
@@ -45,7 +45,6 @@ from aptool.scoring.cores import Turns
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import score_in_memory
-from aptool.text.passages import Aggregate, Passages, cut_texts, parse_passages
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ class Model:
         return MeasureValues.from_any_names(self._loaded.config.get("training", {}).get("dev", {}))
 
     @torch_settings()
-    def encode(self, texts: Iterable[str], *, passages: str | tuple[int, int] | None = None) -> EncodedTexts:
+    def encode(self, texts: Iterable[str]) -> EncodedTexts:
         """Encode answers once in fp32, to score them with many questions.
 
         A cross-encoder, which reads question and answer together, keeps token ids instead. A warning counts
@@ -127,7 +126,6 @@ class Model:
 
         Args:
             texts: n answers; equal texts are encoded once.
-            passages: encode the passages of the answers, as for `aptool.score`. Default: whole answers.
 
         Returns:
             The n encoded answers, for `Model.rank` and `Model.score`.
@@ -138,7 +136,7 @@ class Model:
             >>> len(model.rank("who wrote it?", encoded, top_k=1))
             1
         """
-        encoded = self._tokenized(check_texts("texts", texts), self._parsed(passages))
+        encoded = self._tokenized(check_texts("texts", texts))
         if encoded.prepared.truncated:
             limit = self._loaded.recipe.text.max_answer_tokens
             texts_cut = f"{encoded.prepared.truncated} of {len(encoded.prepared)} distinct texts"
@@ -152,9 +150,6 @@ class Model:
         self,
         pairs: Iterable[tuple[str, str]] | str,
         answers: Iterable[str] | EncodedTexts | None = None,
-        *,
-        passages: str | tuple[int, int] | None = None,
-        aggregate: Aggregate | None = None,
     ) -> np.ndarray:
         """Score (question, answer) pairs, or one question with several answers.
 
@@ -163,8 +158,6 @@ class Model:
         Args:
             pairs: n pairs of texts (question, answer); or, with ``answers``, one question.
             answers: n texts, or the result of `Model.encode`.
-            passages: cut long answers into passages, as for `aptool.score`; encoded answers are already cut.
-            aggregate: the score of an answer from its passages, as for `aptool.score`.
 
         Returns:
             (n,) float32 finite scores, such as the cosine of the pooled vectors or the logit of a
@@ -181,8 +174,8 @@ class Model:
             dtype('float32')
         """
         if answers is None:
-            return self._scores(*check_pairs(pairs), self._parsed(passages, aggregate))
-        return self._scores_of(pairs, answers, passages, aggregate)
+            return self._scores(*check_pairs(pairs))
+        return self._scores_of(pairs, answers)
 
     @torch_settings()
     def rank(
@@ -190,9 +183,6 @@ class Model:
         question: str,
         answers: Iterable[str] | EncodedTexts,
         top_k: int | None = None,
-        *,
-        passages: str | tuple[int, int] | None = None,
-        aggregate: Aggregate | None = None,
     ) -> list[tuple[int, float]]:
         """Rank answers to a question.
 
@@ -201,8 +191,6 @@ class Model:
                 truncated at the limits of the model.
             answers: texts, or the result of `Model.encode`.
             top_k: number of answers to return. Default: all.
-            passages: cut long answers into passages, as for `aptool.score`; encoded answers are already cut.
-            aggregate: the score of an answer from its passages, as for `aptool.score`.
 
         Returns:
             ``(index into answers, score)`` with the best first; equal scores in the order of ``answers``.
@@ -218,7 +206,7 @@ class Model:
         """
         if top_k is not None:
             check_integer("top_k", top_k, 1)
-        scores = self._scores_of(question, answers, passages, aggregate)
+        scores = self._scores_of(question, answers)
         best = np.argsort(-scores, kind="stable")[:top_k]
         return list(zip(best.tolist(), scores[best].tolist(), strict=True))
 
@@ -229,8 +217,6 @@ class Model:
         tag: str | None = None,
         *,
         encoded: PathLike | None = None,
-        passages: str | tuple[int, int] | None = None,
-        aggregate: Aggregate | None = None,
     ) -> Run:
         """Score pools in memory, with the scores of ``aptool.score``.
 
@@ -238,8 +224,6 @@ class Model:
             pools: the pools to score.
             tag: the name of the run, one word. Default: the preset.
             encoded: folder of a store from `aptool.encode`, whose answers are not encoded again.
-            passages: cut long candidates into passages, as for `aptool.score`.
-            aggregate: the score of a candidate from its passages, as for `aptool.score`.
 
         Example:
             >>> data = aptool.Collection("data/wikiqa")
@@ -249,9 +233,9 @@ class Model:
         pools = as_pools(pools)
         if tag is not None:
             check_one_word("tag", check_text("tag", tag))
-        store, cut = check_encoded(encoded, self._precision), self._parsed(passages, aggregate)
+        store = check_encoded(encoded, self._precision)
         with pools.on_disk() as files:
-            system = self.system(encoded=store, passages=cut)
+            system = self.system(encoded=store)
             frame, preset = score_in_memory(files.units, system, answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 
@@ -262,8 +246,6 @@ class Model:
         answer: str,
         *,
         alignment: bool = False,
-        passages: str | tuple[int, int] | None = None,
-        aggregate: Aggregate | None = None,
     ) -> Explanation:
         """Compute the weight of each word of a pair.
 
@@ -274,13 +256,10 @@ class Model:
             question: text of M words.
             answer: text of L words.
             alignment: whether to return the (M, L) alignment G = tanh(Qᵀ U A) as well.
-            passages: cut the answer into passages, as for `aptool.score`, and explain the best passage.
-            aggregate: the score of the answer from its passages, as for `aptool.score`.
 
         Returns:
             ``score``, ``question`` and ``answer``; the latter have ``words`` and ``weights`` (float64, sum 1)
-            up to the length limit of the model. With ``passages`` also the passages and their scores, and
-            ``answer`` is the best passage.
+            up to the length limit of the model.
 
         Raises:
             AptoolError: the pooling of the model has no weights.
@@ -292,8 +271,7 @@ class Model:
         """
         check_text("question", question)
         check_text("answer", answer)
-        cut = self._parsed(passages, aggregate)
-        return explain_pair(self._loaded, question, answer, cut, alignment=alignment)
+        return explain_pairs(self._loaded, [(question, answer)], alignment=alignment)[0]
 
     @torch_settings()
     def save(self, folder: PathLike, *, overwrite: bool = False) -> None:
@@ -347,36 +325,14 @@ class Model:
     def _scorer(self) -> RankerScorer:
         return RankerScorer(self._loaded.ranker, device=self.device)
 
-    def _parsed(self, passages: object, aggregate: object = None) -> Passages | None:
-        """The options of passages, which must not be longer than the limit of the model."""
-        cut = parse_passages(passages, aggregate)
-        if cut is not None:
-            cut.check_limit(self._loaded.recipe.text.max_answer_tokens)
-        return cut
-
-    def _scores_of(
-        self, question: object, answers: object, passages: object, aggregate: object
-    ) -> np.ndarray:
+    def _scores_of(self, question: object, answers: object) -> np.ndarray:
         """(answers,) scores of answers with one question."""
         text = check_text("question", question)
-        texts: list[str] | EncodedTexts
-        if isinstance(answers, EncodedTexts):
-            if passages is not None:
-                expected = "expected None with encoded answers; pass passages to Model.encode instead"
-                raise UsageError(f"passages: {expected}")
-            of_answers = answers.passages
-            sizes = (of_answers.words, of_answers.stride) if of_answers is not None else None
-            texts, cut = answers, parse_passages(sizes, aggregate)
-        else:
-            texts, cut = check_texts("answers", answers), self._parsed(passages, aggregate)
-        return self._scores([text], np.zeros(len(texts), dtype=np.int64), texts, cut)
+        texts = answers if isinstance(answers, EncodedTexts) else check_texts("answers", answers)
+        return self._scores([text], np.zeros(len(texts), dtype=np.int64), texts)
 
     def _scores(
-        self,
-        questions: list[str],
-        pair_question: np.ndarray,
-        answers: list[str] | EncodedTexts,
-        passages: Passages | None,
+        self, questions: list[str], pair_question: np.ndarray, answers: list[str] | EncodedTexts
     ) -> np.ndarray:
         """(pairs,) scores; pair i is question ``pair_question[i]`` with answer i."""
         if isinstance(answers, EncodedTexts):
@@ -388,12 +344,8 @@ class Model:
             question_tokens = self._loaded.tokenizer.encode(questions, limit, "question")
             set_products("fp32")
             if not isinstance(answers, EncodedTexts):
-                answers = self._tokenized(answers, passages)
-            counts = answers.counts
-            of_parts = pair_question if counts is None else np.repeat(pair_question, counts)
-            scores = self._scorer.score(question_tokens, answers.prepared, of_parts, answers.rows)
-        if passages is not None and counts is not None:
-            scores = passages.aggregated(scores, counts)
+                answers = self._tokenized(answers)
+            scores = self._scorer.score(question_tokens, answers.prepared, pair_question, answers.rows)
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
             position = f"question {questions[pair_question[pair]]!r}, answer {answers.texts[pair]!r}"
@@ -402,10 +354,9 @@ class Model:
             )
         return scores
 
-    def _tokenized(self, answers: list[str], passages: Passages | None) -> EncodedTexts:
-        """The token ids of answers or of their passages, not encoded yet."""
-        parts, counts = (answers, None) if passages is None else cut_texts(answers, passages)
-        distinct, rows = distinct_texts(parts)
+    def _tokenized(self, answers: list[str]) -> EncodedTexts:
+        """The token ids of answers, not encoded yet."""
+        distinct, rows = distinct_texts(answers)
         return EncodedTexts(
             self._loaded.tokenizer.encode(distinct, self._loaded.recipe.text.max_answer_tokens),
             rows,
@@ -413,8 +364,6 @@ class Model:
             preset=self.preset,
             fingerprint=self._loaded.fingerprint,
             device=self.device,
-            passages=passages,
-            counts=counts,
         )
 
     def _check_encoded(self, answers: EncodedTexts) -> None:

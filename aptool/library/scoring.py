@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ from aptool.library.pools import AnyPools, as_pools
 from aptool.library.where import Address, Where
 from aptool.scoring.score import Executor, ScoredRun, score_files, score_in_memory
 from aptool.scoring.systems import BASELINES, Bm25, System, baseline
-from aptool.text.passages import Passages, parse_passages
 from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import check_installed, requiring_torch
 
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from aptool.library.run import Run
     from aptool.scoring.answer_store import StoredPrecision
     from aptool.scoring.encode import EncodeBackend, Encoded
-    from aptool.text.passages import Aggregate
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +61,6 @@ def score(
     false_token: str | None = None,
     encoded: PathLike | None = None,
     words: str | None = None,
-    passages: "str | tuple[int, int] | None" = None,
-    aggregate: "Aggregate | None" = None,
     overwrite: bool = False,
     cluster: Address = None,
     workers: int | None = None,
@@ -103,11 +98,6 @@ def score(
         encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
             ``fp32`` or ``auto``.
         words: the words of ``"bm25"``, as for `bm25_run`. Default: ``unicode``.
-        passages: cut long candidates into passages: ``"WORDS:STRIDE"`` or ``(WORDS, STRIDE)``. A passage of
-            WORDS words starts every STRIDE words; the last one ends with the candidate. A Chinese or Japanese
-            character counts as a word. Default: whole candidates, truncated at the limit of the model.
-        aggregate: the score of a candidate with ``passages``: ``max`` (default) or ``mean`` of its passages,
-            that of the ``first`` passage, or ``top2``, the mean of the two best.
         overwrite: replace an existing run, and ``bad_rows``, even if aptool did not write them, or they have
             changed since.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
@@ -117,7 +107,7 @@ def score(
 
     Returns:
         Statistics such as ``pairs`` (number of scores), ``bad_rows`` (number of pools that were set aside),
-        ``truncated`` (number of truncated answers or passages), ``units`` (number of row groups), ``resumed``
+        ``truncated`` (number of truncated answers), ``units`` (number of row groups), ``resumed``
         (row groups of an earlier call) and ``seconds``.
 
     Example:
@@ -140,14 +130,14 @@ def score(
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     pools = as_pools(pools, answers)
-    store, cut = check_encoded(encoded, precision), parse_passages(passages, aggregate)
+    store = check_encoded(encoded, precision)
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected None with an executor")
     check_choice("engine", engine, ENGINES)
     settings: dict[str, Any] = {"device": where.device, "precision": precision, "kind": kind}
     settings |= {"true_token": true_token, "false_token": false_token, "tokens_per_batch": tokens_per_batch}
-    settings |= {"encoded": store, "passages": cut}
+    settings["encoded"] = store
     system = _system(model, words, engine, is_local=executor is None and not where.on_cluster, **settings)
     check_apart(path, files_of(*system.paths))
     with pools.on_disk() as files, where.connected() as connected:
@@ -165,7 +155,6 @@ def _system(
     is_local: bool,
     true_token: str | None,
     false_token: str | None,
-    passages: Passages | None,
     encoded: str | None,
     **settings: Any,
 ) -> System:
@@ -186,18 +175,16 @@ def _system(
             _check_openvino(**settings)
         from aptool.scoring.library_system import LibrarySystem
 
-        return LibrarySystem(check_path("model", model), engine=engine, passages=passages, **settings)
+        return LibrarySystem(check_path("model", model), engine=engine, **settings)
     if isinstance(model, str) and model in BASELINES:
         system, name = baseline(model, words="unicode" if words is None else check_words(words)), model
-        if passages is not None:
-            raise UsageError(f"passages: expected None with {name}, which scores whole candidates")
     elif isinstance(model, System):
-        system = model if passages is None else replace(model, passages=passages)
+        system = model
     else:
         with requiring_torch("a model"):
             from aptool.scoring.model_system import ModelSystem
 
-        settings |= {"encoded": encoded, "passages": passages}
+        settings["encoded"] = encoded
         if not _is_model(model):
             folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
             return ModelSystem(folder, tokens=check_score_tokens(true_token, false_token), **settings)
@@ -233,7 +220,6 @@ def encode(
     executor: "EncodeBackend | None" = None,
     *,
     answers: PathLike | None = None,
-    passages: "str | tuple[int, int] | None" = None,
     precision: "StoredPrecision | None" = None,
     device: str = "auto",
     tokens_per_batch: int | None = None,
@@ -254,7 +240,6 @@ def encode(
         output: folder of a new store, or of an existing store to extend.
         executor: backend that encodes the answers, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
-        passages: encode the passages of the answers, as for `score`. Default: whole answers.
         precision: data type of the stored vectors: ``fp32`` (exact scores), ``fp16`` or ``int8``. Default:
             the type of an existing store, ``fp32`` for a new one.
         device: device of the encoder, as for `load`.
@@ -266,7 +251,7 @@ def encode(
         wait: seconds to wait for cluster resources. Default: no limit.
 
     Returns:
-        Statistics: ``texts`` (number of answers), ``encoded`` (number of new answers or passages), ``tokens``
+        Statistics: ``texts`` (number of answers), ``encoded`` (number of new answers), ``tokens``
         (number of their tokens), ``size`` (bytes of the store) and ``seconds``.
 
     Example:
@@ -288,7 +273,6 @@ def encode(
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
-    cut = parse_passages(passages)
     files = expand(paths, ".parquet")
     check_apart(folder, files)
     source = model.folder if _is_model(model) else check_path("model", model)
@@ -302,7 +286,6 @@ def encode(
             precision=precision,
             device=device,
             tokens_per_batch=tokens_per_batch,
-            passages=cut,
             run=executor if executor is not None else connected.encoder(),
         )
 

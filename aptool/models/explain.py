@@ -10,7 +10,7 @@ separately, and the weights of the words are renormalized.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
@@ -26,7 +26,6 @@ from aptool.models.model import LoadedModel
 from aptool.models.pooling import JoinedPooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.plugins import redefines
-from aptool.text.passages import Passages
 from aptool.text.subwords import TOKEN_ID, pooled_rows
 from aptool.text.tokenizer import Role, TextTokenizer, Tokens
 
@@ -107,28 +106,19 @@ class TextWeights:
         return order[:count]
 
 
-class PassageScore(NamedTuple):
-    """A passage of an answer, from character ``begin`` to ``end``, and its score."""
-
-    begin: int
-    end: int
-    score: float
-
-
 @dataclass(frozen=True, repr=False)
 class Explanation:
     """The weights of the words of a question and an answer, and the score of the pair.
 
     Attributes:
         question: weights of M words.
-        answer: weights of L words of the answer, or of its best passage.
+        answer: weights of L words of the answer.
         score: score of the pair.
         kind: ``attention`` (attention weights σ), ``max_pooling`` (shares of the features) or ``matches``
             (shares of the matches).
         alignment: (M, L) matrix G = tanh(Qᵀ U A), equation 13 of the paper, or the cosines S of late
             interaction; 0 for words without a token. None unless requested, and without an alignment in the
             pooling; late interaction always includes it.
-        passages: the passages of the answer and their scores; empty for a whole answer.
     """
 
     question: TextWeights
@@ -136,7 +126,6 @@ class Explanation:
     score: float
     kind: str
     alignment: np.ndarray | None = None
-    passages: tuple[PassageScore, ...] = ()
 
     @property
     def weights_name(self) -> str:
@@ -147,12 +136,6 @@ class Explanation:
     def best_aligned(self) -> list[int]:
         """The best aligned answer word per question word; empty without an alignment."""
         return [] if self.alignment is None else [int(word) for word in self.alignment.argmax(1)]
-
-    @property
-    def best_passage(self) -> int:
-        """The index of the passage with the greatest score, which ``answer`` is; 0 for a whole answer."""
-        scores = [passage.score for passage in self.passages]
-        return scores.index(max(scores)) if scores else 0
 
     def __repr__(self) -> str:
         shown = []
@@ -212,31 +195,6 @@ def explain_pairs(
                 _alignment(pooling, Q, A, pair, question, answer) if alignment or kind == MATCHES else None,
             )
     return [explanations[row] for row in range(len(pairs))]
-
-
-def explain_pair(
-    model: LoadedModel,
-    question: str,
-    answer: str,
-    passages: Passages | None = None,
-    *,
-    alignment: bool = False,
-) -> Explanation:
-    """Explain the score of a pair; with passages, the weights are those of the best passage."""
-    if passages is None:
-        return explain_pairs(model, [(question, answer)], alignment=alignment)[0]
-    spans = passages.spans(answer)
-    pairs = [(question, answer[begin:end]) for begin, end in spans]
-    explained = explain_pairs(model, pairs, alignment=alignment)
-    scores = np.array([explanation.score for explanation in explained])
-    return replace(
-        explained[int(scores.argmax())],
-        score=float(passages.aggregated(scores, np.array([len(spans)]))[0]),
-        passages=tuple(
-            PassageScore(begin, end, explanation.score)
-            for (begin, end), explanation in zip(spans, explained, strict=True)
-        ),
-    )
 
 
 def window_of(encoder: Encoder) -> Window:

@@ -27,7 +27,6 @@ from aptool.progress import get_progress
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store, precision_for, writing_to
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.stored_answers import StoredAnswers
-from aptool.text.passages import Passages, cut_texts
 
 # Number of texts per chunk, and in the sample that estimates the size of a store.
 CHUNK = 1024
@@ -55,14 +54,13 @@ class EncodeJob(NamedTuple):
     kind: str
     store: str
     tokens_per_batch: int | None
-    passages: Passages | None = None  # None encodes whole answers
 
 
 class Encoded(NamedTuple):
     """Number of texts, and the cost of encoding them."""
 
     texts: int = 0
-    encoded: int = 0  # number of encoded texts or passages, without stored ones and duplicates
+    encoded: int = 0  # number of encoded texts, without stored ones and duplicates
     tokens: int = 0  # of the encoded texts
     size: int = 0  # bytes of the encoded texts
     seconds: float = 0.0  # wall time
@@ -85,10 +83,8 @@ class AnswerEncoder:
         store: AnswerStore,
         device: torch.device | str,
         tokens_per_batch: int | None,
-        passages: Passages | None = None,
     ) -> None:
         self._model = model
-        self._passages = passages
         self._store = store
         self._stored = StoredAnswers(store)
         self._scorer = RankerScorer(model.ranker, device=device, tokens_per_batch=tokens_per_batch)
@@ -96,7 +92,6 @@ class AnswerEncoder:
     def encode(self, texts: pa.Array) -> Encoded:
         """Encode the missing texts; ``flush`` writes them."""
         done = Encoded(texts=len(texts))
-        texts = self._cut(texts)
         for begin in range(0, len(texts), CHUNK):
             done = done.plus(self._put(texts.slice(begin, CHUNK), self._stored))
             self.flush(force=False)
@@ -108,7 +103,7 @@ class AnswerEncoder:
 
     def bytes_needed(self, texts: pa.Array) -> float:
         """Estimate the bytes per text in the store, from a sample of texts."""
-        probe = self._put(self._cut(texts), StoredAnswers(self._store))
+        probe = self._put(texts, StoredAnswers(self._store))
         return (probe.size + _INDEX_BYTES * probe.encoded) / len(texts)
 
     def _put(self, texts: pa.Array, stored: StoredAnswers) -> Encoded:
@@ -119,12 +114,6 @@ class AnswerEncoder:
         for batch, encoded in self._scorer.encode(missing):
             size += stored.put(keys[batch], missing.take(batch), encoded, self._scorer.row_multiple)
         return Encoded(encoded=len(rows), tokens=len(missing.ids), size=size)
-
-    def _cut(self, texts: pa.Array) -> pa.Array:
-        """Return the texts to encode: the passages of the answers, or the answers."""
-        if self._passages is None:
-            return texts
-        return pa.array(cut_texts(texts.to_pylist(), self._passages)[0], type=texts.type)
 
 
 @torch_settings()
@@ -138,7 +127,6 @@ def encode(
     precision: StoredPrecision | None = None,
     device: str = "auto",
     tokens_per_batch: int | None = None,
-    passages: Passages | None = None,
     run: EncodeBackend | None = None,
 ) -> Encoded:
     """Encode the answers that are missing in a store; the arguments are those of `aptool.encode`.
@@ -154,17 +142,15 @@ def encode(
         raise InputError(
             model, problem="reads question and answer as one text", expected="a model that encodes answers"
         )
-    if passages is not None:
-        passages.check_limit(loaded.recipe.text.max_answer_tokens)
     precision = precision_for(output, loaded, model, precision)
     chunks = list_chunks(files, answers)
     paths = dict.fromkeys(path for chunk in chunks for path in (chunk.path, chunk.shared) if path is not None)
     inputs = [Input(path, stat(path).version) for path in paths]
-    job = EncodeJob(model, kind, output, tokens_per_batch, passages)
+    job = EncodeJob(model, kind, output, tokens_per_batch)
     with writing_to(output), get_progress().task("encode") as update:
         store = AnswerStore(location(output).absolute(), precision, loaded.fingerprint)
         store.refresh(repair=True)
-        encoder = AnswerEncoder(loaded, store, local_device, tokens_per_batch, passages)
+        encoder = AnswerEncoder(loaded, store, local_device, tokens_per_batch)
         if isinstance(store.folder, Path):
             _check_room(store.folder, encoder, chunks)
         store.write_manifest(loaded.recipe)
@@ -229,7 +215,7 @@ def encode_chunk(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
 def _opened(job: EncodeJob, device: str) -> tuple[AnswerEncoder, AnswerStore]:
     model = load_any(job.model, device, job.kind)
     store = open_store(job.store, model, job.model)
-    return AnswerEncoder(model, store, device, job.tokens_per_batch, job.passages), store
+    return AnswerEncoder(model, store, device, job.tokens_per_batch), store
 
 
 def _encode_locally(encoder: AnswerEncoder, chunks: Sequence[Chunk]) -> Iterator[Encoded]:

@@ -80,7 +80,6 @@ class PreparedUnit(NamedTuple):
     question_ids: pa.Array  # (pools,)
     answer_ids: pa.Array  # (P,)
     pair_question: np.ndarray  # (P,)
-    counts: np.ndarray | None  # (P,) passages per candidate; None for whole candidates
     inputs: Any  # the result of ``Scorer.prepare``; None without pools
     truncated: int  # answers truncated at the model's limit
     rows: np.ndarray | None  # (pools,) their rows in the row group; None without bad rows
@@ -101,16 +100,11 @@ Sink: TypeAlias = Callable[[UnitScores], None]
 
 
 def prepare(unit: Unit, pools: PoolBatch, scorer: Scorer) -> PreparedUnit:
-    """Prepare the pools of a unit for scoring: cut long candidates, tokenize."""
-    passages, texts, counts = scorer.system.passages, pools, None
-    if passages is not None:
-        from aptool.text.passages import cut_pools
-
-        texts, counts = cut_pools(pools, passages)
-    inputs = scorer.prepare(texts) if len(pools.question_ids) else None
+    """Prepare the pools of a unit for scoring, such as tokenize them."""
+    inputs = scorer.prepare(pools) if len(pools.question_ids) else None
     truncated = scorer.truncated(inputs) if inputs is not None else 0
     columns = pools.question_ids, pools.answer_ids, pools.pair_question
-    return PreparedUnit(unit, *columns, counts, inputs, truncated, pools.rows, dict(pools.bad_rows))
+    return PreparedUnit(unit, *columns, inputs, truncated, pools.rows, dict(pools.bad_rows))
 
 
 def score(
@@ -125,13 +119,7 @@ def score(
         yield _frame(units[0], np.empty(0, dtype=np.float32))
         return
     inputs = scorer.join([unit.inputs for unit in units]) if len(units) > 1 else units[0].inputs
-    passages, counts = scorer.system.passages, units[0].counts
-    if passages is None or counts is None:
-        scores = scorer.score(inputs, progress)
-    else:
-        from aptool.text.passages import candidate_progress
-
-        scores = passages.aggregated(scorer.score(inputs, candidate_progress(counts, progress)), counts)
+    scores = scorer.score(inputs, progress)
     ends = np.cumsum([len(unit.answer_ids) for unit in units])
     for unit, of_unit in zip(units, np.split(scores, ends[:-1]), strict=True):
         yield _frame(unit, of_unit)
@@ -270,8 +258,7 @@ def joined_groups(
     pairs = 0
     try:
         for label, unit in units:
-            is_joinable = scorer.system.passages is None and unit.inputs is not None
-            is_joinable = is_joinable and scorer.is_joinable(unit.inputs)
+            is_joinable = unit.inputs is not None and scorer.is_joinable(unit.inputs)
             if group and not (is_joinable and pairs + len(unit.answer_ids) <= limit):
                 yield group
                 group, pairs = [], 0

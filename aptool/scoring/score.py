@@ -60,7 +60,7 @@ class ScoredRun:
 
     pairs: int
     bad_rows: int  # pools that were set aside
-    truncated: int  # answers, or passages, truncated at the model's token limit, counted per unit
+    truncated: int  # answers truncated at the model's token limit, counted per unit
     units: int
     resumed: int  # units that an earlier call scored
     retried: int  # units retried after the loss of a worker
@@ -234,8 +234,7 @@ def score_in_memory(
 
 def _log_truncated(truncated: int, scorer: Scorer) -> None:
     if truncated:
-        texts = "answers" if scorer.system.passages is None else "passages"
-        logger.info(f"{truncated} {texts} were truncated to {scorer.max_answer_tokens} tokens")
+        logger.info(f"{truncated} answers were truncated to {scorer.max_answer_tokens} tokens")
 
 
 def input_files(units: Sequence[Unit], answers: Input | None) -> list[Input]:

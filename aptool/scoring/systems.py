@@ -14,7 +14,6 @@ from typing_extensions import override
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import get_progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
-from aptool.text.passages import Passages
 from aptool.text.words import code_of_splitter, word_splitter
 
 # Names of the untrained systems.
@@ -29,8 +28,6 @@ def baseline(name: str, *, seed: int = 0, words: str = "unicode") -> "System":
 @dataclass(frozen=True)
 class System(ABC):
     """A description of something that scores pools: hashable, and small enough to send to workers."""
-
-    passages: Passages | None = field(default=None, kw_only=True)  # to score instead of whole candidates
 
     @abstractmethod
     def open(
@@ -53,7 +50,7 @@ class System(ABC):
 class Scorer(ABC):
     """An open system. It scores pools in two steps, which may run on different machines."""
 
-    max_answer_tokens: int | None = None  # longer answers, or passages, are truncated
+    max_answer_tokens: int | None = None  # longer answers are truncated
     device: str = "cpu"
     prepare_fingerprint: str = ""  # differs if the results of ``prepare`` may differ
 
@@ -72,10 +69,6 @@ class Scorer(ABC):
         self.tag = tag
         self.fingerprint = json.dumps(settings, sort_keys=True)  # differs if scores may differ
         self.description = dict(description)
-        if system.passages is not None:
-            system.passages.check_limit(self.max_answer_tokens)
-            self.fingerprint = system.passages.fingerprint(self.fingerprint)
-            self.description |= system.passages.describe()
 
     def prepare(self, pools: PoolBatch) -> Any:
         """Return the input of ``score``; uses little memory and no accelerator."""

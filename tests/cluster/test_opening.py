@@ -14,7 +14,6 @@ from aptool.scoring.encode import encode
 from aptool.scoring.library_system import LibraryScorer, LibrarySystem
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.systems import Bm25, RandomScores
-from aptool.text.passages import Passages
 
 pytest.importorskip("ray", reason="the extra `cluster` is not installed")
 
@@ -43,7 +42,6 @@ def systems(model_folder, store):
     return {
         "model": model,
         "encoded": replace(model, encoded=store),
-        "passages": replace(model, passages=Passages(5, 3)),
         "bm25": Bm25(),
         "random": RandomScores(3),
     }
@@ -72,7 +70,6 @@ def test_the_description_that_workers_get_has_equal_copies(executor, pools, mode
     copy = pickle.loads(pickle.dumps(remote.system))
 
     assert (copy, hash(copy)) == (remote.system, hash(remote.system))
-    assert remote.system != replace(remote.system, passages=Passages(9, 9))
 
 
 def test_a_model_is_sent_by_its_folder(executor, pools, model_folder, store):

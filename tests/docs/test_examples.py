@@ -82,15 +82,6 @@ def test_a_first_stage_is_reranked():
     assert Path("reranked.run").is_file()
 
 
-@pytest.mark.usefixtures("workspace")
-def test_long_answers_are_ranked_by_passages():
-    shown = output_of(sys.executable, str(EXAMPLES / "long_answers.py"), str(EXAMPLES / "faq"))
-
-    means = {line.split()[0]: float(line.split()[-1]) for line in shown.splitlines()}
-    assert set(means) == {"truncated", "max", "top2", "mean"}
-    assert means["max"] > means["truncated"]
-
-
 @pytest.mark.parametrize("path", sorted((EXAMPLES / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_runs(path, workspace, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="the group docs is not installed")

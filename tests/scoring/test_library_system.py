@@ -11,12 +11,11 @@ from simulated_gpu import SimulatedGpu
 from tiny import row, write_pools
 
 import aptool as toolkit
-from aptool.errors import AptoolError, UsageError
+from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_pools
 from aptool.scoring import library_system, parts
 from aptool.scoring.library_system import LibraryScorer, LibrarySystem, load_library_model
 from aptool.scoring.score import score_files
-from aptool.text.passages import parse_passages
 
 pytest.importorskip("transformers", reason=REASON)
 library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
@@ -250,30 +249,6 @@ def test_scores_on_a_simulated_gpu_are_those_of_a_cpu(network, pools, tmp_path, 
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
-def test_a_candidate_has_the_best_score_of_its_passages(network, pools, tmp_path):
-    model = library.SentenceTransformer(str(network), device="cpu")
-    passages = {name: _passages(text, 4, 2) for name, text in TEXTS.items()}
-
-    toolkit.score(pools, network, tmp_path / "r.run", device="cpu", engine=ENGINE, passages="4:2")
-
-    scores = {}
-    for question_id, question in QUESTIONS.items():
-        query = model.encode_query(question)
-        scores[question_id] = {
-            name: float(model.similarity(query, model.encode_document(texts)).max())
-            for name, texts in passages.items()
-        }
-    assert_close(tmp_path / "r.run", scores)
-    with pytest.raises(UsageError, match="the model reads 64 tokens of an answer"):
-        LibrarySystem(str(network), "cpu", passages=parse_passages("65:2")).open()
-
-
-def _passages(text, size, stride):
-    words = text.split(" ")
-    starts = [*range(0, max(len(words) - size, 0), stride), max(len(words) - size, 0)]
-    return [" ".join(words[start : start + size]) for start in starts]
-
-
 def test_metadata_name_engine_class_and_versions(network, pools, tmp_path):
     toolkit.score(pools, network, tmp_path / "r.run", device="cpu", engine=ENGINE)
 
@@ -313,7 +288,6 @@ def test_without_the_extra_one_line_installs_it(aptool, network, pools, tmp_path
     ("options", "message"),
     [
         (["--model", "bm25"], "engine 'sentence-transformers': requires the folder or the name of a model"),
-        (["--model", "http://localhost:1/rerank"], "requires the folder or the name of a model"),
         (["--encoded", "store"], "encoded: expected None with the engine sentence-transformers"),
         (["--kind", "causal-lm", "--true-token", "yes"], "true_token: expected None with the engine"),
         (["--kind", "cross-encoder"], "a network without head here; expected a model of kind cross-encoder"),
