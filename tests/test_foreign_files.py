@@ -9,8 +9,8 @@ from tiny import labelled_pools, row, write_pools
 from aptool.errors import InputError
 from aptool.formats.atomic import output_folder, remove_leftovers
 from aptool.formats.collection import CollectionFiles, CollectionWriter
-from aptool.formats.outputs import Kind, adopt
-from aptool.models.model import check_model_folder, load_model, save_model
+from aptool.formats.outputs import Kind
+from aptool.models.model import load_model, save_model
 
 
 def texts(folder):
@@ -65,14 +65,6 @@ def test_new_model_preserves_files_of_the_user(model_folder, tmp_path):
     assert names(tmp_path) == ["m"]
 
 
-def test_checkpoint_of_another_library_is_not_replaced(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    (tmp_path / "model.safetensors").write_text("weights")
-
-    with pytest.raises(InputError, match="no record that aptool wrote it; expected another path"):
-        check_model_folder(tmp_path)
-
-
 def test_leftovers_of_another_output_are_preserved(tmp_path):
     foreign = [".m.other.abcd1234.part", ".m.notes.part", ".m.abcd1234.parts", ".mm.abcd1234.part"]
     for name in [*foreign, ".m.abcd1234.part", ".m.abc_1234.part.old", "m"]:
@@ -111,35 +103,6 @@ def change_manifest(folder, change):
     manifest = json.loads(path.read_text())
     change(manifest)
     path.write_text(json.dumps(manifest))
-
-
-def test_corrected_qrels_of_a_collection_are_not_replaced(tmp_path):
-    folder = tmp_path / "c"
-    write_collection(folder)
-    (folder / "notes.txt").write_text("mine")
-    corrected = (folder / "test.qrels").read_text().replace(" 1\n", " 0\n")
-    (folder / "test.qrels").write_text(corrected)
-
-    with pytest.raises(InputError, match=r"c/test\.qrels: changed since aptool wrote it"):
-        write_collection(folder)
-
-    assert (folder / "test.qrels").read_text() == corrected
-    adopt(folder, Kind.COLLECTION)
-    write_collection(folder)
-    assert (folder / "test.qrels").read_text() != corrected
-    assert (folder / "notes.txt").read_text() == "mine"
-
-
-def test_file_of_the_user_with_the_name_of_a_new_file_is_preserved(tmp_path):
-    folder = tmp_path / "c"
-    write_collection(folder)
-    (folder / "dev.qrels").write_text("mine")
-
-    with pytest.raises(InputError, match=r"c/dev\.qrels: no record that aptool wrote it"):
-        write_splits(folder, "dev", "test")
-
-    assert (folder / "dev.qrels").read_text() == "mine"
-    assert (folder / "test.qrels").is_file()
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "..", "a/b", "a\\b"])

@@ -4,8 +4,7 @@ import hashlib
 
 import pytest
 
-import aptool as library
-from aptool.formats.location import ObjectPath, location, store_of
+from aptool.formats.location import ObjectPath, store_of
 
 
 def put(source, folder):
@@ -69,25 +68,6 @@ def test_score_and_eval_and_compare(aptool, remote, local_run):
     ok(aptool("compare", run, local_run, "--qrels", f"{remote}/c/test.qrels"))
 
 
-def test_runs_and_qrels_are_objects_in_python(remote, local_run):
-    put(local_run, f"{remote}/c/test.run")
-    qrels, run = (location(f"{remote}/c/test.{suffix}") for suffix in ("qrels", "run"))
-
-    on_store = library.evaluate(qrels, run)
-
-    assert on_store.means == library.evaluate(library.Qrels.load(qrels), local_run).means
-    assert library.compare(run, run, qrels).difference == 0
-
-
-def test_score_gzip(aptool, remote, local_run, tmp_path):
-    run = f"{remote}/test.run.gz"
-    ok(aptool("score", f"{remote}/c/test.pools.parquet", "--model", f"{remote}/m", "--output", run))
-
-    import gzip
-
-    assert gzip.decompress(ObjectPath(run).read_bytes()) == local_run.read_bytes()
-
-
 @on_each_store
 def test_train_writes_and_resumes_and_explain_reads(aptool, remote, model_folder, local_run):
     recipe = ["--set", "encoder.features=8", "--set", "training.epochs=1"]
@@ -106,18 +86,6 @@ def test_train_writes_and_resumes_and_explain_reads(aptool, remote, model_folder
     html = f"{remote}/x.html"
     ok(aptool("explain", "--model", f"{remote}/m", "--question", "who", "--answer", "me", "--html", html))
     assert "x.html" in names(remote)
-
-
-def test_a_folder_and_a_glob_of_pools(aptool, remote, local_run):
-    put(local_run.parent, f"{remote}/other")
-    for pools in (f"{remote}/c/*test.pools.parquet", f"{remote}/t"):
-        if pools.endswith("/t"):
-            for file in ("test.pools.parquet", "answers.parquet"):
-                store, key = store_of(f"{remote}/c/{file}")
-                target, name = store_of(f"{remote}/t/{file}")
-                target.create(name, store.read(key))
-        ok(aptool("score", pools, "--model", f"{remote}/m", "--output", f"{remote}/g.run"))
-        assert sha256(ObjectPath(f"{remote}/g.run")) == sha256(local_run)
 
 
 @pytest.mark.parametrize(

@@ -109,10 +109,6 @@ def gpus(job):
     return [int(container["resources"]["limits"].get("nvidia.com/gpu", 0)) for container in containers(job)]
 
 
-def valid(job):
-    return jsonschema.Draft202012Validator(SCHEMA).is_valid(job)
-
-
 def test_every_way_to_run_has_an_overlay():
     assert [path.name for path in OVERLAYS] == [
         *("cpu", "eval", "score-gpu", "store-cpu", "store-score-gpu", "store-train-gpu"),
@@ -158,32 +154,6 @@ def test_rendering_equals_kubectl(overlay):
         return sorted(resources, key=lambda resource: resource["kind"])
 
     assert by_kind(yaml.safe_load_all(printed.stdout)) == by_kind(kustomized(overlay))
-
-
-def test_schema_refuses_wrong_entries():
-    job = rayjob("score-gpu")
-
-    def changed(*keys, value):
-        document = copy.deepcopy(job)
-        entry = document
-        for key in keys[:-1]:
-            entry = entry[key]
-        entry[keys[-1]] = value
-        return document
-
-    assert valid(job)
-    assert not valid(changed("apiVersion", value="ray.io/v1alpha1"))
-    assert not valid(changed("spec", "backoffLimits", value=3))
-    assert not valid(changed("spec", "submissionMode", value="Job"))
-    assert not valid(changed("spec", "rayClusterSpec", "headGroupSpec", value={}))
-    # Kubernetes takes numbers of cores as integers or strings, and start parameters as strings alone.
-    head = ("spec", "rayClusterSpec", "headGroupSpec")
-    assert not valid(changed(*head, "rayStartParams", "num-cpus", value=0))
-    container = (*head, "template", "spec", "containers", 0)
-    assert not valid(changed(*container, "resources", "limits", "memory", value="8 GB"))
-    worker = ("spec", "rayClusterSpec", "workerGroupSpecs", 0, "template", "spec")
-    assert not valid(changed(*worker, "tolerations", 0, "value", value=True))
-    assert not valid(changed(*worker, "securityContext", "fsgroup", value=100))
 
 
 @each_on_a_volume

@@ -26,12 +26,6 @@ def test_new_and_empty_files_may_be_written(tmp_path):
     assert not (tmp_path / outputs.MANIFEST).exists()
 
 
-def test_unchanged_output_may_be_replaced(tmp_path):
-    write(tmp_path / "x.run")
-
-    outputs.check_replaceable(tmp_path / "x.run", Kind.RUN)
-
-
 @pytest.mark.parametrize(
     ("content", "kind", "problem"),
     [
@@ -45,25 +39,6 @@ def test_other_kinds_and_changed_files_stay(tmp_path, content, kind, problem):
 
     with pytest.raises(InputError, match=re.escape(f"x.run: {problem}; expected another path")):
         outputs.check_replaceable(tmp_path / "x.run", kind)
-
-
-def test_files_of_other_programs_stay(tmp_path):
-    (tmp_path / "thesis.txt").write_text("q1 Q0 a 1 0.5 t\n")
-
-    with pytest.raises(InputError, match="no record that aptool wrote it; expected another path"):
-        outputs.check_replaceable(tmp_path / "thesis.txt", Kind.RUN)
-
-
-def test_target_of_a_link_is_checked(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    (tmp_path / "x.run").symlink_to("mine/thesis.txt")
-    write(tmp_path / "y.run")
-    (tmp_path / "mine" / "y").symlink_to("../y.run")
-
-    outputs.check_replaceable(tmp_path / "mine" / "y", Kind.RUN)
-    with pytest.raises(InputError, match="no record that aptool wrote it"):
-        outputs.check_replaceable(tmp_path / "x.run", Kind.RUN)
 
 
 def test_killed_write_leaves_a_replaceable_file(tmp_path):
@@ -81,33 +56,6 @@ def test_temporary_record_of_a_killed_process_is_removed(tmp_path):
     write(tmp_path / "x.run")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [outputs.MANIFEST, "x.run"]
-
-
-def test_adopting_permits_one_path(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).write_text("mine")
-
-    outputs.adopt(tmp_path / "a", Kind.RUN)
-    outputs.adopt(tmp_path / "new", Kind.RUN)
-
-    outputs.check_replaceable(tmp_path / "a", Kind.RUN)
-    outputs.check_replaceable(tmp_path / "new", Kind.RUN)
-    with pytest.raises(InputError):
-        outputs.check_replaceable(tmp_path / "b", Kind.RUN)
-
-
-def test_adopting_a_folder_permits_the_files_of_its_kind(tmp_path):
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "config.json").write_text("of another library")
-    (tmp_path / "m" / "notes.txt").write_text("mine")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "notes.txt").write_text("mine")
-
-    for name in ("m", "other", "new"):
-        outputs.adopt(tmp_path / name, Kind.MODEL)
-        outputs.check_folder_replaceable(tmp_path / name, Kind.MODEL)
-
-    assert sorted(outputs.read_written(tmp_path / "m")) == [".", "config.json"]
 
 
 def test_several_writers_share_one_record(tmp_path):
@@ -139,23 +87,6 @@ def folder_of(tmp_path, **files):
         entries[name] = outputs.Written(Kind.MODEL, (hashlib.sha256(content.encode()).hexdigest(),))
     outputs.record_all(folder, entries)
     return folder
-
-
-def test_unchanged_folder_may_be_replaced_with_files_of_the_user_in_it(tmp_path):
-    folder = folder_of(tmp_path, config="c", weights="w")
-    (folder / "notes.txt").write_text("mine")
-    (folder / "weights").unlink()
-
-    outputs.check_folder_replaceable(folder, Kind.MODEL)
-    outputs.check_folder_replaceable(tmp_path / "new", Kind.MODEL)
-
-
-def test_changed_file_of_a_folder_is_named(tmp_path):
-    folder = folder_of(tmp_path, card="c", weights="w")
-    (folder / "card").write_text("my own words")
-
-    with pytest.raises(InputError, match="m/card: changed since aptool wrote it"):
-        outputs.check_folder_replaceable(folder, Kind.MODEL)
 
 
 def test_folders_of_other_kinds_and_programs_stay(tmp_path):

@@ -18,12 +18,11 @@ import pytest
 from networks import REASON, network_recipe, write_network
 from recorded import recorded
 from simulated_gpu import SimulatedGpu
-from test_resume import ASKED, MINIBATCH, OFTEN, StoppedError, fit_as_member, same, stop_after
+from test_resume import ASKED, MINIBATCH, OFTEN, StoppedError, same, stop_after
 from tiny import recipe
 
 from aptool.formats.collection import CollectionFiles
 from aptool.models import transformer
-from aptool.training import fit as fitting
 from aptool.training import loop
 from aptool.training.dev import DevSet
 from aptool.training.fit import fit
@@ -102,38 +101,6 @@ def test_training_resumes_within_an_epoch(name, update, whole, collection, tmp_p
 
     point = f"in epoch {update // 5 + 1} of 4, after {update % 5 * MINIBATCH} pairs"
     assert resumed(collection, tiny_recipe, output) == point
-    assert same(output, whole / name)
-
-
-@pytest.mark.parametrize("function", ["save_state", "save_model"])
-def test_training_resumes_that_stopped_while_it_wrote(function, whole, collection, tmp_path, monkeypatch):
-    tiny_recipe, output = recipe(*RECIPES["best"]), tmp_path / "model"
-    call = 3 if function == "save_state" else 1
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, function, raises_in_call(call, getattr(fitting, function)))
-        with pytest.raises(StoppedError):
-            on_gpu(collection, tiny_recipe, output)
-
-    epoch = 2 if function == "save_state" else 4
-    assert resumed(collection, tiny_recipe, output) == f"after epoch {epoch} of 4"
-    assert same(output, whole / "best")
-
-
-@pytest.mark.parametrize("name", ["best", "average"])
-def test_training_resumes_after_a_notice_of_preemption(name, whole, collection, tmp_path, monkeypatch):
-    tiny_recipe, output = recipe(*RECIPES[name]), tmp_path / "model"
-    monkeypatch.setattr(loop, "UPDATES_PER_READ", 1)
-    monkeypatch.setattr("aptool.training.checkpoint.NOTICE_SECONDS", 0)
-    polls = itertools.count(1)  # one per update, except the last of an epoch
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_step", raises_in_call(14, loop._step))
-        with pytest.raises(StoppedError), SimulatedGpu():
-            fit_as_member(
-                *(collection, deterministic(tiny_recipe), output, "cuda"),
-                is_preempted=lambda: next(polls) >= 10,
-            )
-
-    assert resumed(collection, tiny_recipe, output) == f"in epoch 3 of 4, after {3 * MINIBATCH} pairs"
     assert same(output, whole / name)
 
 
