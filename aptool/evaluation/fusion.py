@@ -47,17 +47,28 @@ def combine_scores(
     mean and divides by the standard deviation; equal scores become 0. A run that lacks a candidate adds 0.
     ``multiply`` multiplies the sum by the number of runs with the candidate (CombMNZ).
     """
-    score = pl.col("score").cast(pl.Float64)
+    score = pl.col("score")
     if normalization == "min-max":
         origin, unit = score.min(), score.max() - score.min()
     else:
         origin, unit = score.mean(), score.std(ddof=0)
     differ = score.max() > score.min()
     normalized = pl.when(differ.over("question_id")).then(((score - origin) / unit).over("question_id"))
-    parts = [frame.select(*_KEYS, part=normalized.otherwise(0.0)) for frame in frames]
+    parts = [_scaled(frame).select(*_KEYS, part=normalized.otherwise(0.0)) for frame in frames]
     # Floating-point sums depend on the order of their terms.
     total = pl.col("part").sort().sum() * (pl.len() if multiply else 1)
     return rank_candidates(pl.concat(parts).group_by(_KEYS).agg(score=total)).drop("rank")
+
+
+def _scaled(frame: pl.DataFrame) -> pl.DataFrame:
+    """Divide the scores of each question by a power of two, so that no square overflows or vanishes.
+
+    The largest magnitude becomes 0.5 to 1. Standardized scores do not change.
+    """
+    frame = frame.select(*_KEYS, pl.col("score").cast(pl.Float64))
+    largest = frame.select(pl.col("score").abs().max().over("question_id")).to_series().to_numpy()
+    scaled = np.ldexp(frame["score"].to_numpy(), -np.frexp(largest)[1])
+    return frame.with_columns(score=pl.Series(scaled))
 
 
 class LearnedFusion(NamedTuple):
@@ -120,7 +131,7 @@ def _columns(runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
     statistics = [pl.col("score").mean().alias("mean"), pl.col("score").std(ddof=0).alias("deviation")]
     for number, run in enumerate(runs):
         column = f"run{number}"
-        scores = run.select(*_KEYS, pl.col("score").cast(pl.Float64))
+        scores = _scaled(run)
         totals = scores.group_by("question_id").agg(statistics)
         deviation = pl.when(pl.col("deviation") > 0).then(pl.col("deviation")).otherwise(1.0)
         scaled = scores.join(totals, on="question_id").select(

@@ -35,6 +35,18 @@ def test_small_k_by_hand():
     assert fused.rows() == [("q", "b", 1.5), ("q", "a", 1.5)]
 
 
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("scale", [2.0**-1000, 2.0**600, 2.0**1020])
+def test_scores_of_any_size_have_the_sums_of_ordinary_scores(normalization, scale):
+    """Squares or differences of these scores overflow or vanish; normalized scores do not change."""
+    scores = {"a": 3.0, "b": -1.5, "c": 0.25, "d": 3.5}
+    ordinary = combine_scores([run_of({"q": scores})] * 2, normalization)
+    scaled = combine_scores([run_of({"q": {a: s * scale for a, s in scores.items()}})] * 2, normalization)
+
+    assert scaled.rows() == ordinary.rows()
+    assert [row[1] for row in ordinary.rows()] == ["d", "a", "c", "b"]
+
+
 def test_ties_are_broken_by_id():
     tied = run_of({"q": {"a": 1, "b": 1}})  # b, a
 
