@@ -1,13 +1,11 @@
 """A folder of runs for reports, on a small collection with markup in texts and ids."""
 
-import base64
 import json
 import sys
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-import numpy as np
 from click.testing import CliRunner
 from tiny import labelled_pools, options
 
@@ -112,9 +110,3 @@ def relevant_answers(collection: Path) -> dict[str, set[str]]:
         if int(relevance) > 0:
             by_question.setdefault(question, set()).add(answer)
     return by_question
-
-
-def decoded(text: str) -> np.ndarray:
-    """Decode weights as the page does."""
-    triples = np.frombuffer(base64.b64decode(text), dtype=np.uint8).reshape(-1, 3).astype(int)
-    return (triples @ [1 << 16, 1 << 8, 1]) / ((1 << 24) - 1)

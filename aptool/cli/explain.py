@@ -103,12 +103,10 @@ def explain(
         expected = "attentive, abcnn, alignment or token-matching pooling"
         raise UsageError(f"--matrix: {folder} has {pooling} pooling; expected {expected}")
     if html is not None:
-        from aptool.models.explain import pieces
         from aptool.reporting.html import write_page
 
-        page = {"explanation": explanation, "pieces": pieces}
         names = {"name": model.recipe.preset, "model": printable(str(folder))}
-        write_page(html, Kind.HEAT_MAP, "explain.html", page | names)
+        write_page(html, Kind.HEAT_MAP, "explain.html", {"explanation": explanation, **names})
     if as_json:
         import json
 

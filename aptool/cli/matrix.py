@@ -167,14 +167,14 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
     "--questions",
     metavar="N",
     type=Count(),
-    default=2500,
-    help="Maximum number of questions per collection.",
+    default=10,
+    help="Questions to show: the N largest gains and the N largest losses of the best system.",
 )
 @click.option(
     "--depth",
     metavar="N",
     type=Count(),
-    default=10,
+    default=5,
     help="Answers per question: the top N and the relevant ones.",
 )
 @device_option
@@ -189,8 +189,9 @@ def report(
 ) -> None:
     """Write a report on RUNS, the output folder of `aptool matrix`.
 
-    The page has the results with confidence intervals and significance tests, charts, and the ranked answers
-    and heat maps of the questions. It is self-contained: one HTML file, no network.
+    The page has the results with confidence intervals and significance tests, charts, and the questions with
+    the largest differences, with ranked answers and heat maps. It is self-contained: one HTML file, no
+    network, no scripts.
     """
     from aptool.formats.inputs import stat
     from aptool.reporting.report import write_report

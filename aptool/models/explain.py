@@ -50,6 +50,16 @@ class Window(NamedTuple):
     right: int | None
 
 
+class Piece(NamedTuple):
+    """A word of a text in HTML."""
+
+    before: str  # the text between it and the previous word
+    word: str
+    weight: float | None  # None if the word was truncated
+    strength: float  # of the background colour, from 0 to 1
+    unknown: bool
+
+
 @dataclass(frozen=True)
 class TextWeights:
     """A text and the weights of its words.
@@ -105,6 +115,20 @@ class TextWeights:
         order: list[int] = np.argsort(-self.weights, kind="stable").tolist()
         return order[:count]
 
+    def pieces(self) -> Iterator[Piece]:
+        """Split the text into its words, each with the text before it."""
+        strengths, end = self.intensities, 0
+        for word, (begin, stop) in enumerate(self.spans):
+            has_weight = word < len(self.weights)
+            yield Piece(
+                self.text[end:begin],
+                self.text[begin:stop],
+                float(self.weights[word]) if has_weight else None,
+                float(strengths[word]) if has_weight else 0.0,
+                word in self.unknown,
+            )
+            end = stop
+
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
@@ -147,7 +171,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         lines = f"<p>score {self.score:.4f}; {self.weights_name}</p>"
         for name, text in (("question", self.question), ("answer", self.answer)):
-            words = "".join(escape(piece.before) + _word(piece) for piece in pieces(text))
+            words = "".join(escape(piece.before) + _word(piece) for piece in text.pieces())
             lines += f"<p><b>{name}</b> {words}</p>"
         return f"<div>{lines}</div>"
 
@@ -284,16 +308,6 @@ def word_spans(tokenizer: TextTokenizer, text: str) -> tuple[tuple[int, int], ..
     return tuple(tokenizer.spans(text)) or ((0, len(text)),)
 
 
-class Piece(NamedTuple):
-    """A word of a text in HTML."""
-
-    before: str  # the text between it and the previous word
-    word: str
-    weight: float | None  # None if the word was truncated
-    strength: float  # of the background colour, from 0 to 1
-    unknown: bool
-
-
 def _word(piece: Piece) -> str:
     """Render a word as HTML, with a background colour by its weight; its tooltip has the weight."""
     if piece.weight is None:
@@ -301,18 +315,3 @@ def _word(piece: Piece) -> str:
     style = f"background: rgba({_COLOUR}, {0.75 * piece.strength:.3f})"
     style += "; text-decoration: underline dotted" if piece.unknown else ""
     return f'<span style="{style}" title="{piece.weight:.4f}">{escape(piece.word)}</span>'
-
-
-def pieces(text: TextWeights) -> Iterator[Piece]:
-    """Split a text into its words, each with the text before it."""
-    strengths, end = text.intensities, 0
-    for word, (begin, stop) in enumerate(text.spans):
-        has_weight = word < len(text.weights)
-        yield Piece(
-            text.text[end:begin],
-            text.text[begin:stop],
-            float(text.weights[word]) if has_weight else None,
-            float(strengths[word]) if has_weight else 0.0,
-            word in text.unknown,
-        )
-        end = stop

@@ -50,10 +50,10 @@ def environment() -> "Environment":
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
 
-    def source(name: str) -> Markup:  # of a style sheet or script
+    def source(name: str) -> Markup:  # of a style sheet
         return Markup(loader.get_source(templates, name)[0].rstrip())
 
-    templates.globals.update(source=source, markdown_table=markdown_table, latex_table=latex_table)
+    templates.globals.update(source=source)
     return templates
 
 
@@ -67,9 +67,9 @@ def markdown_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in [title, rule, *body])
 
 
-def latex_table(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Format rows as a LaTeX table with the rules of booktabs; arguments as in `markdown_table`."""
-    columns = "l" * left + "r" * (len(rows[0]) - left)
+def latex_table(rows: Sequence[Sequence[str]]) -> str:
+    """Format rows, column titles first, as a LaTeX table with the rules of booktabs."""
+    columns = "l" + "r" * (len(rows[0]) - 1)
     title, *body = [" & ".join(_one_line(cell).translate(_LATEX) for cell in row) + r" \\" for row in rows]
     lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", title, r"\midrule", *body]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])

@@ -15,10 +15,10 @@ from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.location import Location, store_of
 from aptool.formats.outputs import Kind
-from aptool.reporting.browse import Block, BrowserData, blocks, browse, pack
 from aptool.reporting.charts import cost_table, draw_charts
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.plots import check_installed
+from aptool.reporting.questions import Differences, largest_differences
 from aptool.reporting.runs import (
     CollectionResults,
     Runs,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Questions, and texts, per compressed block of the page's data.
-QUESTIONS_PER_BLOCK, TEXTS_PER_BLOCK = 64, 256
 MINUS = "\u2212"
 _OF_TEST = ("Δ", "95% interval", "p", "p, Holm", "t-test p, Holm", "d", "Wins", "Ties", "Losses")
 TEST_TITLES = ("System", "Measure", *_OF_TEST)
@@ -58,8 +56,8 @@ def write_report(
         output: the HTML file.
         collections: folders of collections by name; see `runs.find_collections`.
         baseline: the system to test the other systems against; None is BM25, else the first system.
-        questions: maximum number of questions per collection in the browser.
-        depth: number of answers from the top of each ranking in the browser.
+        questions: number of questions with the largest gains, and as many with the largest losses.
+        depth: number of answers from the top of the ranking of each of these questions.
         device: the device that computes the heat maps.
     """
     runs = read_runs(folder)
@@ -80,9 +78,8 @@ def write_report(
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
         results = evaluate_systems(name, collection, systems, runs.measures, chosen)
-        browsed = [system.entries[0] for system in results.systems]
-        browser = browse(collection, results.split, browsed, depth=depth, limit=questions, device=picked)
-        sections.append({"depth": depth, **_section(f"c{number}", results, runs, browser)})
+        differences = largest_differences(results, top=questions, depth=depth, device=picked)
+        sections.append({"depth": depth, **_section(f"c{number}", results, runs, differences)})
     values = {
         "collections": sections,
         "systems": len(names),
@@ -104,20 +101,13 @@ def _device(name: str) -> "torch.device | None":
     return pick_device(name)
 
 
-def _section(prefix: str, results: CollectionResults, runs: Runs, browser: BrowserData) -> dict[str, Any]:
+def _section(prefix: str, results: CollectionResults, runs: Runs, differences: Differences) -> dict[str, Any]:
     """The template values of one collection; ``prefix`` is the prefix of the ids in the page."""
-    listing = {**browser.listing, "per_block": QUESTIONS_PER_BLOCK, "per_text_block": TEXTS_PER_BLOCK}
-    packed = [
-        Block(f"{prefix}-listing", pack(listing)),
-        *blocks(f"{prefix}-questions", browser.questions, QUESTIONS_PER_BLOCK),
-        *blocks(f"{prefix}-texts", browser.texts, TEXTS_PER_BLOCK),
-    ]
     compared = [system for system in results.systems if system.name != results.baseline]
     best = max(compared or results.systems, key=lambda system: system.means[results.measures[0]])
     rows = [result_row(system, results) for system in results.systems]
     ticks = _ticks(results)
     split = results.collection.manifest["splits"][results.split]
-    seeds = sorted({system.entries[0].seed for system in results.systems if len(system.entries) > 1})
     tests = [test for system in compared for test in significance_rows(system)]
     logger.info(f"{results.name}: charts")
     costs = cost_table(runs, results.measures[0]).filter(collection=results.name)
@@ -148,12 +138,8 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, browser: Brows
         "permutations": PERMUTATIONS,
         "alpha": f"{1 - CONFIDENCE:.2g}",
         "charts": list(draw_charts(results, costs)),
-        "shown": len(browser.questions),
-        "left_out": browser.left_out,
-        "seeded": ", ".join(map(str, seeds)),
-        "shown_systems": [system.name for system in results.systems],
-        "first_system": best.name,
-        "blocks": packed,
+        "seeded": any(len(system.entries) > 1 for system in results.systems),
+        "differences": differences,
         "provenance": _provenance(results, runs),
         "runs": [row for system in results.systems for row in run_rows(system)],
         "commands": [line for system in results.systems for line in _commands(system, results)],

@@ -118,13 +118,10 @@ def _report(browser: Browser) -> None:
     assert table is not None
     clip = {"x": 0, "y": table["y"] - 16, "width": 1100, "height": table["height"] + 32}
     _write(IMAGES / "report-results.png", page.screenshot(clip=clip, full_page=True))
-    page.get_by_label("System").select_option("ap-cnn")
-    page.get_by_label("Against").select_option("bm25")
-    page.get_by_label("Order").select_option("largest gain first")
-    page.locator(".list").evaluate("list => { list.scrollTop = 0 }")
-    page.locator(".row[aria-posinset='1']").click()
-    page.locator(".open .plain", has_text="Heat map").first.click()
-    page.locator(".browser").evaluate("part => window.scrollTo(0, part.offsetTop - 16)")
+    question = page.locator(".question").first
+    for part in (question, question.locator("details").first):
+        part.evaluate("part => { part.open = true }")
+    page.locator("#c0-questions").evaluate("part => window.scrollTo(0, part.offsetTop - 16)")
     _write(IMAGES / "report-question.png", page.screenshot())
 
 

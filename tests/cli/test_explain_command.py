@@ -30,7 +30,7 @@ class Words(HTMLParser):
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
         self.elements.append((tag, attributes))
-        self._weight = attributes.get("data-weight")
+        self._weight = attributes.get("title") if attributes.get("class") in ("w", "w unknown") else None
 
     def handle_endtag(self, tag):
         self._weight = None
@@ -122,9 +122,8 @@ def test_page_shows_every_word_with_its_weight_as_plain_text(aptool, model_folde
     sigma_q, sigma_a = attention(NASTY, NASTY + ANSWER)
 
     assert done.out == [str(page)]
-    assert [weight for _, weight in parsed.words] == pytest.approx([*sigma_q, *sigma_a], abs=1e-6)
-    assert [tag for tag, _ in parsed.elements].count("script") == 1  # the script of the page
-    assert "alert(1)" not in page.read_text(encoding="utf-8").split("<script", 1)[1]
+    assert [weight for _, weight in parsed.words] == pytest.approx([*sigma_q, *sigma_a], abs=6e-5)
+    assert "script" not in {tag for tag, _ in parsed.elements}
     assert NASTY.replace("\x1b", "").split()[0] in parsed.text.replace("\x1b", "")
     assert "{{ 7 * 7 }}" in parsed.text
     assert not any({"src", "href"} & attributes.keys() for _, attributes in parsed.elements)

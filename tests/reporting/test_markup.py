@@ -15,9 +15,9 @@ def test_markdown():
 
 
 def test_latex():
-    assert latex_table(ROWS, left=2) == "\n".join(
+    assert latex_table(ROWS) == "\n".join(
         [
-            r"\begin{tabular}{ll}",
+            r"\begin{tabular}{lr}",
             r"\toprule",
             r"a\_b & 50\% \\",
             r"\midrule",

@@ -1,36 +1,12 @@
-"""Parts of the report: packed weights, spans of words, charts."""
+"""Parts of the report: intervals, ticks and charts."""
 
 from xml.etree import ElementTree
 
-import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from report_runs import decoded
 
-from aptool.models.explain import TextWeights, Window
-from aptool.reporting.browse import packed_spans, packed_weights
 from aptool.reporting.plots import plot_costs, plot_scores, plot_training, svg
 from aptool.reporting.report import interval_bar, scale_ticks
-
-
-@given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=300))
-def test_packed_weights_are_accurate_and_sum_to_one_exactly(values):
-    weights = np.array(values) / np.sum(values)
-    packed = packed_weights(weights)
-
-    assert len(packed) == 4 * len(weights)
-    assert np.abs(decoded(packed) - weights).max() <= 6e-8
-    assert round(decoded(packed).sum() * ((1 << 24) - 1)) == (1 << 24) - 1
-
-
-def test_spans_are_in_units_of_javascript():
-    # "😀" is two UTF-16 units, and one character in Python.
-    text = "a 😀😀 b"
-    weights = TextWeights(text, ((0, 1), (2, 4), (5, 6)), np.full(3, 1 / 3), frozenset(), Window(0, 0))
-
-    assert packed_spans(weights) == [0, 1, 1, 4, 1, 1]
 
 
 def test_a_histogram_is_as_high_as_its_shares():
