@@ -24,9 +24,12 @@ BLOCK = 1 << 20  # bytes read at a time
 LONGEST_WORD = 1 << 16  # bytes; the original word2vec cuts words after 100
 LONGEST_LINE = 16 << 20  # bytes
 WIDEST = 1 << 16  # numbers in a row
+LARGEST = 1e6  # magnitude of a number; larger ones come from bytes that are no vectors
 
 _BOM = b"\xef\xbb\xbf"
 _HEADER = re.compile(rb"\s*(\d{1,18})[ \t]+(\d{1,18})\s*")
+# A number, or one that is written as elsewhere: with a decimal comma, or joined to others by commas.
+_NUMBER_LIKE = re.compile(rb"[+-]?[\d.,;][\d.,;eE+-]*")
 _FOREIGN = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"\xff\xfe": "UTF-16 text",
@@ -89,9 +92,10 @@ def _detect_format(path: PathOrUrl, file: IO[bytes], packing: str) -> VectorFile
 
 
 def _looks_like_text(rows: bytes, dim: int) -> bool:
-    """Whether the first row after a header is text: at least half of its last fields are numbers."""
+    """Whether the first row after a header is text: at least half of its last fields look like numbers."""
     fields = rows.partition(b"\n")[0].split()[-dim:]
-    return 2 * sum(map(_is_number, fields)) >= len(fields) > 0
+    numbers = sum(_is_number(field) or _NUMBER_LIKE.fullmatch(field) is not None for field in fields)
+    return 2 * numbers >= len(fields) > 0
 
 
 def _width_of(path: PathOrUrl, line: bytes) -> int:
@@ -142,8 +146,8 @@ def _binary_rows(path: PathOrUrl, start: bytes, file: IO[bytes], dim: int, count
 
 def _parse_binary(path: PathOrUrl, row: Row) -> np.ndarray:
     values = np.frombuffer(row.values, dtype="<f4")
-    if not np.isfinite(values).all():
-        raise _not_finite(path, f"record {row.number:,}", row.word)
+    if not _are_plausible(values):
+        raise _implausible(path, f"record {row.number:,}", row.word)
     return values
 
 
@@ -192,8 +196,8 @@ def _parse_text(path: PathOrUrl, dim: int, row: Row) -> np.ndarray:
         raise InputError(path, position=position, value=_shown(bad), expected="a number") from None
     with np.errstate(over="ignore"):
         values = wide.astype(np.float32)
-    if not np.isfinite(values).all():
-        raise _not_finite(path, position, row.word)
+    if not _are_plausible(values):
+        raise _implausible(path, position, row.word)
     return values
 
 
@@ -231,9 +235,15 @@ def _is_number(field: bytes) -> bool:
     return b"_" not in field
 
 
-def _not_finite(path: PathOrUrl, position: str, word: bytes) -> InputError:
-    expected = f"finite numbers for the word {_shown(word)}"
-    return InputError(path, position=position, problem="NaN, or a number beyond float32", expected=expected)
+def _are_plausible(values: np.ndarray) -> bool:
+    return bool((np.abs(values) <= LARGEST).all())  # also false for NaN
+
+
+def _implausible(path: PathOrUrl, position: str, word: bytes) -> InputError:
+    expected = f"numbers of -{LARGEST:,.0f} to {LARGEST:,.0f} for the word {_shown(word)}"
+    return InputError(
+        path, position=position, problem="NaN, or a number beyond any vector's", expected=expected
+    )
 
 
 def _shown(data: bytes) -> str:

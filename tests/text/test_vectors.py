@@ -133,8 +133,17 @@ ERRORS = {
     "text for a number": (b"a 1 2\nb 1 x2\n", "line 2: 'x2': expected a number"),
     "word for a number": (b"a 1 2\nb x 2\n", "line 2: 'x': expected a number"),
     "Python's underscores": (b"a 1 2\nb 1_0 2\n", "line 2: '1_0': expected a number"),
-    "NaN": (b"a 1 2\nb nan 2\n", "line 2: NaN, or a number beyond float32; expected finite"),
-    "too large": (b"a 1 2\nb 1e39 2\n", "line 2: NaN, or a number beyond float32"),
+    "NaN": (b"a 1 2\nb nan 2\n", "line 2: NaN, or a number beyond any vector's; expected numbers of"),
+    "too large": (b"a 1 2\nb 1e39 2\n", "line 2: NaN, or a number beyond any vector's"),
+    "implausible": (b"a 1 2\nb 1e7 2\n", "line 2: NaN, or a number beyond any vector's"),
+    "decimal commas": (b"2 2\ncat 0,5 0,25\ndog 1,5 2,5\n", "line 2: '0,5': expected a number"),
+    "decimal commas without a header": (b"cat 0,5 0,25\n", "line 1: 'cat 0,5 0,25': expected a word and its"),
+    "joined by commas": (b"1 2\ncat 0.5,0.25\n", "line 2: 0 numbers after 'cat'; expected 2 numbers"),
+    "joined by commas and spaces": (b"1 3\ncat 0.5, 0.25, 1\n", "line 2: '0.5,': expected a number"),
+    "binary implausible": (
+        b"1 2\n" + record(b"a", 1e30, 1),
+        "record 1: NaN, or a number beyond any vector's",
+    ),
     "binary NaN": (b"1 2\n" + record(b"a", float("nan"), 1), "record 1: NaN"),
     "binary infinity": (b"1 2\n" + record(b"a", float("inf"), 1), "record 1: NaN"),
     "binary cut": (FORMATS["word2vec binary"][:-1], "record 2 of 2: the file ends here; expected a word"),
@@ -252,7 +261,7 @@ WORDS = ["the", "naïve", "東京", "New_York", "�", "<unk>", "\xa0x", "x\u202
 def test_gensim_and_aptool_write_the_same_bytes_and_read_the_files_of_the_other(tmp_path):
     keyed_vectors = pytest.importorskip("gensim.models").KeyedVectors
     matrix = np.random.default_rng(1).standard_normal((len(WORDS), 7)).astype(np.float32)
-    matrix[0] = [0, -0.0, 1e-38, 3e38, 1 / 3, 1e-5, 123456.789]
+    matrix[0] = [0, -0.0, 1e-38, 1e6, 1 / 3, 1e-5, 123456.789]
     gensim_file, aptool_file = tmp_path / "gensim", tmp_path / "aptool"
     gensim_vectors = keyed_vectors(7)
     gensim_vectors.add_vectors(WORDS, matrix)
