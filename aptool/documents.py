@@ -1,7 +1,7 @@
-"""Readers of JSON, TOML and YAML, with the same limits and errors.
+"""Readers of JSON, TOML and YAML, with the same errors.
 
-A document is UTF-8 text without lone surrogates, with at most ``DEEPEST`` levels and integers of at most 64
-bits, so that its values can be printed, hashed and stored.
+A document is UTF-8 text without lone surrogates, with integers of at most 64 bits, so that its values can be
+printed, hashed and stored.
 """
 
 import json
@@ -11,13 +11,6 @@ from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, Protocol
 
 from aptool.errors import InputError, first_line
-
-DEEPEST = 64
-
-# Maximum sizes in bytes. The time to parse TOML is quadratic in the length of a dotted key.
-LARGEST_TOML = 1 << 18
-LARGEST_JSON = 1 << 28
-_MOST_DOTS = 256
 
 _MOST_DIGITS = 20  # of a 64-bit integer with its sign
 _LONE = re.compile("[\ud800-\udfff]")
@@ -36,7 +29,7 @@ class ReadablePath(Protocol):
 
 def read_json(path: str | ReadablePath, expected: str = "JSON") -> Any:
     """Read a JSON file; ``expected`` describes the document in errors."""
-    return parse_json(_text(path, LARGEST_JSON, expected), path, expected=expected)
+    return parse_json(_text(path, expected), path, expected=expected)
 
 
 def parse_json(
@@ -56,9 +49,6 @@ def parse_json(
     )
     try:
         value = json.loads(text, parse_int=_integer, **checks)
-        # Most documents have too few brackets, and no escape, to need these checks.
-        if text.count("[") + text.count("{") > DEEPEST:
-            _check_depth(value)
         if _SURROGATE.search(text):
             _check_characters(value)
     except RecursionError as error:
@@ -80,17 +70,13 @@ def json_text(value: Any) -> str:
 
 def read_toml(path: str | ReadablePath, expected: str) -> dict[str, Any]:
     """Read a TOML file; ``expected`` describes the document in errors."""
-    return parse_toml(_text(path, LARGEST_TOML, expected), path)
+    return parse_toml(_text(path, expected), path)
 
 
 def parse_toml(text: str, where: object) -> dict[str, Any]:
     """Parse a TOML text."""
     try:
-        for number, line in enumerate(text.splitlines(), 1):
-            if line.count(".") > _MOST_DOTS:
-                raise ValueError(f"more than {_MOST_DOTS} dots in line {number}")
         table = tomllib.loads(text)
-        _check_depth(table)
         _check_characters(table)
     except RecursionError as error:
         raise InputError(where, problem="nested too deeply", expected="TOML") from error
@@ -104,27 +90,14 @@ def parse_yaml(text: str, where: object, *, expected: str) -> Any:
     import yaml
 
     safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    opening, closing = (
-        (yaml.SequenceStartEvent, yaml.MappingStartEvent),
-        (yaml.SequenceEndEvent, yaml.MappingEndEvent),
-    )
-    depth = 0
     try:
-        # Checked before the value is built, since building a deep value is slow.
-        for event in yaml.parse(text, safe):
-            depth += isinstance(event, opening) - isinstance(event, closing)
-            if depth > DEEPEST:
-                raise ValueError("nested too deeply")
         value = yaml.load(text, safe)
-        _check_depth(value)  # aliases can be deeper than their events
         _check_characters(value)
     except RecursionError as error:
         raise InputError(where, problem="nested too deeply", expected=expected) from error
     except yaml.MarkedYAMLError as error:
         problem = ": ".join(part for part in (error.context, error.problem) if part)
-        if error.problem == "exceeded maximum nesting depth":  # the limit of libyaml
-            problem = "nested too deeply"
-        elif error.problem_mark is not None:
+        if error.problem_mark is not None:
             problem += f" at line {error.problem_mark.line + 1}"
         raise InputError(where, problem=problem, expected=expected) from error
     except (ValueError, yaml.YAMLError) as error:
@@ -141,16 +114,13 @@ def yaml_text(value: dict[str, Any]) -> str:
     return text
 
 
-def _text(path: str | ReadablePath, largest: int, expected: str) -> str:
+def _text(path: str | ReadablePath, expected: str) -> str:
     try:
         source = Path(path) if isinstance(path, str) else path
         if not source.is_file():  # opening a pipe would block
             raise InputError(path, problem="file not found", expected=expected)
         with source.open("rb") as file:
-            data = file.read(largest + 1)
-        if len(data) > largest:
-            raise InputError(path, problem=f"more than {largest:,} bytes", expected=expected)
-        return data.decode("utf-8")
+            return file.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(path, problem=str(error), expected="text in UTF-8") from error
     except OSError as error:
@@ -175,16 +145,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
-
-
-def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(DEEPEST):
-        inside = (inner for outer in level for inner in _inner(outer) if isinstance(inner, dict | list))
-        level = list({id(inner): inner for inner in inside}.values())  # YAML aliases repeat an object
-        if not level:
-            return
-    raise ValueError("nested too deeply")
 
 
 def _check_characters(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The limits of JSON, TOML and YAML documents; errors have one line."""
+"""JSON, TOML and YAML documents that cannot be read are one-line errors."""
 
 import json
 
@@ -16,8 +16,6 @@ DEEP = "[" * 100_000 + "]" * 100_000
     ("text", "problem"),
     [
         (DEEP, "nested too deeply"),
-        ("[" * 70 + "]" * 70, "nested too deeply"),
-        ('{"a":' * 70 + "1" + "}" * 70, "nested too deeply"),
         ("9" * 5000, "an integer of 5,000 digits"),
         ('{"a": "\\ud800"}', "UTF-8 cannot express|while parsing a quoted scalar"),
         ('{"\\udfff": 1}', "UTF-8 cannot express|while parsing a quoted scalar"),
@@ -25,7 +23,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
         ("", "character 1"),
     ],
 )
-def test_json_that_exceeds_the_limits_is_one_line(text, problem):
+def test_json_that_cannot_be_read_is_one_line(text, problem):
     with pytest.raises(InputError, match=problem) as error:
         parse_json(text, "x.json")
 
@@ -37,14 +35,12 @@ def test_json_that_exceeds_the_limits_is_one_line(text, problem):
     ("text", "problem"),
     [
         (f"x = {DEEP}", "nested too deeply"),
-        (".".join("a" * 20_000) + " = 1", "more than 256 dots in line 1"),
-        (".".join("a" * 70) + " = 1", "nested too deeply"),
         (f"x = {'9' * 5000}", "digits"),
         (f"x = 0x{'f' * 5000}", "an integer of 20,000 bits"),
         ("x = ", "Invalid value"),
     ],
 )
-def test_toml_that_exceeds_the_limits_is_one_line(text, problem):
+def test_toml_that_cannot_be_read_is_one_line(text, problem):
     with pytest.raises(InputError, match=problem) as error:
         parse_toml(text, "x.toml")
 
@@ -54,9 +50,6 @@ def test_toml_that_exceeds_the_limits_is_one_line(text, problem):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (f"x: {DEEP}", "nested too deeply"),
-        ("x: &a [*a]", "nested too deeply"),
-        ("x: " + "[" * 70 + "]" * 70, "nested too deeply"),
         ("x: " + "9" * 4000, "an integer of .* bits"),
         ("x: " + "9" * 5000, "digits"),
         ('x: "\\ud800"', "UTF-8 cannot express|while parsing a quoted scalar"),
@@ -68,7 +61,7 @@ def test_toml_that_exceeds_the_limits_is_one_line(text, problem):
         ("a: 1\nb: 2\n c: 3", "mapping values are not allowed .* at line 3;"),
     ],
 )
-def test_yaml_that_exceeds_the_limits_is_one_line(text, problem):
+def test_yaml_that_cannot_be_read_is_one_line(text, problem):
     with pytest.raises(InputError, match=problem) as error:
         parse_yaml(text, "x.yml", expected="YAML")
 
@@ -119,7 +112,6 @@ def test_file_that_is_not_utf_8_is_one_line(tmp_path, read):
         "text.min_count=1000000000000000000",
         "text.max_answer_tokens=1000000000000000000",
         f"training.epochs={DEEP}",
-        f"training.{'.'.join('a' * 20_000)}=1",
     ],
 )
 def test_huge_number_is_one_short_line(override):
@@ -128,12 +120,6 @@ def test_huge_number_is_one_short_line(override):
 
     assert "\n" not in str(error.value)
     assert override.partition(".")[2].partition("=")[0][:20] in str(error.value)
-
-
-def test_too_large_network_is_refused_before_it_is_built():
-    recipe = load_recipe("ap-cnn", ["encoder.features=60000"])
-    with pytest.raises(InputError, match="weights without word embeddings; expected at most"):
-        check_recipe(recipe)
 
 
 def test_every_number_of_a_recipe_has_bounds():

@@ -51,10 +51,6 @@ _BINARY_FORMATS = {
     b"\x28\xb5\x2f\xfd": ("zstd data", "text, or gzip, bzip2 or xz data"),
 }
 
-# Packed data may expand to ALWAYS_BYTES, or MOST_TIMES: text expands 20 times, repeated lines 100 times, and
-# gzip bombs 1,000 times.
-MOST_TIMES = 200
-ALWAYS_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 17
 
 
@@ -264,24 +260,11 @@ def _other_matches(path: str, suffix: str) -> list[str]:
 
 
 class Unpacked(io.BufferedReader):
-    """The decompressed content of a stream, which is refused if it expands far more than text does."""
+    """The decompressed content of a stream."""
 
     def __init__(self, path: object, file: IO[bytes], kind: str) -> None:
         """Decompress ``file``, of kind gzip, bzip2 or xz; errors name ``path``."""
         super().__init__(_Decompressor(path, file, kind), _BLOCK_BYTES)
-
-
-class _CountedBytes:
-    """A stream that counts its read bytes."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.count = 0
-
-    def read(self, size: int = -1, /) -> bytes:
-        data = self._file.read(size)
-        self.count += len(data)
-        return data
 
 
 _OPENERS: dict[str, Callable[[IO[bytes]], gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile]] = {
@@ -294,9 +277,7 @@ _OPENERS: dict[str, Callable[[IO[bytes]], gzip.GzipFile | bz2.BZ2File | lzma.LZM
 class _Decompressor(io.RawIOBase):
     def __init__(self, path: object, file: IO[bytes], kind: str) -> None:
         self._path, self._kind = path, kind
-        self._packed = _CountedBytes(file)
-        self._unpacked = _OPENERS[kind](cast(IO[bytes], self._packed))
-        self._unpacked_bytes = 0
+        self._unpacked = _OPENERS[kind](file)
 
     @override
     def readable(self) -> bool:
@@ -308,10 +289,6 @@ class _Decompressor(io.RawIOBase):
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             expected = f"a complete {self._kind} file"
             raise InputError(str(self._path), problem=str(error), expected=expected) from error
-        self._unpacked_bytes += len(data)
-        if self._unpacked_bytes > max(ALWAYS_BYTES, MOST_TIMES * self._packed.count):
-            problem = f"unpacks to more than {MOST_TIMES} times its size"
-            raise InputError(str(self._path), problem=problem, expected="packed text, or the file unpacked")
         buffer[: len(data)] = data
         return len(data)
 

@@ -1,8 +1,7 @@
-"""Parquet files: reading with size limits, footers, and vectorized checks of columns.
+"""Parquet files: reading, footers, and vectorized checks of columns.
 
-Errors name the file and the row group or row. The footer is parsed here as well: Arrow does not expose the
-size of decoded texts, and aborts the process if it reads damaged metadata of a column. Parsing takes 60 times
-as long as Arrow's, so footers are cached.
+Errors name the file and the row group or row. The footer is parsed here as well: Arrow aborts the process if
+it reads damaged metadata of a column. Parsing takes 60 times as long as Arrow's, so footers are cached.
 """
 
 from collections import OrderedDict
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from aptool.errors import InputError, first_line
-from aptool.formats.inputs import MOST_TIMES, open_native, stat
+from aptool.formats.inputs import open_native, stat
 from aptool.formats.location import PathOrUrl, is_remote
 from aptool.formats.schemas import Table, arrow_schema
 
 T = TypeVar("T")
-
-# A row group is refused if it unpacks to more than this and to more than MOST_TIMES its size.
-MOST_BYTES = 256 << 20
 
 # Types of Thrift's compact protocol, and the maximum nesting.
 _BINARY, _LIST, _SET, _STRUCT = 8, 9, 10, 12
@@ -35,16 +31,11 @@ _DEEPEST = 32
 _CANDIDATE_ID = (b"candidates", b"answer_id")  # first and fourth name of the column's path
 
 
-class RowGroup(NamedTuple):
-    """The metadata of a row group."""
-
-    candidates: int | None  # number of candidates; None in other files than pools
-    packed: int  # bytes of all columns in the file
-    unpacked: int  # bytes of all columns in memory; some writers count a repeated text once
-
+# Number of candidates per row group; None in other files than pools.
+_Counts: TypeAlias = list[int | None]
 
 # LRU cache of footers by path and version, because each unit of work opens the file of its row group again.
-_footers: OrderedDict[tuple[str, str | None], tuple[pq.FileMetaData, list[RowGroup]]] = OrderedDict()
+_footers: OrderedDict[tuple[str, str | None], tuple[pq.FileMetaData, _Counts]] = OrderedDict()
 _MOST_FOOTERS = 8
 _footers_lock = Lock()
 
@@ -83,14 +74,11 @@ class ParquetReader:
         self.metadata: pq.FileMetaData = self._file.metadata
 
     def read(self, columns: list[str]) -> pa.Table:
-        """Read columns; raise if they unpack to far more than text does."""
-        for group in range(self.metadata.num_row_groups):
-            self._check_size(group)
+        """Read columns."""
         return self._checked("file", lambda: self._file.read(columns, use_threads=self._threads))
 
     def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
-        """Read columns of a row group; raise if they unpack to far more than text does."""
-        self._check_size(group)
+        """Read columns of a row group."""
         position = f"row group {group}"
         table = self._checked(
             position, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
@@ -104,7 +92,7 @@ class ParquetReader:
     def candidate_counts(self) -> list[int]:
         """The number of candidates in each row group of a pools file."""
         groups = self._checked(None, self._row_groups)
-        counts = [group.candidates for group in groups if group.candidates is not None]
+        counts = [count for count in groups if count is not None]
         if len(counts) < len(groups):
             problem = "no column candidates.answer_id in the metadata of a row group"
             raise InputError(self._path, problem=problem, expected="a readable Parquet file")
@@ -116,15 +104,7 @@ class ParquetReader:
             table = self.read_row_group(group, columns)
             yield from self._checked(f"row group {group}", table.to_pylist)
 
-    def _check_size(self, group: int) -> None:
-        """Raise if a row group unpacks to far more than text does, according to the footer."""
-        size = self._checked(None, lambda: self._row_groups()[group])
-        if size.unpacked > MOST_BYTES and size.unpacked > MOST_TIMES * size.packed:
-            problem = f"unpacks to {size.unpacked:,} bytes, more than {MOST_TIMES} times its size"
-            expected = f"texts, or row groups of at most {MOST_BYTES >> 20} MiB unpacked"
-            raise RowsError(self._path, position=f"row group {group}", problem=problem, expected=expected)
-
-    def _row_groups(self) -> list[RowGroup]:
+    def _row_groups(self) -> _Counts:
         if self._groups is None:
             self._groups = row_groups(read_footer(self._source))
             if self._version is not None:
@@ -244,23 +224,21 @@ def read_footer(file: Any) -> bytes:
     return bytes(file.read(length))
 
 
-def row_groups(footer: bytes) -> list[RowGroup]:
-    """Parse the row groups of a footer; raise ValueError if it is damaged or encrypted."""
+def row_groups(footer: bytes) -> list[int | None]:
+    """Parse the number of candidates per row group; raise ValueError if a footer is damaged or encrypted."""
     try:
         return [
-            _row_group([column[3] for column in group[1]])
+            _candidates([column[3] for column in group[1]])
             for group in _ThriftReader(footer).value(_STRUCT)[4]
         ]
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise ValueError("damaged or encrypted metadata of a column") from error
 
 
-def _row_group(columns: list[dict[int, Any]]) -> RowGroup:
-    # The candidates are as many as their ids. The two names in the middle of the path depend on the writer.
+def _candidates(columns: list[dict[int, Any]]) -> int | None:
+    """The candidates are as many as their ids. The two names in the middle depend on the writer."""
     counts = [int(column[5]) for column in columns if (column[3][0], *column[3][3:]) == _CANDIDATE_ID]
-    decoded = [column.get(16, {}).get(1, 0) for column in columns]  # decoded texts, if the writer counts them
-    unpacked = sum(max(column[6], text) for column, text in zip(columns, decoded, strict=True))
-    return RowGroup(counts[0] if counts else None, sum(column[7] for column in columns), unpacked)
+    return counts[0] if counts else None
 
 
 def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:

@@ -6,7 +6,6 @@ The layout is the layout of the Hugging Face hub. Loading a model executes no co
 import contextlib
 import hashlib
 import json
-import math
 import platform
 from contextlib import AbstractContextManager
 from importlib.metadata import version
@@ -24,8 +23,8 @@ from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
-from aptool.models.device import TooManyWeightsError, WeightLimit, kept_generators, to_device
-from aptool.models.hub import CONFIG, WEIGHTS, check_model_files, find_folder
+from aptool.models.device import kept_generators, to_device
+from aptool.models.hub import CONFIG, WEIGHTS, find_folder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import check_finite, read_header, read_tensors, write_tensors
@@ -40,9 +39,6 @@ FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
 
 # Types of weights, as named by safetensors.
 WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
-
-# Numbers that a network may have in addition to those in its file, before their shapes are compared.
-_UNCHECKED = 1 << 26
 
 # Version of the layout.
 FORMAT = 2
@@ -153,7 +149,6 @@ def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedM
 
 
 def _load(path: Path, device: torch.device | str) -> LoadedModel:
-    check_model_files(path)
     config = _read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
     backbone = config.get("backbone")
@@ -170,14 +165,7 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
     spec = EncoderSpec(config["vocabulary"], config["dim"], backbone)
     header = read_header(path / WEIGHTS, "the weights of a model")
-    try:
-        with WeightLimit(_UNCHECKED + sum(math.prod(shape) for shape, _ in header.values())):
-            ranker = build_ranker(recipe, *spec)
-    except TooManyWeightsError:
-        # The meta device needs no memory, but its first use takes a second.
-        with torch.device("meta"):
-            _check_shapes(path / WEIGHTS, header, build_ranker(recipe, *spec))
-        ranker = build_ranker(recipe, *spec)
+    ranker = build_ranker(recipe, *spec)
     _check_shapes(path / WEIGHTS, header, ranker)
     if backbone is not None:
         from aptool.models.backbone import BatchedNetwork

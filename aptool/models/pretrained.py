@@ -13,8 +13,6 @@ from torch import nn
 
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.formats.location import is_remote
-from aptool.models.device import TooManyWeightsError
-from aptool.models.hub import check_model_files
 from aptool.text.tokenizer import SAFELY
 from aptool.text.tokenizer_file import check_encodes, read_tokenizer
 from aptool.version import check_installed, require
@@ -23,9 +21,6 @@ EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face 
 
 # Entries of a configuration that do not affect the structure of the network.
 _NOT_STRUCTURE = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
-
-# Maximum number of weights, such as a pooler, that the files of a network may lack.
-_MAX_MISSING_WEIGHTS = 1 << 24
 
 # Maximum length of a network without a limit, in tokens.
 _UNLIMITED = 1 << 30
@@ -96,7 +91,6 @@ def open_network(
     head: Head = "none",
     config_args: Mapping[str, Any] | None = None,
     tokenizer_args: Mapping[str, Any] | None = None,
-    checked: bool = False,
 ) -> OpenedNetwork:
     """Load a network of ``transformers`` with a head; raise if a weight is missing.
 
@@ -105,7 +99,6 @@ def open_network(
         head: the head of the network.
         config_args: entries that replace those of its configuration.
         tokenizer_args: arguments of its tokenizer.
-        checked: the sizes of its files have been checked.
     """
     transformers = network_library()
     loader = getattr(transformers, _LOADERS[head])
@@ -116,8 +109,6 @@ def open_network(
         expected = "merged weights: save the model after merge_and_unload() of peft"
         raise InputError(Path(name, ADAPTER), problem="an adapter", expected=expected)
     where = name
-    if not checked and Path(name).is_dir():
-        check_model_files(Path(name))
     try:
         entries, _ = transformers.PretrainedConfig.get_config_dict(name)
         check_network_config(name, without_code(entries), "config.json")
@@ -126,7 +117,6 @@ def open_network(
         if config_args:
             _check_config_args(name, config_args, config)
             config = transformers.AutoConfig.from_pretrained(name, **config_args, **SAFELY)
-        _check_size(name, loader, config)
         if Path(name, "tokenizer.json").is_file():
             read_tokenizer(Path(name, "tokenizer.json"))
         where = f"{name}/tokenizer_config.json"
@@ -212,20 +202,6 @@ def _check_config_args(name: str, config_args: Mapping[str, Any], config: Any) -
             raise InputError(name, position=f"config_args/{key}", value=value, expected=expected)
 
 
-def _check_size(name: str, loader: Any, config: Any) -> None:
-    """Raise if a network is much larger than its weight files, before it takes memory."""
-    files = list(Path(name).glob("*.safetensors")) if Path(name).is_dir() else []
-    if not files:
-        return
-    with torch.device("meta"):
-        count = sum(weight.numel() for weight in loader.from_config(config, **SAFELY).parameters())
-    # A weight has at least one byte.
-    largest = sum(file.stat().st_size for file in files) + _MAX_MISSING_WEIGHTS
-    if count > largest:
-        expected = f"a network of at most {largest:,}, as its files have bytes"
-        raise InputError(name, position="config.json", problem=f"{count:,} weights", expected=expected)
-
-
 def bare_encoder(network: Any) -> Any:
     """Return the encoder of a network, without decoder, pooler and cache."""
     if isinstance(getattr(network, "decoder", None), nn.Module) and hasattr(network, "encoder"):
@@ -251,8 +227,6 @@ def new_network(config: dict[str, Any], name: str = "", head: Head = "none") -> 
         network_config = transformers.AutoConfig.for_model(**config)
         network = getattr(transformers, _LOADERS[head]).from_config(network_config, trust_remote_code=False)
         return bare_encoder(network) if head == "none" else network
-    except TooManyWeightsError:
-        raise
     except Exception as error:  # a damaged configuration can raise anything
         raise AptoolError(
             f"model_type {shortened(kind)}: transformers cannot build this network: "

@@ -11,7 +11,7 @@ from aptool.config import Recipe, TextOptions
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.models.checkpoints.keys import UnsupportedError, check_keys
-from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS, check_model_files
+from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, WEIGHTS
 from aptool.models.pooling import ACTIVATIONS, Dense
 from aptool.models.ranker import Ranker
 from aptool.models.tensor_file import read_header
@@ -84,7 +84,6 @@ class Checkpoint(NamedTuple):
 
 def read_layout(folder: Path, *, check: bool = True) -> Layout:
     """Read the configuration files of a folder; ``check``: raise for modules that are not implemented."""
-    check_model_files(folder)
     modules = _read_modules(folder, check) if (folder / MODULES).is_file() else None
     if modules is None and (folder / ST_CONFIG).is_file():
         expected = f"{MODULES}, without which sentence-transformers does not read {ST_CONFIG}"

@@ -206,7 +206,6 @@ def open_checkpoint(layout: Layout, options: NetworkOptions, head: Head = "none"
         head=head,
         config_args=options.config_args,
         tokenizer_args=options.tokenizer_args,
-        checked=True,  # by ``read_layout``
     )
     check_network_keys(folder / CONFIG, optional_object(folder / CONFIG), opened.network.config)
     return opened
