@@ -131,30 +131,17 @@ DICTS = [
     (None, f"run: None: {TABLE}"),
     ("x", f"run: 'x': {TABLE}"),
     ([], "run: no row; expected at least one question with a candidate"),
-    ([7], "run: row 0: 7: expected a dict"),
     ({}, "run: {}: expected at least one entry"),
     ({"q": {}}, "run: question 'q': {}: expected at least one entry"),
-    ({"q": None}, "run: question 'q': None: expected a dict {question id: {answer id: score}}"),
     (
         {7.0: {"a": 1.0}},
         "run: question 7.0, answer 'a': column 'question_id': 7.0: expected a text or a whole number; "
         "convert the column to integers or texts, such as 7",
     ),
-    (
-        {"q": {True: 1.0}},
-        "run: question 'q', answer True: column 'answer_id': True: expected a text or a whole number",
-    ),
     ({"q": {"a": math.nan}}, "run: question 'q', answer 'a': column 'score': nan: expected a finite number"),
-    (
-        {"q": {"a": -math.inf}},
-        "run: question 'q', answer 'a': column 'score': -inf: expected a finite number",
-    ),
     ({"q": {"a": "1"}}, "run: question 'q', answer 'a': column 'score': '1': expected a finite number"),
-    ({"q": {"a": True}}, "run: question 'q', answer 'a': column 'score': True: expected a finite number"),
-    ({"q": {"a": None}}, "run: question 'q', answer 'a': column 'score': None: expected a finite number"),
     ({"#q": {"a": 1.0}}, f"run: question '#q', answer 'a': column 'question_id': '#q': {A_QUESTION_ID}"),
     ({"q": {"a b": 1.0}}, f"run: question 'q', answer 'a b': column 'answer_id': 'a b': {AN_ID}"),
-    ({"q": {"": 1.0}}, f"run: question 'q', answer '': column 'answer_id': '': {AN_ID}"),
     (
         {"\ud800": {"a": 1.0}},
         "run: question '\\ud800', answer 'a': column 'question_id': '\\ud800': expected text that UTF-8 can "
@@ -163,16 +150,9 @@ DICTS = [
 ]
 
 FRAMES = [
-    (run_frame(question_id=["q", "#"]), f"run: row 1: column 'question_id': '#': {A_QUESTION_ID}"),
     (run_frame(answer_id=["a b", "c"]), f"run: row 0: column 'answer_id': 'a b': {AN_ID}"),
     (run_frame().drop("score"), "run: ['question_id', 'answer_id']: expected a column 'score'"),
-    (
-        run_frame(question_id=[7.5, 8.0]),
-        "run: row 0: column 'question_id': 7.5: expected a text or a whole number",
-    ),
-    (run_frame(score=["1", "2"]), "run: row 0: column 'score': '1': expected a finite number"),
     (run_frame(score=[1.0, math.nan]), "run: row 1: column 'score': nan: expected a finite number"),
-    (run_frame(score=[1.0, None]), "run: row 1: column 'score': None: expected a finite number"),
     (
         run_frame(answer_id=["a", None]),
         "run: row 1: column 'answer_id': None: expected a text or a whole number",
@@ -309,8 +289,6 @@ POOL_DICTS = [
     ),
     ({}, "pools: {}: expected at least one entry"),
     ({"q": "who?"}, f"pools: question 'q': 'who?': expected {NESTED}"),
-    ({"q": ("who?", {})}, "pools: question 'q': {}: expected at least one entry"),
-    ({"q": ("who?", 7)}, "pools: ['q']: expected a column 'question_id' or 'query_id' or 'qid'"),
     (
         {"q": (None, {"a": "me"})},
         "pools: question 'q', answer 'a': column 'question': None: expected text (str)",
@@ -318,10 +296,6 @@ POOL_DICTS = [
     (
         {"q": ("who?", {"a": None})},
         "pools: question 'q', answer 'a': column 'answer': None: expected text (str)",
-    ),
-    (
-        {"q": ("who?", {"a": b"me"})},
-        "pools: question 'q', answer 'a': column 'answer': b'me': expected text (str)",
     ),
     (
         {"q": ("who?", {"a b": "me"})},
