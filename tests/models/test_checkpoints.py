@@ -288,9 +288,6 @@ def broken(tmp_path, network, fault):
     elif fault == "dense":
         change(folder / "2_Dense" / "config.json", out_features=1 << 20)
         expected = "linear.weight: [8, 16]: expected shape [1048576, 16]"
-    elif fault == "size":
-        change(folder / "config.json", hidden_size=1 << 13, intermediate_size=1 << 16)
-        expected = "weights; expected a network of at most"
     elif fault == "prefix":
         settings = {"model_type": "ColBERT", "query_prefix": "[Q] ", "similarity_fn_name": "MaxSim"}
         change(folder / "config_sentence_transformers.json", **settings)
@@ -313,7 +310,7 @@ def broken(tmp_path, network, fault):
     "fault",
     [
         *("no head", "code", "elsewhere", "two networks", "two models", "auto_map", "sparse", "pickle"),
-        *("activation", "dense", "size", "prefix", "similarity", "empty", "kinds", "architectures"),
+        *("activation", "dense", "prefix", "similarity", "empty", "kinds", "architectures"),
     ],
 )
 def test_invalid_checkpoint_is_refused_with_one_line(network, tmp_path, fault, capfd):
