@@ -267,57 +267,32 @@ def test_json_has_the_metrics_of_the_model(aptool, folder, collection_folder):
 
 BAD = {
     "unknown preset": (["C", "--preset", "ap-cmn"], 2, "preset 'ap-cmn': expected one of ap-bilstm, "),
-    "missing recipe file": (
-        ["C", "--preset", "none.toml"],
-        1,
-        "none.toml: file not found; expected a recipe",
-    ),
     "unknown option of the recipe": (
         ["C", "--set", "training.epoch=3"],
         1,
         "ap-cnn: training.epoch: unknown option; expected 'epochs' perhaps",
-    ),
-    "unknown option of the encoder": (
-        ["C", "--set", "encoder.windows=3"],
-        1,
-        "ap-cnn: encoder.windows: unknown option; expected 'window' perhaps",
     ),
     "override of another form": (
         ["C", "--set", "epochs=3"],
         2,
         "--set 'epochs=3': expected section.key=value",
     ),
-    "unknown option": (["C", "--presets", "ap-cnn"], 2, "--preset"),
-    "seed that is no number": (["C", "--seed", "one"], 2, "'one' is not a valid integer"),
     "negative seed": (["C", "--seed", "-1"], 2, "-1 is not in the range 0<=x<="),
     "workers without a cluster": (["C", "--workers", "2"], 2, "--workers: requires --cluster"),
-    "workers from and to": (["C", "--workers", "2:4"], 2, "--workers: requires --cluster"),
     "more workers at least": (
         ["C", "--workers", "4:2"],
         2,
         "--workers 4:2: expected a minimum, and a maximum of at least",
     ),
-    "workers that are no number": (["C", "--workers", "2:"], 2, "'' is not a valid integer range"),
     "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
     "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
     "unknown measure": (["C", "--set", "training.dev_measure=mmr"], 2, "did you mean 'MRR'?"),
-    "missing collection": (
-        ["none"],
-        1,
-        "none: folder not found; expected the folder of a collection",
-    ),
     "unwritable output": (["C", "--output", "file/model"], 1, "file/model: "),
     "output that is a file": (
         ["C", "--output", "file"],
         1,
         "file: a file; expected a folder, or a new path",
     ),
-    "output that is another folder": (
-        ["C", "--output", "letters"],
-        1,
-        "letters: no record that aptool wrote it; ",
-    ),
-    "missing vectors": (["C", "--vectors", "none.txt"], 1, "none.txt: file not found; "),
 }
 
 

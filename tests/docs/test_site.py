@@ -108,16 +108,6 @@ def test_the_reference_has_public_members_and_examples_with_their_lines(site):
     assert shown.count(">>> ") >= len(names)
 
 
-def test_no_command_and_no_table_is_cut_off_on_a_laptop(site, browser):
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    cut = """() => [...document.querySelectorAll('.md-content pre > code, .md-typeset__scrollwrap')]
-        .filter(part => part.clientWidth && part.scrollWidth > part.clientWidth + 1)
-        .map(part => part.innerText.slice(0, 80))"""
-    for path in sorted(site.rglob("*.html")):
-        page.goto(path.as_uri())
-        assert page.evaluate(cut) == [], path.name
-
-
 def test_the_home_page_has_the_sections_of_the_readme(site):
     shown = text_of(site / "index.html")
 
@@ -132,15 +122,3 @@ def test_no_page_is_wider_than_a_phone(site, browser, scheme):
         page.goto(path.as_uri())
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= 390, f"{path.name}: {width} pixels"
-
-
-def test_lines_of_output_keep_their_columns_on_paper(site, browser):
-    page = browser.new_page(viewport={"width": 688, "height": 1000})  # A4 between the margins
-    page.goto((site / "evaluate.html").as_uri())
-    page.emulate_media(media="print")
-
-    line = page.locator("pre > code").nth(1)  # 95 characters wide
-    assert line.evaluate(
-        "code => { code.style.whiteSpace = 'pre'; return code.scrollWidth <= code.clientWidth; }"
-    )
-    assert not page.locator(".md-header").is_visible()

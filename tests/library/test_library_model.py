@@ -151,13 +151,9 @@ def test_devices_are_names_or_torch_devices(folder):
 
 PAIRS = [
     (None, "pairs: None: expected a list of pairs of texts (question, answer)"),
-    ("text", "pairs: 'text': expected a list of pairs of texts (question, answer)"),
     (["ab"], "pairs: item 0: 'ab': expected a pair of texts (question, answer)"),
-    ([("a", "b"), ...], "pairs: item 1: Ellipsis: expected a pair of texts (question, answer)"),
     ([("a", "b", "c")], "pairs: item 0: ('a', 'b', 'c'): expected a pair of texts (question, answer)"),
     ([("a", "b"), ("a", None)], "pairs: item 1, answer: None: expected text (str)"),
-    ([(7, "b")], "pairs: item 0, question: 7: expected text (str)"),
-    ([("a", b"b")], "pairs: item 0, answer: b'b': expected text (str)"),
     ([("a", "\ud800")], "pairs: item 0, answer: '\\ud800': expected text that UTF-8 can encode"),
 ]
 
@@ -172,13 +168,9 @@ def test_invalid_pairs_are_named(model, pairs, message):
 
 RANKED = [
     (None, ["a"], "question: None: expected text (str)"),
-    (7, ["a"], "question: 7: expected text (str)"),
     ("q", "a text", "answers: 'a text': expected a list of texts"),
-    ("q", None, "answers: None: expected a list of texts"),
-    ("q", 3, "answers: 3: expected a list of texts"),
     ("q", {"a": "b"}, "answers: {'a': 'b'}: expected a list of texts"),
     ("q", ["a", None], "answers: item 1: None: expected text (str)"),
-    ("q", ["a", float("nan")], "answers: item 1: nan: expected text (str)"),
 ]
 
 
@@ -218,12 +210,9 @@ def test_model_without_word_weights_cannot_explain(folder, model, monkeypatch):
 
 LOADS = [
     ({"folder": None}, "folder: None: expected a model folder (str or os.PathLike)"),
-    ({"folder": 7}, "folder: 7: expected a model folder (str or os.PathLike)"),
     ({"folder": "nowhere"}, "nowhere"),
     ({"folder": "data/wikiqa"}, "data/wikiqa: no model here"),
-    ({"device": 7}, "device: 7: expected auto, cpu or a GPU such as cuda"),
     ({"device": None}, "device: None: expected auto, cpu or a GPU such as cuda"),
-    ({"device": "abacus"}, "abacus"),
     ({"precision": "fp8"}, "precision: 'fp8': expected one of auto, fp32, tf32, bf16"),
 ]
 
@@ -248,34 +237,22 @@ def test_a_model_of_another_version_is_named(folder, change):
 
 TRAININGS = [
     ({"collection": None}, "path: None: expected the folder of a collection; Collection.from_rows"),
-    ({"collection": "nowhere"}, "nowhere"),
     ({"preset": 7}, "preset: 7: expected text (str)"),
     ({"preset": "ap-cn"}, "preset 'ap-cn'"),
     ({"seed": -1}, "seed: -1: expected an integer of at least 0"),
-    ({"seed": 1.5}, "seed: 1.5: expected an integer of at least 0"),
-    ({"seed": True}, "seed: True: expected an integer of at least 0"),
     ({"output": 7}, "output: 7: expected a folder to write to (str or os.PathLike)"),
-    ({"output": "data"}, "data: no record that aptool wrote it"),
     ({"vectors": 7}, "vectors: 7: expected a path (str or os.PathLike)"),
     ({"set": "training.epochs=1"}, "set: 'training.epochs=1': expected a dict"),
-    ({"set": ["training.epochs"]}, "training.epochs"),
     (
         {"set": {"training.epochs": None}},
         "set: training.epochs: None: expected a str, an int, a float or a bool",
     ),
-    ({"set": {"training.epochs": "many"}}, "epochs"),
     ({"set": {"training": {"epoch": 1}}}, "training.epoch"),
-    ({"set": {"training.epochs": float("nan")}}, "training.epochs"),
-    ({"set": {7: 1}}, "set: 7: expected a key 'section.key' (str)"),
-    ({"device": "abacus"}, "abacus"),
     ({"workers": 2}, "workers: requires cluster"),
     ({"workers": (2, 1)}, "workers 2:1: expected a minimum, and a maximum of at least the minimum"),
-    ({"workers": (1, 2, 3)}, "workers 1:2:3: expected a minimum, and a maximum of at least the minimum"),
-    ({"workers": (0, 2)}, "workers"),
     ({"workers": 0}, "workers: 0: expected an integer of at least 1"),
     ({"gpus_per_worker": 1.5}, "gpus_per_worker 1.5"),
     ({"wait": 60}, "wait: requires cluster"),
-    ({"wait": -1}, "wait: -1: expected a number"),
     ({"checkpoint_minutes": -1}, "checkpoint_minutes: -1: expected a number"),
 ]
 
@@ -290,16 +267,11 @@ def test_invalid_arguments_of_train_are_named_before_any_work(data, arguments, m
 
 SCORINGS = [
     ({"pools": None}, "pools: None: expected a data frame"),
-    ({"pools": []}, "path: []: expected at least one path"),
     ({"pools": "nowhere.parquet"}, "nowhere.parquet: file not found"),
     ({"model": None}, "model: None: expected a model folder (str or os.PathLike) or a Model"),
-    ({"model": "nowhere"}, "nowhere"),
     ({"output": None}, "output: None: expected a path"),
-    ({"output": "data"}, "data"),
     ({"tag": "two words"}, "tag 'two words': expected one word"),
     ({"tokens_per_batch": 0}, "tokens_per_batch: 0: expected an integer of at least 1"),
-    ({"wait": 60}, "wait: requires cluster"),
-    ({"precision": "int4"}, "precision: 'int4': expected one of auto, fp32, tf32, bf16"),
     ({"answers": "nowhere.parquet"}, "nowhere.parquet: file not found"),
 ]
 

@@ -12,7 +12,6 @@ from test_loop import ADAM, POSITIVES, SGD, always
 from tiny import OVER_STATES, SYSTEMS, pooled, ranker, training_set
 from torch import nn
 
-from aptool.config import load_recipe
 from aptool.errors import AptoolError
 from aptool.training import loop
 from aptool.training.loop import train
@@ -102,35 +101,6 @@ def test_an_update_without_mining_does_not_wait(name):
         waits.append(gpu.total_waits)
 
     assert waits[1] == waits[0], gpu.report()
-
-
-UPDATES = {
-    "ap-cnn": 190,
-    "qa-cnn": 140,
-    "ap-bilstm": 220,
-    "maxsim": 160,
-    "mean-maxsim": 220,
-}
-
-
-@pytest.mark.parametrize(("name", "most"), UPDATES.items())
-def test_an_update_has_few_launches(name, most, monkeypatch):
-    step, launches = loop._step, []
-    with SimulatedGpu() as gpu:
-
-        def counted(*given):
-            before = gpu.launches
-            result = step(*given)
-            launches.append(gpu.launches - before)
-            return result
-
-        monkeypatch.setattr(loop, "_step", counted)
-        recipe = load_recipe(name if name in SYSTEMS else "qa-cnn")
-        options = replace(recipe.training, epochs=2, minibatch=4)
-        train(build(name).to("cuda"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
-
-    assert len(launches) > 2
-    assert max(launches[1:]) <= most, launches
 
 
 def test_a_round_of_mining_waits_once():
