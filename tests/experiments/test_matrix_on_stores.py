@@ -27,11 +27,10 @@ def store(bucket, collection_folder):
     return bucket
 
 
-def write_table(bucket, local, collection, systems, more="", folds=""):
+def write_table(bucket, local, collection, systems):
     """Write the same table on disk and on the store, with its collection; return both paths."""
     text = TABLE.replace('"random", "bm25", "qa-cnn", "ap-cnn", "ap-bilstm", "fused"', systems)
-    text = text.replace('fuse = ["bm25", "ap-cnn"]', 'fuse = ["random", "qa-cnn"]') + more
-    text = text.replace('splits = ["dev", "test"]', folds) if folds else text
+    text = text.replace('fuse = ["bm25", "ap-cnn"]', 'fuse = ["random", "qa-cnn"]')
     (local / "here.toml").write_text(text.format(collection=collection, **SETS))
     store, key = store_of(f"{bucket}/t.toml")
     store.create(key, text.format(collection=f"{bucket}/c", **SETS).encode())
@@ -74,36 +73,3 @@ def test_results_and_report_equal_those_on_disk(aptool, store, collection_folder
     text = ObjectPath(f"{store}/out/report.html").read_text()
     assert "qa-cnn" in text
     assert f"{store}/out/tiny/qa-cnn/seed1/test.run" in text
-
-
-def test_folds(aptool, store, collection_folder, tmp_path):
-    """Folds are written below the output, their models are removed, and their runs pooled once."""
-    here, table = write_table(store, tmp_path, collection_folder, '"random", "qa-cnn"', folds="folds = 2")
-    local = ok(aptool("matrix", here, "--output", tmp_path / "out"))
-    remote = ok(aptool("matrix", table, "--output", f"{store}/out"))
-
-    assert table_rows(remote) == table_rows(local)
-    run = "tiny-folds/qa-cnn/seed1/folds.run"
-    assert ObjectPath(f"{store}/out/{run}").read_bytes() == (tmp_path / "out" / run).read_bytes()
-    assert not [name for name in names(f"{store}/out") if "/model/" in name]
-    version = ObjectPath(f"{store}/out/{run}").ranged().version
-    ok(aptool("matrix", table, "--output", f"{store}/out"))
-    assert ObjectPath(f"{store}/out/{run}").ranged().version == version
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["matrix", "{}/none.toml", "--output", "{}/out"], "none.toml: file not found"),
-        (["matrix", "{}/t.toml", "--output", "s3://b-no-such/out"], "no such bucket"),
-        (["report", "{}/c"], "no table.json in it"),
-    ],
-)
-def test_mistakes_are_one_line(aptool, store, collection_folder, tmp_path, arguments, expected):
-    write_table(store, tmp_path, collection_folder, '"random"')
-
-    finished = aptool(*(argument.replace("{}", store) for argument in arguments))
-
-    assert finished.code == 1
-    assert expected in finished.err[-1]
-    assert names(f"{store}/out") == []
