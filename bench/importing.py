@@ -1,4 +1,4 @@
-"""Time and memory to import a retrieval collection in MS MARCO's layout, with BM25 as the first stage.
+"""Time and memory to import a run with its corpus of TSV lines.
 
     python -m bench.importing [--passages 1000000] [--queries 1000] [--depth 100]
 
@@ -29,8 +29,8 @@ print(used.ru_maxrss * 1024, used.ru_utime + used.ru_stime)
 """
 
 
-def write_files(folder: Path, passages: int, queries: int) -> None:
-    """Write collection.tsv, queries.tsv and qrels.tsv; the words of a query are from its relevant passage."""
+def write_files(folder: Path, passages: int, queries: int, depth: int) -> None:
+    """Write collection.tsv, queries.tsv, qrels.tsv and a run of random passages with the relevant one."""
     draw = np.random.default_rng(0)
     share = 1 / np.arange(1, _VOCABULARY + 1)
     below = np.cumsum(share / share.sum())
@@ -40,6 +40,7 @@ def write_files(folder: Path, passages: int, queries: int) -> None:
         (folder / "collection.tsv").open("w") as collection,
         (folder / "queries.tsv").open("w") as questions,
         (folder / "qrels.tsv").open("w") as qrels,
+        (folder / "first.run").open("w") as run,
     ):
         for start in range(0, passages, _CHUNK):
             lengths = draw.poisson(_WORDS, min(_CHUNK, passages - start)) + 1
@@ -49,6 +50,10 @@ def write_files(folder: Path, passages: int, queries: int) -> None:
                 if number in relevant:
                     questions.write(f"q{number}\t{' '.join(draw.choice(text, 6))}\n")
                     qrels.write(f"q{number}\t0\t{number}\t1\n")
+                    ranked = draw.choice(passages, depth, replace=False)
+                    ranked[0] = number if number not in ranked else ranked[0]
+                    for rank, document in enumerate(ranked, 1):
+                        run.write(f"q{number} Q0 {document} {rank} {depth - rank} random\n")
 
 
 def main() -> None:
@@ -60,9 +65,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_files(folder, options.passages, options.queries)
-        command = ["data", "import", "msmarco", "collection.tsv", "--output", "out"]
-        command += ["--queries", "dev=queries.tsv", "--qrels", "dev=qrels.tsv", "--depth", str(options.depth)]
+        write_files(folder, options.passages, options.queries, options.depth)
+        command = ["data", "import", "retrieval", "--corpus", "collection.tsv", "--queries", "queries.tsv"]
+        command += ["--qrels", "dev=qrels.tsv", "--run", "dev=first.run", "--depth", str(options.depth)]
+        command += ["--output", "out"]
         begun = time.perf_counter()
         finished = subprocess.run(
             [sys.executable, "-c", _PROGRAM, *command],

@@ -1,10 +1,10 @@
-"""Import and scoring of questions with the same candidates: JSON lines, BEIR's layout, a plain loop.
+"""Import and scoring of questions with the same candidates: a table, BEIR's layout, a plain loop.
 
     python -m bench.shared_answers [--questions 1249] [--answers 719] [--model FOLDER] [--output shared.json]
 
-JSON lines repeat every answer for every question. Questions and answers are random words by Zipf's law. The
-default model is AP-CNN of the paper's size with random weights. The loop reads the JSON lines, encodes every
-distinct text once with the same model, and scores all pairs. Each step is a process.
+The table, in JSON Lines, repeats every answer for every question. Questions and answers are random words by
+Zipf's law. The default model is AP-CNN of the paper's size with random weights. The loop reads the table,
+encodes every distinct text once with the same model, and scores all pairs. Each step is a process.
 """
 
 import argparse
@@ -36,9 +36,11 @@ from aptool.scoring.ranker_scorer import RankerScorer
 model = load_any(sys.argv[2], "cpu")
 text, rows, questions, pairs = model.recipe.text, {}, [], []
 for line in open(sys.argv[1]):
-    pool = json.loads(line)
-    pairs.append([rows.setdefault(answer, len(rows)) for answer in pool["candidates"]])
-    questions.append(pool["question"])
+    row = json.loads(line)
+    if questions[-1:] != [row["question"]]:
+        questions.append(row["question"])
+        pairs.append([])
+    pairs[-1].append(rows.setdefault(row["answer"], len(rows)))
 answers = model.tokenizer.encode(list(rows), text.max_answer_tokens)
 questions = model.tokenizer.encode(questions, text.max_question_tokens, "question")
 of = np.repeat(np.arange(len(pairs)), [len(pool) for pool in pairs])
@@ -47,7 +49,7 @@ print(RankerScorer(model.ranker).score(questions, answers, of, np.concatenate(pa
 
 
 def write_files(folder: Path, questions: int, answers: int) -> None:
-    """Write the same data as JSON lines and in BEIR's layout, with a run file of all pairs."""
+    """Write the same data as a table and in BEIR's layout, with a run file of all pairs."""
     draw = np.random.default_rng(0)
     share = 1 / np.arange(1, len(_WORDS) + 1)
     below = np.cumsum(share / share.sum())
@@ -58,7 +60,7 @@ def write_files(folder: Path, questions: int, answers: int) -> None:
     corpus = [json.dumps({"_id": f"d{i}", "title": "", "text": text}) for i, text in enumerate(texts)]
     (folder / "corpus.jsonl").write_text("\n".join(corpus))
     with (
-        (folder / "faq.jsonl").open("w") as pools,
+        (folder / "faq.jsonl").open("w") as table,
         (folder / "queries.jsonl").open("w") as queries,
         (folder / "qrels" / "test.tsv").open("w") as qrels,
         (folder / "all.run").open("w") as run,
@@ -67,9 +69,9 @@ def write_files(folder: Path, questions: int, answers: int) -> None:
         for number in range(questions):
             relevant = int(draw.integers(answers))
             question = f"{' '.join(draw.choice(texts[relevant].split(), 8))} {number}"
-            pools.write(
-                json.dumps({"question": question, "candidates": texts, "relevant": [relevant]}) + "\n"
-            )
+            for index, text in enumerate(texts):
+                row = {"question": question, "answer": text, "label": int(index == relevant)}
+                table.write(json.dumps(row) + "\n")
             queries.write(json.dumps({"_id": f"q{number}", "text": question}) + "\n")
             qrels.write(f"q{number}\td{relevant}\t1\n")
             run.writelines(f"q{number} Q0 d{i} {i + 1} {-i} all\n" for i in range(answers))
@@ -104,8 +106,8 @@ def run(folder: Path, options: argparse.Namespace) -> dict[str, dict[str, float]
     model = str(options.model.absolute() if options.model is not None else folder / "model")
     depth = ["--depth", str(options.answers)]
     imports = {
-        "json-lines": ["jsonl", "test=faq.jsonl"],
-        "beir": ["beir", ".", "--run", "test=all.run", *depth],
+        "table": ["table", "test=faq.jsonl"],
+        "beir": ["retrieval", ".", "--run", "test=all.run", *depth],
     }
     seconds: dict[str, dict[str, float]] = {}
     for name, source in imports.items():
@@ -133,7 +135,7 @@ def main() -> None:
     print(f"{options.questions:,} questions, {options.answers:,} answers: CPU seconds")
     for name, steps in seconds.items():
         parts = ", ".join(f"{step} {spent:.1f}" for step, spent in steps.items())
-        print(f"{name:<11} {total[name]:>7.1f}  {total['json-lines'] / total[name]:.2f}  ({parts})")
+        print(f"{name:<11} {total[name]:>7.1f}  {total['table'] / total[name]:.2f}  ({parts})")
     write_results(seconds, options)
 
 

@@ -1,6 +1,6 @@
 """Rerank a first-stage run: ``python rerank_a_run.py data/scifact test models/ap-cnn``.
 
-The collection is from `aptool data import beir` or `pyserini`; its pools are the first-stage candidates. The
+The collection is from `aptool data import retrieval`; its pools are the first-stage candidates. The
 script also prints the measures of a perfect re-ranking, the upper bound of any reranker.
 With ``data/faq dev sentence-transformers/all-MiniLM-L6-v2`` of docs/tutorial.md::
 

@@ -23,27 +23,20 @@ def write_files(folder):
     entries = [{"_id": name, "title": "", "text": text} for name, text in DOCUMENTS.items()]
     queries = [{"_id": name, "text": text} for name, text in QUERIES.items()]
     judged = [("query-id", "corpus-id", "score"), *QRELS]
-    for root in ("nfcorpus", "AskUbuntu"):
-        lines(Path(folder, root, "corpus.jsonl"), entries)
-        lines(Path(folder, root, "queries.jsonl"), queries)
-        tsv(Path(folder, root, "qrels", "test.tsv"), judged)
-    ranked = [{"query-id": "q1", "corpus-ids": ["d3", "d1"]}, {"query-id": "q2", "corpus-ids": ["d1", "d2"]}]
-    lines(Path(folder, "AskUbuntu/top_ranked.jsonl"), ranked)
+    lines(Path(folder, "nfcorpus/corpus.jsonl"), entries)
+    lines(Path(folder, "nfcorpus/queries.jsonl"), queries)
+    tsv(Path(folder, "nfcorpus/qrels/test.tsv"), judged)
     for name, scores in (("bm25.run", (3, 2, 1)), ("other.run", (1, 2, 3)), ("bm25-dev.run", (3, 2, 1))):
         rows = [(q, d, s) for q in QUERIES for d, s in zip(DOCUMENTS, scores, strict=True)]
         if name == "bm25-dev.run":
             rows = [(q.removeprefix("q"), d.removeprefix("d"), s) for q, d, s in rows]
         Path(folder, name).write_text("".join(f"{q} Q0 {d} 1 {s} x\n" for q, d, s in rows))
     Path(folder, "test.qrels").write_text("".join(f"{q} 0 {d} {label}\n" for q, d, label in QRELS))
-    lines(Path(folder, "corpus.jsonl"), [{"id": name, "contents": text} for name, text in DOCUMENTS.items()])
-    tsv(Path(folder, "topics.tsv"), QUERIES.items())
     tsv(Path(folder, "collection.tsv"), [(number, text) for number, text in enumerate(DOCUMENTS.values(), 1)])
     tsv(Path(folder, "queries.dev.small.tsv"), [(1, QUERIES["q1"]), (2, QUERIES["q2"])])
     tsv(Path(folder, "qrels.dev.small.tsv"), [(1, 0, 1, 1), (2, 0, 2, 1)])
-    tsv(Path(folder, "top1000.dev"), [(q, d, "x", "y") for q in (1, 2) for d in (1, 2, 3)])
     pairs = [
         {"query": "who?", "passage": "me", "label": 1.0},
         {"query": "who?", "passage": "you", "label": 0.0},
     ]
-    lines(Path(folder, "pairs/train.jsonl"), pairs)
-    lines(Path(folder, "samples/dev.jsonl"), [{"query": "who?", "positive": ["me"], "negative": ["you"]}])
+    lines(Path(folder, "pairs.jsonl"), pairs)

@@ -205,7 +205,7 @@ def test_link_to_itself_and_path_that_is_not_utf_8_are_one_line(
 def test_input_names_that_are_not_utf_8_are_escaped(aptool, model_folder, tmp_path):
     name = tmp_path / os.fsdecode(b"t\xff.tsv")
     name.write_text("question\tanswer\tlabel\nwhat\tit\t1\nwhat\tno\t0\n")
-    assert aptool("data", "import", "tsv", f"test={name}", "--output", tmp_path / "c").code == 0
+    assert aptool("data", "import", "table", f"test={name}", "--output", tmp_path / "c").code == 0
     assert CollectionFiles(tmp_path / "c").manifest["source"] == "imported from t\\udcff.tsv"
 
     model = tmp_path / os.fsdecode(b"m\xff")

@@ -42,13 +42,13 @@ FOLDERS = {
     "train": ("train {tiny} --preset ap-cnn {settings} --output {out}", "model.safetensors"),
     "functions": ("data functions --limit 100 --output {out}", "test.qrels"),
     "pools": (
-        "data import pyserini {first} --corpus {corpus} --queries {queries} --qrels {first_qrels} "
-        "--output {out}",
+        "data import retrieval --corpus {corpus} --queries {queries} --qrels test={first_qrels} "
+        "--run test={first} --output {out}",
         "answers.parquet",
     ),
     "folds": ("data folds {tiny} --folds 2 --output {out}", "fold1/collection.json"),
     "import": (
-        "data import tsv test={tsv} --question-id qid --answer-id aid --output {out}",
+        "data import table test={tsv} --question-id qid --answer-id aid --output {out}",
         "collection.json",
     ),
     "matrix": ("matrix {table} --output {out}", "table.md"),

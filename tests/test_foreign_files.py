@@ -139,12 +139,10 @@ def test_split_names_of_a_matrix_cannot_be_paths(aptool, tmp_path, split):
 def test_split_names_of_an_import_cannot_be_paths(aptool, tmp_path, split):
     (tmp_path / "x.qrels").write_text("mine")
 
-    finished = aptool(
-        "data", "import", "mteb", tmp_path / "none", "--split", split, "--output", tmp_path / "c"
-    )
+    finished = aptool("data", "import", "table", f"{split}=x.csv", "--output", tmp_path / "c")
 
-    assert finished.code == 1
-    assert finished.err == [f"aptool: {tmp_path / 'c'}: split: {split!r}: expected a name, such as test"]
+    assert finished.code == 2
+    assert finished.err[0].startswith(f"aptool: '{split}=x.csv': expected SPLIT=PATH")
     assert texts(tmp_path) == {"x.qrels": b"mine"}
 
 

@@ -79,7 +79,7 @@ def arguments(collection_folder, model_folder, tmp_path):
         "score": ("score", pools, "--model", model_folder),
         "train": ("train", collection_folder, "--preset", "qa-cnn", *settings),
         "matrix": ("matrix", tmp_path / "t.toml"),
-        "import": ("data", "import", "tsv", f"test={tmp_path / 'x.tsv'}"),
+        "import": ("data", "import", "table", f"test={tmp_path / 'x.tsv'}"),
         "encode": ("encode", pools, "--model", model_folder),
     }
     return {name: [*map(str, words), "--output"] for name, words in arguments.items()}

@@ -50,8 +50,6 @@ VOLATILE = {
 }
 # Scored with two threads, and on two Ray nodes, as well.
 REPEATED = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm", "mean-minilm", "mean-maxsim-minilm")
-# The importer of tables.
-TABLE = "csv"
 MATRIX = """
 [collections.tiny]
 path = "{collection}"
@@ -187,7 +185,7 @@ def collection(folder: Path) -> Path:
             ]
         write(f"{split}.csv", "\n".join([*rows, ""]))
         splits.append(f"{split}={split}.csv")
-    run("data", "import", TABLE, *splits, "--answer-id", "answer_id", "--output", folder)
+    run("data", "import", "table", *splits, "--answer-id", "answer_id", "--output", folder)
     return folder
 
 
@@ -408,16 +406,16 @@ def sources() -> dict[str, list[object]]:
     write("V1/question.dev.label.token_idx.pool", "1\tidx_1 idx_3\t3 1 3 2\n")
     retrieval_sources()
     return {
-        "table": ["tsv", "train=pairs.tsv"],
+        "table": ["table", "train=pairs.tsv"],
         "wikiqa": ["wikiqa", "train=wikiqa.tsv"],
         "trecqa": ["trecqa", "train=trecqa"],
         "insuranceqa": ["insuranceqa", "V1"],
-        "retrieval": ["beir", "scifact"],
+        "retrieval": ["retrieval", "scifact", "--run", "test=scifact/first.run"],
     }
 
 
 def retrieval_sources() -> None:
-    """Write four documents, two queries and their judgements in the layout of BEIR."""
+    """Write four documents, two queries, their judgements and a run in the layout of BEIR."""
     documents = {
         "d1": "Aspirin reduces fever in adults",
         "d2": "Ibuprofen reduces pain",
@@ -434,6 +432,10 @@ def retrieval_sources() -> None:
     )
     header = "query-id\tcorpus-id\tscore\n"
     write("scifact/qrels/test.tsv", header + "".join(f"{q}\t{d}\t{grade}\n" for q, d, grade in judgements))
+    write(
+        "scifact/first.run",
+        "q1 Q0 d1 1 2 bm25\nq1 Q0 d3 2 1 bm25\nq2 Q0 d2 1 2 bm25\nq2 Q0 d1 2 1 bm25\n",
+    )
 
 
 def write(path: str, text: str) -> None:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli import retrieval
-from aptool.cli.imports import (
-    OWN_FORMATS,
-    folder_or_splits_argument,
-    output_option,
-    questions_option,
-    report_collection,
-    splits_of_folder,
-)
+from aptool.cli.imports import import_, output_option, report_collection
 from aptool.cli.parameters import Count, json_option, overwrite_option, seed_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, printable
@@ -207,65 +199,4 @@ def _shown(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-@click.group(name="import")
-def import_() -> None:
-    """Import a published data set or your own data.
-
-    PATH may be a URL of fsspec, such as https://... or hf://datasets/...
-    """
-
-
-@import_.command()
-@folder_or_splits_argument
-@output_option
-@questions_option
-def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
-    """Import WikiQA: TSV files, or Parquet files of microsoft/wiki_qa.
-
-    For the questions of the paper, pass --questions answerable.
-    """
-    from aptool.datasets.wikiqa import SPLITS, import_wikiqa
-
-    report_collection(import_wikiqa(output, splits_of_folder(splits, SPLITS), questions=questions))
-
-
-@import_.command()
-@folder_or_splits_argument
-@output_option
-@questions_option
-def trecqa(splits: tuple[str, ...], output: str, questions: str) -> None:
-    """Import TREC-QA: XML files of jacana, or folders with a.toks, b.toks, id.txt and sim.txt.
-
-    For the questions of the paper, pass --questions both-labels.
-    """
-    from aptool.datasets.trecqa import SPLITS, import_trecqa
-
-    collection = import_trecqa(output, splits_of_folder(splits, SPLITS), questions=questions)
-    details = collection.manifest["details"]
-    logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
-    report_collection(collection)
-
-
-@import_.command()
-@click.argument("folder", metavar="FOLDER")
-@output_option
-@questions_option
-@click.option(
-    "--pool-size",
-    type=click.Choice(["100", "500", "1000", "1500"]),
-    default="500",
-    help="Candidates per question; V2 only.",
-)
-def insuranceqa(folder: str, output: str, questions: str, pool_size: str) -> None:
-    """Import InsuranceQA V1 or V2 (github.com/shuzi/insuranceQA)."""
-    from aptool.datasets.insuranceqa import import_insuranceqa
-
-    collection = import_insuranceqa(output, folder, questions=questions, pool_size=int(pool_size))
-    for split in collection.manifest["details"].get("splits_not_found", []):
-        logger.info(f"{split}: skipped, its file is not in {folder}")
-    report_collection(collection)
-
-
-for _name, _command in (OWN_FORMATS | retrieval.FORMATS).items():
-    import_.add_command(_command, _name)
 data.add_command(import_)

@@ -32,9 +32,8 @@ _SECTIONS = {
     "Model": "--model --kind --engine --words --preset --set --vectors --start",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
     "--answers --tag --name --split --split-ratio --add-candidates "
-    "--config --field --let --quick --groups --per-question --json --markdown --latex",
-    "Columns": "--question --answer --label --question-id --answer-id --candidates --positions --columns "
-    "--delimiter --quotes --encoding",
+    "--let --quick --groups --per-question --json --markdown --latex",
+    "Columns": "--question --answer --label --question-id --answer-id --separator --encoding",
     "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
     "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
 }

@@ -4,41 +4,46 @@ Takes the pools of a split, and returns them with more candidates. Equal answers
 relevant for each question that has the answer.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from aptool.datasets.import_options import AddedAnswers
 from aptool.datasets.importing import ANSWERS_ADDED, SplitPools
-from aptool.datasets.pairs import CONFLICTS_HINT, Conflicts, comparable
+from aptool.datasets.pairs import comparable
 from aptool.errors import InputError
 from aptool.formats.collection import LabelledPool
-from aptool.text.bm25 import BM25
 
 
 def add_candidates(
     content: SplitPools,
-    added: AddedAnswers,
-    seed: int,
+    pool_size: int | None = None,
+    seed: int = 0,
     *,
     has_answer_ids: bool,
     shared: Iterable[tuple[str, str]] = (),
 ) -> Iterator[LabelledPool]:
     """Add answers of other questions to each pool, in the order in which the source has the answers.
 
-    Without ids of the source, a candidate is numbered by the first occurrence of its answer in the split.
-    ``shared`` are the ids and texts of answers that need not be in a pool.
+    Pools get all answers, or answers drawn at random up to ``pool_size`` candidates. Without ids of the
+    source, a candidate is numbered by the first occurrence of its answer in the split. ``shared`` are the ids
+    and texts of answers that need not be in a pool.
     """
     answers = _Answers(content)
     for answer_id, text in shared:
         answers.number(answer_id, text, f"answer {answer_id!r}")
     labelled = [(pool, answers.labels(pool)) for pool in content.pools]
-    select = _selection(added, answers.texts, seed)
+    random = np.random.default_rng(seed)
     for pool, labels in labelled:
         if not labels:  # a question without an answer, which the import drops and counts
             yield pool
             continue
-        numbers = sorted({*labels, *select(pool.question, labels)})
+        if pool_size is None:
+            numbers = list(range(len(answers.texts)))
+        else:
+            size = min(pool_size + len(labels), len(answers.texts))
+            drawn = random.choice(len(answers.texts), size, replace=False).tolist()
+            others = [number for number in drawn if number not in labels]
+            numbers = sorted([*labels, *others[: max(pool_size - len(labels), 0)]])
         if has_answer_ids:
             ids = [answers.ids[number] for number in numbers]
         else:
@@ -58,7 +63,7 @@ class _Answers:
         self.ids: list[str] = []
         self._numbers: dict[str, int] = {}  # by comparable text
         self._number_of_id: dict[str, int] = {}
-        self._path, self._conflicts = content.path, content.conflicts or Conflicts()
+        self._path = content.path
 
     def number(self, answer_id: str, text: str, position: str) -> int:
         """The number of an answer, which is added if it is new."""
@@ -79,34 +84,8 @@ class _Answers:
             label = pool.relevance[answer_id]
             earlier = labels.setdefault(number, label)
             if label != earlier:
-                labels[number] = self._resolve(pool, text, number, earlier, label)
+                position, expected = f"question {pool.question_id!r}", f"one label, not {earlier} and {label}"
+                raise InputError(
+                    self._path, position=position, column="answer", value=text, expected=expected
+                )
         return labels
-
-    def _resolve(self, pool: LabelledPool, text: str, number: int, first: int, second: int) -> int:
-        """Choose one of two labels that a question's pool has for one text."""
-        if self._conflicts.resolution == "error":
-            position = f"question {pool.question_id!r}"
-            expected = f"one label, not {first} and {second} ({CONFLICTS_HINT})"
-            raise InputError(self._path, position=position, column="answer", value=text, expected=expected)
-        return self._conflicts.resolve(pool.question_id, self.ids[number], first, second)
-
-
-def _selection(
-    added: AddedAnswers, texts: list[str], seed: int
-) -> Callable[[str, dict[int, int]], Iterable[int]]:
-    """A function of a question and its own answers that selects answers of other questions."""
-    if added.number is None:
-        return lambda question, labels: range(len(texts))
-    count = added.number
-    index, random = BM25(texts) if added.is_bm25 else None, np.random.default_rng(seed)
-
-    def select(question: str, labels: dict[int, int]) -> Iterable[int]:
-        size = min(count + len(labels), len(texts))
-        if index is not None:
-            chosen = index.top([question], size)[0][0]
-        else:
-            chosen = random.choice(len(texts), size, replace=False)
-        numbers = [number for number in chosen.tolist() if number not in labels]
-        return numbers[: max(count - len(labels), 0) if added.counts_relevant else count]
-
-    return select

@@ -15,10 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from aptool.datasets.candidates import add_candidates
-from aptool.datasets.import_options import AddedAnswers
 from aptool.datasets.importing import ANSWERS_ADDED, SplitPools
 from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
-from aptool.datasets.pairs import Conflicts
 from aptool.errors import AptoolError, InputError, counted
 from aptool.formats.atomic import check_output_folder, remove_tree
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
@@ -134,10 +132,9 @@ def _questions(
     sources = [pool for split in with_drawn for pool in by_split[split]]
     evaluated = {pool.question_id: pool for pools in by_split.values() for pool in pools}
     if sources:
-        added = AddedAnswers(pool_size, counts_relevant=True)
         answers = _answers(collection, by_split)
         content = SplitPools(collection.path, sources)
-        drawn = add_candidates(content, added, seed, has_answer_ids=True, shared=answers)
+        drawn = add_candidates(content, pool_size, seed, has_answer_ids=True, shared=answers)
         for source, pool in zip(sources, drawn, strict=True):
             outside = source.relevance.keys() - source.answer_ids  # relevant answers missing from the pool
             relevance = pool.relevance | {answer_id: source.relevance[answer_id] for answer_id in outside}
@@ -173,8 +170,7 @@ def divide(content: SplitPools, shares: Sequence[int]) -> dict[str, SplitPools]:
         part = [pool for pool, of_pool in zip(pools, split_of, strict=True) if of_pool == number]
         divided[split] = content._replace(pools=part)
         # The rows of the whole table that policies affected are counted once.
-        resolution = content.conflicts.resolution if content.conflicts is not None else "error"
-        content = content._replace(counts={}, conflicts=Conflicts(resolution))
+        content = content._replace(counts={})
     return divided
 
 

@@ -3,13 +3,13 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.datasets.pairs import EMPTY_DROPPED, SPELLINGS_JOINED, Conflicts, comparable
+from aptool.datasets.pairs import EMPTY_DROPPED, SPELLINGS_JOINED, comparable
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.formats.collection import (
     CollectionFiles,
@@ -82,7 +82,6 @@ class SplitPools(NamedTuple):
 
     path: PathOrUrl  # source of the pools, for messages
     pools: Iterable[LabelledPool]  # the pools
-    conflicts: Conflicts | None = None  # pairs with contradictory labels
     counts: dict[str, int] | None = None  # rows per policy; complete once the pools are read
     labelled: bool = True  # whether there are labels; if not, the split gets no qrels
 
@@ -96,13 +95,11 @@ def write_collection(
     questions: str = "all",
     details: Mapping[str, Any] | None = None,
     answers: Iterable[tuple[str, str]] | None = None,
-    check: Callable[[], None] | None = None,
 ) -> CollectionFiles:
     """Write a collection and log warnings on its pools.
 
     The splits are read one after the other. ``answers`` are the ``(answer id, text)`` pairs that pools share.
-    ``check`` is called once all splits are read; nothing is written if it raises. The manifest's ``details``
-    get the entry ``read``, with the counts before any policy.
+    The manifest's ``details`` get the entry ``read``, with the counts before any policy.
     """
     check_splits_kept(out, splits)
     rows_read: dict[str, dict[str, int]] = {}
@@ -129,11 +126,6 @@ def write_collection(
             for policy in _IMPORT_POLICIES:
                 if counts[policy]:
                     writer.count(policy, split, counts[policy])
-            conflicts = content.conflicts
-            if conflicts is not None and conflicts.count:
-                writer.count(f"contradictory_labels_{conflicts.resolution}_kept", split, conflicts.count)
-        if check is not None:
-            check()
     for split, written in pool_counts.items():
         log_warnings(split, written)
     return CollectionFiles(out)

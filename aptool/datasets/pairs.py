@@ -11,21 +11,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from html.parser import HTMLParser
-from typing import Any, Literal, NamedTuple, TypeAlias
-
-from typing_extensions import override
+from typing import Any, NamedTuple
 
 from aptool.errors import InputError
 from aptool.formats.collection import LabelledPool
 from aptool.formats.ids import check_answer_id, check_question_id
 from aptool.formats.location import PathOrUrl
 
-Resolution: TypeAlias = Literal["error", "max", "min"]
-Empty: TypeAlias = Literal["drop", "keep", "refuse"]
-
-CONFLICTS_HINT = "--conflicts max or --conflicts min keeps one label"
-EMPTY_HINT = "--empty drop leaves such candidates out, --empty keep imports them"
 EMPTY_DROPPED = "empty_candidates_dropped"
 SPELLINGS_JOINED = "other_spellings_of_a_question_joined"  # see `comparable`
 
@@ -36,12 +28,6 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _BOOLEANS = {"true": "1", "false": "0"}
 
-# Elements of HTML whose text is hidden, and elements that separate no words.
-_HIDDEN = frozenset({"head", "script", "style", "template"})
-_INLINE = frozenset(
-    {"a", "b", "cite", "code", "em", "font", "i", "mark", "q", "s", "small", "span", "strong", "u"}
-)
-
 
 class Pair(NamedTuple):
     """One question with one candidate."""
@@ -50,7 +36,7 @@ class Pair(NamedTuple):
     question_id: str  # the same for all pairs of a question
     question: str  # the question's text, the same for all pairs of a question
     answer_id: str | None  # id of the candidate; None: made from its position in the pool
-    answer: str | None  # the candidate's text; None: the question has no candidate
+    answer: str  # the candidate's text
     relevance: int  # the label; 0 is not relevant
 
 
@@ -62,24 +48,6 @@ class Columns(NamedTuple):
     answer_id: str = "answer_id"
     answer: str = "answer"
     label: str = "label"
-
-
-class Conflicts:
-    """Resolves and counts pairs that have different labels in different rows."""
-
-    def __init__(self, resolution: Resolution = "error") -> None:
-        self.resolution = resolution
-        self._pairs: set[tuple[str, str]] = set()
-
-    @property
-    def count(self) -> int:
-        """Number of resolved pairs."""
-        return len(self._pairs)
-
-    def resolve(self, question_id: str, answer_id: str, first: int, second: int) -> int:
-        """Choose one of two labels of a pair."""
-        self._pairs.add((question_id, answer_id))
-        return max(first, second) if self.resolution == "max" else min(first, second)
 
 
 class _Pool:
@@ -101,13 +69,12 @@ def pools_of(
     pairs: Iterable[Pair],
     columns: Columns,
     *,
-    empty: Empty = "refuse",
-    conflicts: Conflicts | None = None,
+    drop_empty: bool = False,
 ) -> Iterator[LabelledPool]:
     """Group pairs into pools, in the order in which questions first appear.
 
-    The pairs of a question need not be adjacent, so memory holds the text of the whole file. Without
-    ``conflicts``, pairs with different labels are refused, and errors name no option.
+    The pairs of a question need not be adjacent, so memory holds the text of the whole file.
+    Candidates without text are kept, or dropped and counted.
     """
     pools: dict[str, _Pool] = {}
     for pair in pairs:
@@ -122,19 +89,11 @@ def pools_of(
             raise InputError(
                 path, position=position, column=columns.question, value=pair.question, expected=expected
             )
-        answer = pair.answer
-        if answer is None:
-            continue
-        if not answer.strip() and empty != "keep":
-            if empty == "refuse":
-                expected = "a text" if conflicts is None else f"a text ({EMPTY_HINT})"
-                raise InputError(
-                    path, position=position, column=columns.answer, value=answer, expected=expected
-                )
+        if drop_empty and not pair.answer.strip():
             pool.empty_dropped += 1
             continue
-        check_text(path, position, columns.answer, answer, empty=True)
-        _add_candidate(path, pool, pair, answer, columns, conflicts)
+        check_text(path, position, columns.answer, pair.answer, empty=True)
+        _add_candidate(path, pool, pair, columns)
     if not pools:
         raise InputError(path, problem="no row", expected="at least one question with a candidate")
     for question_id in list(pools):
@@ -144,36 +103,29 @@ def pools_of(
         )
 
 
-def _add_candidate(
-    path: PathOrUrl, pool: _Pool, pair: Pair, answer: str, columns: Columns, conflicts: Conflicts | None
-) -> None:
+def _add_candidate(path: PathOrUrl, pool: _Pool, pair: Pair, columns: Columns) -> None:
     if pair.answer_id is None:
         answer_id = f"{pair.question_id}-{len(pool.answer_ids)}"
     else:
         answer_id = pair.answer_id
         check_answer_id(path, pair.position, answer_id, columns.answer_id)
-    relevance = pair.relevance
     first = pool.rows.setdefault(answer_id, len(pool.answer_ids))
     if first < len(pool.answer_ids):
         earlier = f"that candidate {answer_id!r} of this question has in {pool.positions[first]}"
-        if pool.texts[first] != answer:
+        if pool.texts[first] != pair.answer:
             expected = f"the text {earlier}"
             raise InputError(
-                path, position=pair.position, column=columns.answer, value=answer, expected=expected
+                path, position=pair.position, column=columns.answer, value=pair.answer, expected=expected
             )
-        before = pool.relevance[answer_id]
-        if before != relevance:
-            if conflicts is None or conflicts.resolution == "error":
-                expected = f"the label {before} {earlier}"
-                expected += f" ({CONFLICTS_HINT})" if conflicts is not None else ""
-                raise InputError(
-                    path, position=pair.position, column=columns.label, value=relevance, expected=expected
-                )
-            relevance = conflicts.resolve(pair.question_id, answer_id, before, relevance)
+        if (before := pool.relevance[answer_id]) != pair.relevance:
+            expected = f"the label {before} {earlier}"
+            raise InputError(
+                path, position=pair.position, column=columns.label, value=pair.relevance, expected=expected
+            )
     pool.answer_ids.append(answer_id)
-    pool.texts.append(answer)
+    pool.texts.append(pair.answer)
     pool.positions.append(pair.position)
-    pool.relevance[answer_id] = relevance
+    pool.relevance[answer_id] = pair.relevance
 
 
 def check_text(path: PathOrUrl, position: str, column: str, value: str, *, empty: bool = False) -> None:
@@ -224,40 +176,3 @@ def parse_label(path: PathOrUrl, position: str, column: str, value: object, *, g
         return int(text)
     expected = GRADE if graded else "0 or 1"
     raise InputError(path, position=position, column=column, value=value, expected=expected)
-
-
-def strip_html(text: str) -> str:
-    """Remove tags and comments, decode character references, and replace white space by single blanks."""
-    parser = _TextParser()
-    parser.feed(text)
-    parser.close()
-    return " ".join("".join(parser.parts).split())
-
-
-class _TextParser(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self._hidden: str | None = None  # the element whose text is left out
-
-    @override
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._hidden is None and tag in _HIDDEN:
-            self._hidden = tag
-        self._separate(tag)
-
-    @override
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._hidden:
-            self._hidden = None
-        self._separate(tag)
-
-    @override
-    def handle_data(self, data: str) -> None:
-        if self._hidden is None:
-            self.parts.append(data)
-
-    def _separate(self, tag: str) -> None:
-        """Separate the words before and after a tag of a block or a line break."""
-        if tag not in _INLINE:
-            self.parts.append(" ")

@@ -1,27 +1,42 @@
-"""Pools from a first-stage run and a corpus: a retrieval collection becomes a collection for re-ranking.
+"""Importer of retrieval collections: queries, a corpus, judgements and a first-stage run become pools.
 
-The texts of the candidates become the shared answers of the collection. The corpus is streamed for them, so
-that memory grows with the candidates; BM25, where it retrieves, has an index of the corpus in memory.
+The pools are the top candidates of the run, whose texts become the shared answers of the collection. The
+corpus is streamed, so that memory grows with the candidates. Queries without a judgement are left out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 
-from aptool.datasets.corpus import Corpus
 from aptool.datasets.importing import SAME_ID_EXCLUDED, SplitPools, collection_name, write_collection
-from aptool.datasets.pairs import Conflicts
-from aptool.errors import AptoolError, InputError
+from aptool.datasets.pairs import check_text, id_text
+from aptool.datasets.table_files import column_value, table_files
+from aptool.datasets.text_files import read_json_lines, read_rows
+from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.formats.atomic import check_output_folder
 from aptool.formats.collection import CollectionFiles, LabelledPool, check_splits_kept
-from aptool.formats.location import PathOrUrl
+from aptool.formats.ids import check_question_id
+from aptool.formats.inputs import unpacked_name
+from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.outputs import Kind
-from aptool.formats.trec import rank_candidates
-from aptool.text.bm25 import BM25
+from aptool.formats.runs import read_run
+from aptool.formats.trec import QRELS_SCHEMA, rank_candidates, read_qrels
+from aptool.version import require
 
-RUN_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+_KEYS = ["question_id", "answer_id"]
+_RUN = {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
+
+
+class Entry(NamedTuple):
+    """A document or a query, with the file and the position that messages name."""
+
+    file: str
+    position: str
+    id: str
+    text: str
 
 
 class Topics(NamedTuple):
@@ -30,82 +45,142 @@ class Topics(NamedTuple):
     path: str  # source of the split, for messages
     queries: Mapping[str, str]  # query id -> text
     qrels: pl.DataFrame  # question_id, answer_id, relevance; at least one row
-    run: pl.DataFrame | None = None  # question_id, answer_id, score; None to retrieve with BM25
-    run_path: str = "run"  # source of the run, for messages
-    conflicts: Conflicts | None = None  # contradictory judgements that were resolved
-    keeps_unjudged: bool = False  # whether a query that the run ranks needs no judgement
+    run: pl.DataFrame  # question_id, answer_id, score
+    run_path: str  # source of the run, for messages
 
 
 class RetrievalCollection(NamedTuple):
-    """A retrieval collection as its importer reads it; the corpus is not read yet."""
+    """A retrieval collection; its corpus is not read yet."""
 
-    name: str | None  # None: name of the output folder
     source: str
-    corpus: Corpus
+    documents: Callable[[], Iterator[Entry]]
     splits: Mapping[str, Topics]
-    exclude_same_id: bool = False  # see `PoolOptions`
+    exclude_same_id: bool = False  # a query is not its own candidate, as in BEIR's evaluation
 
 
-class PoolOptions(NamedTuple):
-    """How pools are cut from a run; ``negatives`` and ``add_relevant`` are for training."""
+def read_files(
+    corpus: str, queries: str, qrels: Mapping[str, str], runs: Mapping[str, str]
+) -> RetrievalCollection:
+    """Read the queries, and the qrels and the run of each split, in TREC's format or in BEIR's.
 
-    depth: int = 100  # candidates per question, from the top of the run
-    negatives: int | None = None  # of these, non-relevant candidates to keep, drawn at random; None keeps all
-    add_relevant: bool = False  # add the relevant documents that the first stage missed
-    seed: int = 0  # random seed of the draws
-    exclude_same_id: bool = False  # leave out a candidate with the id of its question, as BEIR does
+    Corpus and queries are JSON Lines of BEIR (``_id``, ``title``, ``text``), or TSV files of id and text; a
+    corpus may be several files. The text of a document is its title, a space and its body, as in BEIR's code.
+    """
+    for split in {**qrels, **runs}:
+        if split not in qrels or split not in runs:
+            raise UsageError(f"split {split!r}: expected it in --qrels and in --run")
+    texts = _read_queries(queries)
+    splits: dict[str, Topics] = {}
+    for split, path in qrels.items():
+        splits[split] = Topics(path, texts, read_qrels(path), read_run(runs[split]).frame, runs[split])
+    return RetrievalCollection(corpus, partial(_entries, corpus), splits)
 
 
-def write_retrieval_collection(
+def read_beir(folder: PathOrUrl, runs: Mapping[str, str]) -> RetrievalCollection:
+    """Read a folder in the layout of BEIR (Thakur et al., 2021), for the splits that have a run.
+
+    It has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/SPLIT.tsv``.
+    """
+    root = location(folder)
+    corpus, queries = (str(_beir_file(root, name)) for name in ("corpus.jsonl", "queries.jsonl"))
+    qrels = {split: str(root / "qrels" / f"{split}.tsv") for split in runs}
+    return read_files(corpus, queries, qrels, runs)._replace(exclude_same_id=True)
+
+
+def load_ir_dataset(name: str) -> Any:
+    """Load a data set of the ir_datasets catalogue (MacAvaney et al., 2021)."""
+    ir_datasets = require("ir_datasets", purpose=f"the data set {name}", extra="ir-datasets")
+    try:
+        return ir_datasets.load(name)
+    except KeyError as error:
+        expected = "a data set of ir-datasets.com, such as 'beir/scifact/test'"
+        raise UsageError(f"{name!r}: expected {expected}") from error
+
+
+def read_ir_datasets(
+    names: Mapping[str, str], runs: Mapping[str, str], load: Callable[[str], Any] = load_ir_dataset
+) -> RetrievalCollection:
+    """Read data sets of ir_datasets, one per split, over one corpus, which is that of the first one.
+
+    For a split without a run, the data set's scored documents are the run.
+    """
+    unknown = [split for split in runs if split not in names]
+    if unknown:
+        raise UsageError(f"--run: split {unknown[0]!r}: expected one of {', '.join(names)}")
+    datasets = {split: load(name) for split, name in names.items()}
+    splits: dict[str, Topics] = {}
+    for split, dataset in datasets.items():
+        path = names[split]
+        for part in ("docs", "queries", "qrels"):
+            if not getattr(dataset, f"has_{part}")():
+                raise AptoolError(f"{path}: no {part}; expected documents, queries and qrels")
+        with _one_line_errors(path):
+            queries = {query.query_id: query.default_text() for query in dataset.queries_iter()}
+            judged = [(row.query_id, row.doc_id, int(row.relevance)) for row in dataset.qrels_iter()]
+            scored: list[tuple[str, str, float]] = []
+            if split not in runs and dataset.has_scoreddocs():
+                scored = [(row.query_id, row.doc_id, float(row.score)) for row in dataset.scoreddocs_iter()]
+        qrels = pl.DataFrame(judged, schema=QRELS_SCHEMA, orient="row").unique(maintain_order=True)
+        if qrels.is_empty() or qrels.select(_KEYS).is_duplicated().any():
+            problem = "no judgement" if qrels.is_empty() else "a pair with several labels"
+            raise InputError(path, problem=problem, expected="qrels with one label per pair")
+        if scored:
+            run, run_path = pl.DataFrame(scored, schema=_RUN, orient="row"), f"{path}: scored documents"
+        elif split in runs:
+            run, run_path = read_run(runs[split]).frame, runs[split]
+        else:
+            raise UsageError(f"split {split!r}: no first-stage run; expected --run {split}=FILE")
+        splits[split] = Topics(path, queries, qrels, run, run_path)
+    first = next(iter(names))
+    documents = partial(_catalogue_documents, names[first], datasets[first])
+    is_beir = any(name.startswith("beir/") for name in names.values())
+    return RetrievalCollection(f"ir_datasets {', '.join(names.values())}", documents, splits, is_beir)
+
+
+def import_retrieval(
     out: PathOrUrl,
     collection: RetrievalCollection,
-    options: PoolOptions | None = None,
     *,
-    name: str | None = None,
+    depth: int = 100,
+    add_relevant: bool = False,
     questions: str = "all",
 ) -> CollectionFiles:
-    """Write a collection with one pool per query and shared answers.
+    """Write a collection with one pool per judged query and shared answers.
 
-    The manifest's ``details.first_stage`` counts per split the relevant documents that are in no pool.
+    A pool has the top ``depth`` candidates of the run. ``add_relevant``, for training, adds the relevant
+    documents that the run missed. The manifest's ``details.first_stage`` counts them.
     """
     check_output_folder(out, Kind.COLLECTION)
     check_splits_kept(out, collection.splits)
-    options = options or PoolOptions()
-    if collection.exclude_same_id:
-        options = options._replace(exclude_same_id=True)
-    corpus = collection.corpus
-    splits = {split: _checked(topics) for split, topics in collection.splits.items()}
-    retrieved = _retrieve(corpus, splits, options.depth + options.exclude_same_id)
     candidates: dict[str, pl.DataFrame] = {}
-    first_stage: dict[str, dict[str, Any]] = {}
-    excluded: dict[str, dict[str, int]] = {}
-    for split, topics in splits.items():
-        run = topics.run if topics.run is not None else retrieved[split]
-        if options.exclude_same_id:
-            kept = run.filter(pl.col("question_id") != pl.col("answer_id"))
-            excluded[split] = {SAME_ID_EXCLUDED: run.height - kept.height}
-            run = kept
-        candidates[split], counts = cut_pools(run, topics.qrels, options)
-        first_stage[split] = {"system": "BM25" if topics.run is None else "run", **counts}
-    answer_ids = pl.concat([frame.select("answer_id") for frame in candidates.values()]).unique()
+    first_stage: dict[str, dict[str, int]] = {}
+    policies: dict[str, dict[str, int]] = {}
+    for split, topics in collection.splits.items():
+        _check(topics)
+        run, qrels = topics.run, topics.qrels
+        if collection.exclude_same_id:
+            others = pl.col("question_id") != pl.col("answer_id")
+            policies[split] = {SAME_ID_EXCLUDED: run.height - run.filter(others).height}
+            run, qrels = run.filter(others), qrels.filter(others)
+        candidates[split], first_stage[split] = cut_pools(run, qrels, depth, add_relevant=add_relevant)
+    answer_ids = pl.concat([frame["answer_id"] for frame in candidates.values()])
+    details = {"depth": depth, "add_relevant": add_relevant, "exclude_same_id": collection.exclude_same_id}
     return write_collection(
         out,
-        name=name or collection.name or collection_name(out),
+        name=collection_name(out),
         source=collection.source,
         splits={
-            split: SplitPools(
-                topics.path, _pools(topics, candidates[split]), topics.conflicts, excluded.get(split)
-            )
-            for split, topics in splits.items()
+            split: SplitPools(topics.path, _pools(topics, candidates[split]), policies.get(split))
+            for split, topics in collection.splits.items()
         },
         questions=questions,
-        details={"pools": options._asdict(), "first_stage": first_stage},
-        answers=_texts(corpus, set(answer_ids["answer_id"])),
+        details={"pools": details, "first_stage": first_stage},
+        answers=_texts(collection, set(answer_ids)),
     )
 
 
 def cut_pools(
-    run: pl.DataFrame, qrels: pl.DataFrame, options: PoolOptions
+    run: pl.DataFrame, qrels: pl.DataFrame, depth: int, *, add_relevant: bool = False
 ) -> tuple[pl.DataFrame, dict[str, int]]:
     """Select the candidates of each question from a run.
 
@@ -113,91 +188,109 @@ def cut_pools(
         question_id and answer_id in the order of the run; and the numbers of relevant documents:
         ``relevant`` (all), ``relevant_missed`` (not in the run down to the depth) and ``relevant_added``.
     """
-    keys = ["question_id", "answer_id"]
-    top = rank_candidates(run).filter(pl.col("rank") <= options.depth).select(*keys, "rank")
-    relevant = qrels.filter(pl.col("relevance") > 0).select(keys)
-    missed = relevant.join(top, on=keys, how="anti")
+    top = rank_candidates(run).filter(pl.col("rank") <= depth).select(*_KEYS, "rank")
+    relevant = qrels.filter(pl.col("relevance") > 0).select(_KEYS)
+    missed = relevant.join(top, on=_KEYS, how="anti")
     counts = {"relevant": relevant.height, "relevant_missed": missed.height, "relevant_added": 0}
-    if options.negatives is not None:
-        positives = top.join(relevant, on=keys, how="semi")
-        negatives = top.join(relevant, on=keys, how="anti")
-        draws = pl.Series(np.random.default_rng(options.seed).random(negatives.height))
-        order = pl.col("draw").rank("ordinal").over("question_id")
-        sampled = negatives.with_columns(draw=draws).filter(order <= options.negatives).select(top.columns)
-        top = pl.concat([positives, sampled])
-    if options.add_relevant:
-        if options.exclude_same_id:
-            missed = missed.filter(pl.col("question_id") != pl.col("answer_id"))
-        last = missed.with_columns(rank=pl.lit(options.depth + 1, dtype=top.schema["rank"]))
+    if add_relevant:
         counts["relevant_added"] = missed.height
+        last = missed.with_columns(rank=pl.lit(depth + 1, dtype=top.schema["rank"]))
         top = pl.concat([top, last])
-    return top.sort("question_id", "rank", "answer_id").select(keys), counts
+    return top.sort("question_id", "rank", "answer_id").select(_KEYS), counts
 
 
 def _pools(topics: Topics, candidates: pl.DataFrame) -> Iterator[LabelledPool]:
-    relevance = {
-        question: dict(zip(frame["answer_id"], frame["relevance"], strict=True))
-        for (question,), frame in topics.qrels.partition_by("question_id", as_dict=True).items()
-    }
+    relevance: dict[str, dict[str, int]] = {}
+    for question, answer, label in topics.qrels.select(*_KEYS, "relevance").iter_rows():
+        relevance.setdefault(question, {})[answer] = label
     pools = candidates.partition_by("question_id", as_dict=True, maintain_order=True)
     empty = candidates.clear()
     for question, text in topics.queries.items():
-        ids = pools.get((question,), empty)["answer_id"].to_list()
-        yield LabelledPool(question, text, ids, None, relevance.get(question, {}))
+        if question in relevance:
+            ids = pools.get((question,), empty)["answer_id"].to_list()
+            yield LabelledPool(question, text, ids, None, relevance[question])
 
 
-def _texts(corpus: Corpus, answer_ids: set[str]) -> Iterator[tuple[str, str]]:
+def _texts(collection: RetrievalCollection, answer_ids: set[str]) -> Iterator[tuple[str, str]]:
     """Read the ids and texts of the candidates, in the order of the corpus."""
     missing = set(answer_ids)
-    for entry in corpus.entries():
+    for entry in collection.documents():
         if entry.id in missing:
             missing.remove(entry.id)
+            check_text(entry.file, entry.position, "text", entry.text, empty=True)
             yield entry.id, entry.text
         elif entry.id in answer_ids:
-            expected = "each id once"
             raise InputError(
-                entry.file, position=entry.position, column="id", value=entry.id, expected=expected
+                entry.file, position=entry.position, column="id", value=entry.id, expected="each id once"
             )
     if missing:
         problem = f"{len(missing):,} of {len(answer_ids):,} candidates not found, such as {min(missing)!r}"
-        raise InputError(corpus.name, problem=problem, expected="a text for every candidate of the run")
+        raise InputError(collection.source, problem=problem, expected="a text for every candidate of the run")
 
 
-def _checked(topics: Topics) -> Topics:
-    """Select the queries to import; check that judged queries have texts, and that the run ranks a query."""
+def _check(topics: Topics) -> None:
+    """Check that judged queries have texts, and that the run ranks one of them."""
     judged = topics.qrels["question_id"].unique(maintain_order=True)
     unknown = [question for question in judged if question not in topics.queries]
     if unknown:
         noun = "query" if len(unknown) == 1 else "queries"
         problem = f"{len(unknown):,} judged {noun} without a text, such as {unknown[0]!r}"
         raise InputError(topics.path, problem=problem, expected="a text for every judged query")
-    ranked = topics.run["question_id"].unique(maintain_order=True) if topics.run is not None else judged
-    imported = {*judged, *(ranked if topics.keeps_unjudged else ())}
-    queries = {question: text for question, text in topics.queries.items() if question in imported}
-    if not any(question in queries for question in ranked):
+    ranked = topics.run["question_id"]
+    if not ranked.is_in(judged.implode()).any():
         problem = f"no query of {topics.path}: the first id is {ranked[0]!r}, but {judged[0]!r} in that file"
         raise InputError(topics.run_path, problem=problem, expected="a run over these queries")
-    return topics._replace(queries=queries)
 
 
-def _retrieve(corpus: Corpus, splits: Mapping[str, Topics], depth: int) -> dict[str, pl.DataFrame]:
-    """Retrieve with BM25 for each split without a run: question_id, answer_id, score."""
-    queries = {split: topics.queries for split, topics in splits.items() if topics.run is None}
-    if not queries:
-        return {}
-    # Descending ids: documents with equal scores are in trec_eval's order.
-    documents = sorted(((entry.id, entry.text) for entry in corpus.entries()), reverse=True)
-    if not documents:
-        raise AptoolError(f"{corpus.name}: no document; expected at least one")
-    index = BM25(text for _, text in documents)
-    runs = {}
-    for split, by_id in queries.items():
-        best, scores = index.top(list(by_id.values()), depth)
-        rows = (
-            (question, documents[row][0], score)
-            for question, ranked, values in zip(by_id, best.tolist(), scores.tolist(), strict=True)
-            for row, score in zip(ranked, values, strict=True)
-            if score > 0
-        )
-        runs[split] = pl.DataFrame(rows, schema=RUN_SCHEMA, orient="row")
-    return runs
+def _beir_file(root: Location, name: str) -> Location:
+    for candidate in (root / name, root / f"{name}.gz"):
+        if candidate.is_file():
+            return candidate
+    raise InputError(root / name, problem="file not found", expected="a folder in the layout of BEIR")
+
+
+def _read_queries(path: str) -> dict[str, str]:
+    """Read query texts by id. An id may be repeated with the same text."""
+    queries: dict[str, str] = {}
+    for file, position, name, text in _entries(path):
+        check_question_id(file, position, name, "id")
+        check_text(file, position, "text", text)
+        if queries.setdefault(name, text) != text:
+            expected = f"the text that query {name!r} had before"
+            raise InputError(file, position=position, value=text, expected=expected)
+    return queries
+
+
+def _entries(path: str) -> Iterator[Entry]:
+    for file in table_files(path):
+        if unpacked_name(file).lower().endswith(".tsv"):
+            for number, line in read_rows(file):
+                name, _, text = line.partition("\t")
+                if line.count("\t") != 1:
+                    raise InputError(file, position=f"line {number}", value=line, expected="id<TAB>text")
+                yield Entry(file, f"line {number}", name, text)
+            continue
+        for position, row in read_json_lines(file):
+            name = id_text(file, position, "_id", column_value(file, position, row, "_id"))
+            title, text = row.get("title") or "", column_value(file, position, row, "text")
+            for column, value in (("title", title), ("text", text)):
+                if not isinstance(value, str):
+                    raise InputError(file, position=position, column=column, value=value, expected="a text")
+            yield Entry(file, position, name, f"{title} {text}".strip() if title else text)
+
+
+def _catalogue_documents(path: str, dataset: Any) -> Iterator[Entry]:
+    with _one_line_errors(path):
+        for number, document in enumerate(dataset.docs_iter()):
+            yield Entry(path, f"document {number}", document.doc_id, document.default_text())
+
+
+@contextmanager
+def _one_line_errors(path: str) -> Iterator[None]:
+    """Raise any failure of a download or file of the catalogue as an `InputError`."""
+    try:
+        yield
+    except AptoolError:
+        raise
+    except Exception as error:  # each data set of ir_datasets raises its own exceptions
+        raise InputError(path, problem=first_line(error), expected="a readable data set") from error

@@ -14,10 +14,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from aptool.datasets.corpus import QRELS_SCHEMA
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.pools import PoolBatch
-from aptool.formats.trec import read_qrels
+from aptool.formats.trec import QRELS_SCHEMA, read_qrels
 from aptool.text.tokenizer import WordTokenizer
 
 Words = Literal["tokenizer", "whitespace"]

@@ -70,7 +70,7 @@ def read_pools(path: str) -> Iterator[LabelledPool]:
     """Read the pools of one split in the order of the file, jacana questions without a candidate included."""
     if _is_folder(path):
         pairs = _folder_pairs(path.rstrip("/"))
-        return pools_of(path, pairs, Columns(_ID, _QUESTION, "", _ANSWER, _LABEL), empty="keep")
+        return pools_of(path, pairs, Columns(_ID, _QUESTION, "", _ANSWER, _LABEL))
     return _jacana_pools(path)
 
 
@@ -116,7 +116,7 @@ def _jacana_pools(path: str) -> Iterator[LabelledPool]:
         seen[question_id] = number
         if pairs:
             columns = Columns("id", "question", "", "answer", "label")
-            yield from pools_of(path, pairs, columns, empty="keep")
+            yield from pools_of(path, pairs, columns)
         else:
             yield LabelledPool(question_id, question, [], [], {})
     if not seen:

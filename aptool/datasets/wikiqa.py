@@ -1,15 +1,14 @@
 """Importer of WikiQA (Yang, Yih and Meek, 2015): sentences of a Wikipedia page that may answer a question.
 
 Two layouts are read: Microsoft's ``WikiQA-train.tsv``, whose quotation marks are part of the text, and the
-Parquet files of ``hf://datasets/microsoft/wiki_qa``, which have no sentence ids.
+Parquet files of ``microsoft/wiki_qa``, which have no sentence ids.
 """
 
 from collections.abc import Iterator, Mapping
 
-from aptool.datasets.import_options import ColumnNames, missing_column
 from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
-from aptool.datasets.tabular import read_columns
+from aptool.datasets.pairs import Columns, Pair, id_text, parse_label, pools_of
+from aptool.datasets.table_files import column_value, read_delimited
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.inputs import expand, open_unpacked, readable
@@ -17,7 +16,7 @@ from aptool.formats.location import PathOrUrl
 from aptool.formats.parquet import open_parquet
 
 SOURCE = "WikiQA (Microsoft Research), www.microsoft.com/download/details.aspx?id=52419"
-TSV = ColumnNames("Question", "Sentence", "Label", "QuestionID", "SentenceID", delimiter="\t")
+TSV = Columns("QuestionID", "Question", "SentenceID", "Sentence", "Label")
 # The names of the splits in a folder.
 SPLITS = {split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")}
 _PARQUET_MAGIC = b"PAR1"
@@ -36,10 +35,10 @@ def _read_pools(path: str) -> Iterator[LabelledPool]:
     with readable(path):
         files = expand([path], ".parquet")
     if len(files) == 1 and not _is_parquet(files[0]):
-        yield from pools_of(files[0], _tsv_pairs(files[0]), TSV.columns, empty="keep")
+        yield from pools_of(files[0], _tsv_pairs(files[0]), TSV)
     else:
         pairs = (pair for file in files for pair in _parquet_pairs(file))
-        yield from pools_of(path, pairs, Columns(), empty="keep")
+        yield from pools_of(path, pairs, Columns())
 
 
 def _is_parquet(path: str) -> bool:
@@ -48,26 +47,25 @@ def _is_parquet(path: str) -> bool:
 
 
 def _tsv_pairs(path: str) -> Iterator[Pair]:
-    for position, (question_id, question, answer_id, answer, label) in read_columns(path, TSV):
+    for position, row in read_delimited(path, "\t"):
+        *texts, label = (column_value(path, position, row, column) for column in TSV)
+        question_id, question, answer_id, answer = texts
         relevance = parse_label(path, position, TSV.label, label)
         yield Pair(position, question_id, question, answer_id, answer, relevance)
 
 
 def _parquet_pairs(path: str) -> Iterator[Pair]:
-    text_columns = ["question_id", "question", "answer"]
-    columns = [*text_columns, "label"]
+    columns = ["question_id", "question", "answer", "label"]
     with open_parquet(path) as reader:
         names = reader.schema.names
-        for column in columns:
-            if column not in names:
-                raise missing_column(path, None, column, names)
-        for number, row in enumerate(reader.rows(columns)):
+        for number, row in enumerate(reader.rows([name for name in names if name in columns])):
             position = f"row {number}"
-            for column in text_columns:
-                if not isinstance(row[column], str):
-                    raise InputError(
-                        path, position=position, column=column, value=row[column], expected="a text"
-                    )
-            question_id, question, answer, label = (row[column] for column in columns)
+            question_id, question, answer, label = (
+                column_value(path, position, row, column) for column in columns
+            )
+            for column, value in (("question", question), ("answer", answer)):
+                if not isinstance(value, str):
+                    raise InputError(path, position=position, column=column, value=value, expected="a text")
+            question_id = id_text(path, position, "question_id", question_id)
             relevance = parse_label(path, position, "label", label)
             yield Pair(position, question_id, question, None, answer, relevance)

@@ -60,7 +60,7 @@ def hint(fields: list[str], *, is_run: bool) -> str:
     if is_run and len(fields) == 4 and fields[3].lstrip("+-").isdecimal():
         return "; this looks like qrels, for --qrels"
     if is_run and len(fields) == 3 and fields[2].isdecimal():
-        return "; this looks like a run of MS MARCO, which `aptool data import pyserini` reads"
+        return "; this looks like a run of MS MARCO, without scores"
     if not is_run and len(fields) == 6 and fields[1].upper() == "Q0":
         return "; this looks like a run"
     return ""

@@ -74,6 +74,9 @@ _QRELS = _LineFormat(
 )
 
 
+QRELS_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
+
+
 def read_qrels(path: PathOrUrl) -> pl.DataFrame:
     """Read relevance judgements: question_id (str), answer_id (str), relevance (i64), in file order."""
     return _read(path, _QRELS)

@@ -7,10 +7,9 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from aptool.datasets.import_options import ColumnNames, ImportPolicies, Quotes
-from aptool.datasets.importing import check_split, collection_name
-from aptool.datasets.pairs import Empty, Resolution
-from aptool.datasets.rows import import_rows
+from aptool.datasets.importing import check_split
+from aptool.datasets.table import ColumnNames, ImportPolicies, import_table
+from aptool.datasets.table_files import TextFormat
 from aptool.errors import InputError
 from aptool.formats import collection as formats
 from aptool.formats.location import Location
@@ -56,75 +55,49 @@ class Collection:
         output: PathLike | None = None,
         *,
         overwrite: bool = False,
-        name: str | None = None,
         question: str = "question",
-        answer: str | None = None,
+        answer: str = "answer",
         label: str = "label",
         question_id: str | None = None,
         answer_id: str | None = None,
-        candidates: str = "candidates",
-        positions: str = "relevant",
-        columns: Sequence[str] | None = None,
-        delimiter: str | None = None,
-        quotes: Quotes | None = None,
+        separator: str | None = None,
         encoding: str | None = None,
-        sheet: str | None = None,
-        field: str | None = None,
-        relevant: str | Sequence[str] | None = None,
-        empty: Empty = "drop",
-        conflicts: Resolution = "error",
         questions: str = "all",
         unlabelled: str | Sequence[str] = (),
-        add_candidates: str | int | None = None,
-        seed: int = 0,
+        add_candidates: str | None = None,
         split_ratio: str | None = None,
-        strip_html: bool = False,
     ) -> "Collection":
         """Import rows into a new collection, as ``aptool data import`` does.
 
-        A row is a question, an answer and a label; or a question and a list of candidates. Errors name
-        arguments as options of the command, such as ``--relevant`` for ``relevant``.
+        A row is a question, an answer and a label. Errors name arguments as options of the command, such as
+        ``--question-id`` for ``question_id``.
 
         Args:
-            rows: a table as for `Run`, or a file (.csv, .tsv, .xlsx, .jsonl, .json, .parquet), for the split
-                ``train``; or a dict of these by split.
+            rows: a table as for `Run`, or a file, a folder or a glob of files (.csv, .tsv, .jsonl, .parquet,
+                .xlsx), for the split ``train``; or a dict of these by split.
             output: folder of the collection. Default: a temporary folder, deleted when Python exits.
             overwrite: replace an existing collection even if aptool did not write it, or it has changed.
-            name: name of the collection, one word. Default: the name of the folder, or ``rows``.
             question: column of the question text.
-            answer: column of the answer text. Default: ``answer``, or ``text`` in a list of candidates.
-            label: column of the relevance: an integer, relevant from 1 on.
+            answer: column of the answer text.
+            label: column of the relevance: a whole number, relevant from 1 on, or a boolean.
             question_id: column of the question id. Default: distinct questions are numbered; all rows with a
                 question's text belong to one question.
             answer_id: column of the answer id. Default: distinct answers of a question are numbered.
-            candidates: column of the list of candidates.
-            positions: column of the positions, from 0, of the relevant candidates in a list of texts.
-            columns: column names of a table. Default: its header.
-            delimiter: column separator of a table in text. Default: recognised from the first lines.
-            quotes: quotation marks in a table are text (``literal``) or enclose fields (``csv``). Default:
-                recognised; ``literal`` if both are possible and the delimiter is a tab.
-            encoding: encoding of a table, such as ``cp1252``. Default: recognised.
-            sheet: sheet of an Excel workbook, which needs the extra ``excel``. Default: the first.
-            field: keys, joined by dots, of the list of rows in a JSON document. Default: the document itself.
-            relevant: labels that count as relevant, such as ``Good``. Default: labels are integers.
-            empty: candidates without text: ``drop``, ``keep`` or ``refuse``.
-            conflicts: pairs with several labels: ``error``, or keep the ``max`` or the ``min``.
+            separator: column separator of tables in text. Default: a tab in .tsv files, a comma in .csv.
+            encoding: encoding of text, such as ``cp1252``. Default: UTF-8.
             questions: keep ``all`` questions, those with a relevant answer (``answerable``), or those with a
                 relevant and a non-relevant answer (``both-labels``).
             unlabelled: splits without labels, which get pools but no qrels.
-            add_candidates: answers of other questions of the split that become candidates of each question:
-                ``"all"``, a number drawn at random, or the best by BM25 (``"bm25:50"``). Without a label
-                column, each row is a question with a relevant answer.
-            seed: random seed of the draws.
+            add_candidates: ``"all"``: all answers of the split become candidates of each question. Without a
+                label column, each row is a question with a relevant answer.
             split_ratio: divide ``rows`` by question into train, dev and test, such as ``"80:10:10"``.
-            strip_html: remove the tags of HTML from questions and answers.
 
         Example:
             >>> rows = [
-            ...     {"question": "What is a deductible?", "answer": "Your own share.", "label": "Good"},
-            ...     {"question": "What is a deductible?", "answer": "On the first.", "label": "Bad"},
+            ...     {"question": "What is a deductible?", "answer": "Your own share.", "label": True},
+            ...     {"question": "What is a deductible?", "answer": "On the first.", "label": False},
             ... ]
-            >>> data = aptool.Collection.from_rows({"dev": rows}, relevant=["Good"])
+            >>> data = aptool.Collection.from_rows({"dev": rows})
             >>> data.qrels("dev").to_dict()
             {'dev-Q0': {'dev-Q0-0': 1, 'dev-Q0-1': 0}}
         """
@@ -134,38 +107,22 @@ class Collection:
         splits = {check_split(split): _content(split, content) for split, content in by_split.items()}
         names = ColumnNames(
             question=check_text("question", question),
-            answer=answer,
+            answer=check_text("answer", answer),
             label=check_text("label", label),
             question_id=question_id,
             answer_id=answer_id,
-            candidates=check_text("candidates", candidates),
-            positions=check_text("positions", positions),
-            field=field,
-            header=tuple(columns) if columns is not None else None,
-            delimiter=delimiter,
-            quotes=quotes,
-            encoding=encoding,
-            sheet=sheet,
         )
-        policies = ImportPolicies(
-            questions=questions,
-            conflicts=conflicts,
-            empty=empty,
-            relevant=None if relevant is None else _texts(relevant),
-            unlabelled=_texts(unlabelled),
-            add_candidates=None if add_candidates is None else str(add_candidates),
-            seed=seed,
-            split_ratio=split_ratio,
-            strip_html=strip_html,
-        )
+        unlabelled = (unlabelled,) if isinstance(unlabelled, str) else tuple(unlabelled)
+        policies = ImportPolicies(questions, unlabelled, add_candidates, split_ratio)
+        name = None
         if output is None:
-            output, name = tempfile.mkdtemp(prefix="aptool-"), name or "rows"
+            output, name = tempfile.mkdtemp(prefix="aptool-"), "rows"
             # Pools of the collection may read its files until the end of the process.
             atexit.register(shutil.rmtree, output, ignore_errors=True)
         path = check_path("output", output)
         if overwrite:
             adopt(path, Kind.COLLECTION)
-        import_rows(path, splits, names, policies, name=name or collection_name(path))
+        import_table(path, splits, names, policies, TextFormat(separator, encoding), name=name)
         if question_id is None:
             logger.info("questions with the same text are one question (see question_id)")
         return cls(path)
@@ -216,11 +173,6 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({str(self.path)!r}: {', '.join(self.splits)})"
-
-
-def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
-    """One text or several, as a tuple."""
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:

@@ -8,8 +8,7 @@ from recorded import recorded
 
 from aptool import Collection
 from aptool.cli.data import data
-from aptool.datasets.retrieval import write_retrieval_collection
-from aptool.datasets.retrieval_sources import read_beir
+from aptool.datasets.retrieval import import_retrieval, read_beir
 from aptool.errors import AptoolError, InputError, UsageError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
@@ -94,24 +93,15 @@ def test_import_without_a_remaining_question_names_the_input(tmp_path, wikiqa):
 
 
 def test_own_table(tmp_path):
-    (tmp_path / "a.txt").write_text("q;a;l\nwho?;me;1\nwho?;you;0\n", encoding="utf-8")
-    options = ["--question", "q", "--answer", "a", "--label", "l", "--delimiter", ";"]
-    result = run("import", "tsv", f"dev={tmp_path}/a.txt", "--output", tmp_path / "my data", *options)
+    (tmp_path / "a.csv").write_text("q;a;l\nwho?;me;1\nwho?;you;0\n", encoding="utf-8")
+    options = ["--question", "q", "--answer", "a", "--label", "l", "--separator", ";"]
+    result = run("import", "table", f"dev={tmp_path}/a.csv", "--output", tmp_path / "my data", *options)
     assert result.exit_code == 0
+    assert result.stdout.splitlines()[1].split() == ["dev", "1", "2", "1", "1", "2"]
     assert "questions with the same text are one question" in "\n".join(result.messages)
     manifest = json.loads((tmp_path / "my data/collection.json").read_text(encoding="utf-8"))
     assert manifest["name"] == "my-data"
     assert manifest["splits"] == {"dev": {"questions": 1, "candidates": 2, "positives": 1}}
-    with pytest.raises(UsageError, match="expected one character"):
-        run("import", "tsv", f"dev={tmp_path}/a.txt", "--output", tmp_path / "x", "--delimiter", "::")
-
-
-def test_own_json_lines(tmp_path):
-    pool = {"question": "who?", "candidates": [{"text": "me", "label": 1}, {"text": "you", "label": 0}]}
-    (tmp_path / "a.jsonl").write_text(json.dumps(pool), encoding="utf-8")
-    result = run("import", "jsonl", f"dev={tmp_path}/a.jsonl", "--output", tmp_path / "out", "--name", "mine")
-    assert result.stdout.splitlines()[1].split() == ["dev", "1", "2", "1", "1", "2"]
-    assert json.loads((tmp_path / "out/collection.json").read_text(encoding="utf-8"))["name"] == "mine"
 
 
 def test_trecqa_logs_its_variant(tmp_path):
@@ -148,10 +138,10 @@ TABLE = "question,answer,label\nWho?,Me,1\nWho?,You,0\n"
 def test_an_import_does_not_remove_a_split_unless_told_to(aptool, tmp_path):
     table, out = tmp_path / "x.csv", tmp_path / "out"
     table.write_text(TABLE)
-    both = ("data", "import", "csv", f"dev={table}", f"test={table}", "--output", out)
+    both = ("data", "import", "table", f"dev={table}", f"test={table}", "--output", out)
     assert aptool(*both).code == 0
     before = {file.name: file.read_bytes() for file in out.iterdir()}
-    one = ("data", "import", "csv", f"dev={table}", "--output", out)
+    one = ("data", "import", "table", f"dev={table}", "--output", out)
     for _ in range(2):
         refused = aptool(*one)
         assert refused.code == 1
@@ -181,9 +171,12 @@ def test_retrieval_does_not_remove_a_split(tmp_path):
     (tmp_path / "in" / "qrels").mkdir(parents=True)
     (tmp_path / "in" / "corpus.jsonl").write_text('{"_id": "d1", "text": "a river"}\n')
     (tmp_path / "in" / "queries.jsonl").write_text('{"_id": "q1", "text": "which river"}\n')
+    (tmp_path / "x.run").write_text("q1 Q0 d1 1 1 x\n")
     for split in ("dev", "test"):
-        (tmp_path / "in" / "qrels" / f"{split}.tsv").write_text("q1\td1\t1\n")
-    write_retrieval_collection(tmp_path / "out", read_beir(tmp_path / "in"))
-    (tmp_path / "in" / "qrels" / "test.tsv").unlink()
+        header = "query-id\tcorpus-id\tscore\n"
+        (tmp_path / "in" / "qrels" / f"{split}.tsv").write_text(f"{header}q1\td1\t1\n")
+    runs = dict.fromkeys(("dev", "test"), str(tmp_path / "x.run"))
+    import_retrieval(tmp_path / "out", read_beir(tmp_path / "in", runs))
+    del runs["test"]
     with pytest.raises(InputError, match="split test of the collection there would be removed"):
-        write_retrieval_collection(tmp_path / "out", read_beir(tmp_path / "in"))
+        import_retrieval(tmp_path / "out", read_beir(tmp_path / "in", runs))

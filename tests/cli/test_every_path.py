@@ -108,12 +108,16 @@ CASES = [
     ),
     Case(
         "data import",
-        "tsv train={w}/t.tsv --output {o}/c",
+        "table train={w}/t.tsv --output {o}/c",
         ("files", "--output"),
         same=("c/train.qrels", "c/collection.json"),
     ),
-    Case("data import", "beir {w}/beir --output {o}/c", ("files", "--output"), same=("c/test.qrels",)),
-    Case("data import", "mteb {w}/mteb --output {o}/c", ("files", "--output"), same=("c/test.qrels",)),
+    Case(
+        "data import",
+        "retrieval {w}/beir --run test={w}/first.run --output {o}/c",
+        ("files", "--output"),
+        same=("c/test.qrels",),
+    ),
     Case(
         "data folds",
         "{w}/c --folds 2 --output {o}/f",
@@ -174,9 +178,7 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
     (beir / "corpus.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in documents))
     (beir / "queries.jsonl").write_text('{"_id": "q1", "text": "the river"}\n')
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
-    (folder / "mteb").mkdir()
-    pair = {"query": "who is it", "positive": ["me"], "negative": ["you"]}
-    (folder / "mteb" / "test.jsonl").write_text(json.dumps(pair) + "\n")
+    (folder / "first.run").write_text("q1 Q0 d1 1 1 x\n")
     return folder
 
 

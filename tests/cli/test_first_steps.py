@@ -26,7 +26,7 @@ def test_a_collection_without_dev_names_folds(aptool, tmp_path, monkeypatch):
     rows = ["what is rain,water that falls,1", "what is rain,a kind of stone,0"]
     rows += ["who wrote it,the clerk did,1", "who wrote it,on a Monday,0"]
     Path("faq.csv").write_text("\n".join(["question,answer,label", *rows]) + "\n", encoding="utf-8")
-    assert aptool("data", "import", "tsv", "train=faq.csv", "--output", "data/faq").code == 0
+    assert aptool("data", "import", "table", "train=faq.csv", "--output", "data/faq").code == 0
 
     refused = aptool("train", "data/faq", "--output", "models/x")
 

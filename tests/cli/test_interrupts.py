@@ -94,7 +94,7 @@ main()
 def test_signal_during_imports_is_one_line(end, module, action, tmp_path):
     number, code, line = ENDS[end]
     (tmp_path / "x.tsv").write_text("question\tanswer\tlabel\nq\ta\t1\n")
-    command = ("data", "import", "tsv", "test=x.tsv", "--output", "c")
+    command = ("data", "import", "table", "test=x.tsv", "--output", "c")
 
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, module, str(int(number)), action, *command],

@@ -40,7 +40,7 @@ def message(folder, *arguments, code=1):
         ("matrix", "nowhere.toml", "--output", "x"),
         ("eval", "nowhere.run", "--qrels", "nowhere"),
         ("compare", "nowhere.run", "other.run", "--qrels", "nowhere"),
-        ("data", "import", "csv", "train=nowhere.csv", "--output", "x"),
+        ("data", "import", "table", "train=nowhere.csv", "--output", "x"),
         ("data", "folds", "nowhere", "--output", "x"),
     ],
     ids=" ".join,

@@ -1,14 +1,12 @@
-"""Tables with a question and its answer per row: answers of other questions as candidates, splits, HTML."""
+"""Tables with a question and its answer per row: answers of other questions as candidates, splits."""
 
 import csv
 import json
 
-import numpy as np
 import pytest
 from imported import labels_of
 
 import aptool
-from aptool.datasets.pairs import strip_html
 
 ROWS = [
     {"question": "How do I pay?", "answer": "By card."},
@@ -36,59 +34,6 @@ def test_candidates_are_of_the_same_split(tmp_path):
     assert {split: set(data.pools(split).frame["answer"]) for split in splits} == {
         "train": {"By card.", "At the old bridge."},
         "dev": {"By  card.", "No cash at the desk."},
-    }
-
-
-@pytest.mark.parametrize("number", [1, 5, 19, 30])
-def test_a_number_of_answers_is_drawn_beside_the_own_ones(number, tmp_path):
-    rows = [{"question": f"Question {i}", "answer": f"Answer {i}"} for i in range(20)]
-    draws = [
-        labels_of(
-            aptool.Collection.from_rows(rows, tmp_path / name, add_candidates=number, seed=seed).path, "train"
-        )
-        for name, seed in (("a", 0), ("b", 0), ("c", 1))
-    ]
-
-    for i, (question, labels) in enumerate(draws[0].items()):
-        assert question == f"Question {i}"
-        assert labels.pop(f"Answer {i}") == 1
-        assert list(labels.values()) == [0] * min(number, 19)
-    assert draws[1] != draws[0]  # own answers were popped
-    for i in range(20):
-        draws[1][f"Question {i}"].pop(f"Answer {i}")
-        draws[2][f"Question {i}"].pop(f"Answer {i}")
-    assert draws[1] == draws[0]
-    assert (draws[2] == draws[0]) == (number >= 19)
-
-
-def test_every_other_answer_is_drawn_about_equally_often(tmp_path):
-    """Each of 9 questions draws an answer with probability 4/9; within 4.2 deviations over 50 seeds."""
-    rows = [{"question": f"Question {i}", "answer": f"Answer {i}"} for i in range(10)]
-    counts = dict.fromkeys((f"Answer {i}" for i in range(10)), -50)
-    for seed in range(50):
-        data = aptool.Collection.from_rows(rows, tmp_path / "x", add_candidates=4, seed=seed)
-        for text in data.pools("train").frame["answer"]:
-            counts[text] += 1
-
-    assert sum(counts.values()) == 50 * 10 * 4
-    assert np.abs(np.array(list(counts.values())) - 200).max() < 4.2 * np.sqrt(50 * 9 * 20 / 81)
-
-
-def test_bm25_adds_the_best_answers(tmp_path):
-    """Of two answers with one word of the question, each in two answers, the shorter one is better."""
-    rows = [
-        {"question": "red bicycle", "answer": "In the shed."},
-        {"question": "a", "answer": "The red door is open on Sundays, too."},
-        {"question": "b", "answer": "A bicycle costs 3 euros."},
-        {"question": "c", "answer": "Paint a red bicycle."},
-        {"question": "d", "answer": "Nothing in common."},
-    ]
-    aptool.Collection.from_rows(rows, tmp_path / "x", add_candidates="bm25:2")
-
-    assert labels_of(tmp_path / "x", "train")["red bicycle"] == {
-        "In the shed.": 1,
-        "A bicycle costs 3 euros.": 0,
-        "Paint a red bicycle.": 0,
     }
 
 
@@ -131,10 +76,8 @@ def test_answers_keep_the_ids_of_the_table(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        (ROWS, {"add_candidates": "bm25"}, "--add-candidates 'bm25': expected all, a number N, or bm25:N"),
-        (ROWS, {"add_candidates": 0}, "--add-candidates '0': expected all, a number N, or bm25:N"),
+        (ROWS, {"add_candidates": "some"}, "--add-candidates 'some': expected all"),
         (ROWS, {"add_candidates": "all", "label": "right"}, "row 0: column 'right': not found"),
-        (ROWS, {"add_candidates": "all", "relevant": ["Good"]}, "row 0: column 'label': not found"),
         (
             [ROWS[0], {**ROWS[1], "label": 0}],
             {"add_candidates": "all"},
@@ -149,7 +92,7 @@ def test_answers_keep_the_ids_of_the_table(tmp_path):
         (
             [{**ROWS[0], "label": 1}, {**ROWS[0], "answer": "By  card.", "label": 0}],
             {"add_candidates": "all"},
-            "'By  card.': expected one label, not 1 and 0 (--conflicts max",
+            "'By  card.': expected one label, not 1 and 0",
         ),
         (
             ROWS,
@@ -171,7 +114,7 @@ def test_wrong_options_and_rows_are_refused_before_anything_is_written(rows, opt
 
 @pytest.fixture
 def tickets(tmp_path):
-    """A table with a semicolon as delimiter, German columns and HTML, as a help desk exports it."""
+    """A table with a semicolon as separator and German columns, as a help desk exports it."""
     topics = [
         "Rechnung",
         "Passwort",
@@ -189,24 +132,19 @@ def tickets(tmp_path):
         table = csv.writer(file, delimiter=";")
         table.writerow(["Nr", "Frage", "Lösung"])
         for number, topic in enumerate(topics):
-            table.writerow(
-                [number, f"<p>Wo finde ich {topic}?</p>", f"<b>{topic}</b> liegt<br>im Büro&nbsp;{number}."]
-            )
+            table.writerow([number, f"Wo finde ich {topic}?", f"{topic} liegt im Büro {number}."])
             table.writerow([number, f"Wo finde ich  {topic}", "Wie oben."])  # a near copy
     return path
 
 
 def test_a_help_desks_table_becomes_splits_with_candidates(aptool, tickets, tmp_path):
-    columns = ("--delimiter", ";", "--encoding", "cp1252", "--question", "Frage", "--answer", "Lösung")
-    options = ("--add-candidates", "all", "--split-ratio", "60:20:20", "--strip-html")
-    finished = aptool("data", "import", "csv", tickets, *columns, *options, "--output", tmp_path / "x")
+    columns = ("--separator", ";", "--encoding", "cp1252", "--question", "Frage", "--answer", "Lösung")
+    options = ("--add-candidates", "all", "--split-ratio", "60:20:20")
+    finished = aptool("data", "import", "table", tickets, *columns, *options, "--output", tmp_path / "x")
 
     assert finished.code == 0, finished.err
     manifest = json.loads((tmp_path / "x" / "collection.json").read_text(encoding="utf-8"))
-    assert (
-        manifest["details"] | {"add_candidates": "all", "split_ratio": "60:20:20", "strip_html": True}
-        == (manifest["details"])
-    )
+    assert manifest["details"] | {"add_candidates": "all", "split_ratio": "60:20:20"} == (manifest["details"])
     sizes = {split: counts["questions"] for split, counts in manifest["splits"].items()}
     assert sizes == {"train": 12, "dev": 4, "test": 4}
     topics = {}
@@ -223,34 +161,10 @@ def test_a_help_desks_table_becomes_splits_with_candidates(aptool, tickets, tmp_
     assert not (topics["train"] | topics["dev"]) & topics["test"]
 
 
-def test_a_table_without_labels_names_the_option(aptool, tmp_path):
-    (tmp_path / "faq.csv").write_text("question,answer\nHow?,So.\nWhen?,Now.\n")
-
-    finished = aptool("data", "import", "csv", f"dev={tmp_path / 'faq.csv'}", "--output", tmp_path / "x")
-
-    assert finished.code == 1
-    assert "or --add-candidates all if each row is a question with its right answer" in finished.err[0]
-
-
 def test_pools_of_one_candidate_name_the_option(aptool, tmp_path):
     (tmp_path / "faq.csv").write_text("question,answer,label\nHow?,So.,1\nWhen?,Now.,1\n")
-    command = ("data", "import", "csv", f"dev={tmp_path / 'faq.csv'}", "--output", tmp_path / "x")
+    command = ("data", "import", "table", f"dev={tmp_path / 'faq.csv'}", "--output", tmp_path / "x")
     option = "dev: --add-candidates all makes the answers of other questions candidates as well"
 
     assert option in aptool(*command).err
     assert option not in aptool(*command, "--add-candidates", "all").err
-
-
-@pytest.mark.parametrize(
-    ("html", "text"),
-    [
-        ("<p>Hello,</p><p>the <b>pass</b>word</p>", "Hello, the password"),
-        ("a &lt; b &amp;&nbsp;c", "a < b & c"),
-        ("one<br/>two<br>three", "one two three"),
-        ("<style>p {color: red}</style><td>x</td><td>y</td><!-- no -->", "x y"),
-        ("5 < 7 and 8 > 3", "5 < 7 and 8 > 3"),
-        ("", ""),
-    ],
-)
-def test_html_becomes_text(html, text):
-    assert strip_html(html) == text

@@ -26,10 +26,10 @@ def test_passages_take_less_than_two_gigabytes(tmp_path, passages):
     ranked = [(q, step * rank + q) for q in range(QUESTIONS) for rank in range(1000)]
     (tmp_path / "queries.tsv").write_text("".join(f"q{q}\twhat is {q}\n" for q in range(QUESTIONS)))
     (tmp_path / "qrels.tsv").write_text("".join(f"q{q}\t0\t{q}\t1\n" for q in range(QUESTIONS)))
-    with (tmp_path / "top.tsv").open("w") as file:
-        file.writelines(f"q{q}\t{document}\t{row % 1000 + 1}\n" for row, (q, document) in enumerate(ranked))
-    command = ["data", "import", "msmarco", "collection.tsv", "--output", "out"]
-    command += ["--queries", "dev=queries.tsv", "--qrels", "dev=qrels.tsv", "--top", "dev=top.tsv"]
+    with (tmp_path / "first.run").open("w") as file:
+        file.writelines(f"q{q} Q0 {d} {row % 1000 + 1} {-row} x\n" for row, (q, d) in enumerate(ranked))
+    command = ["data", "import", "retrieval", "--corpus", "collection.tsv", "--queries", "queries.tsv"]
+    command += ["--qrels", "dev=qrels.tsv", "--run", "dev=first.run", "--depth", "1000", "--output", "out"]
 
     finished = subprocess.run(
         [sys.executable, "-c", MEASURED, *command], cwd=tmp_path, capture_output=True, text=True, timeout=300

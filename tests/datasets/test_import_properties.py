@@ -6,7 +6,6 @@ LFs, tags at the start of a line, labels in a field, entries of a list.
 
 import gzip
 import io
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,16 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from imported import jacana_block
 
-from aptool.datasets.import_options import ColumnNames, ImportPolicies
 from aptool.datasets.importing import CANDIDATES_WITHOUT_TEXT
 from aptool.datasets.insuranceqa import import_insuranceqa
-from aptool.datasets.rows import import_rows
+from aptool.datasets.pairs import EMPTY_DROPPED
+from aptool.datasets.table import import_table
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import AptoolError
 
 EXAMPLES = 60
-REFUSE = ImportPolicies(empty="refuse")
 
 
 class Format(NamedTuple):
@@ -44,12 +42,7 @@ def text(*lines):
 
 
 def decoded(data):
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:  # tables are also read in the code page of Windows
-        return data.decode("cp1252")
+    return data.decode("utf-8-sig")
 
 
 def rows(data):
@@ -124,26 +117,19 @@ def labels(data, column):
 
 TSV = Format(
     {"a.tsv": text("question\tanswer\tlabel", "who?\tmé\t1", 'who?\t"you\t0', "why?\tso\t2")},
-    lambda folder, out: import_rows(out, {"train": f"{folder}/a.tsv"}, ColumnNames(), REFUSE, name="mine"),
+    lambda folder, out: import_table(out, {"train": f"{folder}/a.tsv"}),
     lambda files: {"train": rows(files["a.tsv"]) - 1},
 )
 JSONL = Format(
     {
         "a.jsonl": text(
-            '{"question": "who?", "candidates": [{"text": "mé", "label": 1}, {"text": "you", "label": 0}]}',
-            '{"question": "why?", "candidates": [{"text": "so", "label": 0}]}',
+            '{"question": "who?", "answer": "mé", "label": 1}',
+            '{"question": "who?", "answer": "you", "label": 0}',
+            '{"question": "why?", "answer": "so", "label": 0}',
         )
     },
-    lambda folder, out: import_rows(
-        out, {"train": f"{folder}/a.jsonl"}, ColumnNames(answer="text"), REFUSE, name="mine"
-    ),
-    lambda files: {
-        "train": sum(
-            len(json.loads(line)["candidates"])
-            for line in decoded(files["a.jsonl"]).split("\n")
-            if line.strip()
-        )
-    },
+    lambda folder, out: import_table(out, {"train": f"{folder}/a.jsonl"}),
+    lambda files: {"train": rows(files["a.jsonl"])},
 )
 TEXT_FORMATS = {
     "wikiqa": WIKIQA,
@@ -242,7 +228,8 @@ def test_a_damaged_file_is_refused_or_read_in_full(form, draws):
     assert read == form.candidates(files)
     for split, counts in result["splits"].items():
         dropped = result["policies"]["duplicate_candidates_dropped"][split]
-        dropped += result["policies"].get(CANDIDATES_WITHOUT_TEXT, {}).get(split, 0)
+        for policy in (CANDIDATES_WITHOUT_TEXT, EMPTY_DROPPED):
+            dropped += result["policies"].get(policy, {}).get(split, 0)
         assert read[split] == counts["candidates"] + dropped
         without = result["policies"].get("questions_without_candidates_dropped", {}).get(split, 0)
         assert result["details"]["read"][split]["questions"] == counts["questions"] + without

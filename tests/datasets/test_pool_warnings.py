@@ -56,7 +56,7 @@ def test_import_check_and_eval_warn_of_the_same_pools(aptool, tmp_path):
     expected = [ONE_CANDIDATE, NONE_RELEVANT, SMALL]
     out = tmp_path / "out"
 
-    imported = aptool("data", "import", "csv", f"test={tmp_path / 'a.csv'}", "--output", out)
+    imported = aptool("data", "import", "table", f"test={tmp_path / 'a.csv'}", "--output", out)
     checked = aptool("data", "check", out)
     evaluated = aptool("eval", tmp_path / "a.run", "--qrels", out / "test.qrels")
 
@@ -72,7 +72,7 @@ def test_a_questions_policy_is_applied_before_pools_are_counted(aptool, tmp_path
         "why?,no,0",
     ]
     (tmp_path / "a.csv").write_text("\n".join(rows))
-    command = ("data", "import", "csv", f"test={tmp_path / 'a.csv'}", "--output", tmp_path / "out")
+    command = ("data", "import", "table", f"test={tmp_path / 'a.csv'}", "--output", tmp_path / "out")
 
     assert warnings(aptool(*command, "--questions", "both-labels")) == []
 

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from imported import counts_of
 
-from aptool.datasets.import_options import ColumnNames
 from aptool.datasets.insuranceqa import import_insuranceqa
-from aptool.datasets.rows import import_rows
+from aptool.datasets.table import import_table
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
 from aptool.errors import InputError
@@ -29,8 +28,8 @@ FILES = {
     "V1/answers.label.token_idx": b"1\tidx_1\n2\tidx_1\n",
     "V1/question.dev.label.token_idx.pool": b"1\tidx_1\t1 2\n",
     "mine/a.csv": b"question,answer,label\nwho?,me,1\nwho?,you,0\n",
-    "mine/a.jsonl": b'{"question": "who?", "candidates": [{"text": "me", "label": 1}, '
-    b'{"text": "you", "label": 0}]}\n',
+    "mine/a.jsonl": b'{"question": "who?", "answer": "me", "label": 1}\n'
+    b'{"question": "who?", "answer": "you", "label": 0}\n',
 }
 
 
@@ -107,13 +106,10 @@ def test_every_format(root, tmp_path):
     }
     assert counts_of(import_trecqa(tmp_path / "trecqa", {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
     assert counts_of(import_insuranceqa(tmp_path / "insuranceqa", f"{root}/V1")) == {"dev": ONE_QUESTION}
-    table = import_rows(tmp_path / "csv", {"test": f"{root}/mine/a.csv"}, ColumnNames(), name="mine")
-    assert counts_of(table) == {"test": ONE_QUESTION}
-    layout = ColumnNames(answer="text")
-    lines = import_rows(
-        tmp_path / "jsonl", {"test": f"{root}/mine/a.jsonl"}, layout, name="mine", kind="jsonl"
-    )
-    assert counts_of(lines) == {"test": ONE_QUESTION}
+    for name in ("a.csv", "a.jsonl"):
+        assert counts_of(import_table(tmp_path / name, {"test": f"{root}/mine/{name}"})) == {
+            "test": ONE_QUESTION
+        }
 
 
 def test_missing_files_are_named(root, tmp_path):
@@ -137,11 +133,10 @@ def test_the_error_of_a_server_is_one_line(http_root, tmp_path):
 
 
 def test_an_unreachable_server_is_named(http_root, tmp_path):
-    layout, splits = ColumnNames(), {"dev": "http://127.0.0.1:1/a.tsv"}
     with pytest.raises(InputError, match=r"127\.0\.0\.1:1/a\.tsv"):
-        import_rows(tmp_path / "out", splits, layout, name="mine", kind="tsv")
+        import_table(tmp_path / "out", {"dev": "http://127.0.0.1:1/a.tsv"})
 
 
 def test_an_unknown_protocol_is_refused(tmp_path):
     with pytest.raises(InputError, match="Protocol not known: ftpx"):
-        import_rows(tmp_path / "out", {"dev": "ftpx://a.tsv"}, ColumnNames(), name="mine", kind="tsv")
+        import_table(tmp_path / "out", {"dev": "ftpx://a.tsv"})

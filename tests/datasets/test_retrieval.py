@@ -1,4 +1,4 @@
-"""Import of small retrieval collections in their published layouts as pools for re-ranking."""
+"""Import of small retrieval collections with a first-stage run as pools for re-ranking."""
 
 import json
 import re
@@ -8,13 +8,13 @@ import polars as pl
 import pytest
 from imported import candidates_of
 
-from aptool.datasets.mteb import import_mteb
-from aptool.datasets.retrieval import PoolOptions, cut_pools, write_retrieval_collection
-from aptool.datasets.retrieval_sources import (
+from aptool.datasets.retrieval import (
+    cut_pools,
+    import_retrieval,
     load_ir_dataset,
     read_beir,
+    read_files,
     read_ir_datasets,
-    read_msmarco,
 )
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import CollectionFiles
@@ -56,115 +56,97 @@ def folder(tmp_path):
     return root
 
 
-def import_beir(out, folder, options=None, **arguments):
-    return write_retrieval_collection(out, read_beir(folder, **arguments), options)
+RUN = "q1 Q0 d4 1 9 x\nq1 Q0 d2 2 8 x\nq1 Q0 d1 3 7 x\nq2 Q0 d2 1 1 x\n"
 
 
-def import_ir_datasets(out, datasets, **arguments):
-    return write_retrieval_collection(out, read_ir_datasets(datasets, name="x", **arguments))
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "first.run"
+    path.write_text(RUN)
+    return str(path)
+
+
+def import_beir(out, folder, run, **options):
+    return import_retrieval(out, read_beir(folder, {"test": run}), **options)
+
+
+def import_ir_datasets(out, dataset, runs=None):
+    return import_retrieval(out, read_ir_datasets({"test": "x"}, runs or {}, lambda name: dataset))
 
 
 def ids_of(collection):
     return {query: list(pool) for query, pool in candidates_of(collection).items()}
 
 
-def test_beir_with_bm25_as_first_stage(folder, tmp_path):
-    collection = import_beir(tmp_path / "out", folder)
+def test_beir_with_a_run(folder, run, tmp_path):
+    collection = import_beir(tmp_path / "out", folder, run, depth=2)
 
-    # Computed by hand: a document is retrieved if it shares a word with the query.
-    assert candidates_of(collection) == {
-        "q1": {"d1": "Aspirin reduces fever in adults", "d3": "fever is a symptom"},
-        "q2": {"d1": "Aspirin reduces fever in adults", "d2": "Ibuprofen reduces pain"},
-    }
-    assert collection.name == "scifact"
+    texts = {d: " ".join(parts) for d, parts in DOCUMENTS.items()}
+    pools = {"q1": ["d4", "d2"], "q2": ["d2"]}
+    assert candidates_of(collection) == {q: {d: texts[d] for d in ids} for q, ids in pools.items()}
     assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
     stage = collection.manifest["details"]["first_stage"]["test"]
-    assert stage == {"system": "BM25", "relevant": 3, "relevant_missed": 1, "relevant_added": 0}
+    assert stage == {"relevant": 3, "relevant_missed": 1, "relevant_added": 0}
 
 
-def test_beir_with_a_run(folder, tmp_path):
-    run = tmp_path / "first.run"
-    run.write_text("q1 Q0 d4 1 9 x\nq1 Q0 d2 2 8 x\nq1 Q0 d1 3 7 x\nq2 Q0 d2 1 1 x\n")
-
-    collection = import_beir(tmp_path / "out", folder, runs={"test": str(run)}, options=PoolOptions(depth=2))
-
-    assert ids_of(collection) == {
-        "q1": ["d4", "d2"],
-        "q2": ["d2"],
-    }
-    stage = collection.manifest["details"]["first_stage"]["test"]
-    assert (stage["system"], stage["relevant_missed"]) == ("run", 1)
-
-
-def test_the_command_counts_the_relevant_documents_that_bm25_missed(aptool, folder, tmp_path):
-    finished = aptool("data", "import", "beir", folder, "--output", tmp_path / "out")
+def test_the_command_counts_the_relevant_documents_that_the_run_missed(aptool, folder, run, tmp_path):
+    command = ("data", "import", "retrieval", folder, "--output", tmp_path / "out")
+    finished = aptool(*command, "--run", f"test={run}", "--depth", 2)
 
     assert finished.code == 0, finished.err
-    assert "test: the first stage (BM25) missed 1 of 3 relevant answers (33.3%); 0 of them were added" in (
-        finished.err
-    )
+    expected = "test: the first stage missed 1 of 3 relevant answers (33.3%); 0 of them were added"
+    assert expected in finished.err
     assert aptool("data", "check", tmp_path / "out").code == 0
 
 
-def test_relevant_documents_can_be_added_and_negatives_sampled():
-    run = pl.DataFrame(
-        {"question_id": ["q"] * 6, "answer_id": list("abcdef"), "score": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]}
-    )
+def test_relevant_documents_can_be_added():
+    run = pl.DataFrame({"question_id": ["q"] * 3, "answer_id": list("abc"), "score": [3.0, 2.0, 1.0]})
     qrels = pl.DataFrame({"question_id": ["q", "q"], "answer_id": ["b", "z"], "relevance": [1, 1]})
 
-    pools, counts = cut_pools(run, qrels, PoolOptions(depth=5, negatives=2, add_relevant=True))
-    again, _ = cut_pools(run, qrels, PoolOptions(depth=5, negatives=2, add_relevant=True))
+    pools, counts = cut_pools(run, qrels, 2, add_relevant=True)
 
-    ids = pools["answer_id"].to_list()
-    assert len(ids) == 4
-    assert "b" in ids
-    assert ids[-1] == "z"
-    assert set(ids) - {"b", "z"} < set("acde")
+    assert pools["answer_id"].to_list() == ["a", "b", "z"]
     assert counts == {"relevant": 2, "relevant_missed": 1, "relevant_added": 1}
-    assert pools.equals(again)
 
 
-def test_msmarco_files(tmp_path):
-    collection_file = tsv(tmp_path / "collection.tsv", [(n, f"passage {n}") for n in range(5)])
-    queries = tsv(tmp_path / "queries.dev.tsv", [("11", "first query"), ("12", "second"), ("13", "unjudged")])
-    qrels = tsv(tmp_path / "qrels.dev.tsv", [("11", 0, 3, 1), ("12", 0, 0, 1)])
-    top = tsv(
-        tmp_path / "top1000.dev",
-        [("11", 3, "first query", "passage 3"), ("11", 4, "first query", "passage 4"), ("12", 1, "x", "y")],
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_files_of_a_corpus_queries_and_qrels(aptool, tmp_path, run, form):
+    """TSV lines of id and text as in MS MARCO, or JSON Lines of BEIR, with qrels of TREC."""
+    texts = {d: " ".join(parts).strip() for d, parts in DOCUMENTS.items()}
+    queries, qrels = tmp_path / f"queries.{form}", tmp_path / "x.qrels"
+    for path, entries in ((tmp_path / "corpus" / f"docs.{form}", texts), (queries, QUERIES)):
+        if form == "tsv":
+            tsv(path, entries.items())
+        else:
+            lines(path, [{"_id": name, "text": text} for name, text in entries.items()])
+    qrels.write_text("".join(f"{q} 0 {d} {label}\n" for q, d, label in QRELS))
+
+    finished = aptool(
+        *("data", "import", "retrieval", "--corpus", tmp_path / "corpus", "--queries", queries),
+        *("--qrels", f"dev={qrels}", "--run", f"dev={run}", "--output", tmp_path / "out"),
     )
-    ranked = tsv(tmp_path / "ranked.tsv", [("11", 4, 1), ("11", 3, 2), ("12", 1, 1)])
 
-    for first in (top, ranked):
-        files = {"queries": queries, "qrels": qrels, "top": first}
-        by_split = {name: {"dev": str(path)} for name, path in files.items()}
-        collection = write_retrieval_collection(tmp_path / "out", read_msmarco(collection_file, **by_split))
-
-        assert candidates_of(collection, "dev") == {
-            "11": {"3": "passage 3", "4": "passage 4"},
-            "12": {"1": "passage 1"},
-        }
-        stage = collection.manifest["details"]["first_stage"]["dev"]
-        assert (stage["relevant"], stage["relevant_missed"]) == (2, 1)
+    assert finished.code == 0, finished.err
+    collection = CollectionFiles(tmp_path / "out")
+    assert candidates_of(collection, "dev")["q1"] == {d: texts[d] for d in ("d4", "d2", "d1")}
+    assert sorted(read_qrels(collection.qrels("dev")).iter_rows()) == sorted(QRELS)
 
 
-def test_mteb_top_ranked_keeps_the_order_of_its_candidates(folder, tmp_path):
-    lines(folder / "top_ranked.jsonl", [{"query-id": "q1", "corpus-ids": ["d4", "d1", "d3"]}])
-    (folder / "qrels" / "test.tsv").rename(folder / "qrels.tsv")
-    (folder / "qrels").rmdir()
-
-    collection = import_mteb(tmp_path / "out", folder)
-
-    assert ids_of(collection) == {"q1": ["d4", "d1", "d3"]}
-
-
-def test_mteb_rows_of_texts(tmp_path):
-    root = tmp_path / "AskUbuntu"
-    lines(root / "test.jsonl", [{"query": "how", "positive": ["so"], "negative": ["no", "never"]}])
-
-    collection = import_mteb(tmp_path / "out", root)
-
-    assert list(candidates_of(collection)["q0"].values()) == ["so", "no", "never"]
-    assert read_qrels(collection.qrels("test"))["relevance"].sum() == 1
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected FOLDER, SPLIT=ID, or all of --corpus, --queries and --qrels"),
+        (["b", "--corpus", "c.tsv"], "expected FOLDER, SPLIT=ID, or all of --corpus, --queries and --qrels"),
+        (
+            ["--corpus", "c", "--queries", "q", "--qrels", "dev=q"],
+            "'dev': expected it in --qrels and in --run",
+        ),
+    ],
+)
+def test_missing_files_are_wrong_usage(aptool, tmp_path, arguments, message):
+    finished = aptool("data", "import", "retrieval", *arguments, "--output", tmp_path / "out")
+    assert finished.code == UsageError.exit_code
+    assert message in finished.err[-1]
 
 
 class Catalogued:
@@ -198,20 +180,17 @@ class Catalogued:
             yield SimpleNamespace(query_id=query, doc_id=document, score=score)
 
 
-def test_ir_datasets_objects(tmp_path):
+def test_ir_datasets_objects(tmp_path, run):
     scored = [("q1", "d3", 1.5), ("q1", "d1", 2.5), ("q2", "d1", 1.0)]
 
-    collection = import_ir_datasets(tmp_path / "out", {"test": Catalogued(scored)})
-    retrieved = import_ir_datasets(tmp_path / "bm25", {"test": Catalogued([])})
+    collection = import_ir_datasets(tmp_path / "out", Catalogued(scored))
+    with_run = import_ir_datasets(tmp_path / "run", Catalogued(scored), {"test": run})
 
-    assert ids_of(collection) == {
-        "q1": ["d1", "d3"],
-        "q2": ["d1"],
-    }
-    assert set(candidates_of(retrieved)["q2"]) == {"d1", "d2"}
+    assert ids_of(collection) == {"q1": ["d1", "d3"], "q2": ["d1"]}
+    assert ids_of(with_run) == {"q1": ["d4", "d2", "d1"], "q2": ["d2"]}
 
 
-def test_a_data_set_of_the_real_library(tmp_path):
+def test_a_data_set_of_the_real_library(tmp_path, run):
     library = pytest.importorskip("ir_datasets", reason="ir_datasets is not installed")
     texts = {name: " ".join(parts).strip() for name, parts in DOCUMENTS.items()}
     files = {
@@ -222,61 +201,50 @@ def test_a_data_set_of_the_real_library(tmp_path):
     files["qrels_trec"].write_text("".join(f"{q} 0 {d} {label}\n" for q, d, label in QRELS))
     dataset = library.create_dataset(**{name: str(file) for name, file in files.items()})
 
-    collection = import_ir_datasets(tmp_path / "out", {"test": dataset})
+    collection = import_ir_datasets(tmp_path / "out", dataset, {"test": run})
 
-    assert candidates_of(collection)["q2"] == {"d1": texts["d1"], "d2": texts["d2"]}
+    assert candidates_of(collection)["q2"] == {"d2": texts["d2"]}
     assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
-
-
-def test_a_pyserini_run_with_its_corpus(aptool, folder, tmp_path):
-    lines(tmp_path / "docs.jsonl", [{"id": d, "contents": text} for d, (_, text) in DOCUMENTS.items()])
-    tsv(tmp_path / "topics.tsv", QUERIES.items())
-    (tmp_path / "x.qrels").write_text("q1 0 d1 1\n")
-    (tmp_path / "x.run").write_text("q1 Q0 d2 1 9 bm25\nq1 Q0 d1 2 8 bm25\n")
-
-    finished = aptool(
-        *("data", "import", "pyserini", tmp_path / "x.run", "--corpus", tmp_path / "docs.jsonl"),
-        *("--queries", tmp_path / "topics.tsv", "--qrels", tmp_path / "x.qrels"),
-        *("--output", tmp_path / "out"),
-    )
-
-    assert finished.code == 0, finished.err
-    assert aptool("data", "check", tmp_path / "out").code == 0
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda root: (root / "corpus.jsonl").unlink(), r"corpus\.jsonl: file not found; expected"),
-        (lambda root: (root / "qrels" / "test.tsv").unlink(), r"qrels: no judgements; expected SPLIT\.tsv"),
+        (lambda root: (root / "qrels" / "test.tsv").unlink(), r"qrels/test\.tsv: file not found"),
         (
             lambda root: tsv(root / "qrels" / "test.tsv", [("q1", "d1", "high")]),
-            r"line 1: column 'score': 'high'",
+            r"test\.tsv: line 1: ",
         ),
         (
-            lambda root: tsv(root / "qrels" / "test.tsv", [("q7", "d1", 1)]),
+            lambda root: tsv(
+                root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), ("q7", "d1", 1)]
+            ),
             r"1 judged query without a text.*'q7'",
         ),
         (
-            lambda root: tsv(root / "qrels" / "test.tsv", [("q1", "d1", 1), ("q1", "d1", 0)]),
-            "line 2: .*the score 1",
+            lambda root: tsv(root / "qrels" / "test.tsv", [("q1", 0, "d1", 1), ("q1", 0, "d1", 0)]),
+            r"test\.tsv: line 2: ",
         ),
         (
             lambda root: (root / "corpus.jsonl").write_text('{"_id": "d1"}\n'),
-            r"line 1: columns '_id'; expected",
+            r"line 1: column 'text': not found among '_id'",
         ),
-        (lambda root: (root / "corpus.jsonl").write_text("[1]\n"), r"item 1: 1: expected a JSON object"),
+        (
+            lambda root: (root / "corpus.jsonl").write_text("[1]\n"),
+            r"line 1: \[1\]: expected one JSON object",
+        ),
         (
             lambda root: (root / "queries.jsonl").write_text('{"_id": "a b", "text": "x"}\n'),
             "'a b': expected an id",
         ),
     ],
 )
-def test_errors_name_file_and_position(folder, tmp_path, damage, message):
+def test_errors_name_file_and_position(folder, run, tmp_path, damage, message):
     damage(folder)
 
     with pytest.raises(InputError, match=message):
-        import_beir(tmp_path / "out", folder)
+        import_beir(tmp_path / "out", folder, run)
 
     assert not (tmp_path / "out").exists()
 
@@ -286,11 +254,11 @@ def test_the_error_of_a_run_over_other_queries_has_ids_of_both(folder, tmp_path)
     run.write_text("PLAIN-1 Q0 d4 1 9 x\n")
 
     with pytest.raises(InputError, match=r"the first id is 'PLAIN-1', but 'q1' in that file"):
-        import_beir(tmp_path / "out", folder, runs={"test": str(run)})
-    with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
-        import_beir(tmp_path / "out", folder, runs={"dev": str(run)})
-    with pytest.raises(InputError, match=r"a run for split 'dev'; expected one of test"):
-        import_ir_datasets(tmp_path / "out", {"test": Catalogued([])}, runs={"dev": str(run)})
+        import_beir(tmp_path / "out", folder, str(run))
+    with pytest.raises(UsageError, match=r"--run: split 'dev': expected one of test"):
+        import_ir_datasets(tmp_path / "out", Catalogued([]), {"dev": str(run)})
+    with pytest.raises(UsageError, match=r"split 'test': no first-stage run; expected --run test=FILE"):
+        import_ir_datasets(tmp_path / "out", Catalogued([]))
 
 
 def test_candidates_that_are_not_in_the_corpus_are_refused(folder, tmp_path):
@@ -298,89 +266,26 @@ def test_candidates_that_are_not_in_the_corpus_are_refused(folder, tmp_path):
     run.write_text("q1 Q0 d1 1 9 x\nq1 Q0 d77 2 8 x\nq2 Q0 d78 1 8 x\n")
 
     with pytest.raises(InputError, match=r"corpus\.jsonl: 2 of 3 candidates not found, such as 'd77'"):
-        import_beir(tmp_path / "out", folder, runs={"test": str(run)})
+        import_beir(tmp_path / "out", folder, str(run))
 
 
 def test_a_catalogue_without_qrels_is_refused(tmp_path, monkeypatch):
     without = Catalogued([])
     without.has_qrels = lambda: False
     with pytest.raises(AptoolError, match="no qrels; expected documents, queries and qrels"):
-        import_ir_datasets(tmp_path / "out", {"test": without})
+        import_ir_datasets(tmp_path / "out", without)
     monkeypatch.setitem(__import__("sys").modules, "ir_datasets", None)
     with pytest.raises(AptoolError, match=re.escape(f"needs ir_datasets: {install_command('ir-datasets')}")):
         load_ir_dataset("beir/scifact/test")
 
 
-def test_a_name_replaces_that_of_the_source(aptool, tmp_path):
-    tsv(tmp_path / "collection.tsv", [("0", "a passage"), ("1", "another one")])
-    tsv(tmp_path / "queries.tsv", [("q", "a passage")])
-    tsv(tmp_path / "qrels.tsv", [("q", 0, 0, 1)])
-    files = (f"dev={tmp_path / name}.tsv" for name in ("queries", "qrels"))
-    command = ("data", "import", "msmarco", tmp_path / "collection.tsv", "--queries", next(files))
-    finished = aptool(*command, "--qrels", next(files), "--name", "marco", "--output", tmp_path / "out")
-    assert finished.code == 0, finished.err
-    assert CollectionFiles(tmp_path / "out").name == "marco"
-
-
-def test_msmarco_qrels_of_other_queries_are_refused(tmp_path):
-    tsv(tmp_path / "queries.tsv", [("q", "a passage")])
-    tsv(tmp_path / "qrels.tsv", [("7", 0, 0, 1)])
-    files = {name: {"dev": str(tmp_path / f"{name}.tsv")} for name in ("queries", "qrels")}
-    collection = read_msmarco(tmp_path / "collection.tsv", **files, top={})
-    with pytest.raises(InputError, match=r"queries\.tsv: 1 judged query without a text, such as '7'"):
-        write_retrieval_collection(tmp_path / "out", collection)
-
-
-def test_msmarco_splits_must_match(aptool, tmp_path):
-    finished = aptool(
-        *("data", "import", "msmarco", "c.tsv", "--queries", "dev=q.tsv", "--qrels", "test=q.tsv"),
-        *("--output", tmp_path / "out"),
-    )
-
-    assert finished.code == UsageError.exit_code
-    assert "split 'dev': expected it in --queries and in --qrels" in finished.err[-1]
-
-
-@pytest.mark.parametrize(("resolution", "label"), [("max", 2), ("min", 0)])
-def test_contradictory_judgements_are_resolved_and_counted(aptool, folder, tmp_path, resolution, label):
-    tsv(folder / "qrels" / "test.tsv", [("q1", "d1", 2), ("q1", "d1", 0), ("q1", "d1", 1), ("q2", "d2", 1)])
-    tsv(tmp_path / "collection.tsv", [(d, text) for d, (_, text) in DOCUMENTS.items()])
-    tsv(tmp_path / "queries.tsv", QUERIES.items())
-    ranked = [{"query-id": "q1", "corpus-ids": ["d1", "d2"]}, {"query-id": "q2", "corpus-ids": ["d2"]}]
-    qrels = folder / "qrels" / "test.tsv"
-    commands = {
-        "beir": [folder],
-        "mteb": [folder],
-        "msmarco": [
-            *(tmp_path / "collection.tsv", "--queries", f"test={tmp_path / 'queries.tsv'}"),
-            *("--qrels", f"test={qrels}"),
-        ],
-    }
-    lines(folder / "top_ranked.jsonl", ranked)
-    for name, arguments in commands.items():
-        command = ("data", "import", name, *arguments, "--output", tmp_path / name)
-        refused = aptool(*command)
-        assert (refused.code, len(refused.err)) == (1, 1)
-        assert "line 2: column 'score': 0: expected the score 2 that this pair had before" in refused.err[0]
-
-        finished = aptool(*command, "--conflicts", resolution)
-
-        assert finished.code == 0, finished.err
-        assert f"test: contradictory labels {resolution} kept: 1" in finished.err
-        qrels_written = read_qrels(tmp_path / name / "test.qrels")
-        assert qrels_written.filter(pl.col("answer_id") == "d1")["relevance"].to_list() == [label]
-
-
-def test_contradictory_judgements_of_a_catalogue(tmp_path):
+def test_contradictory_judgements_of_a_catalogue_are_refused(tmp_path):
     dataset = Catalogued([])
     judged = [SimpleNamespace(query_id="q1", doc_id="d1", relevance=relevance) for relevance in (1, 0)]
     dataset.qrels_iter = lambda: iter(judged)
 
-    with pytest.raises(InputError, match=r"x: test: judgement 2: column 'score': 0: expected the score 1"):
-        import_ir_datasets(tmp_path / "out", {"test": dataset})
-    collection = import_ir_datasets(tmp_path / "out", {"test": dataset}, conflicts="max")
-
-    assert collection.manifest["policies"]["contradictory_labels_max_kept"] == {"test": 1}
+    with pytest.raises(InputError, match="x: a pair with several labels; expected qrels with one label per"):
+        import_ir_datasets(tmp_path / "out", dataset)
 
 
 def arguana(root):
@@ -394,66 +299,41 @@ def arguana(root):
     return root, run
 
 
-@pytest.mark.parametrize(("with_run", "pool"), [(False, ["d1"]), (True, ["d1", "d2"])])
-def test_a_query_of_beir_is_no_candidate_of_its_own(aptool, tmp_path, with_run, pool):
+def test_a_query_of_beir_is_no_candidate_of_its_own(aptool, tmp_path):
     """BEIR's evaluation drops results whose id is the query's, so the best order has nDCG@10 of 1."""
     root, run = arguana(tmp_path / "arguana")
-    options = ("--run", f"test={run}") if with_run else ()
-    finished = aptool("data", "import", "beir", root, *options, "--output", tmp_path / "out")
+    command = ("data", "import", "retrieval", root, "--run", f"test={run}", "--output", tmp_path / "out")
+    finished = aptool(*command)
     assert finished.code == 0, finished.err
     assert "test: candidates with the id of their question excluded: 1" in finished.err
     collection = CollectionFiles(tmp_path / "out")
-    assert ids_of(collection) == {"q1": pool}
+    assert ids_of(collection) == {"q1": ["d1", "d2"]}
     policies = collection.manifest["policies"]
     assert policies["candidates_with_the_id_of_their_question_excluded"] == {"test": 1}
 
 
-@pytest.mark.parametrize("with_run", [False, True])
-def test_the_depth_counts_without_the_query(tmp_path, with_run):
+def test_the_depth_counts_without_the_query(tmp_path):
     root, run = arguana(tmp_path / "arguana")
-    runs = {"test": str(run)} if with_run else None
-    assert ids_of(import_beir(tmp_path / "out", root, runs=runs, options=PoolOptions(depth=1))) == {
-        "q1": ["d1"]
-    }
+    assert ids_of(import_beir(tmp_path / "out", root, str(run), depth=1)) == {"q1": ["d1"]}
 
 
 def test_the_query_is_not_added_as_a_relevant_document(tmp_path):
-    root, _ = arguana(tmp_path / "arguana")
-    tsv(root / "qrels" / "test.tsv", [("q1", "d2", 1), ("q1", "q1", 1)])
-    collection = import_beir(tmp_path / "out", root, options=PoolOptions(add_relevant=True))
-    assert ids_of(collection) == {"q1": ["d1", "d2"]}
-    stage = collection.manifest["details"]["first_stage"]["test"]
-    assert (stage["relevant_missed"], stage["relevant_added"]) == (2, 1)
-
-
-@pytest.mark.parametrize(
-    ("options", "pool"), [((), ["q1", "d1", "d2"]), (("--exclude-same-id",), ["d1", "d2"])]
-)
-def test_other_sources_exclude_the_query_on_request(aptool, tmp_path, options, pool):
     root, run = arguana(tmp_path / "arguana")
-    qrels = tmp_path / "x.qrels"
-    qrels.write_text("q1 0 d1 1\n")
-    files = ("--corpus", root / "corpus.jsonl", "--queries", root / "queries.jsonl", "--qrels", qrels)
-    finished = aptool("data", "import", "pyserini", run, *files, *options, "--output", tmp_path / "out")
-    assert finished.code == 0, finished.err
-    assert ids_of(CollectionFiles(tmp_path / "out")) == {"q1": pool}
+    run.write_text("q1 Q0 d1 1 9 x\n")
+    judged = [("q1", "d2", 1), ("q1", "q1", 1)]
+    tsv(root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), *judged])
+    collection = import_beir(tmp_path / "out", root, str(run), add_relevant=True)
+    assert ids_of(collection) == {"q1": ["d1", "d2"]}
+    assert collection.manifest["details"]["first_stage"]["test"]["relevant_added"] == 1
 
 
-def test_unjudged_questions_are_told_from_those_without_a_relevant_candidate(aptool, tmp_path):
-    """By hand: q1 has a relevant candidate, q2 has none, q3 and q4 are not judged."""
-    lines(tmp_path / "corpus.jsonl", [{"_id": d, "text": d} for d in ("d1", "d2")])
-    lines(tmp_path / "queries.jsonl", [{"_id": f"q{number}", "text": "why"} for number in (1, 2, 3, 4)])
-    run, qrels = tmp_path / "first.run", tmp_path / "x.qrels"
-    run.write_text("".join(f"q{number} Q0 {d} 1 1 x\n" for number in (1, 2, 3, 4) for d in ("d1", "d2")))
-    qrels.write_text("q1 0 d1 1\nq2 0 d2 0\n")
-    files = ("--corpus", tmp_path / "corpus.jsonl", "--queries", tmp_path / "queries.jsonl")
-    out = tmp_path / "out"
-    finished = aptool("data", "import", "pyserini", run, *files, "--qrels", qrels, "--output", out)
-    checked = aptool("data", "check", out)
-    expected = [
-        "test: warning: 1 of 2 judged questions have no relevant candidate: any model scores 0 there",
-        "test: warning: 2 questions are not judged, and not evaluated",
-    ]
-    for command in (finished, checked):
-        assert command.code == 0, command.err
-        assert [line for line in command.err if "warning" in line and "judged" in line] == expected
+def test_files_keep_a_candidate_with_the_id_of_its_query(tmp_path):
+    """In MS MARCO, queries and passages have numbers of their own."""
+    root, run = arguana(tmp_path / "arguana")
+    files = read_files(
+        str(root / "corpus.jsonl"),
+        str(root / "queries.jsonl"),
+        {"test": str(root / "qrels" / "test.tsv")},
+        {"test": str(run)},
+    )
+    assert ids_of(import_retrieval(tmp_path / "out", files)) == {"q1": ["q1", "d1", "d2"]}

@@ -11,7 +11,9 @@ def folder(aptool, tmp_path):
     (tmp_path / "train.csv").write_text("question,answer,label\nwho are you?,me,1\nwho are you?,they,0\n")
     (tmp_path / "test.csv").write_text("question,answer\nwho is it?,you\nwho is it?,we\nwhy?,so\n")
     splits = [f"{split}={tmp_path / split}.csv" for split in ("train", "test")]
-    finished = aptool("data", "import", "csv", *splits, "--output", tmp_path / "out", "--unlabelled", "test")
+    finished = aptool(
+        "data", "import", "table", *splits, "--output", tmp_path / "out", "--unlabelled", "test"
+    )
     assert finished.code == 0, finished.err
     assert finished.out[2].split() == ["test", "2", "3", "no", "labels", "2", "3"]
     return tmp_path / "out"
@@ -47,7 +49,7 @@ def test_training_on_it_is_an_error(aptool, folder, tmp_path, command):
     # A dev split without labels.
     source = tmp_path / "test.csv"
     splits = (f"train={tmp_path / 'train.csv'}", f"dev={source}")
-    aptool("data", "import", "csv", *splits, "--output", folder, "--unlabelled", "dev", "--overwrite")
+    aptool("data", "import", "table", *splits, "--output", folder, "--unlabelled", "dev", "--overwrite")
     finished = aptool(*command, folder, "--output", tmp_path / "new")
     assert finished.code == 1
     assert finished.err[-1].startswith(f"aptool: {folder}: split 'dev' has no labels")
@@ -71,6 +73,6 @@ def test_check_finds_a_wrong_count_of_an_unlabelled_split(aptool, folder):
 
 def test_an_unknown_split_is_refused(aptool, folder, tmp_path):
     source = f"train={tmp_path / 'train.csv'}"
-    finished = aptool("data", "import", "csv", source, "--output", tmp_path / "x", "--unlabelled", "tset")
+    finished = aptool("data", "import", "table", source, "--output", tmp_path / "x", "--unlabelled", "tset")
     assert finished.code == 2
     assert finished.err == ["aptool: --unlabelled 'tset': expected one of the imported splits: train"]

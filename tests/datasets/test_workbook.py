@@ -1,4 +1,4 @@
-"""Excel workbooks: sheets, titles above the header, and the texts of numbers and dates."""
+"""Excel workbooks: the first sheet, and the texts of numbers and dates."""
 
 import sys
 import zipfile
@@ -64,45 +64,35 @@ def write_workbook(path, sheets):
 
 
 TICKETS = {
-    "A1": "Export",
-    "A3": "question",
-    "B3": "answer",
-    "C3": "label",
-    "D3": "Zeit",
-    "A4": "Größe?\n(cm)",
-    "B4": 0.5,
+    "A1": "question",
+    "B1": "answer",
+    "C1": "label",
+    "D1": "Zeit",
+    "A2": "Größe?\n(cm)",
+    "B2": 0.5,
+    "C2": 1,
+    "D2": 1.5,
+    "A4": "Wann?",
+    "B4": DATE,
     "C4": 1,
-    "D4": 1.5,
+    "D4": "#N/A",
+    "A5": "Wann?",
+    "B5": 2025,
+    "C5": 0,
     "A6": "Wann?",
-    "B6": DATE,
-    "C6": 1,
-    "D6": "#N/A",
-    "A7": "Wann?",
-    "B7": 2025,
-    "C7": 0,
-    "A8": "Wann?",
-    "B8": "#N/A",
-    "C8": 0,
+    "B6": "#N/A",
+    "C6": 0,
 }
 
 
 @needs_excel
-def test_a_sheet_is_read_as_texts(aptool, tmp_path):
-    """An error in a cell is an empty candidate, which is dropped."""
-    write_workbook(tmp_path / "x.xlsx", {"Notes": {"A1": "hello"}, "Tickets": TICKETS})
-    command = ("data", "import", "csv", f"dev={tmp_path / 'x.xlsx'}", "--output", tmp_path / "out")
+def test_the_first_sheet_is_read_as_texts(aptool, tmp_path):
+    """Blank rows are skipped. An error in a cell is an empty candidate, which is dropped."""
+    write_workbook(tmp_path / "x.xlsx", {"Tickets": TICKETS, "Notes": {"A1": "hello"}})
+    command = ("data", "import", "table", f"dev={tmp_path / 'x.xlsx'}", "--output", tmp_path / "out")
+    finished = aptool(*command)
 
-    first, none, chosen = (
-        aptool(*command),
-        aptool(*command, "--sheet", "X"),
-        aptool(*command, "--sheet", "Tickets"),
-    )
-
-    assert (first.code, none.code, chosen.code) == (1, 1, 0), chosen.err
-    assert "row 1: column 'question': not found among 'hello'" in first.err[0]
-    assert "or --sheet NAME for one of 'Tickets'" in first.err[0]
-    assert none.err == [f"aptool: {tmp_path / 'x.xlsx'}: no sheet 'X'; expected one of 'Notes', 'Tickets'"]
-    assert chosen.err[0] == f"dev: {tmp_path / 'x.xlsx'}: the names of the columns are in row 3"
+    assert finished.code == 0, finished.err
     assert labels_of(tmp_path / "out", "dev") == {
         "Größe?\n(cm)": {"0.5": 1},
         "Wann?": {"2025-01-01 00:00:00": 1, "2025": 0},
@@ -111,20 +101,18 @@ def test_a_sheet_is_read_as_texts(aptool, tmp_path):
 
 @needs_excel
 def test_errors_name_the_row_of_excel(tmp_path):
-    write_workbook(tmp_path / "x.xlsx", {"A": {**TICKETS, "C6": "maybe"}})
-    with pytest.raises(aptool.AptoolError, match=r"x\.xlsx: row 6: column 'label': 'maybe'"):
+    write_workbook(tmp_path / "x.xlsx", {"A": {**TICKETS, "C4": "maybe"}})
+    with pytest.raises(aptool.AptoolError, match=r"x\.xlsx: row 4: column 'label': 'maybe'"):
         aptool.Collection.from_rows({"dev": tmp_path / "x.xlsx"})
 
 
 @needs_excel
-def test_damaged_and_boundless_workbooks_are_refused(tmp_path):
+def test_damaged_workbooks_are_refused(tmp_path):
     path = tmp_path / "x.xlsx"
-    write_workbook(path, {"A": {**TICKETS, "XFD1048576": 1}})
-    with pytest.raises(aptool.AptoolError, match="a sheet of 16,384 columns and 1,048,576 rows"):
-        aptool.Collection.from_rows({"dev": path})
+    write_workbook(path, {"A": TICKETS})
     for data in (b"", b"PK\x03\x04", b"question,answer,label\n", path.read_bytes()[:-30]):
         path.write_bytes(data)
-        with pytest.raises(aptool.AptoolError, match="expected an Excel workbook"):
+        with pytest.raises(aptool.AptoolError, match=r"x\.xlsx: .*expected an Excel workbook"):
             aptool.Collection.from_rows({"dev": path})
 
 

@@ -2,7 +2,7 @@
 aptool data import wikiqa train=WikiQA-train.tsv dev=WikiQA-dev.tsv --output data/wikiqa
 aptool data import wikiqa train=functions-train.tsv dev=functions-dev.tsv test=functions-test.tsv --output data/functions
 aptool data import trecqa train=train-all dev=clean-dev --output data/trecqa
-aptool data import csv train=examples/faq/train.csv dev=examples/faq/dev.csv \
+aptool data import table train=examples/faq/train.csv dev=examples/faq/dev.csv \
     --add-candidates all --output data/faq
 
 small="--set vectors.dim=16 --set encoder.features=16 --set training.epochs=2 --set training.minibatch=8"

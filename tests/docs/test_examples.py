@@ -69,7 +69,17 @@ def test_systems_are_compared():
 @pytest.mark.usefixtures("workspace")
 def test_a_first_stage_is_reranked():
     import_wikiqa()
-    output_of("aptool", "data", "import", "beir", "scifact", "--output", "data/scifact")
+    output_of(
+        "aptool",
+        "data",
+        "import",
+        "retrieval",
+        "scifact",
+        "--run",
+        "test=scifact.run",
+        "--output",
+        "data/scifact",
+    )
     output_of("aptool", "train", "data/wikiqa", "--preset", "qa-cnn", "--output", "models/qa-cnn")
 
     shown = output_of(

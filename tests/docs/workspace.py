@@ -1,7 +1,6 @@
 """A folder with small data under the file names of the docs, in which their commands run."""
 
 import gzip
-import json
 import random
 import re
 import shutil
@@ -121,37 +120,33 @@ def insuranceqa_files(folder: Path) -> None:
 
 
 def beir_files(folder: Path) -> None:
-    """A folder in the layout of BEIR: corpus.jsonl, queries.jsonl, qrels/*.tsv."""
+    """A folder in the layout of BEIR: corpus.jsonl, queries.jsonl, qrels/*.tsv; and a run beside it."""
     (folder / "qrels").mkdir(parents=True)
-    corpus, queries, qrels = [], [], ["query-id\tcorpus-id\tscore"]
+    corpus, queries, qrels, run = [], [], ["query-id\tcorpus-id\tscore"], []
     for number, (question, answers) in enumerate(questions("beir", 20)):
         queries.append(f'{{"_id": "q{number}", "text": "{question}"}}')
         for index, (text, label) in enumerate(answers):
             name = f"d{number}-{index}"
             corpus.append(f'{{"_id": "{name}", "title": "", "text": "{text}"}}')
+            run.append(f"q{number} Q0 {name} {index + 1} {5 - index} bm25\n")
             if label:
                 qrels.append(f"q{number}\t{name}\t{label}")
     for name, lines in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.tsv", qrels)):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    folder.with_suffix(".run").write_text("".join(run), encoding="utf-8")
 
 
 def table_files(folder: Path) -> None:
-    """faq.csv and faq.jsonl: a question, an answer and a label. tickets: a question and its answers."""
-    tickets, issues = ["Number;Subject;Reply"], []
+    """faq.csv: a question, an answer and a label. tickets.csv: a question and its answer."""
+    tickets = ["Number;Subject;Reply"]
     for number, (question, answers) in enumerate(questions("tickets", 40), 1):
         reply = next(text for text, label in answers if label)
-        tickets.append(f'{number};{question};"<p>Grüße, {reply}</p>"')
-        comments = [{"body": text, "accepted": bool(label)} for text, label in answers]
-        issues.append({"key": f"IT-{number}", "fields": {"summary": question, "comments": comments}})
-    (folder / "tickets.json").write_text(json.dumps({"issues": issues}), encoding="utf-8")
+        tickets.append(f"{number};{question};Grüße, {reply}")
     (folder / "tickets.csv").write_text("\n".join(tickets) + "\n", encoding="cp1252")
-    rows, lines = ["question,answer,label"], []
+    rows = ["question,answer,label"]
     for question, answers in questions("faq", 10):
         rows += [f'"{question}","{text}",{label}' for text, label in answers]
-        candidates = [{"text": text, "label": label} for text, label in answers]
-        lines.append(json.dumps({"question": question, "candidates": candidates}))
     (folder / "faq.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    (folder / "faq.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def hub_models(folder: Path) -> None:

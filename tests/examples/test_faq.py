@@ -60,7 +60,7 @@ def test_the_files_stay_small():
 def test_the_imported_splits_have_no_leaks(aptool, tmp_path):
     tables = [f"{split}={FAQ / split}.csv" for split in SPLITS]
     folder = tmp_path / "faq"
-    aptool("data", "import", "csv", *tables, "--add-candidates", "all", "--output", folder)
+    aptool("data", "import", "table", *tables, "--add-candidates", "all", "--output", folder)
 
     checked = aptool("data", "check", folder, "--leaks")
 

@@ -240,7 +240,7 @@ def test_wrong_json_is_refused(run_file, read, text, message):
     [
         (read_run, "q1 0 d1 1", "this looks like qrels, for --qrels"),
         (read_run, "query-id\tcorpus-id\tscore", "this looks like qrels of BEIR, for --qrels"),
-        (read_run, "1\t2\t3", "this looks like a run of MS MARCO, which `aptool data import pyserini` reads"),
+        (read_run, "1\t2\t3", "this looks like a run of MS MARCO, without scores"),
         (read_qrels, "q1 Q0 d1 1 2.5 x", "this looks like a run"),
     ],
 )

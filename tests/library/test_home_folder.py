@@ -60,7 +60,7 @@ def test_commands_read_and_write_below_the_home_folder(aptool, home, model_folde
     (home / "rows.csv").write_text(CSV, encoding="utf-8")
     pools = "~/data/dev.pools.parquet"
     commands = [
-        ["data", "import", "csv", "dev=~/rows.csv", "--output=~/data"],
+        ["data", "import", "table", "dev=~/rows.csv", "--output=~/data"],
         ["data", "stats", "~/data"],
         ["data", "check", "~/data"],
         ["score", pools, "--model", "bm25"],

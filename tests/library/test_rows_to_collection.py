@@ -31,7 +31,7 @@ def write_csv(path):
 
 
 def write_json(path):
-    path.write_text(json.dumps(ROWS, indent=2))
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     return path
 
 
@@ -73,7 +73,7 @@ def test_files_equal_those_of_the_command(tmp_path, monkeypatch, capsys):
 
     path = write_csv(tmp_path / "a.csv")
     library = aptool.Collection.from_rows({"dev": path}, tmp_path / "library")
-    command = ["aptool", "data", "import", "csv", f"dev={path}", "--output", str(tmp_path / "command")]
+    command = ["aptool", "data", "import", "table", f"dev={path}", "--output", str(tmp_path / "command")]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit):
         main()
@@ -84,15 +84,14 @@ def test_files_equal_those_of_the_command(tmp_path, monkeypatch, capsys):
 
 def test_options_have_the_effect_of_the_command(tmp_path):
     rows = [
-        {"id": 7, "q": "who?", "pool": ["me", "", "you"], "grades": ["Good", "Bad", "Bad"]},
-        {"id": 8, "q": "who?", "pool": ["me"], "grades": ["Bad"]},
+        {"id": 7, "q": "who?", "text": "me", "grade": True},
+        {"id": 7, "q": "who?", "text": "you", "grade": False},
+        {"id": 8, "q": "who?", "text": "me", "grade": False},
     ]
-    names = {"question": "q", "question_id": "id", "candidates": "pool", "label": "grades"}
-    data = aptool.Collection.from_rows(
-        rows, tmp_path / "out", relevant=["Good"], questions="answerable", **names
-    )
+    names = {"question": "q", "question_id": "id", "answer": "text", "label": "grade"}
+    data = aptool.Collection.from_rows(rows, tmp_path / "out", questions="answerable", **names)
 
-    assert data.qrels("train").to_dict() == {"7": {"7-0": 1, "7-2": 0}}
+    assert data.qrels("train").to_dict() == {"7": {"7-0": 1, "7-1": 0}}
 
 
 def test_a_split_without_labels_has_pools_only(tmp_path):
@@ -110,10 +109,6 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
     data = aptool.Collection.from_rows(frame, tmp_path / "out")
     assert data.pools("train").to_dict() == POOLS
 
-    with pytest.raises(aptool.AptoolError, match=r"rows of 'train': row 3: column 'answer'.*--empty drop"):
-        aptool.Collection.from_rows(frame, tmp_path / "other", empty="refuse")
-    assert not (tmp_path / "other").exists()
-
 
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
@@ -127,14 +122,10 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
         ("rows.docx", {}, "rows.docx: unknown format; expected a name that ends in .csv"),
         ([{"question": "q", "answer": "a"}], {}, "row 0: column 'label': not found among 'question', "),
         ([{"question": "q", "answer": 7, "label": 1}], {}, "row 0: column 'answer': 7: expected a text"),
-        ([*ROWS, {**ROWS[0], "label": 0}], {}, "row 3: column 'label': 0: .*--conflicts max"),
-        (ROWS, {"empty": "skip"}, "--empty 'skip': expected one of drop, keep, refuse"),
+        ([*ROWS, {**ROWS[0], "label": 0}], {}, "row 3: column 'label': 0: expected the label 1"),
         (ROWS, {"questions": "some"}, "questions policy 'some'"),
-        (ROWS, {"relevant": []}, "--relevant: expected labels"),
-        (ROWS, {"delimiter": "::"}, "--delimiter '::': expected one character other than a quotation mark"),
-        (ROWS, {"name": 7}, "--name 7: expected one word"),
-        (ROWS, {"quotes": "typo"}, "--quotes 'typo': expected literal or csv"),
-        ([{**ROWS[0], "label": "x"}], {"name": "a b"}, "--name 'a b': expected one word"),
+        (ROWS, {"separator": "::"}, "--separator '::': expected one character other than a quotation mark"),
+        (ROWS, {"encoding": "no"}, "--encoding 'no': expected a text encoding of Python"),
         (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected one of the imported splits: train"),
     ],
 )

@@ -52,7 +52,7 @@ def names_the_extra(*arguments):
 
 def use_commands():
     tables = [f"{split}={EXAMPLES / split}.csv" for split in ("dev", "test")]
-    succeeds("data", "import", "csv", *tables, "--add-candidates", "all", "--output", "faq")
+    succeeds("data", "import", "table", *tables, "--add-candidates", "all", "--output", "faq")
     succeeds("data", "check", "faq")
     succeeds("data", "stats", "faq")
     pools, qrels = "faq/test.pools.parquet", "faq/test.qrels"

@@ -178,7 +178,7 @@ BY_HAND = {"zh": (1 + 1 + 1 + 1 + 1 / 4) / 5, "ja": (1 + 1 + 1 + 1 / 2 + 1) / 5}
 def test_figures_by_hand(aptool, tmp_path, monkeypatch, language):
     """With unicode words, a text is one word: all scores are 0, and the relevant answer has the lowest id."""
     monkeypatch.chdir(tmp_path)
-    aptool("data", "import", "csv", f"dev={LANGUAGES / language}.csv", "--output", "data")
+    aptool("data", "import", "table", f"dev={LANGUAGES / language}.csv", "--output", "data")
 
     finished = aptool("score", "data/dev.pools.parquet", "--model", "bm25", "--words", "bigrams")
     default = aptool("score", "data/dev.pools.parquet", "--model", "bm25", "--output", "unicode.run")
@@ -203,7 +203,7 @@ RUNS = ["data/dev.run", "unicode.run"]
     ],
 )
 def test_scores_by_hand(aptool, tmp_path, language, question, answer, score):
-    aptool("data", "import", "csv", f"dev={LANGUAGES / language}.csv", "--output", tmp_path / "data")
+    aptool("data", "import", "table", f"dev={LANGUAGES / language}.csv", "--output", tmp_path / "data")
     pools = library.Pools.load(tmp_path / "data" / "dev.pools.parquet")
 
     run = library.bm25_run(pools, words="bigrams").to_dict()
@@ -295,7 +295,7 @@ def test_tokenizer_of_bigrams():
 def test_word_systems_take_bigrams_and_keep_them(tmp_path, monkeypatch, aptool):
     monkeypatch.chdir(tmp_path)
     file = LANGUAGES / "ja.csv"
-    aptool("data", "import", "csv", f"train={file}", f"dev={file}", "--output", "ja")
+    aptool("data", "import", "table", f"train={file}", f"dev={file}", "--output", "ja")
     recipe = [*options("qa-cnn"), "text.words=bigrams"]
     model = library.train("ja", preset="qa-cnn", set=recipe, seed=1)
     model.save("model")
@@ -321,7 +321,7 @@ def test_recipes_leave_out_the_default(model_folder):
 
 @pytest.mark.parametrize("language", BY_HAND)
 def test_check_warns_of_questions_without_words(aptool, tmp_path, language):
-    aptool("data", "import", "csv", f"dev={LANGUAGES / language}.csv", "--output", tmp_path / "data")
+    aptool("data", "import", "table", f"dev={LANGUAGES / language}.csv", "--output", tmp_path / "data")
 
     finished = aptool("data", "check", tmp_path / "data")
 

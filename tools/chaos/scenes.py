@@ -43,6 +43,8 @@ def write_beir(folder: Path) -> None:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     judged = "".join(f"q{n}\td{n}\t1\n" for n in range(6))
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    ranked = "".join(f"q{q} Q0 d{d} {d} {30 - d} x\n" for q in range(6) for d in range(30))
+    folder.with_suffix(".run").write_text(ranked)
 
 
 def scenes(folder: Path) -> list[Scene]:
@@ -67,11 +69,21 @@ def scenes(folder: Path) -> list[Scene]:
             f"{OUT}/x.run",
         ),
         _scene("train", "train", collection, "--output", f"{OUT}/m", "--seed", "3", *small),
-        _scene("import", "data", "import", "tsv", f"test={folder / 'x.tsv'}", "--output", f"{OUT}/c"),
+        _scene("import", "data", "import", "table", f"test={folder / 'x.tsv'}", "--output", f"{OUT}/c"),
         _scene("folds", "data", "folds", collection, "--folds", "2", "--output", f"{OUT}/f"),
         _scene("fuse", "fuse", run, other, "--output", f"{OUT}/f.run"),
         _scene("learned", *learned, "--output", f"{OUT}/f.run"),
-        _scene("beir", "data", "import", "beir", folder / "b", "--output", f"{OUT}/b"),
+        _scene(
+            "beir",
+            "data",
+            "import",
+            "retrieval",
+            folder / "b",
+            "--run",
+            f"test={folder / 'b.run'}",
+            "--output",
+            f"{OUT}/b",
+        ),
         _scene("matrix", "matrix", folder / "t.toml", "--output", f"{OUT}/t"),
         _scene("report", "report", folder / "matrix", "--output", f"{OUT}/r.html"),
         _scene("eval", "eval", run, "--qrels", collection / "test.qrels", "--per-question", f"{OUT}/p.csv"),
@@ -84,7 +96,7 @@ def store_scenes(folder: Path, bucket: str) -> list[Scene]:
     return [
         _scene("score", "score", pools, "--model", model, "--output", f"{bucket}/x.run"),
         _scene("encode", "encode", pools, "--model", model, "--output", f"{bucket}/s"),
-        _scene("import", "data", "import", "tsv", f"test={folder / 'x.tsv'}", "--output", f"{bucket}/c"),
+        _scene("import", "data", "import", "table", f"test={folder / 'x.tsv'}", "--output", f"{bucket}/c"),
         _scene("train", "train", folder / "c", "--seed", "3", *small_options(), "--output", f"{bucket}/m"),
     ]
 

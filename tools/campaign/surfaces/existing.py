@@ -75,7 +75,7 @@ def foreign_folders(case: Case) -> None:
     }
     commands: dict[str, tuple[Any, ...]] = {
         "train": ("train", world.collection, "--preset", "qa-cnn"),
-        "import": ("data", "import", "tsv", f"test={world.folder / 'x.tsv'}"),
+        "import": ("data", "import", "table", f"test={world.folder / 'x.tsv'}"),
         "folds": ("data", "folds", world.collection, "--folds", 2),
         "matrix": ("matrix", world.folder / "t.toml"),
         "encode": ("encode", world.collection / "test.pools.parquet", "--model", world.model),
@@ -114,7 +114,7 @@ def edited_matrices(case: Case) -> None:
 def edited_collections(case: Case) -> None:
     """A file of an imported collection that was corrected by hand stays."""
     source = case.world.folder / "x.tsv"
-    command = ("data", "import", "tsv", f"test={source}", "--output", "c")
+    command = ("data", "import", "table", f"test={source}", "--output", "c")
     assert case.run(*command, outputs=("c",)) is not None
     path = Path("c", case.random.choice(("test.qrels", "collection.json", "test.pools.parquet")))
     changed = mutate_bytes(case.random, path.read_bytes())
@@ -131,17 +131,12 @@ def identifiers(case: Case) -> None:
     ids = [case.random.choice(nasty) if case.random.random() < 0.5 else f"a{n}" for n in range(3)]
     question = case.random.choice(nasty)
     rows = [
-        {
-            "question_id": question,
-            "question": "where",
-            "candidates": [
-                {"id": name, "text": f"text {n}", "label": int(not n)} for n, name in enumerate(ids)
-            ],
-        }
+        {"question_id": question, "question": "where", "id": name, "answer": f"text {n}", "label": int(not n)}
+        for n, name in enumerate(ids)
     ]
     Path("x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     named = ("--question-id", "question_id", "--answer-id", "id")
-    given = ("data", "import", "jsonl", "test=x.jsonl", *named, "--output", "c")
+    given = ("data", "import", "table", "test=x.jsonl", *named, "--output", "c")
     if case.run(*given, outputs=("c",)) is None:
         return
     assert case.run("data", "check", "c") is not None, "imported and refused by check"

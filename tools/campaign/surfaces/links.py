@@ -56,7 +56,7 @@ def _score(case: Case, output: str) -> str | None:
 
 
 def _import(case: Case, output: str) -> str | None:
-    given = ("data", "import", "tsv", f"test={case.world.folder / 'x.tsv'}", "--output", output)
+    given = ("data", "import", "table", f"test={case.world.folder / 'x.tsv'}", "--output", output)
     return case.run(*given, "--overwrite", outputs=("d",))
 
 
@@ -101,14 +101,14 @@ def special_files(case: Case) -> None:
         ("encode", pools, "--model", model, "--output", "x"),
         ("fuse", run, case.world.other_run, "--output", "x"),
         ("report", case.world.matrix, "--output", "x"),
-        ("data", "import", "tsv", f"test={case.world.folder / 'x.tsv'}", "--output", "x"),
+        ("data", "import", "table", f"test={case.world.folder / 'x.tsv'}", "--output", "x"),
         ("matrix", case.world.folder / "t.toml", "--output", "x"),
         ("train", case.world.collection, "--output", "x", "--set", "training.epochs=0"),
         ("score", "x", "--model", model, "--output", "y.run"),
         ("score", pools, "--model", "x", "--output", "y.run"),
         ("eval", "x", "--qrels", qrels),
         ("eval", run, "--qrels", "x"),
-        ("data", "import", "tsv", "test=x", "--output", "y"),
+        ("data", "import", "table", "test=x", "--output", "y"),
         ("train", case.world.collection, "--preset", "x", "--output", "y"),
         ("report", "x", "--output", "y.html"),
     )

@@ -69,9 +69,13 @@ def insuranceqa(case: Case) -> None:
 
 @surface(4)
 def retrieval(case: Case) -> None:
-    """Retrieval data in one of four layouts, with one changed file."""
-    layout = case.random.choice((_beir, _mteb, _msmarco, _pyserini))
-    files, arguments = layout()
+    """Retrieval data in BEIR's layout, with one changed file."""
+    files = {
+        "b/corpus.jsonl": _objects({"_id": d, "title": "", "text": text} for d, text in _DOCUMENTS.items()),
+        "b/queries.jsonl": _objects({"_id": q, "text": text} for q, text in _QUERIES.items()),
+        "b/qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + _QRELS,
+        "first.run": "q1 Q0 d4 1 9 x\nq1 Q0 d2 2 8 x\nq1 Q0 d1 3 7 x\nq2 Q0 d2 1 1 x\n",
+    }
     changed = case.random.choice(sorted(files))
     for name, text in files.items():
         data = text.encode()
@@ -85,7 +89,7 @@ def retrieval(case: Case) -> None:
         files[name] = _plain(name, data)
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_bytes(data)
-    case.run("data", "import", *arguments, "--output", "c", outputs=("c",))
+    case.run("data", "import", "retrieval", "b", "--run", "test=first.run", "--output", "c", outputs=("c",))
     _in_source("c", " ".join(files.values()))
 
 
@@ -97,49 +101,6 @@ def _plain(name: str, data: bytes) -> str:
         with contextlib.suppress(ValueError, RecursionError, AttributeError):
             parts += [str(value) for value in json.loads(line).values()]
     return " ".join([*parts, text])
-
-
-def _beir() -> tuple[dict[str, str], tuple[str, ...]]:
-    files = {
-        "b/corpus.jsonl": _objects({"_id": d, "title": "", "text": text} for d, text in _DOCUMENTS.items()),
-        "b/queries.jsonl": _objects({"_id": q, "text": text} for q, text in _QUERIES.items()),
-        "b/qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + _QRELS,
-    }
-    return files, ("beir", "b")
-
-
-def _mteb() -> tuple[dict[str, str], tuple[str, ...]]:
-    files, _ = _beir()
-    tops = {"q1": ["d1", "d2", "d4"], "q2": ["d2", "d3"]}
-    files["b/top_ranked.jsonl"] = _objects({"query-id": q, "corpus-ids": ids} for q, ids in tops.items())
-    return files, ("mteb", "b")
-
-
-def _msmarco() -> tuple[dict[str, str], tuple[str, ...]]:
-    files = {
-        "collection.tsv": "".join(f"{d}\t{text}\n" for d, text in _DOCUMENTS.items()),
-        "queries.tsv": "".join(f"{q}\t{text}\n" for q, text in _QUERIES.items()),
-        "qrels.tsv": "".join(
-            "\t".join((q, "0", d, label)) + "\n"
-            for q, d, label in (line.split("\t") for line in _QRELS.splitlines())
-        ),
-    }
-    return files, ("msmarco", "collection.tsv", "--queries", "test=queries.tsv", "--qrels", "test=qrels.tsv")
-
-
-def _pyserini() -> tuple[dict[str, str], tuple[str, ...]]:
-    beir, _ = _beir()
-    files = {
-        "corpus.jsonl": beir["b/corpus.jsonl"],
-        "queries.jsonl": beir["b/queries.jsonl"],
-        "x.qrels": "".join(
-            " ".join((q, "0", d, label)) + "\n"
-            for q, d, label in (line.split("\t") for line in _QRELS.splitlines())
-        ),
-        "first.run": "q1 Q0 d4 1 9 x\nq1 Q0 d2 2 8 x\nq1 Q0 d1 3 7 x\nq2 Q0 d2 1 1 x\n",
-    }
-    named = ("--corpus", "corpus.jsonl", "--queries", "queries.jsonl", "--qrels", "x.qrels")
-    return files, ("pyserini", "first.run", *named)
 
 
 def _objects(rows: Iterable[dict[str, object]]) -> str:

@@ -1,7 +1,6 @@
 """Damaged text files to import, and word vectors."""
 
 import contextlib
-import json
 import random
 import struct
 import unicodedata
@@ -10,41 +9,16 @@ from typing import Any
 
 import readers
 from case import Case, content, packed, surface, unpacked
-from mutators import mutate_bytes, mutate_document, mutate_lines
+from mutators import mutate_bytes, mutate_lines
 
 
 @surface(8)
 def tables(case: Case) -> None:
     data = mutate_lines(case.random, content(case.world.folder / "x.tsv"), b"\t")
     name = packed(case, "x.tsv", data)
-    is_recognised = case.random.random() < 0.3
-    form = () if is_recognised else ("--encoding", "utf-8", "--delimiter", "\t", "--quotes", "literal")
-    imported = case.run("data", "import", "tsv", f"test={name}", "--output", "c", *form, outputs=("c",))
-    if imported is not None and not is_recognised:
+    imported = case.run("data", "import", "table", f"test={name}", "--output", "c", outputs=("c",))
+    if imported is not None:
         same_pairs(readers.table(unpacked(name)))
-
-
-@surface(8)
-def json_lines(case: Case) -> None:
-    lines = content(case.world.folder / "x.jsonl").decode().splitlines()
-    at = case.random.randrange(len(lines))
-    if case.random.random() < 0.5:
-        lines[at] = mutate_document(case.random, json.loads(lines[at]))
-        data = "\n".join(lines).encode("utf-8", "surrogateescape")
-    else:
-        data = mutate_bytes(case.random, "\n".join(lines).encode())
-    name = packed(case, "x.jsonl", data)
-    if case.run("data", "import", "jsonl", f"test={name}", "--output", "c", outputs=("c",)) is not None:
-        text = unpacked(name).removeprefix(b"\xef\xbb\xbf").decode()
-        pools = [json.loads(line) for line in text.split("\n") if line.strip()]
-        same_pairs(
-            [
-                (pool["question"], candidate["text"], int(candidate["label"]))
-                for pool in pools
-                for candidate in pool["candidates"] or ()
-                if candidate["text"] and candidate["text"].strip()  # candidates without a text are dropped
-            ]
-        )
 
 
 def same_pairs(expected: list[tuple[str, str, int]]) -> None:
