@@ -249,16 +249,20 @@ def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
             columns = ", ".join(schema.names) or "no column"
             raise InputError(path, value=columns, expected=f"a column {field.name!r} of type {field.type}")
         kind = schema.field(index).type
-        if not is_type(kind, field.type):
+        if not is_type(kind, field.type, is_id=field.name.endswith("_id")):
             raise InputError(path, column=field.name, value=str(kind), expected=f"type {field.type}")
 
 
-def is_type(kind: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether ``kind`` is ``expected``, a large or dictionary-encoded variant, or a float of another size."""
+def is_type(kind: pa.DataType, expected: pa.DataType, *, is_id: bool = False) -> bool:
+    """Whether ``kind`` is ``expected``, a large or dictionary-encoded variant, or a float of another size.
+
+    Ids, which are texts, may be whole numbers.
+    """
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(expected):
-        return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        return is_text or (is_id and pa.types.is_integer(kind))
     if pa.types.is_floating(expected):
         return pa.types.is_floating(kind)
     if pa.types.is_list(expected):
@@ -268,7 +272,10 @@ def is_type(kind: pa.DataType, expected: pa.DataType) -> bool:
         if not pa.types.is_struct(kind):
             return False
         indices = [(field, kind.get_field_index(field.name)) for field in expected]
-        return all(index >= 0 and is_type(kind.field(index).type, field.type) for field, index in indices)
+        return all(
+            index >= 0 and is_type(kind.field(index).type, field.type, is_id=field.name.endswith("_id"))
+            for field, index in indices
+        )
     return bool(kind == expected)
 
 

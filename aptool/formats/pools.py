@@ -299,7 +299,7 @@ def _text_ids(path: PathOrUrl, candidates: pa.StructArray) -> pa.Array | None:
     if index < 0 or candidates.field(index).null_count == len(candidates):
         return None
     kind = candidates.type.field(index).type
-    if not is_type(kind, pa.string()):
+    if not is_type(kind, pa.string(), is_id=True):
         raise InputError(path, column="candidates.text_id", value=str(kind), expected="type string")
     return strings(candidates.field(index))
 

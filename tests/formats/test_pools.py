@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import row, write_pools
 
+import aptool
 from aptool.errors import InputError
 from aptool.formats import pools as pools_module
 from aptool.formats.pools import (
@@ -293,15 +294,15 @@ def test_missing_column_is_named(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "kind", "value", "said"),
     [
-        ("question_id", pa.int64(), 7, "int64"),
+        ("question_id", pa.float64(), 7.0, "double"),
         ("question", pa.binary(), b"where", "binary"),
         ("candidates", pa.string(), "a1", "string"),
         ("candidates", pa.list_(pa.string()), ["a1"], "list<element: string>"),
         ("candidates", pa.list_(pa.struct([("answer_id", pa.string())])), [{"answer_id": "a1"}], "list<"),
         (
             "candidates",
-            pa.list_(pa.struct([("answer_id", pa.int32()), ("text", pa.string())])),
-            [{"answer_id": 1, "text": "x"}],
+            pa.list_(pa.struct([("answer_id", pa.float32()), ("text", pa.string())])),
+            [{"answer_id": 1.0, "text": "x"}],
             "list<",
         ),
     ],
@@ -314,6 +315,17 @@ def test_column_of_another_type_is_named(tmp_path, name, kind, value, said):
 
     assert error_of(path).startswith(f"x.parquet: column {name!r}: '{said}")
     assert "expected type " in error_of(path)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint32()])
+def test_ids_may_be_whole_numbers(tmp_path, kind):
+    answer = pa.struct([("answer_id", kind), ("text", pa.string())])
+    columns = [("question_id", kind), ("question", pa.string()), ("candidates", pa.list_(answer))]
+    candidates = [{"answer_id": 10, "text": "x"}, {"answer_id": 9, "text": "y"}]
+    rows = [{"question_id": 7, "question": "where", "candidates": candidates}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(columns)), tmp_path / "x.parquet")
+
+    assert aptool.Pools.load(tmp_path / "x.parquet").to_dict() == {"7": ("where", {"10": "x", "9": "y"})}
 
 
 def test_files_that_are_not_parquet_are_named(tmp_path):

@@ -126,7 +126,7 @@ GOOD = {"question_id": ["q", "q"], "answer_id": ["a", "b"], "score": [1.0, 2.0]}
         ({"answer_id": ["a", "a"]}, "'q a': expected each candidate of a question once"),
         ({"answer_id": ["a", "b c"]}, "column 'answer_id': 'b c': expected"),
         ({"answer_id": ["a", None]}, "column 'answer_id': None: expected a value"),
-        ({"question_id": [1, 2]}, "column 'question_id': 'int64': expected type string"),
+        ({"question_id": [1.5, 2]}, "column 'question_id': 'double': expected type string"),
     ],
 )
 def test_invalid_table_is_one_line(tmp_path, change, message):
