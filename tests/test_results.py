@@ -128,34 +128,6 @@ def test_make_results_keeps_a_fingerprint_within_a_unit_of_its_last_decimal():
     assert kept == {"same": "0.510 0.300", "other": "0.520 0.300", "new": "0.100"}
 
 
-@pytest.mark.parametrize(("mean", "verdict"), [(0.7, "OK"), (0.69, "close"), (0.6899, "below")])
-def test_verdicts(mean, verdict):
-    assert tables.verdict(mean, 0.7) == verdict
-
-
-def test_learning_curves_take_their_points_from_several_results():
-    results = {name: {"systems": []} for name in tables.LEARNING_RESULTS}
-
-    def add(result, collection, system, mean):
-        entry = {"collection": collection, "system": system, "means": {"MAP": mean}}
-        results[result]["systems"].append(entry)
-
-    add("paper-folds", "wikiqa-folds", "ap-cnn-drop", 0.7)
-    add("paper-folds", "wikiqa-test", "ap-cnn-drop", 0.1)  # not over folds
-    add("paper-folds", "wikiqa-folds", "yin-2015", 0.1)  # not in the table
-    add("late-zero", "wikiqa-folds", "zero-mean", 0.71)
-    add("learning-curve", "wikiqa-quarter-folds", "ap-cnn-drop", 0.66)
-    add("learning-curve", "faq-half-folds", "bm25", 0.3)
-
-    lines = tables.learning_table(results).splitlines()
-
-    assert lines[2:] == [
-        "| FAQ | 127 | 0.300 |  |  |  |  |  |",
-        "| WikiQA | 200 |  |  | 0.660 |  | 0.710 |  |",
-        "| WikiQA | 799 |  |  | 0.700 |  | 0.710 |  |",
-    ]
-
-
 def test_check_names_a_page_that_differs(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["results.py", "--check"])
     monkeypatch.setattr(generator, "numeric_fingerprints", lambda: COMMITTED)

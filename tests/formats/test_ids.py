@@ -124,29 +124,6 @@ def read_by_hand(path, question, answer):
     read_pools(list_units([path])[0])
 
 
-@with_random_ids
-@given(question=words, answer=words)
-@example(question="q\xa0", answer="a")
-@example(question="\ufeffq", answer="a")
-@example(question="q", answer="a\x7f")
-def test_ids_that_line_readers_accept_can_be_written(tmp_path, question, answer):
-    """Fields end at ASCII white space, so an id of another program may contain other white space."""
-    with contextlib.suppress(UnicodeError):
-        (tmp_path / "x.run").write_bytes(f"q0 Q0 a 1 2 t\n{question} Q0 {answer} 1 1 t\n".encode())
-        (tmp_path / "x.qrels").write_bytes(f"q0 0 a 1\n{question} 0 {answer} 1\n".encode())
-        for read, write, name in (
-            (lambda path: read_run(path).frame, lambda path, frame: write_run(path, frame, "t"), "x.run"),
-            (read_qrels, write_qrels, "x.qrels"),
-        ):
-            if not passes(lambda read=read, name=name: read(tmp_path / name)):
-                assert not (ids.is_question_id(question) and ids.is_answer_id(answer))
-                continue
-            frame = read(tmp_path / name)
-            written = tmp_path / f"written-{name}"
-            write(written, frame)
-            assert read(written).sort(frame.columns).equals(frame.sort(frame.columns))
-
-
 def test_illegal_id_is_named_with_its_line(tmp_path):
     path = tmp_path / "x.run"
     path.write_bytes("q1 Q0 a 1 2 t\nq1 Q0 b\u3000c 2 1 t\n".encode())

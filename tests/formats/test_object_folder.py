@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.atomic import check_output_folder, output_folder
+from aptool.formats.atomic import output_folder
 from aptool.formats.location import ObjectPath, store_of
 from aptool.formats.object_folder import fetched
 from aptool.formats.outputs import MANIFEST, Kind
@@ -119,27 +119,6 @@ def test_files_that_the_new_collection_lacks_are_removed(folder, s3_proxy):
     assert names(folder) == ["collection.json", "notes.txt", "test.qrels", "train.pools.parquet"]
     # First the manifest, and the old files only when the new collection is complete.
     assert [{"collection.json", "train.pools.parquet"} <= present for present in deleted] == [False, True]
-
-
-def test_changed_file_of_the_old_collection_is_kept(folder):
-    store, key = store_of(folder)
-    with output_folder(folder, Kind.COLLECTION, "collection.json") as into:
-        (into / "collection.json").write_text("old")
-        (into / "dev.qrels").write_text("old")
-    with output_folder(folder, Kind.COLLECTION, "collection.json") as into:
-        (into / "collection.json").write_text("new")
-        (folder / "dev.qrels").unlink()
-        store.create(f"{key}/dev.qrels", b"mine")  # while the collection is written
-
-    assert (folder / "dev.qrels").read_text() == "mine"
-
-
-def test_folder_of_another_kind_is_not_replaced(folder):
-    store, key = store_of(folder / "mine.txt")
-    store.create(key, b"mine")
-
-    with pytest.raises(InputError, match="model: no record that aptool wrote it; expected another path"):
-        check_output_folder(folder, Kind.MODEL)
 
 
 @pytest.mark.parametrize("name", ["../other", "/etc/passwd"])

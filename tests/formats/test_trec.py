@@ -295,44 +295,6 @@ def test_missing_file_and_folder_are_refused(tmp_path):
 
 BLANKS = st.text(" \t\v\f\r", min_size=1, max_size=3)
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Z", "Cs"]), min_size=1, max_size=4)
-LINES = st.one_of(
-    st.builds(
-        lambda ends, fields, blanks: (
-            ends[0] + "".join(f + b for f, b in zip(fields, blanks, strict=True)) + ends[1]
-        ),
-        st.tuples(BLANKS, BLANKS),
-        st.tuples(WORDS, WORDS, WORDS, WORDS, st.floats(-1e9, 1e9).map(repr), WORDS),
-        st.lists(BLANKS, min_size=6, max_size=6),
-    ),
-    BLANKS,
-    st.just(""),
-    WORDS.map("#".__add__),
-)
-
-
-@settings(deadline=None, max_examples=200)
-@given(lines=st.lists(LINES, max_size=6))
-def test_any_blanks_separate_fields(tmp_path_factory, lines):
-    # By definition, fields are separated by ASCII white space.
-    split = [line.encode().split() for line in lines]
-    split = [[field.decode() for field in fields] for fields in split]
-    read_lines = [fields for fields in split if fields and not fields[0].startswith(("#", "\ufeff"))]
-    pairs = {(fields[0], fields[2]) for fields in read_lines}
-    path = tmp_path_factory.mktemp("blanks") / "dev.run"
-    path.write_bytes("\n".join(lines).encode())
-
-    if len(read_lines) < sum(1 for fields in split if fields and not fields[0].startswith("#")):
-        return  # a byte order mark could belong to the file or to the id
-    if not read_lines or len(pairs) < len(read_lines):
-        with pytest.raises(InputError):
-            read_run(path)
-    else:
-        rows = [(f[0], f[2], f[3], float(f[4]), f[5]) for f in read_lines]
-        assert read_run(path).frame.rows() == [(row[0], row[1], row[3]) for row in rows]
-        # The line-by-line parser accepts the same files as the fast parser.
-        assert trec._parse_line_by_line(path, path.read_bytes(), trec._RUN).rows() == rows
-
-
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 

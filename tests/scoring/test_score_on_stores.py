@@ -4,7 +4,6 @@ import hashlib
 import signal
 import subprocess
 import sys
-import time
 from itertools import count
 from pathlib import Path
 
@@ -17,8 +16,7 @@ from aptool.formats.inputs import stat
 from aptool.formats.location import ObjectPath, store_of
 from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import Unit, list_units, read_pools
-from aptool.scoring.parts import parts_folder, plan, write_part
-from aptool.scoring.pipeline import prepare, score
+from aptool.scoring.parts import parts_folder
 from aptool.scoring.score import score_files
 from aptool.scoring.systems import RandomScorer, RandomScores
 
@@ -71,9 +69,6 @@ def remote(request, bucket_on, local):
     return ObjectPath(bucket)
 
 
-on_each_store = pytest.mark.parametrize("remote", ["s3", "gs", "az"], indirect=True)
-
-
 def run(folder):
     return score_files(list_units([folder / "test.pools.parquet"]), RandomScores(), folder / "out.run")
 
@@ -86,13 +81,6 @@ def names(folder):
 def assert_whole(remote, local):
     assert sha256(remote / "out.run") == sha256(local / "out.run")
     assert names(remote) == ["out.run", "out.run.ir-metadata.yml", "test.pools.parquet"]
-
-
-@on_each_store
-def test_the_run_has_the_bytes_of_a_run_on_a_disk(remote, local):
-    run(remote)
-
-    assert_whole(remote, local)
 
 
 def test_a_row_group_costs_little_more_than_its_bytes(tmp_path, bucket, s3_proxy):
@@ -134,34 +122,6 @@ def test_an_input_replaced_during_scoring_is_an_error(storage, local, tmp_path, 
     assert not (folder / "new.run").exists()
     result = score_files(list_units([pools]), RandomScores(), folder / "new.run")
     assert result.resumed == 0
-
-
-@on_each_store
-def test_damaged_parts_are_scored_again(remote, local):
-    parts = plan(
-        list_units([remote / "test.pools.parquet"]), RandomScores().open(), remote / "out.run", "random"
-    )
-    make_parts(parts)
-    assert {f"out.run.parts/{part.path.name}" for part in parts} <= set(names(remote))
-    for part, damage in (
-        (parts[1], lambda data: data[:-9] + b"x" + data[-8:]),
-        (parts[4], lambda data: data[:50]),
-    ):
-        store, key = store_of(part.path)
-        data, version = store.read_versioned(key)
-        assert store.swap(key, damage(data), version)
-
-    result = run(remote)
-
-    assert result.resumed == len(parts) - 2
-    assert_whole(remote, local)
-
-
-def make_parts(parts):
-    """Write all parts, as a driver that is killed before the merge."""
-    scorer = RandomScores().open()
-    for part in parts:
-        write_part(part, *score([prepare(part.unit, read_pools(part.unit), scorer)], scorer), 0)
 
 
 def killed(phase, remote):
@@ -206,21 +166,6 @@ def test_one_failing_request_in_ten_is_retried(remote, local, s3_proxy):
 
     s3_proxy.before = lambda method, path: None
     assert len(failures) >= 5
-    assert_whole(remote, local)
-
-
-def test_a_slow_request_is_awaited(remote, local, s3_proxy):
-    slow = iter([True])
-
-    def wait(method, path):
-        if method == "PUT" and path.endswith(".part") and next(slow, False):
-            time.sleep(5)
-
-    s3_proxy.after = wait
-
-    run(remote)
-
-    assert next(slow, None) is None
     assert_whole(remote, local)
 
 
