@@ -121,27 +121,17 @@ def test_malformed_override_is_a_usage_error(override):
         # Unknown names, with the nearest name.
         ("training.epoch=5", "training.epoch: unknown option; expected 'epochs' perhaps"),
         ("trainign.epochs=5", "trainign: unknown section; expected 'training' perhaps"),
-        ("training.xyzzy=5", "training.xyzzy: unknown option; expected one of "),
         # Types.
         ("training.epochs=many", "training.epochs: 'many': expected an integer"),
-        ("training.epochs=2.5", "training.epochs: 2.5: expected an integer"),
-        ("training.epochs=true", "training.epochs: True: expected an integer"),
         ("text.lowercase=1", "text.lowercase: 1: expected true or false"),
         ("vectors.source=5", "vectors.source: 5: expected text"),
         ("training.optimizer=sdg", "training.optimizer: 'sdg': expected one of sgd, adam"),
         # Sizes.
         ("training.epochs=-1", "training.epochs: -1: expected a finite number of 0 or more"),
         ("training.margin=nan", "training.margin: nan: expected a finite number of 0 or more"),
-        ("training.learning_rate=inf", "training.learning_rate: inf: expected a finite number of 0 or more"),
         ("training.minibatch=0", "training.minibatch: 0: expected 1 or more"),
-        ("training.accumulate=0", "training.accumulate: 0: expected 1 or more"),
         ("training.dropout=1", "training.dropout: 1.0: expected 0 or more and below 1"),
-        ("training.temperature=0", "training.temperature: 0.0: expected 0.001 or more"),
-        ("vectors.window=0", "vectors.window: 0: expected 1 or more and below 33"),
         ("vectors.window=33", "vectors.window: 33: expected 1 or more and below 33"),
-        ("vectors.dim=0", "vectors.dim: 0: expected 1 or more"),
-        ("text.max_answer_tokens=0", "text.max_answer_tokens: 0: expected 1 or more"),
-        ("text.max_question_tokens=0", "text.max_question_tokens: 0: expected 1 or more"),
     ],
 )
 def test_invalid_entry_is_named_with_the_expected_value(override, message):

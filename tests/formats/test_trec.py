@@ -100,7 +100,6 @@ def test_qrels_are_written_in_order_of_their_ids(tmp_path):
 SHORT = "3: 'q2 Q0 a3 1': expected 6 fields (question_id Q0 answer_id rank score tag), found 4"
 RUN_FAULTS = {
     "short line": ("q1 Q0 a1 1 1 t\n\nq2 Q0 a3 1\n", SHORT),
-    "no tag": ("q1 Q0 a1 1 1\n", "1: 'q1 Q0 a1 1 1': expected 6 fields"),
     "two in one": (
         "q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t\n",
         "1: 'q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t': expected 6 fields",
@@ -110,45 +109,28 @@ RUN_FAULTS = {
         "2: 'q1 Q0 a2 2 2.5 tq2 Q0 b1 1 4.5 t': expected 6 fields (question_id Q0 answer_id rank score tag), "
         "found 11: two lines in one",
     ),
-    "glued to a line without Q0": (
-        "q1 Q0 a2 2 2.5 tq2 0 b1 1 4.5 t\n",
-        "1: 'q1 Q0 a2 2 2.5 tq2 0 b1 1 4.5 t': expected 6 fields",
-    ),
     "glued to a truncated line": (
         "q1 Q0 a2 2 2.5 tq2 Q0 b1\n",
         "1: 'q1 Q0 a2 2 2.5 tq2 Q0 b1': expected 6 fields (question_id Q0 answer_id rank score tag), found 8",
     ),
     "bare returns": ("q1 Q0 a1 1 1 t\rq1 Q0 a2 2 2 t\r", "1: 'q1 Q0 a1 1 1 t q1 Q0 a2 2 2 t': expected 6"),
     "text score": ("# c\nq1 Q0 a1 1 abc t\n", "2: column 'score': 'abc': expected a finite number"),
-    "comma in score": ("q1 Q0 a1 1 1,5 t\n", "1: column 'score': '1,5': expected a finite number"),
-    "hexadecimal": ("q1 Q0 a1 1 0x1p3 t\n", "1: column 'score': '0x1p3': expected a finite number"),
-    "underscore": ("q1 Q0 a1 1 1_0 t\n", "1: column 'score': '1_0': expected a finite number"),
     "NaN": ("q1 Q0 a1 1 1 t\nq1 Q0 a2 1 NaN t\n", "2: column 'score': 'NaN': expected a finite number"),
-    "minus infinity": ("q1 Q0 a1 1 -inf t\n", "1: column 'score': '-inf': expected a finite number"),
-    "overflow": ("q1 Q0 a1 1 1e400 t\n", "1: column 'score': '1e400': expected a finite number"),
     "duplicate": (
         "q1 Q0 a1 1 1 t\nq2 Q0 a1 1 1 t\n# c\n q1  Q0 a1 9 2 t\n",
         "4: column 'answer_id': 'q1 a1': expected each candidate of a question once; line 1 has this one",
     ),
     "NUL": ("q1 Q0 a1 1 1 t\nq\0 Q0 a1 1 1 t\n", "2: a NUL byte; expected text, not a binary file"),
     "not UTF-8": (b"q1 Q0 a1 1 1 t\nq2 Q0 \xe9 1 1 t\n", "2: b'\\xe9': expected text in UTF-8"),
-    "qrels": ("q1 0 a1 1\n", "1: 'q1 0 a1 1': expected 6 fields"),
     "blank in an answer id": (
         "q1 Q0 a1 1 1 two words\nq1 Q0 a 2 2 0.9 t\n",
         "2: 'q1 Q0 a 2 2 0.9 t': expected 6 fields, found 7: no blank in an id",
-    ),
-    "blanks in an answer id": (
-        "q1 Q0 a 2 3 1 0.9 t\n",
-        "1: 'q1 Q0 a 2 3 1 0.9 t': expected 6 fields, found 8",
     ),
 }
 QRELS_FAULTS = {
     "glued lines": ("q1 0 a1 1q2 0 a2 1\n", "1: 'q1 0 a1 1q2 0 a2 1': expected 4 fields"),
     "float": ("q1 0 a1 1\nq1 0 a2 0.9\n", "2: column 'relevance': '0.9': expected a whole number"),
-    "text": ("q1 0 a1 yes\n", "1: column 'relevance': 'yes': expected a whole number"),
     "too long": ("q1 0 a1 9223372036854775808\n", "1: column 'relevance': '9223372036854775808': expected"),
-    "short": ("q1 a1 1\n", "1: 'q1 a1 1': expected 4 fields (question_id 0 answer_id relevance), found 3"),
-    "long": ("q1 0 a1 1\nq1 0 a2 1 x\n", "2: 'q1 0 a2 1 x': expected 4 fields"),
     "duplicate": ("q1 0 a1 1\nq1 0 a1 1\n", "2: column 'answer_id': 'q1 a1': expected each candidate"),
 }
 

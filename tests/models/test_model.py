@@ -251,10 +251,7 @@ def change_config(folder, **changes):
         ),
         ({"format": 1}, "config.json", "format: 1: expected const 2"),
         ({"format": 3}, "config.json", "a later version of aptool (format 3); expected format 2"),
-        ({"format": "2"}, "config.json", "format: '2': expected const 2"),
         ({"model_type": "bert"}, "config.json", "model_type: 'bert': expected const \"aptool\""),
-        ({"dim": 10**18}, "config.json", "expected maximum 65536"),
-        ({"dim": 16.0}, "config.json", 'dim: 16.0: expected type "integer"'),
         ({"vocabulary": "many"}, "config.json", "vocabulary: 'many': expected type \"integer\""),
     ],
 )
