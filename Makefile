@@ -9,7 +9,7 @@ export NO_MKDOCS_2_WARNING := true
 QUIET := --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test oracle test-cluster test-lowest test-wheel test-docs cluster-demo campaign chaos audit docs pictures results lint fix eval reproduce bench hooks release clean
+.PHONY: help setup test oracle test-cluster test-lowest test-wheel test-docs cluster-demo chaos audit docs pictures results lint fix eval reproduce bench hooks release clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
@@ -81,15 +81,10 @@ test-wheel: $(STAMP)  ## install the wheel alone in .venv-wheel and use it, firs
 cluster-demo: $(STAMP)  ## start two nodes on this machine, run a small evaluation on them as jobs, stop them
 	$(BIN)/python jobs/demo.py
 
-campaign: $(STAMP)  ## try 100,000 bad inputs on every surface: SEED=1, INPUTS=100000, ONLY=number of one input
-	PYTHONPATH=.:tests $(BIN)/python tools/campaign/run.py --seed $(or $(SEED),1) --inputs $(or $(INPUTS),100000) $(if $(ONLY),--only $(ONLY))
-
-chaos: $(STAMP)  ## kill, starve and run twice 200 commands, and run them again: SEED=1, TRIALS=200, SCENE=command, KIND=of disturbance, ONLY=number of one
-	PYTHONPATH=.:tests:tools/campaign OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 TOKENIZERS_PARALLELISM=false \
-		$(BIN)/python tools/chaos/run.py --seed $(or $(SEED),1) --trials $(or $(TRIALS),200) \
-		$(if $(SCENE),--scene $(SCENE)) $(if $(KIND),--kind $(KIND)) $(if $(ONLY),--only $(ONLY))
-	$(if $(ONLY)$(SCENE)$(KIND),,PYTHONPATH=.:tests:tools/campaign OMP_NUM_THREADS=1 $(BIN)/python tools/chaos/stores.py --seed $(or $(SEED),1))
-	$(if $(ONLY)$(SCENE)$(KIND),,$(BIN)/python -m pytest -m cluster tests/cluster -k 'killed or removed or corrupt or half or refused or memory')
+chaos: $(STAMP)  ## kill train, score and matrix at random moments and repeat them: SEED=1, TRIALS=60, ONLY=number of one trial, RECORD=file
+	PYTHONPATH=.:tests OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 TOKENIZERS_PARALLELISM=false \
+		$(BIN)/python tools/chaos.py --seed $(or $(SEED),1) --trials $(or $(TRIALS),60) \
+		$(if $(ONLY),--only $(ONLY)) $(if $(RECORD),--record $(RECORD))
 
 audit: $(STAMP)  ## check licences, and known vulnerabilities of the tested versions, which needs a network
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group audit

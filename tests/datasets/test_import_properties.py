@@ -1,323 +1,240 @@
-"""Damaged files of every format: an import reads every row, or fails with an error that names it.
+"""Files with random faults: an import reads them as `csv` and `json` do, or refuses them in one line."""
 
-The tests count the rows of a damaged text file independently of the importers, in its bytes: lines between
-LFs, tags at the start of a line, labels in a field, entries of a list.
-"""
-
-import gzip
+import csv
 import io
+import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from imported import jacana_block
+from imported import jacana_block, pools_of
 
-from aptool.datasets.importing import CANDIDATES_WITHOUT_TEXT
-from aptool.datasets.insuranceqa import import_insuranceqa
-from aptool.datasets.pairs import EMPTY_DROPPED
-from aptool.datasets.table import import_table
+from aptool.datasets.table import ColumnNames, import_table
 from aptool.datasets.trecqa import import_trecqa
 from aptool.datasets.wikiqa import import_wikiqa
-from aptool.errors import AptoolError
+from aptool.errors import InputError
+from aptool.formats.trec import read_qrels
 
-EXAMPLES = 60
-
-
-class Format(NamedTuple):
-    """A small valid input: its files, its importer, and its number of candidates per split."""
-
-    files: dict[str, bytes]
-    run: Callable
-    candidates: Callable[[dict[str, bytes]], dict[str, int]]
-
-
-def text(*lines):
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def decoded(data):
-    return data.decode("utf-8-sig")
-
-
-def rows(data):
-    """Lines that are not blank."""
-    return sum(bool(line.strip()) for line in decoded(data).split("\n"))
-
-
-WIKIQA = Format(
-    {
-        "a.tsv": text(
-            "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel",
-            "Q1\thow are caves formed?\tD1\tCave\tD1-0\tA cave .\t0",
-            'Q1\thow are caves formed?\tD1\tCave\tD1-1\t"Water" forms café .\t1',
-            "Q2\twhat is lime?\tD2\tLime\tD2-0\tLime is\t0",
-        )
-    },
-    lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.tsv"}),
-    lambda files: {"train": rows(files["a.tsv"]) - 1},
-)
-TREC_LINES = Format(
-    {
-        "id.txt": text("7", "7", "8"),
-        "a.toks": text("who ?", "who ?", "why ?"),
-        "b.toks": text("me .", "café & you", "so ."),
-        "sim.txt": text("1", "0", "0"),
-    },
-    lambda folder, out: import_trecqa(out, {"dev": folder}),
-    lambda files: {"dev": rows(files["id.txt"])},
-)
-
-
-JACANA = Format(
-    {
-        "a.xml": text(
-            "<QApairs id='1'>",
-            *jacana_block("question", "who & why ?"),
-            *jacana_block("positive", "café <me ."),
-            *jacana_block("negative", "you ."),
-            "</QApairs>",
-            "<QApairs id='2'>",
-            *jacana_block("question", "when ?"),
-            *jacana_block("negative", "never"),
-            "</QApairs>",
-        )
-    },
-    lambda folder, out: import_trecqa(out, {"dev": f"{folder}/a.xml"}),
-    lambda files: {
-        "dev": sum(
-            line.rstrip("\r") in ("<positive>", "<negative>") for line in decoded(files["a.xml"]).split("\n")
-        )
-    },
-)
-INSURANCEQA = Format(
-    {
-        "vocabulary": text("idx_1\twhat", "idx_2\tcafé"),
-        "answers.label.token_idx": text("1\tidx_1", "2\tidx_2 idx_1", "3\tidx_2"),
-        "question.train.token_idx.label": text("idx_1 idx_2\t1 2", "idx_1\t3"),
-        "question.dev.label.token_idx.pool": text("1\tidx_2\t1 2 3 2", "2\tidx_1\t3 2"),
-    },
-    lambda folder, out: import_insuranceqa(out, folder),
-    lambda files: {
-        "train": labels(files["question.train.token_idx.label"], 1),
-        "dev": labels(files["question.dev.label.token_idx.pool"], 2),
-    },
-)
-
-
-def labels(data, column):
-    lines = decoded(data).split("\n")
-    return sum(len(line.split("\t")[column].split()) for line in lines if line.strip())
-
-
-TSV = Format(
-    {"a.tsv": text("question\tanswer\tlabel", "who?\tmé\t1", 'who?\t"you\t0', "why?\tso\t2")},
-    lambda folder, out: import_table(out, {"train": f"{folder}/a.tsv"}),
-    lambda files: {"train": rows(files["a.tsv"]) - 1},
-)
-JSONL = Format(
-    {
-        "a.jsonl": text(
-            '{"question": "who?", "answer": "mé", "label": 1}',
-            '{"question": "who?", "answer": "you", "label": 0}',
-            '{"question": "why?", "answer": "so", "label": 0}',
-        )
-    },
-    lambda folder, out: import_table(out, {"train": f"{folder}/a.jsonl"}),
-    lambda files: {"train": rows(files["a.jsonl"])},
-)
-TEXT_FORMATS = {
-    "wikiqa": WIKIQA,
-    "trecqa lines": TREC_LINES,
-    "trecqa jacana": JACANA,
-    "insuranceqa": INSURANCEQA,
-    "tsv": TSV,
-    "jsonl": JSONL,
+MARK = b"\xef\xbb\xbf"
+PIECES = [
+    b"\0",
+    b"\xff",
+    b"\r",
+    b"\n",
+    b"\t",
+    b'"',
+    b",",
+    b" ",
+    b"\x85",
+    MARK,
+    b"\xe2\x80\xa8",
+    b"x" * 300_000,
+]
+NAMES = ["question_id", "question", "answer_id", "answer", "label"]
+VALUES = {
+    "question_id": ["Q1", "Q2", "Q3", "", "Q 1", "#1"],
+    "question": ["why?", "who, me?", " ", "", "é\u00a0so"],
+    "answer_id": ["a", "b", "c", "", "a b"],
+    "answer": ["so", 'a "b", c', "two\nlines", "", " ", "mé"],
+    "label": ["0", "1", "2", "1.0", "true", "-1", "", "yes", "0.5"],
 }
-every_format = pytest.mark.parametrize("form", TEXT_FORMATS.values(), ids=TEXT_FORMATS)
 
 
-def run(form, files):
-    """Import the files in a temporary folder; return the manifest, or the message of the error."""
+def lines(*rows):
+    return "".join(f"{row}\n" for row in rows).encode()
+
+
+def imported(run, files):
+    """Manifest, pools and judgements of an imported split "train"; or the error."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "in"
+        folder, out = Path(name) / "in", Path(name) / "out"
         folder.mkdir()
         for file, data in files.items():
             (folder / file).write_bytes(data)
         try:
-            return form.run(str(folder), Path(name) / "out").manifest
-        except AptoolError as error:
+            collection = run(out, str(folder))
+        except InputError as error:
             message = str(error)
             assert str(folder) in message
-            assert "\n" not in message
-            assert not (Path(name) / "out").exists()
+            assert len(message.splitlines()) == 1
+            assert not out.exists()
             return message
+        return collection.manifest, pools_of(collection), read_qrels(collection.qrels("train")).rows()
 
 
-def cut_lines(data, draw):
-    lines = data.split(b"\n")
-    start = draw(st.integers(0, len(lines) - 1))
-    return b"\n".join(lines[:start] + lines[start + draw(st.integers(1, 3)) :])
+@st.composite
+def damaged(draw, data):
+    """The bytes of a file after some random changes."""
+    for _ in range(draw(st.integers(0, 2))):
+        place = draw(st.integers(0, len(data)))
+        change = draw(st.sampled_from(["insert", "cut", "lines"]))
+        if change == "insert":
+            data = data[:place] + draw(st.sampled_from(PIECES)) + data[place:]
+        elif change == "cut":
+            data = data[:place] + data[place + draw(st.integers(1, 40)) :]
+        else:
+            rows = data.split(b"\n")
+            number = draw(st.integers(0, len(rows)))
+            again = draw(st.lists(st.sampled_from(rows), max_size=2))
+            rows[number : number + draw(st.integers(0, 2))] = again
+            data = b"\n".join(rows)
+    return data
 
 
-def repeat_line(data, draw):
-    lines = data.split(b"\n")
-    index = draw(st.integers(0, len(lines) - 1))
-    lines.insert(draw(st.integers(0, len(lines))), lines[index])
-    return b"\n".join(lines)
+@st.composite
+def tables(draw):
+    """Rows of texts, valid or with a few faults."""
+    questions, answers = {"Q1": "why?", "Q2": "who, me?"}, {"a": "so", "b": 'a "b", c', "c": "mé"}
+    ids = st.tuples(st.sampled_from(sorted(questions)), st.sampled_from(sorted(answers)))
+    pairs = draw(st.lists(ids, max_size=5))
+    label = {pair: draw(st.sampled_from(VALUES["label"][:5])) for pair in sorted(set(pairs))}
+    rows = [dict(zip(NAMES, (q, questions[q], a, answers[a], label[q, a]), strict=True)) for q, a in pairs]
+    for row in rows[: draw(st.integers(0, 2))]:
+        name = draw(st.sampled_from(NAMES))
+        row[name] = draw(st.sampled_from(VALUES[name]))
+    return rows
 
 
-def cut_bytes(data, draw):
-    start = draw(st.integers(0, len(data)))
-    return data[:start] + data[start + draw(st.integers(1, 40)) :]
+def written(kind, rows):
+    """The rows as the bytes of a file."""
+    if kind == "parquet":
+        buffer, schema = io.BytesIO(), pa.schema([(name, pa.string()) for name in NAMES])
+        pq.write_table(pa.Table.from_pylist(rows, schema), buffer)
+        return buffer.getvalue()
+    if kind == "jsonl":
+        return lines(*map(json.dumps, rows))
+    text = io.StringIO()
+    if kind == "csv":
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([NAMES, *([row[name] for name in NAMES] for row in rows)])
+        return text.getvalue().encode()
+    return lines("\t".join(NAMES), *("\t".join(row.values()).replace("\n", " ") for row in rows))
 
 
-def cut_end(data, draw):
-    return data[: draw(st.integers(0, len(data)))]
+def require(condition):
+    if not condition:
+        raise ValueError("a fault of the file")
 
 
-def swap_columns(data, draw):
-    """Exchange two columns, in all lines or in one line."""
-    lines = [line.split(b"\t") for line in data.split(b"\n")]
-    first, second = draw(st.integers(0, 6)), draw(st.integers(0, 6))
-    only = draw(st.none() | st.integers(0, len(lines) - 1))
-    for index, fields in enumerate(lines):
-        if max(first, second) < len(fields) and only in (None, index):
-            fields[first], fields[second] = fields[second], fields[first]
-    return b"\n".join(b"\t".join(fields) for fields in lines)
+def parsed(kind, data):
+    """The rows of a file of text."""
+    text = data.removeprefix(MARK).decode().replace("\r\n", "\n").removesuffix("\r")
+    require("\0" not in text and "\r" not in text)
+    if kind == "jsonl":
+        rows = [json.loads(line, object_pairs_hook=distinct) for line in text.split("\n") if line.strip()]
+        require(all(isinstance(row, dict) for row in rows))
+        return rows
+    if kind == "csv":
+        table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    else:
+        table = [line.split("\t") if line.strip() else [] for line in text.split("\n")]
+    while table and not table[-1]:
+        del table[-1]
+    require(table and all(table))
+    header, *rows = table
+    require(all(len(row) == len(header) for row in rows))
+    require(all(header.count(name) == 1 for name in header if name))
+    return [dict(zip(header, row, strict=True)) for row in rows]
 
 
-def insert(data, draw):
-    pieces = [b"\0", b"\xff", b"\r", b"\n", b"\t", b'"', b" ", b"<", b"\x85"]
-    pieces += [b"\xef\xbb\xbf", b"\xe2\x80\xa8"]
-    position = draw(st.integers(0, len(data)))
-    return data[:position] + draw(st.sampled_from(pieces) | st.binary(max_size=4)) + data[position:]
+def distinct(entries):
+    require(len(dict(entries)) == len(entries))
+    return dict(entries)
 
 
-def giant_field(data, draw):
-    position = draw(st.integers(0, len(data)))
-    return data[:position] + b"x" * 300_000 + data[position:]
+def pools(rows, *, with_ids):
+    """The pools of rows: id, question, and text and label of each candidate by its id."""
+    result = {}
+    for row in rows:
+        names = NAMES if with_ids else ["question", "answer", "label"]
+        require(all(isinstance(row.get(name), str) for name in names))
+        question, text, label = row["question"], row["answer"], row["label"]
+        key, name = (row["question_id"], row["answer_id"]) if with_ids else (" ".join(question.split()), text)
+        require(question.strip() and (not with_ids or (is_id(key) and key[0] != "#")))
+        first, candidates = result.setdefault(key, (question, {}))
+        require(first == question or not with_ids)
+        if text.strip():
+            number = {"true": 1, "false": 0}.get(label.lower()) if label.isalpha() else whole(label)
+            require(number is not None and (not with_ids or is_id(name)))
+            require(candidates.setdefault(name, (text, number)) == (text, number))
+    kept = [(key, first, candidates) for key, (first, candidates) in result.items() if candidates]
+    require(kept)
+    return kept
 
 
-def other_encoding(data, draw):
-    return data.decode(errors="replace").encode(
-        draw(st.sampled_from(["utf-16", "latin-1", "utf-32"])), "replace"
+def is_id(text):
+    return bool(text) and text.isprintable() and not any(c.isspace() for c in text)
+
+
+def whole(label):
+    number = float(label)
+    require(number.is_integer())
+    return int(number)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+@settings(max_examples=60)
+@given(rows=tables(), with_ids=st.booleans(), draws=st.data())
+def test_a_table_is_read_as_a_plain_parser_reads_it_or_refused(kind, rows, with_ids, draws):
+    data = written(kind, rows)
+    if kind != "parquet":
+        data = draws.draw(damaged(data))
+    names = ColumnNames(question_id="question_id", answer_id="answer_id") if with_ids else ColumnNames()
+    try:
+        expected = pools(rows if kind == "parquet" else parsed(kind, data), with_ids=with_ids)
+    except (ValueError, csv.Error):
+        expected = None
+
+    file = f"x.{kind}"
+    result = imported(
+        lambda out, folder: import_table(out, {"train": f"{folder}/{file}"}, names), {file: data}
     )
 
-
-MUTATIONS = [cut_lines, repeat_line, cut_bytes, cut_end, swap_columns, insert, giant_field, other_encoding]
-
-
-@every_format
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(draws=st.data())
-def test_a_damaged_file_is_refused_or_read_in_full(form, draws):
-    files = dict(form.files)
-    for _ in range(draws.draw(st.integers(1, 3))):
-        name = draws.draw(st.sampled_from(sorted(files)))
-        files[name] = draws.draw(st.sampled_from(MUTATIONS))(files[name], draws.draw)
-    result = run(form, files)
-    if isinstance(result, str):
+    assert isinstance(result, str) == (expected is None), result
+    if expected is None:
         return
-    read = {split: counts["candidates"] for split, counts in result["details"]["read"].items()}
-    assert read == form.candidates(files)
-    for split, counts in result["splits"].items():
-        dropped = result["policies"]["duplicate_candidates_dropped"][split]
-        for policy in (CANDIDATES_WITHOUT_TEXT, EMPTY_DROPPED):
-            dropped += result["policies"].get(policy, {}).get(split, 0)
-        assert read[split] == counts["candidates"] + dropped
-        without = result["policies"].get("questions_without_candidates_dropped", {}).get(split, 0)
-        assert result["details"]["read"][split]["questions"] == counts["questions"] + without
+    _, read, judgements = result
+    labels = {(question, answer): label for question, answer, label in judgements}
+    read = [(q, text, [(a, t, labels[q, a]) for a, t in candidates]) for q, text, candidates in read]
+    expected = [(q, text, [(a, *c) for a, c in candidates.items()]) for q, text, candidates in expected]
+    if not with_ids:  # the ids are numbers
+        read, expected = (
+            [(text, [c[1:] for c in cs]) for _, text, cs in pools] for pools in (read, expected)
+        )
+    assert read == expected
 
 
-@every_format
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(draws=st.data(), bad=st.sampled_from([b"\0", b"\xff", b"\xc3\n"]))
-def test_the_error_of_an_invalid_byte_names_the_line(form, draws, bad):
-    name = draws.draw(st.sampled_from(sorted(form.files)))
-    data = form.files[name]
-    # At the start of a line, as inside a line the byte could complete another character.
-    starts = [0, *(index + 1 for index, byte in enumerate(data[:-1]) if byte == ord("\n"))]
-    position = draws.draw(st.sampled_from(starts))
-    result = run(form, {**form.files, name: data[:position] + bad + data[position:]})
-    assert isinstance(result, str)
-    line = data[:position].count(b"\n") + 1
-    assert f"{name}: line {line}, byte 1: " in result
-
-
-@every_format
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: data.replace(b"\n", b"\r\n"),
-        lambda data: b"\xef\xbb\xbf" + data,
-        lambda data: b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"),
-        lambda data: data.removesuffix(b"\n"),
-        lambda data: data + b"\n\n",
-        gzip.compress,
-    ],
-    ids=["CRLF", "BOM", "BOM and CRLF", "no newline at the end", "blank lines at the end", "gzip"],
+WIKIQA = lines(
+    "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel",
+    "Q1\thow are caves formed?\tD1\tCave\tD1-0\tA cave .\t0",
+    'Q1\thow are caves formed?\tD1\tCave\tD1-1\t"Water" forms café .\t1',
+    "Q2\twhat is lime?\tD2\tLime\tD2-0\tLime is\t0",
 )
-def test_line_ends_and_compression_do_not_change_the_collection(form, change):
-    plain = run(form, form.files)
-    assert run(form, {name: change(data) for name, data in form.files.items()})["files"] == plain["files"]
-
-
-PARQUET_ROWS = {
-    "question_id": ["Q1", "Q1", "Q2"],
-    "question": ["why?", "why?", "who?"],
-    "document_title": ["Why", "Why", "Who"],
-    "answer": ["so", "no", "mé"],
-    "label": [1, 0, 0],
-}
-VALUES = {
-    "question_id": st.sampled_from(["Q1", "Q2", "", "Q 1", "#1", None]),
-    "question": st.sampled_from(["why?", "who?", "", None]),
-    "document_title": st.none() | st.text(max_size=3),
-    "answer": st.none() | st.text(max_size=3) | st.just("x" * 300_000),
-    "label": st.sampled_from([0, 1, 2, -1, None]),
+TAGS = ("<positive>", "<negative>")
+JACANA = lines(
+    *("<QApairs id='1'>", *jacana_block("question", "who & why ?"), *jacana_block("positive", "café <me .")),
+    *(*jacana_block("negative", "you ."), "</QApairs>"),
+)
+# File, importer, and the number of rows among the lines that are not blank.
+PUBLISHED = {
+    "a.tsv": (WIKIQA, import_wikiqa, lambda rows: len(rows) - 1),
+    "a.xml": (JACANA, import_trecqa, lambda rows: sum(row.removesuffix("\r") in TAGS for row in rows)),
 }
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@pytest.mark.parametrize("file", PUBLISHED)
+@settings(max_examples=60)
 @given(draws=st.data())
-def test_changed_parquet_files_are_refused_or_read_in_full(draws):
-    columns = {name: list(values) for name, values in PARQUET_ROWS.items()}
-    for _ in range(draws.draw(st.integers(1, 3))):
-        name = draws.draw(st.sampled_from(sorted(columns)))
-        change = draws.draw(st.sampled_from(["value", "rows", "column"]))
-        if change == "value":
-            columns[name][0:1] = [draws.draw(VALUES[name])]
-        elif change == "rows":
-            size = draws.draw(st.integers(0, 3))
-            columns = {key: values[:size] or [None] for key, values in columns.items()}
-        elif change == "column" and len(columns) > 1:
-            del columns[name]
-    as_text = draws.draw(st.none() | st.sampled_from(sorted(columns)))
-    if as_text:
-        columns[as_text] = [str(value) for value in columns[as_text]]
-    table = pa.table(columns)
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer)
-    form = WIKIQA._replace(
-        run=lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.parquet"}),
-    )
-    result = run(form, {"a.parquet": buffer.getvalue()})
+def test_a_damaged_published_file_is_refused_or_read_in_full(file, draws):
+    data, run, count = PUBLISHED[file]
+    data = draws.draw(damaged(data))
+
+    result = imported(lambda out, folder: run(out, {"train": f"{folder}/{file}"}), {file: data})
+
     if not isinstance(result, str):
-        assert result["details"]["read"]["train"]["candidates"] == table.num_rows
-        assert result["splits"]["train"]["candidates"] == table.num_rows  # derived ids never repeat
-
-
-@settings(max_examples=EXAMPLES, deadline=None)
-@given(share=st.floats(0, 0.999))
-def test_parquet_cut_short_is_an_error(share):
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(PARQUET_ROWS), buffer)
-    data = buffer.getvalue()
-    form = WIKIQA._replace(run=lambda folder, out: import_wikiqa(out, {"train": f"{folder}/a.parquet"}))
-    assert isinstance(run(form, {"a.parquet": data[: int(share * len(data))]}), str)
+        rows = [row for row in data.decode("utf-8-sig").split("\n") if row.strip()]
+        assert result[0]["details"]["read"]["train"]["candidates"] == count(rows)

@@ -275,7 +275,6 @@ def test_missing_file_and_folder_are_refused(tmp_path):
         read_qrels(tmp_path)
 
 
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Z", "Cs"]), min_size=1, max_size=4)
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
