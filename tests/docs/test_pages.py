@@ -127,7 +127,7 @@ def test_errors_have_the_messages_of_the_page(workspace):
     run((ROOT / "tests" / "docs" / "faulty.sh").read_text(encoding="utf-8"), workspace)
     cases = [case for block in blocks(TROUBLESHOOTING) for case in block.commands()]
 
-    assert len(cases) == 20
+    assert len(cases) == 19
     for command, message in cases:
         finished = run_script(command, workspace, environment(workspace), timeout=600)
         assert finished.returncode in (1, 2), command
