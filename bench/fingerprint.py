@@ -22,7 +22,6 @@ from typing import Any
 from aptool.config import load_recipe, preset_names
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units
-from aptool.progress import LineProgress, use_progress
 from aptool.scoring.encode import encode
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.score import score_in_memory
@@ -109,7 +108,7 @@ def _scores(units: list[Any], system: ModelSystem) -> list[float]:
 
 @contextlib.contextmanager
 def _quiet_on_one_thread() -> Iterator[None]:
-    """Set one thread of PyTorch, and drop log messages and progress."""
+    """Set one thread of PyTorch, and drop log messages."""
     import torch
 
     logger, threads = logging.getLogger("aptool"), torch.get_num_threads()
@@ -117,8 +116,7 @@ def _quiet_on_one_thread() -> Iterator[None]:
     logger.setLevel(logging.WARNING)
     torch.set_num_threads(1)
     try:
-        with use_progress(LineProgress()):
-            yield
+        yield
     finally:
         torch.set_num_threads(threads)
         logger.setLevel(level)

@@ -14,11 +14,10 @@ is the same for both recipes and is timed in the full epoch. ``--repeats 0`` lea
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from typing_extensions import override
@@ -27,8 +26,9 @@ from aptool.config import Recipe, load_recipe
 from aptool.formats.collection import CollectionFiles
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
-from aptool.progress import Progress, Update, use_progress
+from aptool.progress import LogLines
 from aptool.text.tokenizer import WordTokenizer
+from aptool.training import loop
 from aptool.training.data import IndexLists, TrainingSet, tokenize
 from aptool.training.dev import DevSet
 from aptool.training.loop import train
@@ -80,7 +80,7 @@ def sampled_epoch(recipe: Recipe, inputs: Inputs, updates: int) -> float:
     # With one minibatch per mining round, rounds are as large as in a full epoch.
     options = replace(recipe.training, epochs=1, mining_interval=1)
     clock: list[float] = []
-    with use_progress(_Clock(clock)):
+    with mock.patch.object(loop, "progress", return_value=_Clock(clock)):
         train(
             _ranker(recipe, inputs),
             some,
@@ -92,20 +92,19 @@ def sampled_epoch(recipe: Recipe, inputs: Inputs, updates: int) -> float:
     return (clock[-1] - clock[WARM_UP - 1]) / timed * pairs
 
 
-class _Clock(Progress):
+class _Clock(LogLines):
     """Record the time of every update."""
 
     def __init__(self, times: list[float]) -> None:
         self._times = times
 
-    @contextmanager
     @override
-    def task(self, name: str) -> Iterator[Update]:
-        def update(done: int, total: int, unit: str, detail: str = "") -> None:
-            if done:
-                self._times.append(time.perf_counter())
+    def update(self, n: int) -> None:
+        self._times.append(time.perf_counter())
 
-        yield update
+    @override
+    def set_postfix_str(self, s: str, refresh: bool) -> None:
+        pass
 
 
 def _ranker(recipe: Recipe, inputs: Inputs) -> Ranker:

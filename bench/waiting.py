@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 from aptool.environment import SPIN_COUNT, USER_SETTINGS
 from bench.common import benchmark_parser, write_results
@@ -45,8 +46,9 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
     from aptool.config import load_recipe
     from aptool.formats.collection import CollectionFiles
     from aptool.models.build import build_ranker
-    from aptool.progress import Progress, Update, use_progress
+    from aptool.progress import LogLines
     from aptool.text.tokenizer import WordTokenizer
+    from aptool.training import loop
     from aptool.training.data import tokenize
     from aptool.training.loop import train
     from aptool.training.texts import read_texts
@@ -54,22 +56,19 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
     class TimeIsUpError(Exception):
         pass
 
-    class Clock(Progress):
+    class Clock(LogLines):
         def __init__(self) -> None:
             self.times: list[float] = []
             self.pairs: list[int] = []
 
-        @contextmanager
-        def task(self, name: str) -> Iterator[Update]:
-            def update(done: int, total: int, unit: str, detail: str = "") -> None:
-                if not done:
-                    return
-                self.times.append(time.perf_counter())
-                self.pairs.append(done)
-                if self.times[-1] - self.times[min(WARM_UP, len(self.times)) - 1] >= seconds:
-                    raise TimeIsUpError
+        def update(self, n: int) -> None:
+            self.times.append(time.perf_counter())
+            self.pairs.append(n)
+            if self.times[-1] - self.times[min(WARM_UP, len(self.times)) - 1] >= seconds:
+                raise TimeIsUpError
 
-            yield update
+        def set_postfix_str(self, s: str, refresh: bool) -> None:
+            pass
 
     recipe = load_recipe(system)
     texts = read_texts(CollectionFiles(folder), "train")
@@ -79,12 +78,11 @@ def pairs_per_second(folder: Path, system: str, seconds: float) -> float:
     ranker = build_ranker(recipe, len(tokenizer), recipe.vectors.dim)
     options = replace(recipe.training, epochs=1)
     clock = Clock()
-    with contextlib.suppress(TimeIsUpError), use_progress(clock):
+    with contextlib.suppress(TimeIsUpError), mock.patch.object(loop, "progress", return_value=clock):
         train(
             ranker, examples, options, seed=SEED, evaluate=lambda ranker: {recipe.training.dev_measure: 0.0}
         )
-    first = WARM_UP - 1
-    return (clock.pairs[-1] - clock.pairs[first]) / (clock.times[-1] - clock.times[first])
+    return sum(clock.pairs[WARM_UP:]) / (clock.times[-1] - clock.times[WARM_UP - 1])
 
 
 @contextmanager

@@ -1,52 +1,52 @@
 """A recorder of messages, epochs and progress."""
 
 import logging
+import re
 from contextlib import contextmanager
 
-from aptool.progress import Progress, use_progress
+from aptool import progress
+
+EPOCH = re.compile(r"epoch (\d+): loss ")
+LINE = re.compile(r"(.+): ([\d,]+) of ([\d,]+) ([a-z ]+), ")
 
 
-class Recorded(Progress, logging.Handler):
-    """Records log lines, epochs, names of tasks, and updates.
+class Recorded(logging.Handler):
+    """Records log lines, numbers of epochs, and the lines of progress.
 
-    ``messages`` has lines, ``epochs`` entries of a history, ``updates`` tuples (done, total, unit, detail).
+    ``lines`` has all lines, ``messages`` those that are neither of epochs nor of progress, ``updates`` tuples
+    (done, total, unit, detail) by task.
     """
 
-    def __init__(self, on_epoch=lambda entry: None):
-        logging.Handler.__init__(self, logging.INFO)
-        self.messages, self.epochs, self.tasks, self.updates = [], [], [], []
-        self.updates_of = {}  # by task
+    def __init__(self, on_epoch):
+        super().__init__(logging.INFO)
+        self.lines, self.messages, self.epochs, self.updates = [], [], [], {}
         self._on_epoch = on_epoch
 
-    @contextmanager
-    def task(self, name):
-        self.tasks.append(name)
-        updates = self.updates_of.setdefault(name, [])
-
-        def update(done, total, unit, detail=""):
-            updates.append((done, total, unit, detail))
-            self.updates.append(updates[-1])
-
-        yield update
-
-    def epoch(self, entry):
-        self.epochs.append(entry)
-        self._on_epoch(entry)
-
     def emit(self, record):
-        self.messages.append(record.getMessage())
+        line = record.getMessage()
+        self.lines.append(line)
+        if record.name == progress.logger.name:
+            name, done, total, unit = LINE.match(line).groups()
+            update = int(done.replace(",", "")), int(total.replace(",", "")), unit, line.split(", ")[-1]
+            self.updates.setdefault(name, []).append(update)
+        elif epoch := EPOCH.match(line):
+            self.epochs.append(int(epoch[1]))
+            self._on_epoch(self.epochs[-1])
+        else:
+            self.messages.append(line)
 
 
 @contextmanager
-def recorded(on_epoch=lambda entry: None):
-    """Record while the block runs; ``on_epoch`` is called with the entry of each epoch."""
+def recorded(on_epoch=lambda number: None):
+    """Record while the block runs, each update of progress; ``on_epoch`` is called at the end of an epoch."""
     recorder, logger = Recorded(on_epoch), logging.getLogger("aptool")
-    level = logger.level
+    level, interval = logger.level, progress.INTERVAL
     logger.addHandler(recorder)
     logger.setLevel(logging.INFO)
+    progress.INTERVAL = 0.0
     try:
-        with use_progress(recorder):
-            yield recorder
+        yield recorder
     finally:
+        progress.INTERVAL = interval
         logger.removeHandler(recorder)
         logger.setLevel(level)

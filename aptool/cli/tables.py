@@ -1,4 +1,4 @@
-"""Output of commands: tables on stdout, log messages and progress on stderr."""
+"""Output of commands: tables on stdout, log messages on stderr."""
 
 import logging
 import sys
@@ -9,7 +9,6 @@ import click
 from typing_extensions import override
 
 from aptool.errors import printable
-from aptool.progress import BarProgress, LineProgress, use_progress
 
 logger = logging.getLogger("aptool")
 
@@ -63,14 +62,13 @@ class _StderrHandler(logging.Handler):
 
 @contextmanager
 def messages_on_stderr() -> Iterator[None]:
-    """Show log messages and progress of the library on stderr."""
+    """Show log messages of the library on stderr."""
     handler, level, propagate = _StderrHandler(logging.INFO), logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
     try:
-        with use_progress(BarProgress() if sys.stderr.isatty() else LineProgress()):
-            yield
+        yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

@@ -1,4 +1,4 @@
-"""Messages from workers to the driver, and conversion of Ray's errors to one line."""
+"""Messages of a training from workers to the driver, and conversion of Ray's errors to one line."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -24,59 +24,44 @@ NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
 _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
 
 
-def start_board() -> Any:
-    """Start a board on the driver's node, where it lives as long as the driver."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor: Any = ray.remote(MessageBoard)
-    return actor.options(num_cpus=0, scheduling_strategy=here).remote()
+class Board:
+    """A ``MessageBoard`` on the driver's node, where it lives as long as the driver."""
 
+    def __init__(self) -> None:
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        actor: Any = ray.remote(MessageBoard)
+        self._actor = actor.options(num_cpus=0, scheduling_strategy=here).remote()
 
-def take_messages(board: Any) -> list[tuple[int, str, Any]]:
-    """Remove and return the messages on a board; an empty list while it does not respond."""
-    try:
-        messages: list[tuple[int, str, Any]] = ray.get(board.take.remote(), timeout=30)
-    except ray.exceptions.RayError:
-        return []
-    return messages
-
-
-class BoardPost:
-    """A ``progress.Post`` that posts a worker's messages to a board."""
-
-    def __init__(self, board: Any, worker: int = 0) -> None:
-        self._board = board
-        self._worker = worker
-
-    def __call__(self, kind: str, value: Any) -> None:
+    def post(self, kind: str, value: Any) -> None:
         """Post a message without waiting."""
-        self._board.post.remote(self._worker, kind, value)
+        self._actor.post.remote(kind, value)
 
     def has_error(self) -> bool:
         """Whether any worker has posted an error; False while the board does not respond."""
         try:
-            return bool(ray.get(self._board.has_error.remote(), timeout=30))
+            return bool(ray.get(self._actor.has_error.remote(), timeout=30))
         except ray.exceptions.RayError:
             return False
 
     def flush(self) -> None:
         """Wait until the board has all messages of this process: it takes them in order."""
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(self._board.post.remote(self._worker, "end", None), timeout=30)
+            ray.get(self._actor.post.remote("end", None), timeout=30)
 
+    @contextlib.contextmanager
+    def listening(self, receive: Callable[[str, Any], None]) -> Iterator[None]:
+        """Poll while the block runs and once at its end; call ``receive`` with each kind and value."""
 
-@contextlib.contextmanager
-def listening(board: Any, receive: Callable[[str, Any], None]) -> Iterator[None]:
-    """Poll a board while the block runs and once at its end; call ``receive`` with each kind and value."""
+        def take() -> None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                for kind, value in ray.get(self._actor.take.remote(), timeout=30):
+                    receive(kind, value)
 
-    def take() -> None:
-        for _, kind, value in take_messages(board):
-            receive(kind, value)
-
-    try:
-        with call_every(POLL_SECONDS, take):
-            yield
-    finally:
-        take()
+        try:
+            with call_every(POLL_SECONDS, take):
+                yield
+        finally:
+            take()
 
 
 @contextlib.contextmanager

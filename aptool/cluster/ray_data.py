@@ -11,14 +11,14 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, cast
 
 import numpy as np
 import ray
 import ray.data
 
-from aptool.cluster.messages import NO_PROGRESS_VARIABLE, BoardPost, listening, ray_failures, start_board
+from aptool.cluster.messages import NO_PROGRESS_VARIABLE, ray_failures
 from aptool.cluster.nodes import check_node
 from aptool.cluster.resources import Cluster, Resources
 from aptool.cluster.worker import ScoringJob, Worker, is_current, is_started, read_and_prepare
@@ -59,13 +59,12 @@ def map_units(
     room: int,
     each: Resources,
     cluster: Cluster,
-    receive: Callable[[str, Any], None],
     debug: bool,
 ) -> Generator[UnitRecord]:
     """Score units; yield a record per completed unit, and two for the unit of some stragglers.
 
     ``workers`` is the maximum of scoring processes (None: no limit), ``room`` the number that fits now, and
-    ``each`` the resources of a worker. ``receive`` gets the messages of workers: their progress within units.
+    ``each`` the resources of a worker.
     """
     if not parts:
         return
@@ -95,11 +94,10 @@ def map_units(
         pool = ray.data.ActorPoolStrategy(
             min_size=1, max_size=most, initial_size=max(1, min(room, most)), max_tasks_in_flight_per_actor=2
         )
-    board = start_board()
     dataset = dataset.map_batches(
         ScoreUnits,
         batch_size=1,
-        fn_constructor_args=(job, shared, board, debug),
+        fn_constructor_args=(job, shared, debug),
         compute=pool,
         num_cpus=each.cpus,
         num_gpus=each.gpus or None,
@@ -107,7 +105,7 @@ def map_units(
         label_selector=cluster.labels,  # read for each new worker, so that nodes can be left out later
     )
     try:
-        with ray_failures(cluster.address), listening(board, receive):
+        with ray_failures(cluster.address):
             for records in dataset.iter_batches(prefetch_batches=0, batch_size=None, batch_format="numpy"):
                 yield from map(UnitRecord, *(records[name].tolist() for name in UnitRecord._fields))
     finally:
@@ -157,12 +155,12 @@ def prepare_row(row: dict[str, Any], job: ScoringJob, shared: Any) -> dict[str, 
 class ScoreUnits:
     """A ``Worker`` as a class of Ray Data's ``map_batches``, with batches of one row."""
 
-    def __init__(self, job: ScoringJob, shared: Any, board: Any, debug: bool) -> None:
+    def __init__(self, job: ScoringJob, shared: Any, debug: bool) -> None:
         """Open the system; raise on a node that has just joined and will be left out."""
         check_node(job.requirements)
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("aptool").setLevel(logging.DEBUG if debug else logging.WARNING)
-        self._worker = Worker(job, BoardPost(board))
+        self._worker = Worker(job)
         self._parts: list[Part] = ray.get(shared)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:

@@ -32,12 +32,13 @@ from aptool.formats.pools import Unit, read_answers
 from aptool.formats.runs import Shard
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import is_url, pinned_name
+from aptool.progress import Bar
 from aptool.scoring.answer_store import AnswerStore, stored_precision
 from aptool.scoring.library_system import LibraryScorer, LibrarySystem, load_library_model
 from aptool.scoring.merge import RepeatedQuestionError, ShardTask, write_shard
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
 from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_folder
-from aptool.scoring.pipeline import PairMeter, UnitRecord
+from aptool.scoring.pipeline import UnitRecord
 from aptool.scoring.ranker_scorer import Precision
 from aptool.scoring.score import Executor, ScoredRun, input_files
 from aptool.scoring.stored_answers import StoredAnswers
@@ -150,7 +151,7 @@ class ClusterExecutor(Executor):
             yield claim
 
     @override
-    def run(self, missing: Sequence[Part], scorer: Scorer, meter: PairMeter) -> Generator[UnitRecord]:
+    def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[UnitRecord]:
         assert self._claim is not None
         each, workers = self._each, self._workers
         room = self.cluster.check_room(1, each, workers)
@@ -158,15 +159,6 @@ class ClusterExecutor(Executor):
         remaining = [part._replace(unit=_absolute(part.unit), path=part.path.absolute()) for part in missing]
         faults: dict[int, str] = {}
         scored: set[int] = set()
-        spare: dict[int, UnitRecord] = {}  # units of stragglers that another worker has started
-
-        def receive(kind: str, value: Any) -> None:
-            if kind == "again":
-                number, worker = value
-                spare[number] = UnitRecord(number, 0, worker, again=True)
-                return
-            for number, pairs in value.items():
-                meter.reach(number, pairs)
 
         with (
             leaving_out(self.cluster, job.requirements) as cluster,
@@ -176,17 +168,16 @@ class ClusterExecutor(Executor):
             if cluster.left_out:
                 room = cluster.check_room(1, each, workers)
             logger.info(describe_workers(cluster, workers, room, each))
-            scored_units = map_units(remaining, job, workers, room, each, cluster, receive, self._debug)
+            scored_units = map_units(remaining, job, workers, room, each, cluster, self._debug)
             for record in opened.enter_context(contextlib.closing(scored_units)):
                 if record.fatal:
                     raise AptoolError(f"--cluster {cluster.address}: {record.error}")
                 number = record.number
                 if not record.error:
+                    if number not in scored:
+                        bar.update(missing[number].pairs)
                     scored.add(number)
                     faults.pop(number, None)
-                    if record.again:
-                        spare.pop(number, None)
-                    meter.reach(number)
                     yield record._replace(gpu_seconds=record.seconds * each.gpus)
                 elif number not in scored:
                     faults[number] = record.error
@@ -200,7 +191,6 @@ class ClusterExecutor(Executor):
                 f"{first}{more}; {done} of {self._units} row groups are scored and kept: "
                 "run the same command again after fixing it"
             )
-        yield from spare.values()  # not completed, or too late
         _wait_for_parts(missing)
         self._claim.reissue()  # from here on, workers write nothing
 

@@ -16,15 +16,15 @@ from typing import Any
 import ray
 from typing_extensions import override
 
-from aptool.cluster.messages import BoardPost, cause, ray_failures, start_board, take_messages
+from aptool.cluster.messages import cause, ray_failures
 from aptool.cluster.nodes import Versions, check_versions, host
 from aptool.cluster.resources import Cluster, Resources, log_missing_resources
 from aptool.cluster.score import absolute_path, describe_workers
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.experiments.matrix import Trial
-from aptool.experiments.side_by_side import Event, Processes, run_trial
-from aptool.experiments.trial import TrialRunner
+from aptool.experiments.side_by_side import Ended, Processes, run_trial
+from aptool.experiments.trial import Result, TrialRunner
 from aptool.formats.location import is_remote, location
 from aptool.models.build import code_of
 from aptool.models.hub import pinned_name
@@ -113,7 +113,6 @@ class ClusterProcesses(Processes):
         self._cluster = cluster
         self._each = each
         self._number = number
-        self._board = start_board()
         self._tasks: dict[Any, tuple[int, Trial]] = {}
         self._opened = contextlib.ExitStack()
 
@@ -142,36 +141,35 @@ class ClusterProcesses(Processes):
         recipe = trial.system.recipe
         code = code_of(recipe) if recipe is not None else versions_of("torch")
         expected = tuple(code.items())
-        reference = task.remote(trial, runner, Path.cwd(), BoardPost(self._board, number), expected)
+        reference = task.remote(trial, runner, Path.cwd(), expected)
         self._tasks[reference] = number, trial
 
     @override
-    def events(self, timeout: float) -> list[Event]:
-        ended_tasks: list[Any] = []
+    def ended(self, timeout: float) -> list[Ended]:
+        tasks: list[Any] = []
         if self._tasks:
-            ended_tasks, _ = ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
-        # A task posts all of its messages before it ends.
-        events = [Event(*message) for message in take_messages(self._board) if message[1] != "end"]
-        for task in ended_tasks:
+            tasks, _ = ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
+        ended = []
+        for task in tasks:
             number, trial = self._tasks.pop(task)
             try:
-                kind, value = ray.get(task)
+                outcome = ray.get(task)
             except ray.exceptions.RayTaskError:
                 raise  # a bug, not a lost worker
             except ray.exceptions.RayError as error:
-                kind, value = "error", AptoolError(f"{trial}: {cause(error)}")
-            events.append(Event(number, kind, value))
-        return events
+                outcome = AptoolError(f"{trial}: {cause(error)}")
+            ended.append(Ended(number, outcome))
+        return ended
 
 
 def _run_trial(
-    trial: Trial, runner: TrialRunner, start: Path, post: BoardPost, expected: Versions
-) -> tuple[str, Any]:
+    trial: Trial, runner: TrialRunner, start: Path, expected: Versions
+) -> list[Result] | AptoolError:
     """Run a trial on a worker, with the current folder of the driver."""
     try:
         check_versions(expected)
     except AptoolError as difference:
-        return "error", located(difference, f"{trial}: node {host()}")
+        return located(difference, f"{trial}: node {host()}")
     with contextlib.suppress(OSError):  # absolute paths need no current folder
         os.chdir(start)
     if isinstance(runner.output, Path) and not runner.output.is_dir():
@@ -179,8 +177,5 @@ def _run_trial(
             f"{start / runner.output}: not found on node {host()}: expected an output on storage that all "
             "nodes share"
         )
-        return "error", located(error, str(trial))
-    try:
-        return run_trial(trial, runner, post)
-    finally:
-        post.flush()
+        return located(error, str(trial))
+    return run_trial(trial, runner)

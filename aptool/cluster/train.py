@@ -24,7 +24,7 @@ from pyarrow import ArrowException
 from pyarrow.fs import FileSystem
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from aptool.cluster.messages import POLL_SECONDS, listening, start_board
+from aptool.cluster.messages import POLL_SECONDS, Board
 from aptool.cluster.resources import Cluster, Resources, Workers, capacity, log_missing_resources
 from aptool.cluster.train_worker import TrainingJob, train_worker
 from aptool.config import CHECKPOINT_MINUTES, Recipe
@@ -35,7 +35,6 @@ from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, is_remote, location
 from aptool.models.build import code_of
-from aptool.progress import RelayedTasks, get_progress
 from aptool.training.checkpoint import STATE, trained_key, training_folder
 from aptool.training.fit import Fit, already_trained, check_training
 
@@ -185,7 +184,7 @@ def _attempt(
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(max(1, start_seconds))
     logging.getLogger("ray.train").setLevel(logging.ERROR)
-    board = start_board()
+    board = Board()
     trainer = TorchTrainer(
         train_worker,
         train_loop_config={"job": job, "board": board, "has_room": has_room},
@@ -208,21 +207,18 @@ def _attempt(
     )
     errors: list[AptoolError] = []
     room: list[None] = []
-    with RelayedTasks() as tasks:
-        receive: dict[str, Callable[[Any], None]] = {
-            "log": logger.info,
-            "progress": tasks.show,
-            "epoch": get_progress().epoch,
-            "error": errors.append,
-            "growth": room.append,
-            "end": lambda _: None,
-        }
-        try:
-            with listening(board, lambda kind, value: receive[kind](value)):
-                _in_thread(trainer.fit)
-        except (ray.train.TrainingFailedError, ray.exceptions.RayError):
-            if not errors:  # a worker's own error is clearer than Ray's
-                raise
+    receive: dict[str, Callable[[Any], None]] = {
+        "log": logger.info,
+        "error": errors.append,
+        "growth": room.append,
+        "end": lambda _: None,
+    }
+    try:
+        with board.listening(lambda kind, value: receive[kind](value)):
+            _in_thread(trainer.fit)
+    except (ray.train.TrainingFailedError, ray.exceptions.RayError):
+        if not errors:  # a worker's own error is clearer than Ray's
+            raise
     if errors:
         raise errors[0]
     return bool(room)

@@ -1,7 +1,9 @@
 """A training worker of a cluster: runs ``fit`` in a process group, and posts messages to the driver."""
 
 import contextlib
+import logging
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,8 +11,9 @@ from typing import Any
 
 import ray.train
 from ray.train.torch import get_device
+from typing_extensions import override
 
-from aptool.cluster.messages import BoardPost
+from aptool.cluster.messages import Board
 from aptool.cluster.nodes import Versions, check_versions, host
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, located
@@ -18,7 +21,6 @@ from aptool.formats.claim import DRIVER, check_held, holds
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.location import Location
 from aptool.models.device import pick_device
-from aptool.progress import relayed_to
 from aptool.training.checkpoint import training_folder
 from aptool.training.fit import GroupMember, fit_in_group
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
@@ -46,35 +48,58 @@ def train_worker(config: dict[str, Any]) -> None:
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
-    board = BoardPost(config["board"])
+    board: Board = config["board"]
     if board.has_error():
         return  # restarted by Ray after the error
-    post = board if rank == 0 else None
     try:
         with group.together():
             collection = open_collection(job)
             device = pick_device(str(get_device()) if job.gpu else "cpu")
         check_claim = partial(check_held, _claim(job), job.owner, job.output)
         member = GroupMember(group, check_claim, config["has_room"], is_preempted)
-        with relayed_to(post):
+        with messages_to(board) if rank == 0 else contextlib.nullcontext():
             result = fit_in_group(
                 *(collection, job.recipe, job.output, job.key, member),
                 seed=job.seed,
                 device=device,
                 checkpoint_minutes=job.checkpoint_minutes,
             )
-        if result is None and post is not None:
-            post("growth", None)
+        if result is None and rank == 0:
+            board.post("growth", None)
     except AptoolError as error:
         # Ray would restart the workers if this error were raised.
         alone = size > 1 and error is not group.raised
-        if post is not None or alone:
-            board("error", located(error, f"node {host()}") if alone else error)
+        if rank == 0 or alone:
+            board.post("error", located(error, f"node {host()}") if alone else error)
         if alone:  # the other workers wait for this process
             board.flush()
             raise RuntimeError("an error of one worker ends all") from error
-    if post is not None:
-        post.flush()
+    if rank == 0:
+        board.flush()
+
+
+@contextlib.contextmanager
+def messages_to(board: Board) -> Iterator[None]:
+    """Post the log messages of this process to a board while the block runs."""
+    logger, handler = logging.getLogger("aptool"), _BoardHandler(board)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _BoardHandler(logging.Handler):
+    def __init__(self, board: Board) -> None:
+        super().__init__(logging.INFO)
+        self._board = board
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._board.post("log", record.getMessage())
 
 
 def is_preempted() -> bool:

@@ -9,12 +9,11 @@ next to the part, so that a unit which always kills its worker is reported inste
 import logging
 import os
 import secrets
-import threading
 import time
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
-from functools import lru_cache, partial
+from collections.abc import Container, Generator, Mapping, Sequence
+from functools import lru_cache
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aptool.cluster.nodes import Requirements, Versions, check_node, host
 from aptool.errors import AptoolError
@@ -135,15 +134,10 @@ class _Begun(NamedTuple):
 class Worker:
     """Scores units, those that share answers together."""
 
-    def __init__(self, job: ScoringJob, post: Callable[[str, Any], None] = lambda kind, value: None) -> None:
-        """Open the system. An error is reported with the first unit.
-
-        ``post`` is called with "units" and the scored pairs by unit number, from time to time; and with
-        "again", the number of a unit and the name of this worker when it starts to score a straggler's unit.
-        """
+    def __init__(self, job: ScoringJob) -> None:
+        """Open the system. An error is reported with the first unit."""
         self._job = job
         self._name = f"{host()}:{os.getpid()}"
-        self._post, self._reports = post, _Reports(partial(post, "units"))
         self._failure = ""
         self._groups, self._seconds = 0, 0.0
         try:
@@ -204,9 +198,8 @@ class Worker:
     def _score_group(self, group: Sequence[tuple[_Begun, PreparedUnit]]) -> list[UnitRecord]:
         """Score units together and write their parts; after an error, score each of several units alone."""
         started, cpu = time.monotonic(), time.process_time()
-        progress = partial(self._reports, [(begun.number, begun.part.pairs) for begun, _ in group])
         try:
-            frames = score([unit for _, unit in group], open_scorer(self._job)[0], progress)
+            frames = score([unit for _, unit in group], open_scorer(self._job)[0])
             for (begun, unit), frame in zip(group, frames, strict=True):
                 self._check_owner()
                 write_part(begun.part, frame, unit.truncated, unit.bad_rows)
@@ -265,7 +258,6 @@ class Worker:
         try:
             if start_attempt(part, "again") > 1:
                 return None
-            self._post("again", (number, self._name))
             scorer, answers = open_scorer(self._job)
             unit = prepare(part.unit, read(self._job, part.unit, answers), scorer)
             (frame,) = score([unit], scorer)
@@ -284,28 +276,6 @@ class Worker:
     def _check_owner(self) -> None:
         job = self._job
         check_held(job.folder / DRIVER, job.owner, job.folder)
-
-
-class _Reports:
-    """Add up the scored pairs of units, and post the sums every ``REPORT_SECONDS``."""
-
-    def __init__(self, post: Callable[[dict[int, int]], None]) -> None:
-        self._post, self._posted = post, time.monotonic()
-        self._pairs: dict[int, int] = {}  # of the units since the last post
-        self._lock = threading.Lock()
-
-    def __call__(self, units: Sequence[tuple[int, int]], pairs: int) -> None:
-        """Count further pairs of units that are scored together, each a number and its pairs."""
-        with self._lock:
-            for number, most in units:
-                before = self._pairs.get(number, 0)
-                self._pairs[number] = min(before + pairs, most)
-                pairs -= self._pairs[number] - before
-            if time.monotonic() - self._posted < REPORT_SECONDS:
-                return
-            self._posted = time.monotonic()
-            self._post(self._pairs)
-            self._pairs = {number: self._pairs[number] for number, _ in units}
 
 
 def is_current(job: ScoringJob) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from typing_extensions import override
@@ -25,7 +25,7 @@ from aptool.experiments.matrix import Trial, parts_of
 from aptool.experiments.trial import Result, TrialRunner
 from aptool.models.device import gpus_like, pick_device
 from aptool.plugins import load_plugins
-from aptool.progress import Post, epoch_line, get_progress, relayed_to
+from aptool.progress import measures_line, progress
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +33,11 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.3
 
 
-class Event(NamedTuple):
-    """A message from the process of a trial: a ``progress.Post``, or the last message.
-
-    The last message has the kind ``results`` with the results, or ``error`` with an ``AptoolError``.
-    """
+class Ended(NamedTuple):
+    """The end of a trial, by its number."""
 
     trial: int
-    kind: str
-    value: Any
+    outcome: list[Result] | AptoolError
 
 
 class Processes(Protocol):
@@ -51,23 +47,22 @@ class Processes(Protocol):
         """Whether another trial can start now."""
 
     def start(self, number: int, trial: Trial, runner: TrialRunner) -> None:
-        """Start a trial; its events have this number."""
+        """Start a trial with a number."""
 
-    def events(self, timeout: float) -> list[Event]:
-        """Wait for messages for at most ``timeout`` seconds."""
+    def ended(self, timeout: float) -> list[Ended]:
+        """Wait for trials that end, for at most ``timeout`` seconds."""
 
 
-def run_trial(trial: Trial, runner: TrialRunner, post: Post) -> tuple[str, list[Result] | AptoolError]:
-    """Run a trial in a worker process and post its messages; return kind and value of the last event."""
+def run_trial(trial: Trial, runner: TrialRunner) -> list[Result] | AptoolError:
+    """Run a trial in a worker process; return its results, or its error."""
     try:
-        with relayed_to(post):
-            return "results", runner.run(trial)
+        return runner.run(trial)
     except AptoolError as error:
-        return "error", located(error, str(trial))
+        return located(error, str(trial))
     except OSError as error:
         if error.strerror is None:
             raise
-        return "error", AptoolError(f"{trial}: {error.filename or 'output'}: {error.strerror}")
+        return AptoolError(f"{trial}: {error.filename or 'output'}: {error.strerror}")
 
 
 def run_side_by_side(
@@ -82,13 +77,14 @@ def run_side_by_side(
     numbers = {trial.key: number for number, trial in enumerate(trials)}
     needs = [[numbers[part.key] for part in parts_of(trial, runner.matrix.systems)] for trial in trials]
     schedule = _Schedule(trials, needs, stored)
-    with get_progress().task("matrix") as update:
+    with progress("matrix", len(trials), "trials", len(stored)) as bar:
         while not schedule.is_over:
             while processes.has_room() and (number := schedule.next()) is not None:
                 processes.start(number, trials[number], runner)
-            for event in processes.events(POLL_SECONDS):
-                schedule.receive(event)
-            update(len(schedule.done), len(trials), "trials", schedule.detail())
+            bar.set_postfix_str(schedule.detail(), refresh=True)
+            for ended in processes.ended(POLL_SECONDS):
+                schedule.end(*ended)
+                bar.update(1)
     schedule.raise_errors()
     return [schedule.done[number] for number in range(len(trials))]
 
@@ -103,7 +99,7 @@ class _Schedule:
         self._trials = trials
         self._needs = needs  # numbers of the trials that each trial fuses
         self._waiting = [number for number in range(len(trials)) if number not in stored]
-        self._running: dict[int, str] = {}  # progress of each running trial, as text
+        self._running: list[int] = []
         self._failed: dict[int, AptoolError] = {}
         self._skipped = 0
 
@@ -120,31 +116,25 @@ class _Schedule:
                 self._skipped += 1
             elif all(need in self.done for need in needs):
                 self._waiting.remove(number)
-                self._running[number] = ""
+                self._running.append(number)
                 return number
         return None
 
-    def receive(self, event: Event) -> None:
-        """Log a message, or record the end of a trial."""
-        number, kind, value = event
-        if kind == "log":
-            logger.info(value)
-        elif kind == "epoch":
-            logger.info(f"{self._trials[number]}: {epoch_line(value)}")
-        elif kind == "progress":
-            name, done, total, *_ = value
-            self._running[number] = f" {name} {done / total:.0%}" if total else f" {name}"
-        elif kind == "results":
-            del self._running[number]
-            self.done[number] = value
-        elif kind == "error":
-            del self._running[number]
-            self._failed[number] = value
-            logger.info(f"failed: {value}")
+    def end(self, number: int, outcome: list[Result] | AptoolError) -> None:
+        """Record the end of a trial."""
+        self._running.remove(number)
+        if isinstance(outcome, AptoolError):
+            self._failed[number] = outcome
+            logger.info(f"failed: {outcome}")
+        else:
+            self.done[number] = outcome
+            for result in outcome:
+                name = f"{result.collection}: {result.system}, seed {result.seed}"
+                logger.info(f"{name}: {measures_line(result.measures)}")
 
     def detail(self) -> str:
         """The running trials, for the progress bar."""
-        running = [f"{self._trials[number].system.name}{state}" for number, state in self._running.items()]
+        running = [self._trials[number].system.name for number in self._running]
         more = f", {len(running) - 3} more" if len(running) > 3 else ""
         return f"running {', '.join(running[:3])}{more}"
 
@@ -209,27 +199,26 @@ class LocalProcesses(Processes):
             worker = _Worker(self._free.pop(0), self._threads)
             self._workers.append(worker)
         worker.trial = number, trial
-        with contextlib.suppress(OSError):  # an idle process has ended; `events` reports it
+        with contextlib.suppress(OSError):  # an idle process has ended; `ended` reports it
             worker.connection.send((trial, runner))
 
     @override
-    def events(self, timeout: float) -> list[Event]:
+    def ended(self, timeout: float) -> list[Ended]:
         busy = {worker.connection: worker for worker in self._workers if worker.trial is not None}
-        events = []
+        ended = []
         for connection in multiprocessing.connection.wait(list(busy), timeout):
             worker = busy[connection]  # type: ignore[index]
             assert worker.trial is not None
             number, trial = worker.trial
             try:
-                kind, value = worker.connection.recv()
+                outcome = worker.connection.recv()
             except (EOFError, OSError):
-                kind, value = "error", self._lost(worker, trial)
-            if kind == "fault":
-                raise RuntimeError(f"{trial}\n{value}")
-            if kind in ("results", "error"):
-                worker.trial = None
-            events.append(Event(number, kind, value))
-        return events
+                outcome = self._lost(worker, trial)
+            if isinstance(outcome, str):  # the traceback of a bug
+                raise RuntimeError(f"{trial}\n{outcome}")
+            worker.trial = None
+            ended.append(Ended(number, outcome))
+        return ended
 
     def _lost(self, worker: _Worker, trial: Trial) -> AptoolError:
         """The error of a process that ended early, such as by the out-of-memory killer."""
@@ -248,20 +237,14 @@ def _main(connection: Connection, start: Path, threads: int, slot: int) -> None:
     os.chdir(start)  # multiprocessing starts processes in the program's initial folder
     torch.set_num_threads(threads)
     load_plugins()
-    lock = threading.Lock()
-
-    def post(kind: str, value: Any) -> None:
-        with lock:
-            connection.send((kind, value))
-
     while True:
         trial, runner = connection.recv()
         try:
             if pick_device(runner.device) == torch.device("cuda"):
                 runner = replace(runner, device=f"cuda:{slot % torch.cuda.device_count()}")
-            post(*run_trial(trial, runner, post))
+            connection.send(run_trial(trial, runner))
         except Exception:
-            post("fault", traceback.format_exc())
+            connection.send(traceback.format_exc())
 
 
 def _end_with_parent() -> None:

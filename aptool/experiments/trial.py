@@ -32,6 +32,7 @@ from aptool.formats.trec import read_qrels
 from aptool.models.build import code_of
 from aptool.models.checkpoints import checkpoint_fingerprint, load_any
 from aptool.models.model import LoadedModel, remove_model
+from aptool.progress import measures_line
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.library_system import LibrarySystem, local_folder
@@ -147,8 +148,7 @@ class TrialRunner:
             saved = {"key": key, "run": sha256, "measures": measures, **spent._asdict()}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         if is_new:
-            values = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
-            logger.info(f"{line}: {values}")
+            logger.info(f"{line}: {measures_line(measures)}")
         return Result(
             collection=evaluated.name,
             system=trial.system.name,

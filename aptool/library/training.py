@@ -7,12 +7,9 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
-
-from typing_extensions import override
+from typing import TYPE_CHECKING, TypeAlias
 
 from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
 from aptool.errors import InputError
@@ -33,7 +30,6 @@ from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
 from aptool.models.device import pick_device, torch_settings
 from aptool.models.model import check_model_folder
-from aptool.progress import Progress, Update, get_progress, use_progress
 from aptool.training.fit import Fit
 
 if TYPE_CHECKING:
@@ -44,18 +40,6 @@ logger = logging.getLogger(__name__)
 
 Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
-
-
-class Epoch(NamedTuple):
-    """The end of an epoch, for callbacks."""
-
-    number: int  # from 1
-    loss: float  # mean over pairs
-    dev: dict[str, float]  # measures on the dev split, by name
-    figures: dict[str, float]  # every number of the history's entry: ``loss``, ``dev/MAP``, ``seconds/train``
-
-
-OnEpoch: TypeAlias = Callable[[Epoch], None]
 
 
 @torch_settings()
@@ -69,7 +53,6 @@ def train(
     overwrite: bool = False,
     vectors: PathLike | None = None,
     set: Overrides = (),  # noqa: A002 - the option's name on the command line
-    on_epoch: OnEpoch | None = None,
     device: str = "auto",
     cluster: Address = None,
     workers: int | tuple[int, int] | None = None,
@@ -92,9 +75,6 @@ def train(
         vectors: word vectors: a file, a folder or a hub name; ``learned`` or ``random``.
         set: options of the recipe: ``{"training.epochs": 5}``, ``{"training": {"epochs": 5}}`` or
             ``["training.epochs=5"]``.
-        on_epoch: function that is called after each epoch with ``number``, ``loss``, ``dev`` (measures by
-            name) and ``figures`` (all metrics by name, such as ``seconds/train``). Epochs before an
-            interruption are reported after the training. An exception stops the training.
         device: ``auto`` (a GPU if there is one), ``cpu``, ``cuda`` or a GPU such as ``cuda:1``.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster, or a minimum and a maximum for elastic training.
@@ -120,8 +100,6 @@ def train(
     opened = collection if isinstance(collection, Collection) else Collection(collection)
     recipe = build_recipe(preset, set=set, start=start, vectors=vectors)
     check_integer("seed", seed, 0, 1 << 63)
-    if on_epoch is not None and not callable(on_epoch):
-        raise InputError("on_epoch", value=on_epoch, expected="a function of an epoch")
     if output is not None:
         path = check_path("output", output, "a folder to write to (str or os.PathLike)")
         if overwrite:
@@ -137,7 +115,6 @@ def train(
             folder,
             where,
             seed=seed,
-            on_epoch=on_epoch,
             checkpoint_minutes=checkpoint_minutes,
         )
         # The workers' device may not exist in this process.
@@ -179,7 +156,6 @@ def train_models(
     where: Where,
     *,
     seed: int,
-    on_epoch: OnEpoch | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
 ) -> Fit:
     """Train a model into ``output``; called again, it resumes.
@@ -190,51 +166,8 @@ def train_models(
         pick_device(where.device)
     check_model_folder(output)
     collection = open_collection()
-    epochs = _EpochProgress(get_progress(), on_epoch)
-    with where.connected() as connected, use_progress(epochs):
-        fit = connected.trainer(checkpoint_minutes)(collection, recipe, output, seed=seed)
-    for entry in fit.history:
-        epochs.report(entry)
-    return fit
-
-
-class _EpochProgress(Progress):
-    """Calls a callback once per epoch, and forwards all progress."""
-
-    def __init__(self, forward: Progress, on_epoch: OnEpoch | None) -> None:
-        self._forward = forward
-        self._on_epoch = on_epoch
-        self._reported: set[int] = set()
-
-    @override
-    def task(self, name: str) -> AbstractContextManager[Update]:
-        return self._forward.task(name)
-
-    @override
-    def epoch(self, entry: dict[str, Any]) -> None:
-        self._forward.epoch(entry)
-        self.report(entry)
-
-    def report(self, entry: Mapping[str, Any]) -> None:
-        """Call the callback, unless the epoch was already reported."""
-        number = int(entry["epoch"])
-        if self._on_epoch is not None and number not in self._reported:
-            self._reported.add(number)
-            self._on_epoch(Epoch(number, float(entry["loss"]), dict(entry["dev"]), epoch_metrics(entry)))
-
-
-def epoch_metrics(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers in an entry of the training history by name: ``loss``, ``dev/MAP``."""
-    metrics: dict[str, float] = {}
-    for key, value in entry.items():
-        named = (
-            {f"{key}/{name}": number for name, number in value.items()}
-            if isinstance(value, dict)
-            else {key: value}
-        )
-        metrics |= {name: float(number) for name, number in named.items()}
-    del metrics["epoch"]
-    return metrics
+    with where.connected() as connected:
+        return connected.trainer(checkpoint_minutes)(collection, recipe, output, seed=seed)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from aptool.formats.pools import Unit, answers_beside, cached_answers, list_unit
 from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, torch_settings
 from aptool.models.model import LoadedModel
-from aptool.progress import get_progress
+from aptool.progress import progress
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store, precision_for, writing_to
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.stored_answers import StoredAnswers
@@ -136,7 +136,7 @@ def encode(
     started = time.monotonic()
     # With a backend, this process only encodes a sample.
     local_device = pick_device(device) if run is None else torch.device("cpu")
-    with get_progress().task("loading model"):
+    with progress("loading model"):
         loaded = load_any(model, local_device, kind)
     if loaded.ranker.encoder.output_kind == "ids":
         raise InputError(
@@ -147,18 +147,18 @@ def encode(
     paths = dict.fromkeys(path for chunk in chunks for path in (chunk.path, chunk.shared) if path is not None)
     inputs = [Input(path, stat(path).version) for path in paths]
     job = EncodeJob(model, kind, output, tokens_per_batch)
-    with writing_to(output), get_progress().task("encode") as update:
+    texts = sum(chunk.texts for chunk in chunks)
+    with writing_to(output), progress("encode", texts, "answers") as bar:
         store = AnswerStore(location(output).absolute(), precision, loaded.fingerprint)
         store.refresh(repair=True)
         encoder = AnswerEncoder(loaded, store, local_device, tokens_per_batch)
         if isinstance(store.folder, Path):
             _check_room(store.folder, encoder, chunks)
         store.write_manifest(loaded.recipe)
-        total, texts = Encoded(), sum(chunk.texts for chunk in chunks)
-        update(0, texts, "answers")
+        total = Encoded()
         for result in _encode_locally(encoder, chunks) if run is None else run(job, chunks):
             total = total.plus(result)
-            update(total.texts, texts, "answers")
+            bar.update(result.texts)
         check_unchanged(inputs)
     return total._replace(seconds=round(time.monotonic() - started, 3))
 

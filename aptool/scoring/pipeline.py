@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -26,7 +25,7 @@ from aptool.environment import available_memory
 from aptool.errors import AptoolError
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.formats.trec import rank_candidates
-from aptool.progress import Update
+from aptool.progress import Bar
 from aptool.scoring.parts import check_questions
 from aptool.scoring.systems import Scorer
 
@@ -148,42 +147,26 @@ def _frame(unit: PreparedUnit, scores: np.ndarray) -> pl.DataFrame:
 
 
 class PairMeter:
-    """Reports the scored pairs of a run; thread-safe.
+    """Counts scored pairs on a bar, at most ``pairs``; thread-safe."""
 
-    ``pairs`` is the number of pairs of each unit to score: a unit never counts more. ``done`` is the number
-    of pairs that earlier calls scored.
-    """
+    def __init__(self, bar: Bar, pairs: int) -> None:
+        self._bar, self._left = bar, pairs
+        self._lock = threading.Lock()
 
-    def __init__(self, update: Update, pairs: Sequence[int], done: int = 0) -> None:
-        self._update = update
-        self._pairs = pairs
-        self._total = done + sum(pairs)
-        self._done = done
-        self._reached = [0] * len(pairs)
-        self._lock = threading.RLock()
-        update(self._done, self._total, "pairs")
-
-    def add(self, numbers: Sequence[int], pairs: int) -> None:
-        """Count further pairs of units that are scored together."""
+    def add(self, pairs: int) -> None:
+        """Count further pairs; pairs that are scored again do not count."""
         with self._lock:
-            for number in numbers:
-                before = self._reached[number]
-                self.reach(number, before + pairs)
-                pairs -= self._reached[number] - before
+            pairs = min(pairs, self._left)
+            self._left -= pairs
+            self._bar.update(pairs)
 
-    def reach(self, number: int, pairs: int | None = None) -> None:
-        """Set the number of scored pairs of a unit, None for all; a retried unit keeps its count."""
-        with self._lock:
-            before, most = self._reached[number], self._pairs[number]
-            reached = most if pairs is None else min(max(pairs, before), most)
-            if reached > before:
-                self._reached[number] = reached
-                self._done += reached - before
-                self._update(self._done, self._total, "pairs")
+    def finish(self) -> None:
+        """Count the remaining pairs."""
+        self.add(self._left)
 
 
 def run_pipelines(
-    units: Sequence[Unit], scorer: Scorer, answers: Answers | None, meter: PairMeter, sink: Sink
+    units: Sequence[Unit], scorer: Scorer, answers: Answers | None, bar: Bar, sink: Sink
 ) -> Generator[UnitRecord]:
     """Score units in this process, on all devices of the scorer; yield a record per stored unit.
 
@@ -194,7 +177,7 @@ def run_pipelines(
     scorers = scorer.copies(len(units))
     gpus = len(scorers) * scorer.device.startswith("cuda")
     waiting = deque(enumerate(units))
-    pipelines = [_pipeline(waiting, each, answers, meter, sink) for each in scorers]
+    pipelines = [_pipeline(waiting, each, answers, bar, sink) for each in scorers]
     stored = pipelines[0] if len(pipelines) == 1 else _merged(pipelines, waiting)
     wall, cores = time.monotonic(), time.process_time()
     with contextlib.closing(stored):
@@ -213,7 +196,7 @@ def run_pipelines(
 
 
 def _pipeline(
-    waiting: deque[tuple[int, Unit]], scorer: Scorer, answers: Answers | None, meter: PairMeter, sink: Sink
+    waiting: deque[tuple[int, Unit]], scorer: Scorer, answers: Answers | None, bar: Bar, sink: Sink
 ) -> Generator[UnitScores]:
     """Score waiting units with one scorer, while the next unit is read and the previous one is stored."""
     with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
@@ -226,14 +209,15 @@ def _pipeline(
         while group := reading.result():
             reading = reader.submit(next, groups, ())
             numbers, units = zip(*group, strict=True)
-            frames = score(units, scorer, partial(meter.add, numbers))
+            meter = PairMeter(bar, sum(len(unit.answer_ids) for unit in units))
+            frames = score(units, scorer, meter.add)
             for number, unit, frame in zip(numbers, units, frames, strict=True):
-                meter.reach(number)
                 if storing is not None:
                     storing[1].result()
                     yield storing[0]
                 scores = UnitScores(number, frame, unit.truncated, unit.bad_rows)
                 storing = scores, writer.submit(sink, scores)
+            meter.finish()
         if storing is not None:
             storing[1].result()
             yield storing[0]

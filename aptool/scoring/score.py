@@ -31,7 +31,7 @@ from aptool.formats.outputs import Kind, sha256_of_output
 from aptool.formats.pools import Answers, Unit, answers_beside, read_answers
 from aptool.formats.runs import Shard, check_run_output, is_table, main_file
 from aptool.formats.trec import count_ties, log_ties
-from aptool.progress import get_progress
+from aptool.progress import Bar, progress
 from aptool.scoring.merge import ShardTask, merge, write_shard
 from aptool.scoring.parts import (
     Part,
@@ -43,8 +43,7 @@ from aptool.scoring.parts import (
     unit_pairs,
     write_part,
 )
-from aptool.scoring.pipeline import MemorySink, PairMeter, UnitRecord, UnitScores, Work, run_pipelines
-from aptool.scoring.status import run_status
+from aptool.scoring.pipeline import MemorySink, UnitRecord, UnitScores, Work, run_pipelines
 from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ class Executor(ABC):
             yield claim
 
     @abstractmethod
-    def run(self, missing: Sequence[Part], scorer: Scorer, meter: PairMeter) -> Generator[UnitRecord]:
+    def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[UnitRecord]:
         """Write the missing parts with the scorer that ``open`` returned; yield a record per written part.
 
         When the generator ends, this process can read all parts. After an error, written parts remain.
@@ -114,12 +113,12 @@ class LocalExecutor(Executor):
         return system.open(units, self._answers)
 
     @override
-    def run(self, missing: Sequence[Part], scorer: Scorer, meter: PairMeter) -> Generator[UnitRecord]:
+    def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[UnitRecord]:
         def write(scores: UnitScores) -> None:
             write_part(missing[scores.number], scores.frame, scores.truncated, scores.bad_rows)
 
         units = [part.unit for part in missing]
-        return run_pipelines(units, scorer, self._answers, meter, write)
+        return run_pipelines(units, scorer, self._answers, bar, write)
 
 
 def score_files(
@@ -152,7 +151,7 @@ def score_files(
     executor = executor if executor is not None else LocalExecutor()
     started = time.monotonic()
     shared = current_input(answers)
-    with get_progress().task("loading model"):
+    with progress("loading model"):
         scorer = executor.open(system, units, shared)
     tag = tag if tag is not None else scorer.tag
     parts = plan(units, scorer, output, tag, shared)
@@ -160,18 +159,18 @@ def score_files(
     for path in (output, bad_rows):
         if path is not None:
             check_apart(path, (file.path for file in inputs))
-    with executor.claim(location(output)) as claim, get_progress().task("score") as update:
+    with executor.claim(location(output)) as claim:
         missing = missing_parts(parts)
         _check_room(missing, parts, output)
-        pairs = [part.pairs for part in missing]
-        work = Work()
-        with run_status(parts_folder(output), missing, len(parts) - len(missing), update) as status:
-            meter = PairMeter(status.update, pairs, sum(part.pairs for part in parts) - sum(pairs))
-            with contextlib.closing(executor.run(missing, scorer, meter)) as scored:
-                for record in scored:
-                    work.add(status.add(record))
-            check_unchanged(inputs)
-            merged = merge(parts, output, claim.check, executor.write_shards, bad_rows)
+        pairs, work = sum(part.pairs for part in parts), Work()
+        with (
+            progress("score", pairs, "pairs", pairs - sum(part.pairs for part in missing)) as bar,
+            contextlib.closing(executor.run(missing, scorer, bar)) as scored,
+        ):
+            for record in scored:
+                work.add(record)
+        check_unchanged(inputs)
+        merged = merge(parts, output, claim.check, executor.write_shards, bad_rows)
     _log_truncated(merged.truncated, scorer)
     scored_run = ScoredRun(
         pairs=merged.pairs,
@@ -217,13 +216,12 @@ def score_in_memory(
         question_id, answer_id, score (f64), as in the run file of ``score_files``; the tag of the scorer.
     """
     shared = current_input(answers)
-    with get_progress().task("loading model"):
+    with progress("loading model"):
         texts = read_answers(*shared) if shared is not None else None
         scorer = system.open(units, texts)
     inputs, sink = input_files(units, shared), MemorySink(units)
-    with get_progress().task("score") as update:
-        meter = PairMeter(update, unit_pairs(units))
-        for _ in run_pipelines(units, scorer, texts, meter, sink):
+    with progress("score", sum(unit_pairs(units)), "pairs") as bar:
+        for _ in run_pipelines(units, scorer, texts, bar, sink):
             pass
         check_unchanged(inputs)
         frame = sink.frame()

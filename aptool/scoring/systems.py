@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
-from aptool.progress import get_progress
+from aptool.progress import progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
 from aptool.text.words import code_of_splitter, word_splitter
 
@@ -167,14 +167,14 @@ class WordCounts:
         split = word_splitter(words)
 
         def texts() -> Iterator[str]:
-            with get_progress().task("document frequencies") as update:
-                for number, unit in enumerate(units):
-                    update(number, len(units), "row groups")
+            with progress("document frequencies", len(units), "row groups") as bar:
+                for unit in units:
                     pools = read_pools(unit, answers)
                     query_words.update(
                         word for question in pools.questions.to_pylist() for word in split(question)
                     )
                     yield from pools.answers.to_pylist()
+                    bar.update(1)
 
         counts = cls.of(texts(), split)
         kept = {word: number for word, number in counts.frequencies.items() if word in query_words}

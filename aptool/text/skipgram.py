@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from aptool.progress import get_progress
+from aptool.progress import progress
 
 _BLOCK = 32  # words that share their negatives
 _NEGATIVES = 5  # negative samples per pair
@@ -68,8 +68,7 @@ def learn_vectors(
     keep = _keep_probability(counts)
     noise = np.cumsum(counts.astype(np.float64) ** _POWER)
     band = _band(window)
-    with _one_torch_thread(), torch.inference_mode(), get_progress().task("word vectors") as update:
-        update(0, epochs, "epochs")
+    with _one_torch_thread(), torch.inference_mode(), progress("word vectors", epochs, "epochs") as bar:
         for epoch in range(epochs):
             ids, texts = _epoch_order(token_ids, offsets, keep, draw)
             steps = -(-len(ids) // _BATCH)
@@ -79,7 +78,7 @@ def learn_vectors(
                 against = torch.from_numpy(drawn).view(blocks, _SHARED)
                 rate = _RATE * (1 - (epoch + step / steps) / epochs)
                 _step(inner, outer, words, owners, against, band, _NEGATIVES, rate)
-            update(epoch + 1, epochs, "epochs", f"{len(ids):,} of {len(token_ids):,} words")
+            bar.update(1)
     return inner.weight.numpy()
 
 

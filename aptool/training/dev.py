@@ -1,6 +1,5 @@
 """The dev split, which is scored and evaluated after each epoch."""
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from aptool.evaluation.names import DEFAULT_MEASURES
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.trec import read_qrels
 from aptool.models.ranker import Ranker
-from aptool.progress import get_progress
+from aptool.progress import progress
 from aptool.scoring.pipeline import PairMeter
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import TextTokenizer, Tokens
@@ -74,8 +73,7 @@ class DevSet:
             for row_group, shard in zip(self._row_groups, shards, strict=True)
         ]
         parts = []
-        with get_progress().task("dev") as update:
-            meter = PairMeter(update, [sum(int(pairs.sum()) for pairs in in_shard)])
+        with progress("dev", sum(int(pairs.sum()) for pairs in in_shard), "pairs") as bar:
             for row_group, shard, pairs in zip(self._row_groups, shards, in_shard, strict=True):
                 part = np.zeros(len(pairs), dtype=np.float32)  # zero for the questions of other processes
                 part[pairs] = scorer.score(
@@ -83,7 +81,7 @@ class DevSet:
                     row_group.answers,
                     row_group.pair_question[pairs] - shard.start,
                     row_group.pair_answer[pairs],
-                    progress=partial(meter.add, [0]),
+                    progress=PairMeter(bar, int(pairs.sum())).add,
                 )
                 parts.append(part)
         scores = group.all_reduce(torch.from_numpy(np.concatenate(parts)).to(device)).cpu().numpy()

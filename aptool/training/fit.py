@@ -30,7 +30,7 @@ from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
 from aptool.models.model import check_model_folder, has_model, opened_folder, save_model
 from aptool.models.ranker import Ranker
-from aptool.progress import get_progress
+from aptool.progress import progress
 from aptool.training.checkpoint import (
     STATE,
     VECTORS,
@@ -135,12 +135,12 @@ def fit_in_group(
     if finished is not None:
         return finished
 
-    with group.together(), get_progress().task("reading"):
+    with group.together(), progress("reading"):
         texts = read_training_texts(collection, recipe)
     seed_generators(seed, device)
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
     initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection), seed, cache)
-    with group.first_process_first(), get_progress().task("loading model"):
+    with group.first_process_first(), progress("loading model"):
         # The other processes read the vectors that the first process learned.
         if recipe.start.model:
             from aptool.models.start import initial_system
@@ -149,7 +149,7 @@ def fit_in_group(
         else:
             initial = initialize(recipe, initial_texts)
     tokenizer, recipe = initial.tokenizer, initial.recipe
-    with group.together(), get_progress().task("tokenizing"):
+    with group.together(), progress("tokenizing"):
         examples = tokenize(texts, tokenizer, recipe.text)
         dev = DevSet(collection, DEV, tokenizer, recipe.text)
 
@@ -159,7 +159,7 @@ def fit_in_group(
     to_device(ranker, device)
     with (
         group.together(),
-        get_progress().task("encoding texts"),
+        progress("encoding texts"),
         memory_for("encoding the training texts", MEMORY_HINT),
     ):
         keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
@@ -326,8 +326,8 @@ def _restore(output: PathOrUrl, key: str, epochs: int, group: ProcessGroup) -> T
             )
         return None
     if state.within is None:
-        progress = f"after epoch {len(state.history)} of {epochs}"
+        position = f"after epoch {len(state.history)} of {epochs}"
     else:
-        progress = f"in epoch {len(state.history) + 1} of {epochs}, after {state.within.pairs:,} pairs"
-    logger.info(f"{output}: resuming {progress}")
+        position = f"in epoch {len(state.history) + 1} of {epochs}, after {state.within.pairs:,} pairs"
+    logger.info(f"{output}: resuming {position}")
     return state

@@ -9,6 +9,7 @@ group draw the same samples, and each takes its shard of every minibatch.
 """
 
 import copy
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from aptool.config import CHECKPOINT_MINUTES, TrainingOptions
 from aptool.errors import AptoolError
 from aptool.models.device import memory_for, repeatable_sums
 from aptool.models.ranker import Ranker
-from aptool.progress import Update, get_progress
+from aptool.progress import Bar, measures_line, progress
 from aptool.training.checkpoint import (
     CheckpointTimer,
     EpochState,
@@ -42,6 +43,8 @@ from aptool.training.optimization import (
     trainable_parameters,
 )
 from aptool.training.process_group import SINGLE_PROCESS, MinibatchShard, ProcessGroup, all_reduce_gradients
+
+logger = logging.getLogger(__name__)
 
 MEMORY_HINT = "a smaller training.minibatch, with training.accumulate for the same updates, or --device cpu"
 
@@ -125,25 +128,28 @@ def train(
         timer.terminate()
         return within is not None and should_stop()
 
+    pairs_per_epoch = len(np.unique(pairs[:, 0])) if options.pairs == "one" else len(pairs)
     with repeatable_sums(context.device, options.deterministic), timer.deferring_termination():
         for epoch in range(len(history) + 1, options.epochs + 1):
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break
-            with get_progress().task(f"train: epoch {epoch} of {options.epochs}") as update:
-                trained_epoch = _train_epoch(context, epoch, within, save_now, update)
+            name, resumed = f"train: epoch {epoch} of {options.epochs}", within.pairs if within else 0
+            with progress(name, pairs_per_epoch, "pairs", resumed) as bar:
+                trained_epoch = _train_epoch(context, epoch, within, save_now, bar)
             if trained_epoch is None:
                 return None
             loss, active, seconds = trained_epoch
             within = None
             trained = time.perf_counter()
             measures = evaluate(ranker.eval())
+            seconds["dev"] = time.perf_counter() - trained
             entry = {
                 "epoch": epoch,
                 "loss": loss,
                 "active": active,
                 "learning_rate": learning_rate(options, epoch, epoch / options.epochs),
                 "dev": measures,
-                "seconds": {**seconds, "dev": time.perf_counter() - trained},
+                "seconds": seconds,
             }
             history.append(entry)
             best = history[best_epoch - 1]["dev"][options.dev_measure] if best_epoch else -math.inf
@@ -153,7 +159,8 @@ def train(
             elif measures[options.dev_measure] > best:
                 best_epoch, best_weights = epoch, copy.deepcopy(ranker.state_dict())
             save_now()
-            get_progress().epoch(entry)
+            took = seconds["train"] + seconds["dev"]  # training includes mining
+            logger.info(f"epoch {epoch}: loss {loss:.4f}, dev {measures_line(measures)}, {took:.0f} s")
             if epoch < options.epochs and should_stop():
                 return None
     ranker.load_state_dict(best_weights)
@@ -168,7 +175,7 @@ def _train_epoch(
     epoch: int,
     resume_from: EpochState | None,
     save: Callable[[EpochState], bool],
-    update: Update,
+    bar: Bar,
 ) -> tuple[float, float, dict[str, float]] | None:
     """Take the remaining gradient steps of an epoch.
 
@@ -197,7 +204,7 @@ def _train_epoch(
             seed_dropout(device, context.seed, epoch, group.rank, updates)
     ranker.train()
     size = options.minibatch * options.accumulate  # questions per update
-    update(done, len(pairs), "pairs")
+    counted = done  # pairs on the bar
     while done < len(pairs):
         if not len(block):
             block = pairs[done : done + (size * options.mining_interval or len(pairs))]
@@ -210,8 +217,8 @@ def _train_epoch(
             mining += time.perf_counter() - mining_start
             ranker.train()
         batch, block = block[:size], block[size:]
-        progress = (epoch - 1 + done / len(pairs)) / options.epochs
-        rate = learning_rate(options, epoch, progress)
+        share = (epoch - 1 + done / len(pairs)) / options.epochs
+        rate = learning_rate(options, epoch, share)
         totals.add_(_step(context, batch, rate))
         done += len(batch)
         updates += 1
@@ -224,7 +231,9 @@ def _train_epoch(
                 f"training diverged in epoch {epoch}: the loss is {total} after {updates} updates; "
                 "expected a lower training.learning_rate, or a training.clip such as 5"
             )
-        update(done, len(pairs), "pairs", f"loss {total / done:.4f}")
+        bar.set_postfix_str(f"loss {total / done:.4f}", refresh=False)
+        bar.update(done - counted)
+        counted = done
         if done < len(pairs) and context.timer.is_due(group):
             state = EpochState(
                 pairs=done,

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 from dying import die, die_after, die_before_completing_uploads
 from slow import ONE_CORE, SlowSystem, executor_of
@@ -13,35 +13,25 @@ from aptool.cluster.connection import connect
 from aptool.cluster.resources import Resources
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units
-from aptool.progress import Progress, use_progress
+from aptool.progress import LogLines
 from aptool.scoring import merge, score
 
 
-def ignore(*arguments, **more):
-    pass
+class DyingBar(LogLines):
+    """Kills this process after three of eight units."""
 
-
-def die_at_half(done, total, unit, detail=""):
-    if done >= total // 2 - 12:  # three of eight units
-        die()
-
-
-class Watched(Progress):
-    """Call a function with the number of scored pairs."""
-
-    def __init__(self, update):
-        self._update = update
-
-    @contextmanager
-    def task(self, name):
-        yield self._update if name == "score" else ignore
+    def update(self, n):
+        super().update(n)
+        if self._done >= self._total // 2 - 12:
+            die()
 
 
 def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpus=0.0, verbose=False):
-    progress = Watched(die_at_half if phase == "scoring" else ignore)
     messages = messages_on_stderr() if verbose else nullcontext()
-    with messages, connect(address) as cluster, use_progress(progress):
+    with messages, connect(address) as cluster:
         executor = executor_of(cluster, Resources(0, gpus) if gpus else ONE_CORE, workers=workers)
+        if phase == "scoring":
+            score.progress = DyingBar
         if phase == "beginning":
             executor.run = die
         if phase == "before merging":

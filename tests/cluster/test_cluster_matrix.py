@@ -55,12 +55,11 @@ def test_a_trial_whose_worker_is_killed_is_run_again(cluster, plan, serial, tmp_
     killed = []
 
     class Killing(ClusterProcesses):
-        def events(self, timeout):
-            events = super().events(timeout)
-            if not killed and any(event.kind == "epoch" for event in events):
+        def ended(self, timeout):
+            if not killed and list((tmp_path / "out").rglob("*.training")):
                 killed.append(process_named("ray::trial tiny: "))
                 os.kill(killed[0], signal.SIGKILL)
-            return events
+            return super().ended(timeout)
 
     with recorded() as records:
         results = run_matrix(

@@ -25,8 +25,8 @@ def test_two_workers_write_the_run_of_one_process(cluster, anywhere):
     anywhere.assert_complete()
     assert (result.pairs, result.units, result.resumed, result.retried) == (96, UNITS, 0, 0)
     assert result.workers == 2
-    pairs = range(0, 97, 96 // UNITS)
-    assert [update[:3] for update in records.updates_of["score"]] == [(done, 96, "pairs") for done in pairs]
+    pairs = range(96 // UNITS, 97, 96 // UNITS)
+    assert [update[:3] for update in records.updates["score"]] == [(done, 96, "pairs") for done in pairs]
 
 
 @pytest.fixture

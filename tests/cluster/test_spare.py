@@ -122,15 +122,6 @@ def test_started_unit_of_a_slow_worker_is_scored_before_the_units_in_its_queue(w
     assert [outcome.number for outcome in score_stragglers(worker, parts)] == [2, 0, 1, 3]
 
 
-def test_spare_work_is_told_before_it_is_done(job, parts):
-    """The driver counts it, also if the run ends before."""
-    told = []
-
-    score_stragglers(Worker(job, lambda kind, value: told.append((kind, value[0]))), parts[:2])
-
-    assert told == [("again", 0), ("again", 1)]
-
-
 def test_batches_start_with_the_largest_units_and_shrink():
     """Of 80 pairs, two workers get an eighth at a time: 10, then 8, ..."""
     pairs = [1] * 10 + [30] + [2] * 20

@@ -20,7 +20,6 @@ from aptool.cluster.nodes import check_node, host
 from aptool.cluster.worker import (
     ScoringJob,
     Worker,
-    _Reports,
     open_scorer,
     read_and_prepare,
 )
@@ -299,25 +298,3 @@ def test_log_of_a_worker_has_a_line_per_unit(shared_folder, job, caplog):
     assert scored.message.startswith(f"{node}72 pairs in ")
     assert failed.message.startswith(node)
     assert failed.message.endswith("file not found; expected a file that exists")
-
-
-def test_progress_of_several_units_is_posted_at_intervals(monkeypatch):
-    posted, now = [], [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    reports = _Reports(lambda pairs: posted.append(dict(pairs)))
-    for number, pairs, second in [(3, 10, 0.1), (3, 10, 0.2), (4, 5, 1.1), (4, 6, 1.2), (4, 7, 2.2)]:
-        now[0] = second
-        reports([(number, 20)], pairs)
-
-    assert posted == [{3: 20, 4: 5}, {4: 18}]
-
-
-def test_progress_of_joined_units_fills_one_after_the_other(monkeypatch):
-    posted, now = [], [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    reports = _Reports(lambda pairs: posted.append(dict(pairs)))
-    for pairs, second in [(10, 1.1), (25, 2.2), (100, 3.3)]:
-        now[0] = second
-        reports([(3, 20), (4, 30)], pairs)
-
-    assert posted == [{3: 10, 4: 0}, {3: 20, 4: 15}, {3: 20, 4: 30}]

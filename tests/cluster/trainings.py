@@ -13,7 +13,7 @@ OPTIONS = ("training.in_batch=true", "training.loss=softmax", "vectors.source=le
 SEED = 3
 
 
-def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda entry: None, **more):
+def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda number: None, **more):
     from aptool.cluster.train import fit_on_cluster  # imports Ray, which reads the environment
 
     settings = recipe("ap-cnn", *OPTIONS, *overrides)

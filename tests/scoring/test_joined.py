@@ -136,7 +136,7 @@ def test_progress_counts_joined_row_groups(pools, monkeypatch):
     with recorded() as reports:
         _, _, scored = run(pools, system("ap-cnn"), monkeypatch, 1 << 20)
 
-    counts = [done for done, *_ in reports.updates_of["score"]]
+    counts = [done for done, *_ in reports.updates["score"]]
     assert counts == sorted(counts)
     assert counts[-1] == scored.pairs
 

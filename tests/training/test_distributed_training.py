@@ -109,18 +109,6 @@ def test_a_worker_with_another_torch_is_an_error(worker, job):
         worker.open_collection(other)
 
 
-def test_the_board_keeps_only_the_latest_progress(distributed):
-    from aptool.cluster.messages import MessageBoard
-
-    board = MessageBoard()
-    posted = [(0, "log", "a"), (0, "progress", 1), (0, "progress", 2), (1, "progress", 3), (0, "epoch", {})]
-    for message in posted:
-        board.post(*message)
-
-    assert board.take() == [posted[0], *posted[2:]]
-    assert board.take() == []
-
-
 @pytest.mark.parametrize(
     ("free", "placed", "ends"), [((1, 0), 1, True), ((1, 0), 0, False), ((0.5, 0), 1, False)]
 )

@@ -94,7 +94,7 @@ def test_training_killed_at_any_moment_resumes_to_the_same_weights(
     resumed = [line for line in log.messages if "resuming" in line]
     assert resumed == ([f"{output}: resuming after epoch {whole} of 4"] if whole else [])
     assert not any(line.startswith("learning ") for line in log.messages)  # vectors are cached, too
-    assert [entry["epoch"] for entry in log.epochs] == list(range(whole + 1, 5))
+    assert log.epochs == list(range(whole + 1, 5))
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3, 4]
     assert same(output, undisturbed)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -141,7 +141,7 @@ def test_library_hands_sigterm_to_the_handler_of_its_caller(collection_folder, t
         signal.SIGTERM, lambda *_: states.append((tmp_path / "m.training" / STATE).exists())
     )
     try:
-        with recorded(on_epoch=lambda entry: signal.raise_signal(signal.SIGTERM)) as log:
+        with recorded(on_epoch=lambda number: signal.raise_signal(signal.SIGTERM)) as log:
             fit(CollectionFiles(collection_folder), recipe("qa-cnn", "training.epochs=2"), tmp_path / "m")
     finally:
         handler = signal.signal(signal.SIGTERM, before)
@@ -200,8 +200,8 @@ class StoppedError(Exception):
 
 
 def stop_after(epoch):
-    def stop(entry):
-        if entry["epoch"] == epoch:
+    def stop(number):
+        if number == epoch:
             raise StoppedError
 
     return stop
@@ -277,7 +277,7 @@ def test_every_procedure_resumes_within_an_epoch_to_the_same_weights(
     pattern = rf"resuming in epoch {epoch} of 4, after (\d+) pairs"
     (actual,) = [re.search(pattern, line) for line in log.messages if "resuming" in line]
     assert updates * tiny_recipe.training.minibatch == int(actual[1])
-    assert [entry["epoch"] for entry in log.epochs] == list(range(epoch, 5))
+    assert log.epochs == list(range(epoch, 5))
     assert same(tmp_path / "model", tmp_path / "whole")
     for entry, expected in zip(again.history, whole.history, strict=True):
         assert {**entry, "seconds": None} == {**expected, "seconds": None}
@@ -349,7 +349,7 @@ def test_replaced_vectors_are_another_training(collection, tmp_path):
             fit(collection, tiny_recipe, tmp_path / "model")
         epochs += log.epochs
 
-    assert [entry["epoch"] for entry in epochs] == [1, 1]
+    assert epochs == [1, 1]
 
 
 def test_a_checkpoint_of_a_machine_with_other_dev_measures_resumes(collection, tmp_path):
@@ -401,7 +401,7 @@ def test_a_checkpoint_is_saved_before_its_epoch_is_reported(collection, tmp_path
     )
     reported = []
 
-    with recorded(on_epoch=lambda entry: reported.append((entry["epoch"], saved[-1]))):
+    with recorded(on_epoch=lambda number: reported.append((number, saved[-1]))):
         fit(collection, recipe("qa-cnn"), tmp_path / "model")
 
     assert reported == [(1, 1), (2, 2), (3, 3), (4, 4)]
