@@ -1,7 +1,7 @@
 """Code that decides a score is part of every fingerprint: an edited plugin never continues earlier work."""
 
+import hashlib
 import importlib
-import importlib.metadata
 import json
 import shutil
 import sys
@@ -24,7 +24,7 @@ import torch
 from aptool.errors import AptoolError
 from aptool.models.build import POOLINGS
 from aptool.models.pooling import IndependentPooling
-{helper}
+
 class ScaledPooling(IndependentPooling):
     def represent(self, states):
         stop_after_two()
@@ -42,26 +42,14 @@ def stop_after_two():
     if len(glob.glob(os.environ.get("STOP_AT") or "none")) >= 2:
         raise AptoolError("stopped by the test")
 """
-ONE_FILE = {"plug.py": STOP + "SCALE = 1.0\n" + POOLING.format(helper="")}
-HELPER = {
-    "plug.py": STOP + POOLING.format(helper="from plug_settings import SCALE"),
-    "plug_settings.py": "SCALE = 1.0\n",
-}
-PACKAGE = {
-    "plug/__init__.py": "from importlib import import_module\nimport_module('.pool', __name__)\n",
-    "plug/pool.py": STOP + POOLING.format(helper="from .inner.settings import SCALE"),
-    "plug/inner/__init__.py": "",
-    "plug/inner/settings.py": "SCALE = 1.0\n",
-}
+PLUGIN = {"plug.py": STOP + "SCALE = 1.0\n" + POOLING}
 
 
 def forget():
     """Forget the plugins, as a new process has."""
     POOLINGS.pop("scaled", None)
     plugins._loaded.clear()
-    for name in [
-        name for name in sys.modules if name.partition(".")[0] in ("plug", "plug_settings", "split")
-    ]:
+    for name in [name for name in sys.modules if name in ("plug", "split")]:
         del sys.modules[name]
     importlib.invalidate_caches()
 
@@ -80,7 +68,6 @@ def folder(tmp_path, monkeypatch):
 
 def write(files):
     for name, text in files.items():
-        Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text, encoding="utf-8")
     forget()
 
@@ -91,10 +78,6 @@ def edit(files, before, after):
     write({name: text.replace(before, after) for name, text in files.items()})
 
 
-def plugin_of(files):
-    return "plug.py" if "plug.py" in files else "plug"
-
-
 @pytest.fixture
 def pools(folder, collection_folder):
     table = pq.read_table(collection_folder / "dev.pools.parquet")
@@ -103,11 +86,11 @@ def pools(folder, collection_folder):
     return folder / "many.parquet"
 
 
-def train(aptool, files, collection, output="m"):
+def train(aptool, collection, output="m"):
     options = [*OPTIONS, "encoder.features=8", "pooling.type=scaled", "training.epochs=1"]
     sets = [argument for option in options for argument in ("--set", option)]
     ended = aptool(
-        *("--plugin", plugin_of(files), "train", collection, "--preset", "qa-cnn", "--output", output, *sets)
+        *("--plugin", "plug.py", "train", collection, "--preset", "qa-cnn", "--output", output, *sets)
     )
     assert ended.code == 0, ended.err
     return ended
@@ -123,16 +106,15 @@ def interrupted(aptool, monkeypatch, output, *command):
     assert len(list(Path(f"{output}.parts").glob("*.part"))) >= 2
 
 
-@pytest.mark.parametrize("files", [ONE_FILE, HELPER, PACKAGE], ids=["file", "helper", "package"])
 def test_a_run_that_an_edited_plugin_continues_has_no_line_of_the_earlier_code(
-    aptool, files, pools, collection_folder, monkeypatch
+    aptool, pools, collection_folder, monkeypatch
 ):
-    write(files)
-    train(aptool, files, collection_folder)
-    command = ("--plugin", plugin_of(files), "score", pools, "--model", "m")
+    write(PLUGIN)
+    train(aptool, collection_folder)
+    command = ("--plugin", "plug.py", "score", pools, "--model", "m")
     interrupted(aptool, monkeypatch, "r.run", *command)
 
-    edit(files, "SCALE = 1.0", "SCALE = 30.0")
+    edit(PLUGIN, "SCALE = 1.0", "SCALE = 30.0")
     assert aptool(*command, "--output", "r.run").code == 0
     assert aptool(*command, "--output", "fresh.run").code == 0
 
@@ -142,8 +124,8 @@ def test_a_run_that_an_edited_plugin_continues_has_no_line_of_the_earlier_code(
 
 
 def test_a_run_that_the_same_plugin_continues_keeps_its_parts(aptool, pools, collection_folder, monkeypatch):
-    write(ONE_FILE)
-    train(aptool, ONE_FILE, collection_folder)
+    write(PLUGIN)
+    train(aptool, collection_folder)
     command = ("--plugin", "plug.py", "score", pools, "--model", "m")
     interrupted(aptool, monkeypatch, "r.run", *command)
 
@@ -153,25 +135,17 @@ def test_a_run_that_the_same_plugin_continues_keeps_its_parts(aptool, pools, col
     assert "resumed: 0" not in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
 
 
-def test_training_and_stores_notice_an_edited_plugin(aptool, pools, collection_folder):
-    write(ONE_FILE)
-    train(aptool, ONE_FILE, collection_folder)
-    plugin = ("--plugin", "plug.py")
-    assert aptool(*plugin, "encode", pools, "--model", "m", "--output", "store").code == 0
+def test_training_notices_an_edited_plugin(aptool, folder, collection_folder):
+    write(PLUGIN)
+    train(aptool, collection_folder)
     before = Path("m/model.safetensors").read_bytes()
     forget()
-    assert "up to date" in "".join(train(aptool, ONE_FILE, collection_folder).err)
+    assert "up to date" in "".join(train(aptool, collection_folder).err)
 
-    edit(ONE_FILE, "SCALE = 1.0", "SCALE = 30.0")
-    scored = aptool(*plugin, "score", pools, "--model", "m", "--encoded", "store", "--output", "r.run")
-    added = aptool(*plugin, "encode", pools, "--model", "m", "--output", "store")
-    train(aptool, ONE_FILE, collection_folder)
-    train(aptool, ONE_FILE, collection_folder, "fresh")
+    edit(PLUGIN, "SCALE = 1.0", "SCALE = 30.0")
+    train(aptool, collection_folder)
+    train(aptool, collection_folder, "fresh")
 
-    for refused in (scored, added):
-        assert refused.code == 1
-        assert "store: encoded with other code (plug " in refused.err[-1]
-    assert not Path("r.run").exists()
     assert Path("m/model.safetensors").read_bytes() == Path("fresh/model.safetensors").read_bytes() != before
 
 
@@ -197,8 +171,8 @@ def test_an_edited_word_function_starts_again(aptool, pools, monkeypatch):
 def test_parts_of_another_version_of_aptool_are_not_used(
     aptool, pools, collection_folder, monkeypatch, model
 ):
-    write(ONE_FILE | WORDS)
-    train(aptool, ONE_FILE, collection_folder)
+    write(PLUGIN | WORDS)
+    train(aptool, collection_folder)
     options = ("--words", "split:words") if model == "bm25" else ("--plugin", "plug.py")
     command = ("score", pools, "--model", model, *options)
     interrupted(aptool, monkeypatch, "r.run", *command)
@@ -227,12 +201,12 @@ def test_a_matrix_runs_the_trials_of_an_edited_plugin_again(aptool, folder, coll
     options = [*OPTIONS, "encoder.features=8", "pooling.type=scaled", "training.epochs=1"]
     Path("table.toml").write_text(TABLE.format(collection=collection_folder, options=json.dumps(options)))
     command = ("--plugin", "plug.py", "matrix", "table.toml", "--output")
-    write(ONE_FILE)
+    write(PLUGIN)
     assert aptool(*command, "out").code == 0
     (run,) = Path("out").rglob("*.run")
     before = run.read_bytes()
 
-    edit(ONE_FILE, "SCALE = 1.0", "SCALE = 30.0")
+    edit(PLUGIN, "SCALE = 1.0", "SCALE = 30.0")
     assert aptool(*command, "out").code == 0
     assert aptool(*command, "fresh").code == 0
 
@@ -240,40 +214,13 @@ def test_a_matrix_runs_the_trials_of_an_edited_plugin_again(aptool, folder, coll
     assert run.read_bytes() == fresh.read_bytes() != before
 
 
-def test_code_of_aptool_alone_has_no_source_and_of_a_plugin_has_its_files(folder):
-    write(HELPER)
+def test_code_of_aptool_has_no_hash_and_a_plugin_has_that_of_its_file(folder):
+    write(PLUGIN)
     plug = importlib.import_module("plug")
+    text = (folder / "plug.py").read_bytes()
 
     assert plugins.sources_of([POOLINGS["max"]]) == {}
-    assert set(plugins.sources_of([plug.ScaledPooling])) == {"plug", "plug_settings"}
-
-
-def test_a_replaced_method_of_a_class_of_aptool_has_its_file(folder, monkeypatch):
-    write({"plug.py": "def represent(self, states):\n    return states\n"})
-    monkeypatch.setattr(POOLINGS["max"], "represent", importlib.import_module("plug").represent)
-
-    assert set(plugins.sources_of([POOLINGS["max"]])) == {"plug"}
-
-
-def test_an_installed_package_is_identified_by_its_version(folder):
-    write({"plug.py": "import numpy\nimport json\n"})
-
-    assert plugins.hash_modules(["plug"]) | {"plug": ""} == {
-        "numpy": importlib.metadata.version("numpy"),
-        "plug": "",
-    }
-
-
-def test_the_hash_is_of_the_code_that_was_loaded(folder):
-    write({"plug.py": "X = 1\n"})
-    plug = importlib.import_module("plug")
-    before = plugins.hash_modules(["plug"])
-
-    Path("plug.py").write_text("X = 20\n", encoding="utf-8")
-    assert plugins.hash_modules(["plug"]) == before
-
-    importlib.reload(plug)
-    assert plugins.hash_modules(["plug"]) != before
+    assert plugins.sources_of([plug.ScaledPooling]) == {"plug.py": hashlib.sha256(text).hexdigest()[:16]}
 
 
 def test_a_word_function_that_differs_on_a_worker_changes_the_fingerprint(pools):
@@ -289,13 +236,14 @@ def test_a_word_function_that_differs_on_a_worker_changes_the_fingerprint(pools)
 
 
 def test_a_plugin_that_differs_on_a_node_is_refused(folder):
-    write({"plug.py": "X = 1\n"})
-    expected = tuple(plugins.hash_modules(["plug"]).items())
+    write(PLUGIN)
+    expected = tuple(plugins.sources_of([importlib.import_module("plug").ScaledPooling]).items())
     check_versions(expected)
 
-    write({"plug.py": "X = 20\n"})
+    edit(PLUGIN, "SCALE = 1.0", "SCALE = 30.0")
+    importlib.import_module("plug")
 
     with pytest.raises(
-        AptoolError, match=r"plug \w+ there, \w+ here: expected the same versions and plugins"
+        AptoolError, match=r"plug\.py \w+ there, \w+ here: expected the same versions and plugins"
     ):
         check_versions(expected)

@@ -18,7 +18,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_writable
 from aptool.formats.claim import DRIVER, holds
 from aptool.formats.location import Location, location
-from aptool.plugins import hash_modules, load_plugins
+from aptool.plugins import hash_file, load_plugins
 from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 CHECK_SECONDS = 60.0
 JOIN_SECONDS = 2.0
 
-# Names and versions of packages, and of plugins their hashes, which must agree on all nodes.
+# Packages with versions, and files of plugins with hashes, which must agree on all nodes.
 Versions = tuple[tuple[str, str], ...]
 
 
@@ -67,8 +67,8 @@ def host() -> str:
 def check_versions(expected: Versions) -> None:
     """Raise if versions or plugins on this node differ from those of the driver."""
     load_plugins()
-    names = [name for name, _ in expected]
-    node = versions_of(*names) | hash_modules(names)
+    files = [name for name, _ in expected if name.endswith(".py")]
+    node = versions_of(*(name for name, _ in expected)) | {name: hash_file(name) or "none" for name in files}
     differ = [
         f"{name} {node.get(name, 'none')} there, {text} here"
         for name, text in expected

@@ -16,7 +16,7 @@ from importlib import import_module
 from unicodedata import category, normalize
 
 from aptool.errors import AptoolError, InputError, UsageError, first_line, one_line, shortened
-from aptool.plugins import hash_modules
+from aptool.plugins import file_name, hash_file
 
 EXPECTED = "unicode, bigrams, or MODULE:FUNCTION of a function that returns the words of a text"
 
@@ -144,6 +144,9 @@ def word_splitter(name: str) -> Callable[[str], list[str]]:
 
 
 def code_of_splitter(name: str) -> dict[str, str]:
-    """Return the sources that decide the words of a splitter; empty for those of aptool."""
+    """Return the hash of the file of a splitter; empty for those of aptool."""
     module, colon, _ = name.partition(":")
-    return hash_modules([module]) if colon else {}
+    if not colon:
+        return {}
+    import_module(module)
+    return {file_name(module): hash_file(file_name(module))}
