@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from aptool.models.build import POOLINGS
-from aptool.models.device import batch_sizes, torch_settings
+from aptool.models.device import batch_sizes, set_products
 from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, unit
@@ -159,7 +159,6 @@ def maxsim_cpu(workload: Workload, questions: Ragged, answers: Ragged) -> Callab
     return score
 
 
-@torch_settings()  # products in fp32, not in TF32
 @torch.inference_mode()
 def run(
     workloads_by_name: dict[str, Workload],
@@ -169,6 +168,7 @@ def run(
     device: torch.device,
 ) -> list[dict[str, Any]]:
     """Print a line for each workload and pooling; return the results."""
+    set_products("fp32")
     has_rival = importlib.util.find_spec("maxsim_cpu") is not None
     threads, instructions = torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()
     print(f"{device}, {threads} threads, {instructions}, torch {torch.__version__}, medians of {repeats}\n")

@@ -20,7 +20,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from aptool.models.build import build_ranker
-from aptool.models.device import torch_settings
+from aptool.models.device import set_products
 from aptool.models.ranker import Ranker
 from aptool.scoring.kernels import attentive, pair_scorer_for
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
@@ -36,7 +36,6 @@ LARGE = 4096  # rows and columns of the large product
 COUNTED = 0.01  # scale of the shape to count products
 
 
-@torch_settings()  # the reference and the large product in fp32, not in TF32
 def measure(
     name: str,
     workload: Workload,
@@ -47,6 +46,7 @@ def measure(
     precisions: Sequence[Precision] = PRECISIONS,
 ) -> dict[str, Any]:
     """Time one system pair by pair, on a sample, and by the scorer in each precision."""
+    set_products("fp32")  # the reference and the large product, not in TF32
     torch.manual_seed(0)
     ranker = build_ranker(system_recipe(name), VOCABULARY, 100).eval()
     is_attentive = isinstance(pair_scorer_for(ranker.pooling), attentive.AttentivePairScorer)

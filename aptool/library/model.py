@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aptool.environment import PRECISIONS, Precision, available_cores
+from aptool.environment import PRECISIONS, Precision
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.ids import check_one_word
@@ -32,7 +32,7 @@ from aptool.library.encoded_texts import EncodedTexts, check_pairs, check_texts,
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, run_of_scores
 from aptool.models.checkpoints import load_any
-from aptool.models.device import pick_device, set_products, to_device, torch_settings
+from aptool.models.device import pick_device, set_products, to_device
 from aptool.models.explain import Explanation, explain_pairs
 from aptool.models.hub import find_folder
 from aptool.models.model import (
@@ -41,16 +41,11 @@ from aptool.models.model import (
     new_model_folder,
     opened_folder,
 )
-from aptool.scoring.cores import Turns
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import score_in_memory
 
 logger = logging.getLogger(__name__)
-
-# At most one call per core computes at a time. With more, each of the many short operations of a call would
-# wait for Python's lock.
-_COMPUTING = Turns(max(1, round(available_cores())))
 
 
 class Model:
@@ -84,7 +79,6 @@ class Model:
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
 
-    @torch_settings()
     def __init__(
         self,
         folder: PathLike,
@@ -117,7 +111,6 @@ class Model:
         """The dev measures of the best epoch by name; empty for a checkpoint."""
         return MeasureValues.from_any_names(self._loaded.config.get("training", {}).get("dev", {}))
 
-    @torch_settings()
     def encode(self, texts: Iterable[str]) -> EncodedTexts:
         """Encode answers once in fp32, to score them with many questions.
 
@@ -145,7 +138,6 @@ class Model:
         encoded.prepared = self._scorer.encode_answers(encoded.prepared)
         return encoded
 
-    @torch_settings()
     def score(
         self,
         pairs: Iterable[tuple[str, str]] | str,
@@ -177,7 +169,6 @@ class Model:
             return self._scores(*check_pairs(pairs))
         return self._scores_of(pairs, answers)
 
-    @torch_settings()
     def rank(
         self,
         question: str,
@@ -210,7 +201,6 @@ class Model:
         best = np.argsort(-scores, kind="stable")[:top_k]
         return list(zip(best.tolist(), scores[best].tolist(), strict=True))
 
-    @torch_settings()
     def run(
         self,
         pools: AnyPools,
@@ -239,7 +229,6 @@ class Model:
             frame, preset = score_in_memory(files.units, system, answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 
-    @torch_settings()
     def explain(
         self,
         question: str,
@@ -273,7 +262,6 @@ class Model:
         check_text("answer", answer)
         return explain_pairs(self._loaded, [(question, answer)], alignment=alignment)[0]
 
-    @torch_settings()
     def save(self, folder: PathLike, *, overwrite: bool = False) -> None:
         """Copy the model folder, atomically.
 
@@ -339,13 +327,12 @@ class Model:
             self._check_encoded(answers)
         if not len(answers):
             return np.empty(0, dtype=np.float32)
-        with _COMPUTING:
-            limit = self._loaded.recipe.text.max_question_tokens
-            question_tokens = self._loaded.tokenizer.encode(questions, limit, "question")
-            set_products("fp32")
-            if not isinstance(answers, EncodedTexts):
-                answers = self._tokenized(answers)
-            scores = self._scorer.score(question_tokens, answers.prepared, pair_question, answers.rows)
+        limit = self._loaded.recipe.text.max_question_tokens
+        question_tokens = self._loaded.tokenizer.encode(questions, limit, "question")
+        set_products("fp32")
+        if not isinstance(answers, EncodedTexts):
+            answers = self._tokenized(answers)
+        scores = self._scorer.score(question_tokens, answers.prepared, pair_question, answers.rows)
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
             position = f"question {questions[pair_question[pair]]!r}, answer {answers.texts[pair]!r}"

@@ -28,7 +28,7 @@ from aptool.library.arguments import (
 )
 from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
-from aptool.models.device import pick_device, torch_settings
+from aptool.models.device import pick_device
 from aptool.models.model import check_model_folder
 from aptool.training.fit import Fit
 
@@ -42,7 +42,6 @@ Value: TypeAlias = str | int | float | bool
 Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
 
 
-@torch_settings()
 def train(
     collection: "Collection | PathLike",
     preset: str | None = None,
@@ -148,7 +147,6 @@ def build_recipe(
     return recipe
 
 
-@torch_settings()
 def train_models(
     open_collection: Callable[[], CollectionFiles],
     recipe: Recipe,

@@ -4,14 +4,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import nn
 
 from aptool.config import Recipe
 from aptool.environment import versions_of
 from aptool.errors import InputError
 from aptool.models.attention import AttentivePooling
-from aptool.models.device import TooManyWeightsError, WeightLimit, kept_settings
+from aptool.models.device import TooManyWeightsError, WeightLimit
 from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncoder, WordVectorEncoder
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
@@ -124,7 +123,7 @@ def check_recipe(recipe: Recipe) -> None:
         raise _invalid(recipe, "training.mining_interval", 1, expected)
     if issubclass(encoder_class, WordEncoder):
         try:
-            with torch.random.fork_rng(devices=[]), WeightLimit(MAX_WEIGHTS):
+            with WeightLimit(MAX_WEIGHTS):
                 build_ranker(recipe, 1, recipe.vectors.dim)
         except TooManyWeightsError as error:
             problem = f"{error.weights:,} weights without word embeddings"
@@ -219,8 +218,7 @@ def _component(recipe: Recipe, section: str) -> tuple[Any, Any]:
     registry, table = _REGISTRIES[section], getattr(recipe, section)
     kind = table["type"]
     if kind not in registry:
-        with kept_settings():
-            load_plugins()
+        load_plugins()
     if kind not in registry:
         expected = f"one of {', '.join(registry)}"
         raise _invalid(recipe, f"{section}.type", kind, expected)

@@ -14,12 +14,10 @@ import logging
 import math
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,18 +30,14 @@ from aptool.errors import AptoolError, UsageError, first_line, one_line
 
 logger = logging.getLogger(__name__)
 
-# Objects with the precision of float32 products on GPUs and CPUs, their attribute, and its values.
+# Objects with the precision of float32 products on GPUs, their attribute, and its values.
 # PyTorch 2.9 replaced `allow_tf32` by `fp32_precision`.
-_CUDA, _CUDNN, _MKLDNN = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+_CUDA, _CUDNN = torch.backends.cuda, torch.backends.cudnn
 _GPU_PRODUCTS: list[Any] = [_CUDA.matmul, _CUDNN]
-_CPU_PRODUCTS: list[Any] = []
 _PRECISION, _TF32, _FP32 = "allow_tf32", True, False
 if hasattr(_CUDNN, "conv"):
     _GPU_PRODUCTS = [_CUDA.matmul, _CUDNN.conv, _CUDNN.rnn]
-    _CPU_PRODUCTS = [getattr(_MKLDNN, kind) for kind in ("matmul", "conv", "rnn")]
     _PRECISION, _TF32, _FP32 = "fp32_precision", "tf32", "ieee"  # type: ignore[assignment]
-_PRODUCTS = _GPU_PRODUCTS + _CPU_PRODUCTS
-_PRODUCT_PRECISION = attrgetter(_PRECISION)
 
 # Functions that create a tensor of a given size.
 _FACTORIES = (torch.empty, torch.eye, torch.full, torch.ones, torch.randn, torch.zeros)
@@ -113,7 +107,7 @@ def has_tensor_cores(device: torch.device) -> bool:
 @cache
 def has_bf16_lstm() -> bool:
     """Whether PyTorch trains an LSTM in bf16 on this processor (AVX-512 or later)."""
-    with torch.random.fork_rng(devices=[]), torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16):
         try:
             torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
         except RuntimeError:
@@ -140,122 +134,12 @@ def check_precision(option: str, precision: str, device: torch.device) -> None:
 def set_products(precision: str) -> None:
     """Set the precision of fp32 products on GPUs in this process: TF32 for ``tf32``, otherwise fp32.
 
-    By default, cuDNN computes LSTMs and convolutions in TF32, which changes scores by more than 1e-5.
+    By default, cuDNN computes LSTMs and convolutions in TF32, which changes scores by more than 1e-5. Its
+    attention, which takes milliseconds to plan for each new shape, is turned off.
     """
+    _CUDA.enable_cudnn_sdp(False)
     for kind in _GPU_PRODUCTS:
         setattr(kind, _PRECISION, _TF32 if precision == "tf32" else _FP32)
-
-
-class _Settings(NamedTuple):
-    """Settings that all threads share."""
-
-    dtype: torch.dtype
-    is_deterministic: bool
-    warns_only: bool
-    plans_attention: bool  # cuDNN's attention makes a plan for each new shape, which takes milliseconds
-    products: tuple[Any, ...]
-
-    @staticmethod
-    def now() -> "_Settings":
-        return _Settings(
-            torch.get_default_dtype(),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-            _CUDA.cudnn_sdp_enabled(),
-            tuple(map(_PRODUCT_PRECISION, _PRODUCTS)),
-        )
-
-    def apply(self, now: "_Settings") -> None:
-        """Set the settings that differ from the present ones."""
-        if self == now:  # every call of a model comes here
-            return
-        if self.dtype != now.dtype:
-            torch.set_default_dtype(self.dtype)
-        if self[1:3] != now[1:3]:  # the call imports torch.compile
-            torch.use_deterministic_algorithms(self.is_deterministic, warn_only=self.warns_only)
-        _CUDA.enable_cudnn_sdp(self.plans_attention)
-        for kind, value, before in zip(_PRODUCTS, self.products, now.products, strict=True):
-            if value != before:
-                setattr(kind, _PRECISION, value)
-
-
-_OURS = _Settings(torch.float32, False, False, False, (_FP32,) * len(_PRODUCTS))
-
-
-class _Process:
-    """The settings of the process: the first thread saves them, and the last thread restores them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._saved = _OURS
-
-    def enter(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._saved = _Settings.now()
-                _OURS.apply(self._saved)
-            self._users += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._saved.apply(_Settings.now())
-
-
-_PROCESS = _Process()
-_THREAD = threading.local()
-
-
-@contextmanager
-def torch_settings() -> Iterator[None]:
-    """Compute in float32, on the CPU by default, with gradients and without autocast; restore the settings.
-
-    Every function that computes or creates a tensor for a user is inside. A block within a block changes
-    nothing, so that training may set its own determinism, and scoring its own precision of products.
-    """
-    if getattr(_THREAD, "is_inside", False):
-        yield
-        return
-    _PROCESS.enter()
-    _THREAD.is_inside = True
-    try:
-        # NumPy's defaults: an overflow is a warning, not an exception.
-        with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"), ExitStack() as stack:
-            if torch.empty(0).device.type != "cpu":
-                stack.enter_context(torch.device("cpu"))
-            if torch.is_inference_mode_enabled():
-                stack.enter_context(torch.inference_mode(False))
-            if not torch.is_grad_enabled():
-                stack.enter_context(torch.enable_grad())
-            for device in ("cpu", "cuda"):
-                if torch.is_autocast_enabled(device):
-                    stack.enter_context(torch.autocast(device, enabled=False))
-            yield
-    finally:
-        _THREAD.is_inside = False
-        _PROCESS.leave()
-
-
-@contextmanager
-def kept_settings() -> Iterator[None]:
-    """Undo changes of the settings inside the block, such as those of a plugin that is imported."""
-    before, device = _Settings.now(), torch.empty(0).device
-    try:
-        yield
-    finally:
-        before.apply(_Settings.now())
-        if torch.empty(0).device != device:
-            torch.set_default_device(device)
-
-
-@contextmanager
-def kept_generators(device: torch.device | str = "cpu") -> Iterator[None]:
-    """Restore the random generators of PyTorch that `seed_generators` and new weights change in the block."""
-    gpus = range(torch.cuda.device_count()) if torch.device(device).type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus):
-        yield
 
 
 def seed_generators(seed: int, device: torch.device) -> None:

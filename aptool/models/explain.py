@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.device import torch_settings
+from aptool.models.device import set_products
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.matching import MatchPooling
 from aptool.models.model import LoadedModel
@@ -176,12 +176,12 @@ class Explanation:
         return f"<div>{lines}</div>"
 
 
-@torch_settings()
 @torch.inference_mode()
 def explain_pairs(
     model: LoadedModel, pairs: Sequence[tuple[str, str]], *, alignment: bool = False
 ) -> list[Explanation]:
     """Explain the scores of (question, answer) texts, on the device of the model."""
+    set_products("fp32")
     tokenizer, limits = model.tokenizer, model.recipe.text
     questions = _Texts(tokenizer, [q for q, _ in pairs], limits.max_question_tokens, "question")
     answers = _Texts(tokenizer, [a for _, a in pairs], limits.max_answer_tokens, "answer")

@@ -23,7 +23,7 @@ from aptool.formats.object_folder import fetched, remove_published
 from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
-from aptool.models.device import kept_generators, to_device
+from aptool.models.device import to_device
 from aptool.models.hub import CONFIG, WEIGHTS, find_folder
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
@@ -144,7 +144,8 @@ def check_model_folder(folder: PathOrUrl) -> None:
 
 def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedModel:
     """Load a model from a folder, or from ``hf://ORG/NAME`` on the Hugging Face hub."""
-    with opened_folder(folder) as path, kept_generators():
+    # The initial weights of a training do not depend on the weights of its start, which are replaced.
+    with opened_folder(folder) as path, torch.random.fork_rng(devices=[]):
         return _load(path, device)
 
 

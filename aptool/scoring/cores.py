@@ -5,11 +5,10 @@ torch has a number of cores per operation for each thread, and a default for new
 restore a temporary value of another thread.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Barrier, Event, Lock
+from threading import Barrier, Lock
 from typing import Any, TypeAlias
 
 import torch
@@ -50,45 +49,6 @@ class _Cores:
 _CORES = _Cores()
 _POOLS: dict[int, ThreadPoolExecutor] = {}
 _POOLS_LOCK = Lock()
-
-
-class Turns:
-    """Context manager that at most ``most`` threads enter at a time, in the order in which they asked.
-
-    A semaphore wakes waiting threads in no order, so some calls would take ten times as long as the others.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._lock = Lock()
-        self._free = most
-        self._waiting: deque[Event] = deque()
-
-    def __enter__(self) -> None:
-        turn = Event()
-        try:
-            with self._lock:
-                self._waiting.append(turn)
-                self._give()
-            turn.wait()
-        except BaseException:  # Ctrl-C, also between two of these lines
-            with self._lock:
-                has_turn = turn.is_set()
-                if turn in self._waiting:
-                    self._waiting.remove(turn)
-            if has_turn:
-                self.__exit__()
-            raise
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._free += 1
-            self._give()
-
-    def _give(self) -> None:
-        """Give the free turns to those who wait longest. The caller holds the lock."""
-        while self._free and self._waiting:
-            self._free -= 1
-            self._waiting.popleft().set()
 
 
 @contextmanager

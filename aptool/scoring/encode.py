@@ -21,7 +21,7 @@ from aptool.formats.location import location
 from aptool.formats.parquet import open_parquet, to_arrow
 from aptool.formats.pools import Unit, answers_beside, cached_answers, list_units, read_pools
 from aptool.models.checkpoints import load_any
-from aptool.models.device import pick_device, torch_settings
+from aptool.models.device import pick_device, set_products
 from aptool.models.model import LoadedModel
 from aptool.progress import progress
 from aptool.scoring.answer_store import AnswerStore, StoredPrecision, open_store, precision_for, writing_to
@@ -84,6 +84,7 @@ class AnswerEncoder:
         device: torch.device | str,
         tokens_per_batch: int | None,
     ) -> None:
+        set_products("fp32")
         self._model = model
         self._store = store
         self._stored = StoredAnswers(store)
@@ -116,7 +117,6 @@ class AnswerEncoder:
         return Encoded(encoded=len(rows), tokens=len(missing.ids), size=size)
 
 
-@torch_settings()
 def encode(
     files: Sequence[str],
     output: str,
@@ -201,7 +201,6 @@ def read_chunk(chunk: Chunk) -> pa.Array:
     return pools.answers.filter(to_arrow(pools.shared_rows < 0))
 
 
-@torch_settings()
 def encode_chunk(job: EncodeJob, chunk: Chunk, device: str) -> Encoded:
     """Encode a chunk in a worker; the worker loads the model only once."""
     encoder, store = _opened(job, device)

@@ -29,7 +29,7 @@ from aptool.models.checkpoints.files import (
     require_safetensors,
 )
 from aptool.models.checkpoints.keys import ENGINE
-from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products, torch_settings
+from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products
 from aptool.models.hub import CONFIG, ST_CONFIG, find_folder
 from aptool.models.pretrained import check_network_config, without_code
 from aptool.scoring.openvino import EXPECTED, Input, calibration_texts, openvino_model
@@ -134,7 +134,6 @@ class LibraryScorer(Scorer):
         super().__init__(system, tag, [description, self._batch], description)
 
     @override
-    @torch_settings()
     def score(self, inputs: PoolBatch, progress: Callable[[int], None] = lambda pairs: None) -> np.ndarray:
         set_products(self._precision)
         scores = np.empty(len(inputs.pair_answer), dtype=np.float32)
@@ -222,7 +221,7 @@ def load_library_model(system: LibrarySystem) -> Any:
         )
         return model.float().requires_grad_(False).eval(), _probe(model)
 
-    with torch_settings(), _library_errors(folder), torch.random.fork_rng(devices=[]):
+    with _library_errors(folder):
         # The library initializes missing weights at random.
         probe = load(0)[1]
         model, second_probe = load(1)
@@ -235,7 +234,7 @@ def load_library_model(system: LibrarySystem) -> Any:
     if system.engine == "openvino":
         require("optimum.intel", purpose=purpose, extra=system.engine)
         precision = "fp32" if system.precision == "auto" else system.precision
-        with torch_settings(), _library_errors(folder, EXPECTED):
+        with _library_errors(folder, EXPECTED):
             return openvino_model(type(model), folder, _versions(system.engine), precision, system.texts)
     return model.bfloat16() if system.precision == "bf16" else model
 

@@ -23,7 +23,6 @@ from aptool.models.device import (
     pick_device,
     set_products,
     to_device,
-    torch_settings,
 )
 from aptool.models.model import LoadedModel
 from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
@@ -142,7 +141,6 @@ class ModelScorer(Scorer):
         return tokenized
 
     @override
-    @torch_settings()
     def score(
         self, inputs: TokenizedPools, progress: Callable[[int], None] = lambda pairs: None
     ) -> np.ndarray:
@@ -228,6 +226,7 @@ def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[Po
 
 def same_rankings(model: LoadedModel, device: torch.device, pools: PoolBatch) -> bool:
     """Whether bf16 and fp32 rank the candidates of each pool alike."""
+    set_products("fp32")
     texts = PoolTokenizer(model.tokenizer, model.recipe.text).tokenize(pools)
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
     rankings = []

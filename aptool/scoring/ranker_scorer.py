@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.device import batch_sizes, is_out_of_memory, memory_for, send, torch_settings
+from aptool.models.device import batch_sizes, is_out_of_memory, memory_for, send
 from aptool.models.features import NoHead, WordBags
 from aptool.models.ragged import Ragged, rows_of
 from aptool.models.ranker import Ranker
@@ -77,7 +77,7 @@ class RankerScorer:
         self._device = torch.device(device)
         self._stored = stored
         self._batch = tokens_per_batch or batch_sizes(self._device).encoder
-        with torch_settings(), torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):
+        with torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)
             self._pair_scorer = pair_scorer_for(cast.pooling)
@@ -98,7 +98,6 @@ class RankerScorer:
         """Whether pairs have the same scores, to the bit, in any union with other joinable pairs on a CPU."""
         return isinstance(self._ranker.head, NoHead) and self._pair_scorer.groups_by_answer(pair_answer)
 
-    @torch_settings()
     @memory_for("scoring", MEMORY_HINT)
     @torch.inference_mode()
     def score(
@@ -176,7 +175,6 @@ class RankerScorer:
             scores[order] = torch.cat(list(chain.from_iterable(done))).cpu().numpy()
         return scores
 
-    @torch_settings()
     @memory_for("encoding", MEMORY_HINT)
     @torch.inference_mode()
     def encode_answers(self, answers: Tokens) -> PreparedAnswers:
@@ -199,7 +197,6 @@ class RankerScorer:
             None if self._ranker.features is None else WordBags.of(answers),
         )
 
-    @torch_settings()
     @torch.inference_mode()
     def encode(self, answers: Tokens) -> list[tuple[np.ndarray, Ragged]]:
         """Return the stored representation of answers per batch: (n,) indices of answers, and rows (R, c)."""

@@ -19,12 +19,11 @@ from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.build import build_ranker, check_recipe, initialize
 from aptool.models.device import (
     check_training_precision,
-    kept_generators,
     memory_for,
     pick_device,
     seed_generators,
+    set_products,
     to_device,
-    torch_settings,
 )
 from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
@@ -93,7 +92,7 @@ def fit(
     """
     device = pick_device(str(device))
     recipe, key = check_training(collection, recipe, output, seed, device.type)
-    with claimed_folder(training_folder(output), output) as claim, kept_generators(device):
+    with claimed_folder(training_folder(output), output) as claim:
         member = GroupMember(SINGLE_PROCESS, claim.check)
         result = fit_in_group(
             *(collection, recipe, output, key, member),
@@ -107,7 +106,6 @@ def fit(
     return result
 
 
-@torch_settings()
 def fit_in_group(
     collection: CollectionFiles,
     recipe: Recipe,
@@ -138,6 +136,7 @@ def fit_in_group(
     with group.together(), progress("reading"):
         texts = read_training_texts(collection, recipe)
     seed_generators(seed, device)
+    set_products("fp32")
     cache = vectors_cache if vectors_cache is not None else folder / VECTORS
     initial_texts = TrainingTexts(texts.all(), partial(all_texts, collection), seed, cache)
     with group.first_process_first(), progress("loading model"):
@@ -257,7 +256,6 @@ def _prepare_output(output: PathOrUrl, key: str) -> Fit | None:
     return finished
 
 
-@torch_settings()
 def check_training(
     collection: CollectionFiles, recipe: Recipe, output: PathOrUrl, seed: int, device_type: str = "cpu"
 ) -> tuple[Recipe, str]:

@@ -2,12 +2,8 @@
 
 import copy
 import pickle
-import signal
-import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 
 import forked
 import numpy as np
@@ -18,7 +14,6 @@ from tiny import THINGS
 
 import aptool as library
 from aptool import AptoolError
-from aptool.scoring.cores import Turns
 
 QUESTION = "where is the river with the window"
 ANSWERS = [
@@ -200,108 +195,3 @@ def test_eight_threads_get_the_scores_of_one_thread(model):
 
     assert results == [([], 4)] * 8
     assert (torch.get_num_threads(), of_a_new_thread) == (4, 4)
-
-
-def test_at_most_one_call_per_core_computes_at_a_time(model, monkeypatch):
-    scorer = model._scorer
-    running = most = 0
-    changing = threading.Lock()
-    both = threading.Barrier(2, timeout=60)
-
-    def score(*arguments):
-        nonlocal running, most
-        with changing:
-            running += 1
-            most = max(most, running)
-        both.wait()  # two calls run at a time
-        try:
-            return type(scorer).score(scorer, *arguments)
-        finally:
-            with changing:
-                running -= 1
-
-    monkeypatch.setattr("aptool.library.model._COMPUTING", Turns(2))
-    monkeypatch.setattr(scorer, "score", score)
-    with ThreadPoolExecutor(6) as pool:
-        rankings = list(pool.map(lambda _: model.rank(QUESTION, ANSWERS), range(6)))
-
-    assert most == 2
-    assert all(ranking == rankings[0] for ranking in rankings)
-
-
-def test_calls_have_their_turns_in_order():
-    turns, entered = Turns(1), []
-
-    def enter(number):
-        with turns:
-            entered.append(number)
-
-    with ThreadPoolExecutor(3) as pool, turns:
-        for number in range(3):
-            pool.submit(enter, number)
-            while len(turns._waiting) <= number:
-                time.sleep(0.001)
-
-    assert entered == [0, 1, 2]
-
-
-def test_an_interrupted_call_gives_up_its_turn():
-    turns, entered = Turns(1), threading.Event()
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    def hold():
-        with turns:
-            entered.set()
-            while not turns._waiting:
-                time.sleep(0.001)
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-            while turns._waiting:
-                time.sleep(0.001)
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            held = pool.submit(hold)
-            entered.wait()
-            with pytest.raises(KeyboardInterrupt), turns:
-                pytest.fail("two calls have a turn")
-            held.result()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-    with turns:
-        assert not turns._free
-
-
-@pytest.mark.parametrize("taken", [False, True])
-def test_an_interrupt_on_any_line_gives_up_the_turn(taken):
-    def enter(on_line):
-        """Enter, with an interrupt on a line of the method; return the lines that were reached."""
-        lines = []
-
-        def trace(frame, event, _):
-            if frame.f_code is Turns.__enter__.__code__ and event == "line" and frame.f_lineno not in lines:
-                lines.append(frame.f_lineno)
-                if frame.f_lineno == on_line:
-                    raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            turns.__enter__()
-        finally:
-            sys.settrace(before)
-        return lines
-
-    turns = Turns(1)
-    lines = enter(None)
-    turns.__exit__()
-
-    assert len(lines) > 3
-    for line in lines:
-        with turns if taken else nullcontext(), pytest.raises(KeyboardInterrupt):
-            enter(line)
-        assert (turns._free, len(turns._waiting)) == (1, 0), line

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from aptool.models.backbone import Backbone, BackboneOptions, Classifier
 from aptool.models.causal import LastTokenNetwork
-from aptool.models.device import torch_settings
+from aptool.models.device import set_products
 from aptool.models.pretrained import new_network
 from aptool.models.ragged import Ragged, padded_batches
 
@@ -97,7 +97,8 @@ def test_attention_has_few_shapes(use, monkeypatch):
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
     texts = random_texts(10_000, longest)
-    with SimulatedGpu(), torch_settings(), torch.no_grad():
+    set_products("fp32")
+    with SimulatedGpu(), torch.no_grad():
         network = build().to("cuda")
         for part in np.split(np.arange(10_000), [1, 3, 10, 50, 200, 1000]):
             read(network, moved(texts.select(part)))

@@ -12,7 +12,7 @@ from tiny import Opened, labelled_pools, row, write_pools
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
-from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device, torch_settings
+from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
 from aptool.scoring import model_system
 from aptool.scoring.model_system import ModelScorer, ModelSystem, pick_precision, sample_units, sampled_pools
 from aptool.scoring.score import score_files
@@ -210,7 +210,7 @@ def products():
 
 
 def test_tf32_is_used_only_on_request(units, tmp_path, model_folder):
-    with products() as settings, torch_settings():  # a block within a block restores nothing
+    with products() as settings:
         for precision, expected in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")):
             system = ModelSystem(str(model_folder), "cpu", precision)
             run(units, system, tmp_path / f"{precision}.run")

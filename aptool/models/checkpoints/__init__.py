@@ -14,7 +14,7 @@ import torch
 from aptool.documents import read_json
 from aptool.errors import UsageError
 from aptool.formats.location import PathOrUrl
-from aptool.models.device import kept_generators, to_device, torch_settings
+from aptool.models.device import to_device
 from aptool.models.hub import CONFIG, find_folder
 from aptool.models.model import LoadedModel, ScoreTokens, load_model
 from aptool.models.tensor_file import check_finite
@@ -29,7 +29,6 @@ __all__ = ["ScoreTokens", "checkpoint_fingerprint", "load_any", "read_checkpoint
 _HASHED = (".json", ".jinja", ".txt", ".safetensors", ".metadata", ".model")
 
 
-@torch_settings()
 def load_any(
     name: PathOrUrl, device: torch.device | str = "cpu", kind: str = "auto", tokens: ScoreTokens | None = None
 ) -> LoadedModel:
@@ -49,8 +48,7 @@ def load_any(
 
     layout = read_layout(folder)
     model_type = kind_of(layout, kind)
-    with kept_generators():
-        checkpoint = read_checkpoint(layout, model_type, tokens)
+    checkpoint = read_checkpoint(layout, model_type, tokens)
     check_finite(checkpoint.ranker.state_dict(), folder)
     to_device(checkpoint.ranker.requires_grad_(False).eval(), device)
     config: dict[str, Any] = {
