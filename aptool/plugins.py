@@ -1,4 +1,4 @@
-"""Code of users: plugins, which register encoders, poolings or measures, and hashes of their source files.
+"""Code of users: plugins, which register encoders or poolings, and hashes of their source files.
 
 Plugins come from ``--plugin``, from ``APTOOL_PLUGINS`` and from entry points of installed packages. Their
 classes may redefine methods that faster code re-implements (``redefines``). A plugin or a word function

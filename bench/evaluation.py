@@ -22,7 +22,7 @@ from aptool.formats.runs import read_run, write_run
 from aptool.formats.trec import read_qrels, write_qrels
 from bench.common import benchmark_parser, write_results
 
-MEASURES = ["map", "recip_rank", "P_1"]
+MEASURES = {"MAP": "map", "MRR": "recip_rank", "P@1": "P.1"}  # and their names in trec_eval
 
 
 def write_files(folder: Path, questions: int = 1800, candidates: int = 500) -> tuple[Path, Path]:
@@ -57,7 +57,7 @@ def run(repeats: int, program: str | None) -> dict[str, Any]:
             ours.append(time.perf_counter() - begun)
             if program is not None:
                 begun = time.perf_counter()
-                command = [program, "-c", *(f"-m{measure.replace('_1', '.1')}" for measure in MEASURES)]
+                command = [program, "-c", *(f"-m{name}" for name in MEASURES.values())]
                 finished = subprocess.run(
                     [*command, str(qrels_path), str(run_path)], capture_output=True, text=True, check=True
                 )

@@ -111,8 +111,8 @@ def by_aptool(fault: Fault) -> Figures:
                 f"{q} 0 {d} {label}\n" for q, judged in fault.qrels.items() for d, label in judged.items()
             )
         )
-        means = evaluate(read_qrels(qrels), read_run(run).frame, ["map", "recip_rank"]).means
-    return means["map"], means["recip_rank"]
+        means = evaluate(read_qrels(qrels), read_run(run).frame, ["MAP", "MRR"]).means
+    return means["MAP"], means["MRR"]
 
 
 def by_pytrec_eval(fault: Fault) -> Figures:

@@ -66,7 +66,7 @@ def full_epoch(recipe: Recipe, inputs: Inputs) -> dict[str, float]:
         inputs.examples,
         replace(recipe.training, epochs=1),
         seed=SEED,
-        evaluate=lambda ranker: inputs.dev.measures(ranker, "map"),
+        evaluate=lambda ranker: inputs.dev.measures(ranker, "MAP"),
     )
     assert result is not None
     return {**result.history[0]["seconds"], "cpu": time.process_time() - started}

@@ -276,7 +276,7 @@ def test_invalid_results_of_a_matrix_are_one_line(tmp_path, change):
         "seed": 1,
         "run": "x.run",
         "seconds": {},
-        "measures": {"map": 1},
+        "measures": {"MAP": 1},
     }
     (tmp_path / "x.run").write_text("q1 Q0 a1 1 1.0 r\n")
     (tmp_path / "table.json").write_text(json.dumps({"results": [result | change]}))

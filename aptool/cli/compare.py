@@ -228,7 +228,7 @@ def _print_power(comparisons: list[Comparison], confidence: float) -> None:
     questions = counted(comparisons[0].paired.questions, "question")
     power = f"power {POWER:g}, alpha {1 - confidence:.3g}"
     click.echo(f"minimum detectable difference with {questions} ({power}):")
-    shown = [f"{shown_detectable(value, name)} ({name})" for name, value in largest.items()]
+    shown = [f"{shown_detectable(value)} ({name})" for name, value in largest.items()]
     click.echo(", ".join(shown))
     if any(text.startswith("above") for text in shown):
         click.echo("no true difference can be that large: the tests need more questions")

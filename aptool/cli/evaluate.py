@@ -100,7 +100,7 @@ def evaluate(
     A question that is missing from a run counts as 0 (trec_eval -c). Questions without qrels are ignored.
     Unjudged candidates count as not relevant. The number of each is printed on stderr.
 
-    Measures are means over the questions; Num* measures are sums, GMAP and gm_bpref geometric means.
+    Measures are means over the questions; Num* measures are sums.
     """
     from aptool.datasets.importing import warn_of_runs
     from aptool.evaluation.significance import CONFIDENCE
@@ -247,8 +247,8 @@ def _table_rows(
 
 
 def _cell(name: str, value: float, interval: Interval | None) -> str:
-    from aptool.evaluation.names import is_sum
+    from aptool.evaluation.names import is_mean
 
-    digits = 0 if is_sum(name) else 4
+    digits = 4 if is_mean(name) else 0
     mean = f"{value:.{digits}f}"
     return mean if interval is None else f"{mean} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"

@@ -94,7 +94,7 @@ def print_version(context: click.Context, parameter: click.Parameter, value: boo
     "--plugin",
     metavar="MODULE",
     multiple=True,
-    help="Module or .py file that registers encoders, poolings or measures; repeatable.",
+    help="Module or .py file that registers encoders or poolings; repeatable.",
 )
 def cli(debug: bool, plugin: tuple[str, ...]) -> None:
     """Train, score and evaluate answer-selection rankers (Attentive Pooling Networks)."""

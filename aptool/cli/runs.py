@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# White space, or a comma that does not separate cutoffs, outside parentheses.
-_BETWEEN_MEASURES = re.compile(r"(?:,(?!\d+(?:\.\d+)?(?:,|$))|\s+)(?![^()]*\))")
 # With more unjudged candidates, the qrels list only relevant answers, and examples do not help.
 _MOST_UNJUDGED = 1000
 
@@ -41,8 +39,7 @@ pools_option = click.option(
 measures_option = click.option(
     "--measures",
     metavar="NAMES",
-    help="Comma-separated: MAP, MRR@10, nDCG@10, RBP(p=.8), or names of trec_eval (recip_rank, P_1, "
-    "official, all_trec) and ir_measures (RR@10).  [default: MAP,MRR,P@1]",
+    help="Comma-separated names of ir_measures: MAP, MRR@10, nDCG@10, MAP(rel=2).  [default: MAP,MRR,P@1]",
 )
 level_option = click.option(
     "--level",
@@ -61,15 +58,12 @@ def check_distinct(runs: Sequence[str]) -> None:
 
 
 def parse_measures(measures: str | None) -> tuple[str, ...]:
-    """Return the common names of comma-separated measures; None is the default measures.
-
-    A comma between cutoffs (``P.1,5``) or parameters does not separate measures.
-    """
+    """Return the printed names of comma-separated measures; None is the default measures."""
     from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 
     if measures is None:
         return DEFAULT_MEASURES
-    return measure_names(name for name in _BETWEEN_MEASURES.split(measures.strip()) if name)
+    return measure_names(measures.replace(",", " ").split())
 
 
 def qrels_of(runs: Sequence[str], given: str | None) -> str:

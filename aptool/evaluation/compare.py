@@ -8,7 +8,7 @@ import polars as pl
 
 from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.evaluation import html_table
-from aptool.evaluation.names import highest_value, is_mean
+from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import (
     CONFIDENCE,
     HIGHEST_CONFIDENCE,
@@ -80,14 +80,11 @@ class Comparison(NamedTuple):
         return html_of([self])
 
 
-def shown_detectable(difference: float | None, measure: str) -> str:
+def shown_detectable(difference: float | None) -> str:
     """The text of `Comparison.detectable`: ``above 1`` if no two systems can differ by so much."""
     if difference is None:
         return "none"
-    highest = highest_value(measure)
-    if difference > highest:
-        return f"above {highest:g}"
-    return f"{difference:.4f}"
+    return "above 1" if difference > 1 else f"{difference:.4f}"
 
 
 def shown_p(p: float) -> str:

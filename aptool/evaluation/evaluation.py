@@ -12,7 +12,7 @@ import polars as pl
 from typing_extensions import override
 
 from aptool.errors import InputError, counted, first_line
-from aptool.evaluation.names import common_name, is_geometric, is_sum
+from aptool.evaluation.names import is_mean, printed_name
 from aptool.evaluation.significance import CONFIDENCE, Interval, bootstrap_interval
 from aptool.formats.inputs import readable
 from aptool.formats.location import PathOrUrl, location
@@ -32,25 +32,20 @@ Value = TypeVar("Value")
 
 
 class MeasureValues(dict[str, Value]):
-    """A dict of values by the common names of measures that accepts every name of a measure.
+    """A dict of values by the printed names of measures that accepts every name of a measure.
 
-    ``means["MAP"]``, ``means["map"]`` and ``means["AP"]`` are the same value.
+    ``means["MAP"]`` and ``means["AP"]`` are the same value.
     """
 
-    @classmethod
-    def from_any_names(cls, values: Mapping[str, Value]) -> "MeasureValues[Value]":
-        """Rename measures to their common names; other keys are unchanged."""
-        return cls({common_name(name) or name: value for name, value in values.items()})
-
     def __missing__(self, name: str) -> Value:
-        common = common_name(name) if isinstance(name, str) else None
-        if common is None or not super().__contains__(common):
+        printed = printed_name(name) if isinstance(name, str) else None
+        if printed is None or not super().__contains__(printed):
             raise KeyError(f"{name!r}: expected one of {', '.join(self)}")
-        return self[common]
+        return self[printed]
 
     def __contains__(self, name: object) -> bool:
-        common = common_name(name) if isinstance(name, str) else None
-        return super().__contains__(name) or super().__contains__(common)
+        printed = printed_name(name) if isinstance(name, str) else None
+        return super().__contains__(name) or super().__contains__(printed)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a measure by any of its names, or ``default``."""
@@ -98,8 +93,8 @@ class Evaluation(Tabular):
     Attributes:
         per_question: one row per question of the qrels, sorted by id: question_id (str), candidates (i64: the
             number of ranked answers) and one f64 column per measure.
-        means: each measure over all questions of the qrels, as trec_eval prints it: the arithmetic mean, the
-            sum for ``Num*``, the geometric mean for ``GMAP`` and ``gm_bpref``. Any name of a measure works.
+        means: each measure over all questions of the qrels, as trec_eval prints it: the mean, or the sum for
+            ``Num*``. Any name of a measure works.
         missing: ids of the questions that the run lacks; each counts 0.
         extra: ids of the questions of the run that are not in the qrels; ignored.
         unjudged: question_id, answer_id of the candidates without a judgement of 0 or more; not relevant.
@@ -182,7 +177,7 @@ def _values(means: Mapping[str, float]) -> str:
 
 
 def _cells(means: Mapping[str, float]) -> list[str]:
-    return [f"{value:.0f}" if is_sum(name) else f"{value:.4f}" for name, value in means.items()]
+    return [f"{value:.4f}" if is_mean(name) else f"{value:.0f}" for name, value in means.items()]
 
 
 def averages(per_question: pl.DataFrame) -> MeasureValues[float]:
@@ -192,12 +187,8 @@ def averages(per_question: pl.DataFrame) -> MeasureValues[float]:
     """
     result: MeasureValues[float] = MeasureValues()
     for column in per_question.select(_measures_of(per_question)):
-        if is_sum(column.name):
-            result[column.name] = math.fsum(column)
-        elif is_geometric(column.name):
-            result[column.name] = math.exp(math.fsum(map(math.log, column)) / len(column))
-        else:
-            result[column.name] = math.fsum(column) / len(column)
+        total = math.fsum(column)
+        result[column.name] = total / len(column) if is_mean(column.name) else total
     return result
 
 
@@ -206,21 +197,15 @@ def mean_intervals(
 ) -> MeasureValues[Interval]:
     """Bootstrap intervals of `averages`, with the same resamples for all measures.
 
-    The interval of a sum is that of the mean times the number of questions; the interval of a geometric mean
-    is that of the mean logarithm, exponentiated. BCa intervals are invariant to such transformations.
+    The interval of a sum is that of the mean times the number of questions.
     """
     intervals: MeasureValues[Interval] = MeasureValues()
     for name in _measures_of(per_question):
         column = per_question[name].to_numpy()
-        if is_sum(name):
-            low, high = bootstrap_interval(column, confidence=confidence, seed=seed)
-            intervals[name] = Interval(low * len(column), high * len(column))
-        elif is_geometric(name):
-            logarithms = per_question[name].log().to_numpy()
-            low, high = bootstrap_interval(logarithms, confidence=confidence, seed=seed)
-            intervals[name] = Interval(math.exp(low), math.exp(high))
-        else:
-            intervals[name] = bootstrap_interval(column, confidence=confidence, seed=seed)
+        interval = bootstrap_interval(column, confidence=confidence, seed=seed)
+        if not is_mean(name):
+            interval = Interval(interval.low * len(column), interval.high * len(column))
+        intervals[name] = interval
     return intervals
 
 

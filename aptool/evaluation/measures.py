@@ -1,26 +1,28 @@
-"""Measures of a run as ``trec_eval -c`` (version 10) computes them.
+"""Measures of a run as ``trec_eval -c`` computes them.
 
 Means are over all questions of the qrels. A question that the run lacks counts 0; a question that only the
-run has is ignored. Measures that trec_eval lacks, such as ERR and RBP, are computed from
-the ranking by the same rules.
+run has is ignored.
+
+pytrec_eval contains trec_eval 9 without ``-c``, which compares scores as float32. Scores 1e-8 apart would
+tie, so its input is dense ranks instead of scores. Empty rankings, which give NaN, are left out.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import polars as pl
+import pytrec_eval
 
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import Evaluation, MeasureValues, averages
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, parse_measures
-from aptool.evaluation.trec_eval import measure_questions
-from aptool.formats.trec import rank_candidates, to_dicts
+from aptool.formats.trec import to_dicts
 
 _HIGHEST_RELEVANCE = 1_000_000
 _KEYS = ["question_id", "answer_id"]
 
-# Lowest maximal grade of ERR. gdeval always has this one, and refuses qrels with higher grades.
-_MAXIMAL_GRADE = 4
+# Not a legal id, so no candidate of a run has it.
+_NO_CANDIDATE = " "
 
 
 def evaluate(
@@ -37,7 +39,7 @@ def evaluate(
     Args:
         qrels: question_id, answer_id, relevance (integer): relevant from ``level`` on, unjudged if negative.
         run: question_id, answer_id, score (finite); each candidate once.
-        measures: names accepted by `names.parse_measures`; results are under their common names.
+        measures: names accepted by `names.parse_measures`; results are under their printed names.
         level: the lowest relevance that counts as relevant (trec_eval ``-l``), at least 1. It does not apply
             to nDCG, nor to a measure with its own level, such as ``AP(rel=2)``.
         run_name: name of the run in errors, such as its path.
@@ -46,7 +48,6 @@ def evaluate(
     parsed = parse_measures(measures)
     judgements = _judgements(qrels, qrels_name)
     _check_levels(qrels, [level, *(measure.level or level for measure in parsed)], qrels_name)
-    # pytrec_eval compares scores as float32, so it gets dense ranks, the lowest score first.
     ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
     rankings = to_dicts(run.with_columns(score=ranks).sort("question_id"), "score")
     common = [question for question in judgements if question in rankings]
@@ -63,8 +64,7 @@ def evaluate(
     columns = {
         "question_id": list(judgements),
         "candidates": [len(rankings.get(question, ())) for question in judgements],
-        **_by_trec_eval(judgements, rankings, parsed, level),
-        **_by_ranking(judgements, qrels, run, parsed, level),
+        **_columns(judgements, rankings, parsed, level),
     }
     names = [measure.name for measure in parsed]
     types = {"question_id": pl.String, "candidates": pl.Int64} | dict.fromkeys(names, pl.Float64)
@@ -99,15 +99,15 @@ def candidate_limits(
     names = measure_names(measures)
     relevance = pl.col("relevance").clip(lower_bound=-1).fill_null(-2).cast(pl.Float64)
     best = run.select(_KEYS).join(qrels.select(*_KEYS, "relevance"), on=_KEYS, how="left")
-    counts = ["set_recall", "num_rel", "num_rel_ret"]
+    counts = ["SetR", "NumRel", "NumRelRet"]
     evaluation = evaluate(qrels, best.select(*_KEYS, score=relevance), [*names, *counts], level=level)
     answerable = evaluation.per_question.filter(pl.col("NumRel") > 0)
     return Limits(
-        recall=evaluation.means["set_recall"],
+        recall=evaluation.means["SetR"],
         questions=answerable.height,
         without=answerable.filter(pl.col("NumRelRet") == 0).height,
-        relevant=int(evaluation.means["num_rel"]),
-        found=int(evaluation.means["num_rel_ret"]),
+        relevant=int(evaluation.means["NumRel"]),
+        found=int(evaluation.means["NumRelRet"]),
         best=MeasureValues({name: evaluation.means[name] for name in names}),
     )
 
@@ -143,118 +143,50 @@ def _check_levels(qrels: pl.DataFrame, levels: Iterable[int], qrels_name: str) -
         raise InputError(qrels_name, column="relevance", problem=f"none from {level} on", expected=expected)
 
 
-def _by_trec_eval(
+def _columns(
     judgements: Mapping[str, dict[str, int]],
     rankings: Mapping[str, dict[str, float]],
     measures: Iterable[Measure],
     level: int,
 ) -> dict[str, list[float]]:
-    """The columns of the measures that trec_eval has, by name."""
-    by_level: dict[int, list[tuple[str, str]]] = {}
+    """The column of each measure, by name."""
+    by_level: dict[int, list[Measure]] = {}
     for measure in measures:
-        if measure.trec_eval is not None:
-            by_level.setdefault(measure.level or level, []).append((measure.name, measure.trec_eval))
+        by_level.setdefault(measure.level or level, []).append(measure)
     columns: dict[str, list[float]] = {}
-    for relevance, names in by_level.items():
-        printed = tuple(dict.fromkeys(name for _, name in names))
-        values = measure_questions(judgements, rankings, printed, relevance)
-        columns |= {name: [values[question][key] for question in judgements] for name, key in names}
+    for relevance, at_level in by_level.items():
+        names = {measure.trec_eval for measure in at_level}
+        values = _measure_questions(judgements, rankings, names, relevance)
+        for measure in at_level:
+            column = [values[question][measure.trec_eval] for question in judgements]
+            if measure.cutoff is not None:
+                column = [value if value * measure.cutoff >= 1 else 0.0 for value in column]
+            columns[measure.name] = column
     return columns
 
 
-def _by_ranking(
+def _measure_questions(
     judgements: Mapping[str, dict[str, int]],
-    qrels: pl.DataFrame,
-    run: pl.DataFrame,
-    measures: Iterable[Measure],
+    rankings: Mapping[str, dict[str, float]],
+    names: set[str],
     level: int,
-) -> dict[str, list[float]]:
-    """The columns of the measures that trec_eval lacks, by name."""
-    missing = [measure for measure in measures if measure.trec_eval is None]
-    if not missing:
-        return {}
-    values = measure_rankings(qrels, run, missing, level)
-    return {
-        measure.name: [values.get(question, {}).get(measure.name, 0.0) for question in judgements]
-        for measure in missing
-    }
-
-
-def measure_rankings(
-    qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
 ) -> dict[str, dict[str, float]]:
-    """Compute measures of `RANKING_MEASURES`: question id -> name -> value, for questions in both frames."""
-    values = _values_by_question(qrels, run, measures, level)
-    normalized = [measure for measure in measures if measure.family == "nERR"]
-    if normalized:
-        best = qrels.select("question_id", "answer_id", score="relevance")
-        ideal = _values_by_question(qrels, best, normalized, level)
-        for question, row in values.items():
-            for measure in normalized:
-                row[measure.name] /= ideal[question][measure.name] or 1.0
-    return values
+    """Measures of all judged questions: question id -> trec_eval's name -> value.
 
-
-def _values_by_question(
-    qrels: pl.DataFrame, run: pl.DataFrame, measures: Sequence[Measure], level: int
-) -> dict[str, dict[str, float]]:
-    judged = run.select(*_KEYS, pl.col("score").cast(pl.Float64))
-    judged = judged.join(qrels.select("question_id").unique(), on="question_id", how="semi")
-    relevance = pl.col("relevance").cast(pl.Int64)
-    labels = qrels.select(*_KEYS, relevance, maximum=relevance.max().clip(_MAXIMAL_GRADE))
-    ranked = rank_candidates(judged).join(labels, on=_KEYS, how="left", maintain_order="left")
-    expressions = []
-    for measure in measures:
-        within = pl.col("rank") <= (pl.len() if measure.cutoff is None else measure.cutoff)
-        value = RANKING_MEASURES[measure.family](measure, within, measure.level or level)
-        expressions.append(value.alias(measure.name))
-    values = ranked.group_by("question_id", maintain_order=True).agg(expressions)
-    return {row.pop("question_id"): row for row in values.iter_rows(named=True)}
-
-
-def _hits(within: pl.Expr, level: int) -> pl.Expr:
-    """The ranks of the relevant candidates."""
-    relevant = pl.col("relevance").fill_null(-1) >= level
-    return pl.col("rank").filter(within & relevant).cast(pl.Float64)
-
-
-def _reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
-    return (1 / _hits(within, level).min()).fill_null(0.0)
-
-
-def _rank_biased_precision(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
-    """(1 - p) * sum over relevant ranks i of p ** (i - 1) (Moffat and Zobel, 2008, equation 3)."""
-    ranks = _hits(within, level)
-    # polars 1.30 computes the power of a literal only once for all questions.
-    persistence = ranks * 0 + measure.persistence
-    return (1 - measure.persistence) * persistence.pow(ranks - 1).sum()
-
-
-def _expected_reciprocal_rank(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
-    """Sum over ranks r of 1/r times the probability that the user stops there (Chapelle et al., 2009).
-
-    Grade g satisfies the user with probability (2^g - 1) / 2^m, m the maximal grade; a satisfied user stops.
+    ``rankings`` are question id -> answer id -> dense rank of its score, lowest first.
     """
-    grade = pl.col("relevance").clip(lower_bound=0).cast(pl.Float64)
-    two = grade * 0 + 2
-    # 2^(g - m) - 2^-m has no overflow.
-    probability = two.pow(grade - pl.col("maximum")) - two.pow(-pl.col("maximum").cast(pl.Float64))
-    satisfied = probability.fill_null(0.0)
-    reads_on = (1 - satisfied).cum_prod().shift(1, fill_value=1.0)
-    return (satisfied * reads_on / pl.col("rank")).filter(within).sum()
-
-
-def _judged(measure: Measure, within: pl.Expr, level: int) -> pl.Expr:
-    """The share of candidates in the qrels, with any label, among at most as many as the cutoff."""
-    return pl.col("relevance").is_not_null().filter(within).mean()
-
-
-# Family -> expression over a question's candidates (columns rank and relevance, null if unjudged), from the
-# measure, a mask of the candidates within its cutoff, and the relevance level.
-RANKING_MEASURES: dict[str, Callable[[Measure, pl.Expr, int], pl.Expr]] = {
-    "RR": _reciprocal_rank,
-    "RBP": _rank_biased_precision,
-    "ERR": _expected_reciprocal_rank,
-    "nERR": _expected_reciprocal_rank,  # divided by its value for the best ranking of the judged answers
-    "Judged": _judged,
-}
+    judged = {question: judgements[question] for question in judgements if question in rankings}
+    for question, labels in judged.items():
+        # Without a judgement of at least 0, trec_eval reads the counts of the previous question.
+        if max(labels.values()) < 0:
+            judged[question] = {**labels, _NO_CANDIDATE: 0}
+    evaluator = pytrec_eval.RelevanceEvaluator(judged, names, relevance_level=level)
+    measured: dict[str, dict[str, float]] = evaluator.evaluate(
+        {question: rankings[question] for question in judged}
+    )
+    for question, labels in judgements.items():
+        if question not in measured:
+            relevant = float(sum(value >= level for value in labels.values()))
+            counts = {"num_q": 1.0, "num_rel": relevant}
+            measured[question] = {name: counts.get(name, 0.0) for name in names}
+    return measured

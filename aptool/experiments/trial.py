@@ -78,7 +78,7 @@ class Result(NamedTuple):
     system: str
     seed: int
     run: Location
-    measures: dict[str, float]  # means by common name
+    measures: dict[str, float]  # means by measure
     questions: int
     seconds: dict[str, float]  # of ``train`` and ``score``
     published: str  # name of the collection itself

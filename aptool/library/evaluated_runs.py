@@ -118,7 +118,7 @@ def evaluate_runs(
     groups: object = None,
     options: bool = False,
 ) -> EvaluatedRuns:
-    """Evaluate runs by name, as ``evaluate`` does, by the common names of the measures.
+    """Evaluate runs by name, as ``evaluate`` does, by the printed names of the measures.
 
     ``limits`` adds the upper bounds of each run. ``options`` is whether errors name options of a command
     instead of arguments.
@@ -158,7 +158,7 @@ def compare_runs(
     recorded: Mapping[str, Sequence[pl.DataFrame]] = MappingProxyType({}),
     options: bool = False,
 ) -> ComparedRuns:
-    """Compare runs with the first run, as ``compare`` does, by the common names of the measures.
+    """Compare runs with the first run, as ``compare`` does, by the printed names of the measures.
 
     ``recorded`` are further systems, with one run per seed: each question has its mean over the seeds.
     ``top`` questions with the largest gains by the measure ``by`` (default: the first measure), and as many

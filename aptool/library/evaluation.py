@@ -40,8 +40,7 @@ def evaluate(
     Args:
         qrels: judgements: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
         run: ``Run``, a file, or ``{question id: {answer id: score}}``.
-        measures: names of measures: MAP, MRR@10, P@1, R@10, nDCG@10, MAP(rel=2), RBP(p=.8), or the names of
-            trec_eval (recip_rank, P_1, ndcg_cut_10) or ir_measures (AP, RR@10).
+        measures: names of ir_measures: MAP (AP), MRR@10 (RR@10), P@1, R@10, nDCG@10, MAP(rel=2).
         level: the lowest relevance that counts as relevant (trec_eval ``-l``). It does not apply to nDCG, nor
             to measures with their own level.
         by: groups of questions: ``{question id: group}``, or a column of ``groups``. With pools also
@@ -55,7 +54,7 @@ def evaluate(
         qrels have: ``missing``, ``extra``, ``unjudged``.
 
     Raises:
-        AptoolError: a measure is unknown (the message lists the nearest names), the run and the qrels share
+        AptoolError: a measure is unknown (the message lists the known ones), the run and the qrels share
             no question, the level is above every relevance, or no question is in a group.
 
     Example:
@@ -165,12 +164,12 @@ def compare(
         seed=seed,
     )
     comparisons = compared.comparisons
-    as_list = several or not isinstance(measures, str) or len(names) > 1
+    as_list = several or not isinstance(measures, str)
     return Comparisons(comparisons) if as_list else comparisons[0]
 
 
 def _names(measures: object) -> tuple[str, ...]:
-    """The common names of the measures."""
+    """The printed names of the measures."""
     names = [measures] if isinstance(measures, str) else check_list("measures", measures, "names of measures")
     for number, name in enumerate(names):
         check_text("measures", name, f"item {number}", "the name of a measure (str)")

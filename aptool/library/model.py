@@ -109,7 +109,7 @@ class Model:
     @property
     def dev(self) -> dict[str, float]:
         """The dev measures of the best epoch by name; empty for a checkpoint."""
-        return MeasureValues.from_any_names(self._loaded.config.get("training", {}).get("dev", {}))
+        return MeasureValues(self._loaded.config.get("training", {}).get("dev", {}))
 
     def encode(self, texts: Iterable[str]) -> EncodedTexts:
         """Encode answers once in fp32, to score them with many questions.

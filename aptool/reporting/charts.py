@@ -195,7 +195,7 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for key, value in entry.items():
         if key == "dev" and isinstance(value, dict):
-            row |= {f"dev_{name}": measured for name, measured in MeasureValues.from_any_names(value).items()}
+            row |= {f"dev_{name}": measured for name, measured in MeasureValues(value).items()}
         elif key == "seconds" and isinstance(value, dict):
             row |= {f"seconds_{name}": seconds for name, seconds in value.items()}
         elif key in ("epoch", "loss") or isinstance(value, int | float):
@@ -214,7 +214,7 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
             {
                 "collection": str(line["collection"]),
                 "system": str(line["system"]),
-                measure: float(MeasureValues.from_any_names(line["means"])[measure]),
+                measure: float(MeasureValues(line["means"])[measure]),
                 **{name: None if line.get(name) is None else float(line[name]) for name in COSTS},
                 "train_seconds": float(line["train_seconds"]),
             }

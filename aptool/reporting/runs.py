@@ -79,7 +79,7 @@ def read_runs(folder: PathOrUrl) -> Runs:
     document = read_json(path)
     try:
         entries = [_entry(root, result) for result in document["results"]]
-        measures = tuple(MeasureValues.from_any_names(document["results"][0]["measures"]))
+        measures = tuple(MeasureValues(document["results"][0]["measures"]))
         if not measures:
             raise ValueError("no measures")
         recorded = document.get("collections", {})

@@ -10,7 +10,7 @@ import torch
 
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.documents import parse_json, read_json
-from aptool.errors import InputError, UsageError
+from aptool.errors import InputError
 from aptool.evaluation.names import measure_names
 from aptool.formats.atomic import check_apart
 from aptool.formats.claim import claimed_folder
@@ -261,7 +261,7 @@ def check_training(
 ) -> tuple[Recipe, str]:
     """Raise, before any work, if training cannot start on any device of a type.
 
-    Returns the recipe with the common name of its dev measure, and the key of the training.
+    Returns the recipe with the printed name of its dev measure, and the key of the training.
     """
     check_recipe(recipe)
     if recipe.start.model:
@@ -269,11 +269,7 @@ def check_training(
 
         check_start(recipe)
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
-    names = measure_names([recipe.training.dev_measure])
-    if len(names) > 1:
-        measures = ", ".join(names[:3])
-        problem = f"training.dev_measure {recipe.training.dev_measure!r}"
-        raise UsageError(f"{problem}: expected one measure, not {measures}, …")
+    (name,) = measure_names([recipe.training.dev_measure])
     check_model_folder(output)
     folder = training_folder(output)
     if folder.exists() and not folder.is_dir():
@@ -285,7 +281,7 @@ def check_training(
         raise InputError(collection.path, problem=f"split {DEV!r}", expected=expected)
     collection.qrels(DEV)
     collection.qrels(TRAIN)
-    recipe = replace(recipe, training=replace(recipe.training, dev_measure=names[0]))
+    recipe = replace(recipe, training=replace(recipe.training, dev_measure=name))
     return recipe, training_key(collection, recipe, seed, device_type)
 
 

@@ -163,11 +163,11 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
     rows = '[systems.random]\nbaseline = "random"\n[[rows]]\ncollection = "tiny"\nsystems = ["random"]\n'
     (folder / "t.toml").write_text(f'[collections.tiny]\npath = "${{w}}/c"\n{rows}')
     entry = {"collection": "tiny", "system": "random", "seed": 0, "run": "tiny/random/seed0/test.run"}
-    entry |= {"measures": {"map": 0.5}, "seconds": {"train": 0.0, "score": 1.0}}
+    entry |= {"measures": {"MAP": 0.5}, "seconds": {"train": 0.0, "score": 1.0}}
     run = folder / "t" / "tiny" / "random" / "seed0" / "test.run"
     run.parent.mkdir(parents=True)
     shutil.copyfile(folder / "a.run", run)
-    line = {"collection": "tiny", "system": "random", "means": {"map": 0.5}, "train_seconds": 0.0}
+    line = {"collection": "tiny", "system": "random", "means": {"MAP": 0.5}, "train_seconds": 0.0}
     document = {"results": [entry], "lines": [{**line, "bytes_per_answer": 4.0, "pairs_per_second": 9.5}]}
     (folder / "t" / "table.json").write_text(json.dumps(document))
     beir = folder / "beir"

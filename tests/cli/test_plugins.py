@@ -1,4 +1,4 @@
-"""``--plugin`` and entry points add encoders, poolings and measures to the commands."""
+"""``--plugin`` and entry points add encoders and poolings to the commands."""
 
 import importlib.metadata
 import os
@@ -10,8 +10,6 @@ from tiny import OPTIONS
 
 import aptool as library
 from aptool import plugins
-from aptool.evaluation.measures import RANKING_MEASURES
-from aptool.evaluation.names import FAMILIES
 from aptool.models.build import ENCODERS, POOLINGS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "extending"
@@ -21,7 +19,7 @@ SMALL = [argument for option in OPTIONS for argument in ("--set", option)]
 @pytest.fixture(autouse=True)
 def no_plugins(monkeypatch):
     """Restore the registries, loaded plugins and the search path after each test."""
-    registries = (ENCODERS, POOLINGS, FAMILIES, RANKING_MEASURES)
+    registries = (ENCODERS, POOLINGS)
     before, modules = [dict(registry) for registry in registries], set(sys.modules)
     monkeypatch.setenv(plugins.VARIABLE, "")
     monkeypatch.setattr(plugins, "_loaded", set())
@@ -55,19 +53,6 @@ def test_a_system_of_a_plugin_trains_and_scores(aptool, module, recipe, size, co
     # Six candidates, one relevant: a random order has an MRR of 0.41.
     assert means["RR"] > 0.6
     assert os.environ[plugins.VARIABLE] == str(plugin)  # inherited by child processes
-
-
-def test_a_measure_of_a_plugin_is_evaluated(aptool, collection_folder, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    run = tmp_path / "x.run"
-    run.write_text("Q0 Q0 A0 1 1.0 x\n", encoding="utf-8")
-    qrels = tmp_path / "x.qrels"
-    qrels.write_text("Q0 0 A0 4\n", encoding="utf-8")
-
-    finished = aptool("eval", run, "--qrels", qrels, "--measures", "DCG", "--json", "--plugin=dcg_measure")
-
-    assert finished.code == 0, finished.err
-    assert "4.0" in "".join(finished.out)  # grade 4 at rank 1
 
 
 def test_a_plugin_of_the_environment_is_imported_where_its_name_is_needed(monkeypatch, collection_folder):

@@ -286,7 +286,7 @@ BAD = {
     ),
     "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
     "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
-    "unknown measure": (["C", "--set", "training.dev_measure=mmr"], 2, "did you mean 'MRR'?"),
+    "unknown measure": (["C", "--set", "training.dev_measure=mmr"], 2, "unknown measures: 'mmr'"),
     "unwritable output": (["C", "--output", "file/model"], 1, "file/model: "),
     "output that is a file": (
         ["C", "--output", "file"],

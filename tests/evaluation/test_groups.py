@@ -32,7 +32,7 @@ def test_means_of_groups_by_hand(evaluation):
     assert (health.questions, law.questions, result.ungrouped) == (3, 2, ("q6",))
     assert health.means == pytest.approx({"MRR": (1 / 4 + 1 + 1 / 2) / 3, "P@1": 1 / 3, "NumRelRet": 3})
     assert law.means == pytest.approx({"MRR": 3 / 4, "P@1": 1 / 2, "NumRelRet": 2})
-    assert law.means["recip_rank"] == 3 / 4
+    assert law.means["RR"] == 3 / 4
     # The means over all questions do not change.
     assert result.means["MRR"] == pytest.approx((1 + 1 / 2 + 1 / 4 + 1 + 1 / 2 + 0) / 6)
 

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md: a new encoder, pooling, data set, measure and scorer."""
+"""The examples of CONTRIBUTING.md: a new encoder, pooling, data set and scorer."""
 
 import importlib.util
 import json
@@ -8,14 +8,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 
 import aptool as library
 from aptool.errors import InputError
-from aptool.evaluation.measures import RANKING_MEASURES, evaluate
-from aptool.evaluation.names import FAMILIES
 from aptool.formats.trec import read_qrels
 from aptool.models.build import ENCODERS, POOLINGS
 from aptool.models.ragged import Ragged
@@ -32,7 +29,7 @@ SMALL = {
 @pytest.fixture
 def example():
     """Import an example; restore the registries after the test."""
-    registries = (ENCODERS, POOLINGS, FAMILIES, RANKING_MEASURES)
+    registries = (ENCODERS, POOLINGS)
     before = [dict(registry) for registry in registries]
 
     def load(name):
@@ -141,18 +138,6 @@ def test_files_of_different_length_are_refused(example, tmp_path):
     with pytest.raises(InputError, match=r"answers.txt: '?1 lines'?.*expected 2"):
         example("parallel_lines").build(tmp_path / "mine", {"train": (str(questions), str(answers))})
     assert not (tmp_path / "mine").exists()
-
-
-def test_dcg_by_hand(example):
-    example("dcg_measure")
-    qrels = pl.DataFrame({"question_id": ["q"] * 2, "answer_id": ["a", "b"], "relevance": [2, 4]})
-    run = pl.DataFrame({"question_id": ["q"] * 3, "answer_id": ["x", "a", "b"], "score": [3.0, 2.0, 1.0]})
-
-    means = evaluate(qrels, run, ["DCG", "DCG@2"]).means
-
-    # Grade 0 at rank 1, 2 at rank 2, 4 at rank 3, whose logarithm is 2.
-    assert means["DCG@2"] == pytest.approx(2 / math.log2(3))
-    assert means["DCG"] == pytest.approx(2 / math.log2(3) + 4 / 2)
 
 
 class Reranker(BaseHTTPRequestHandler):

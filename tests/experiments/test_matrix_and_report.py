@@ -35,7 +35,7 @@ def copied(run_matrix, collection_folder, tmp_path):
 
 
 def test_paired_tests_use_the_first_mean_measure(copied, tmp_path):
-    finished = copied(TABLE.format(more='measures = ["gm_map", "num_rel", "P@1"]'))
+    finished = copied(TABLE.format(more='measures = ["NumRel", "P@1"]'))
 
     assert finished.code == 0, finished.err
     (test,) = json.loads((tmp_path / "out/table.json").read_text())["paired"]
@@ -45,7 +45,7 @@ def test_paired_tests_use_the_first_mean_measure(copied, tmp_path):
     difference = lines[test["system"]]["means"]["P@1"] - lines[test["other"]]["means"]["P@1"]
     assert (test["measure"], test["paired"]["difference"]) == ("P@1", pytest.approx(difference))
 
-    assert copied(TABLE.format(more='measures = ["gm_map"]')).code == 0
+    assert copied(TABLE.format(more='measures = ["NumRel"]')).code == 0
     assert json.loads((tmp_path / "out/table.json").read_text())["paired"] == []
 
 

@@ -66,7 +66,7 @@ BAD = {
         'measures = ["mmr"]\n[collections.tiny]',
         1,
         "eval.toml: measures: ['mmr']",
-        "did you mean 'MRR'?",
+        "unknown measures: 'mmr'",
     ),
     "a name without a value": (
         'path = "C"',

@@ -11,7 +11,7 @@ from aptool.errors import AptoolError, InputError
 from aptool.models.model import load_model, save_model
 from aptool.models.pretrained import open_network, structure_of
 
-TRAINING = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch": 2, "dev": {"map": 0.7}}
+TRAINING = {"collection": "tiny", "fingerprint": "0" * 16, "seed": 3, "best_epoch": 2, "dev": {"MAP": 0.7}}
 EVIL = 'from pathlib import Path\nPath({marker!r}).write_text("ran")\nclass Evil:\n    pass\n'
 
 

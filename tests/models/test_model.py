@@ -23,7 +23,7 @@ TRAINING = {
     "fingerprint": "0" * 16,
     "seed": 3,
     "best_epoch": 2,
-    "dev": {"map": 0.71234},
+    "dev": {"MAP": 0.71234},
 }
 
 
@@ -93,7 +93,7 @@ def test_model_card_has_the_dev_measures(tmp_path):
 
     card = (tmp_path / "model" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: aptool\n")
-    assert "| map | 0.7123 |" in card
+    assert "| MAP | 0.7123 |" in card
     assert "ap-cnn trained on tiny" in card
 
 

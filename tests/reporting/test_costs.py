@@ -50,7 +50,7 @@ def line(collection, system, value, stored, rate):
     return {
         "collection": collection,
         "system": system,
-        "means": {"map": value},
+        "means": {"MAP": value},
         "train_seconds": 1.5,
         **costs,
     }
@@ -69,7 +69,7 @@ def folder(tmp_path, monkeypatch):
     ]
     (tmp_path / "bm25.run").write_text("q Q0 a 1 1 bm25\n")
     entry = {"collection": "c", "system": "bm25", "seed": 0, "run": "bm25.run", "seconds": {}}
-    document = {"results": [{**entry, "measures": {"map": 0.3}}], "lines": lines}
+    document = {"results": [{**entry, "measures": {"MAP": 0.3}}], "lines": lines}
     (tmp_path / "table.json").write_text(json.dumps(document))
     return tmp_path
 

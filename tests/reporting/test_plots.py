@@ -159,15 +159,6 @@ def test_history_of_a_model(tmp_path):
     assert both.select("system", *columns[:3]).rows()[1:] == [("a", 2, 1.0, 0.5), ("b", 1, 3.0, None)]
 
 
-def test_a_history_with_trec_evals_names_is_read(tmp_path):
-    old = {"epoch": 1, "loss": 3, "dev": {"map": 0.5, "recip_rank": 0.25, "P_1": 0.125}}
-
-    result = read_history(history(tmp_path / "old", old))
-
-    assert result.columns == ["epoch", "loss", "dev_MAP", "dev_MRR", "dev_P@1"]
-    assert result.row(0) == (1, 3, 0.5, 0.25, 0.125)
-
-
 def test_history_of_a_trained_model(model_folder):
     curves = read_history(model_folder)
 
@@ -186,10 +177,10 @@ def test_invalid_history_is_refused(tmp_path, lines):
 @pytest.mark.parametrize(
     ("values", "column"),
     [
-        ({"dev": {"map": {}}}, "dev_MAP"),
-        ({"dev": {"recip_rank": {"a": 1}}}, "dev_MRR"),
-        ({"dev": {"map": "high"}}, "dev_MAP"),
-        ({"dev": {"map": None}}, "dev_MAP"),
+        ({"dev": {"MAP": {}}}, "dev_MAP"),
+        ({"dev": {"MRR": {"a": 1}}}, "dev_MRR"),
+        ({"dev": {"MAP": "high"}}, "dev_MAP"),
+        ({"dev": {"MAP": None}}, "dev_MAP"),
         ({"loss": math.nan}, "loss"),
         ({"loss": math.inf}, "loss"),
         ({"loss": "0.5"}, "loss"),
@@ -198,7 +189,7 @@ def test_invalid_history_is_refused(tmp_path, lines):
         ({"epoch": "first"}, "epoch"),
         ({"epoch": 1e308}, "epoch"),
         ({"epoch": 2**63}, "epoch"),
-        ({"dev": {"map": -1.7e308}}, "dev_MAP"),
+        ({"dev": {"MAP": -1.7e308}}, "dev_MAP"),
     ],
 )
 def test_history_with_a_value_that_axes_cannot_show_is_refused(tmp_path, values, column):

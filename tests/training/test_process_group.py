@@ -132,9 +132,9 @@ def test_processes_share_the_scoring_of_dev_and_agree_on_its_measures(collection
     dev = DevSet(collection, "dev", tokenizer, tiny_recipe.text)
     system = made("ap-cnn")
     system.encoder.embedding = torch.nn.Embedding(len(tokenizer), 6)
-    alone = dev.measures(system.eval(), "ndcg_cut_5")
+    alone = dev.measures(system.eval(), "nDCG@5")
 
-    for measures in in_threads(size, lambda group: dev.measures(system, "ndcg_cut_5", group)):
+    for measures in in_threads(size, lambda group: dev.measures(system, "nDCG@5", group)):
         assert measures == pytest.approx(alone)
 
 
