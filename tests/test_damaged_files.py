@@ -90,7 +90,6 @@ def test_changed_files_of_a_collection_are_refused(collection_folder, tmp_path):
     "entries",
     [
         {"truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}},
-        {"truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 5}},
         {
             "padding": {
                 "strategy": {"Fixed": 10_000_000},
@@ -101,7 +100,6 @@ def test_changed_files_of_a_collection_are_refused(collection_folder, tmp_path):
                 "pad_token": "[PAD]",
             }
         },
-        {"truncation": "nonsense", "padding": [1, 2]},
     ],
 )
 def test_truncation_and_padding_of_a_tokenizer_file_are_disabled(model_folder, tmp_path, entries):
@@ -200,53 +198,6 @@ def test_link_to_itself_and_path_that_is_not_utf_8_are_one_line(
             assert actual.code == 1
             assert problem in actual.err[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop"]
-
-
-def test_input_names_that_are_not_utf_8_are_escaped(aptool, model_folder, tmp_path):
-    name = tmp_path / os.fsdecode(b"t\xff.tsv")
-    name.write_text("question\tanswer\tlabel\nwhat\tit\t1\nwhat\tno\t0\n")
-    assert aptool("data", "import", "table", f"test={name}", "--output", tmp_path / "c").code == 0
-    assert CollectionFiles(tmp_path / "c").manifest["source"] == "imported from t\\udcff.tsv"
-
-    model = tmp_path / os.fsdecode(b"m\xff")
-    shutil.copytree(model_folder, model)
-    actual = aptool("score", tmp_path / "c", "--model", model, "--output", tmp_path / "x.run")
-    assert actual.code == 1
-    assert "not valid UTF-8" in actual.err[0]
-    run = tmp_path / os.fsdecode(b"r\xff.run")
-    assert aptool("score", tmp_path / "c", "--model", model_folder, "--output", tmp_path / "x.run").code == 0
-    (tmp_path / "x.run").rename(run)
-    for suffix in ("csv", "jsonl", "parquet"):
-        table = tmp_path / f"p.{suffix}"
-        qrels = tmp_path / "c" / "test.qrels"
-        assert aptool("eval", run, "--qrels", qrels, "--per-question", table).code == 0
-        assert table.is_file()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("eval", "x.run", "--measures", "P_" + "9" * 60_000),
-        ("eval", "x.run", "--measures", "m" * 60_000),
-        ("score", "x.pools.parquet", "--tokens-per-batch", "9" * 5000),
-        ("score", "x.pools.parquet", "--tokens-per-batch", "9" * 20),
-        ("train", "c", "--seed", "9" * 30),
-        ("train", "c", "--device", "meta"),
-        ("train", "c", "--device", "hpu"),
-    ],
-)
-def test_invalid_options_are_one_short_usage_error(
-    aptool, tmp_path, monkeypatch, collection_folder, arguments
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "c").symlink_to(collection_folder)
-    write_pools(tmp_path / "x.pools.parquet", [row()])
-
-    actual = aptool(*arguments)
-
-    assert actual.code == 2
-    assert [line[:8] for line in actual.err if not line.startswith("--output not given")] == ["aptool: "]
-    assert len(actual.err[-1]) < 2100
 
 
 def test_failed_report_leaves_no_file(aptool, tmp_path):

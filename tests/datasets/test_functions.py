@@ -133,21 +133,6 @@ def test_functions_of_a_file(tmp_path):
     assert dropped == {"functions_without_body_dropped": 1, "answers_too_short_dropped": 1}
 
 
-def test_files_in_other_encodings_are_read_and_broken_files_skipped(tmp_path):
-    body = '\tx = "é"; return one, two, three, four, five, six, seven, eight, nine, ten\n'
-    text = f'# -*- coding: latin-1 -*-\r\ndef f(self):\r\n\t"""Give back the letter é."""; y = 1\r\n{body}'
-    plain = text.replace("letter é", "letter e")
-    dropped = Counter()
-    (function,) = read_functions(source_file(tmp_path / "latin.py", plain.encode("latin-1")), dropped)
-    assert function.answer.startswith("self y 1 x return one two")
-    broken = ['def f(:\n    """x"""', b'"""\xff\xfe', b'"""\0"""']
-    for number, content in enumerate(broken):
-        assert read_functions(source_file(tmp_path / f"broken{number}.py", content), dropped) == []
-    generated = '# This file is auto-generated\n"""x"""' + SOURCE
-    assert read_functions(source_file(tmp_path / "made.py", generated), dropped) == []
-    assert dropped == {"files_unreadable": 3, "files_generated": 1}
-
-
 def test_long_answers_are_cut_and_counted(tmp_path):
     text = 'def f(x):\n    """Return a very long list."""\n    return [' + "word, " * 500 + "]"
     dropped = Counter()

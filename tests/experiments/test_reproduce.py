@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -150,47 +149,6 @@ def test_reproduce_toml_has_every_system_of_the_papers_tables():
     # No epoch is chosen on the held-out fold.
     options = [entry.system.overrides for entry in trained if entry.evaluated.fold is not None]
     assert all("training.average_epochs=1" in overrides for overrides in options)
-
-
-def test_learning_curve_toml_has_the_recipes_of_reproduce_toml():
-    jobs = Path(__file__).parents[2] / "jobs"
-    vectors, network = {"vectors": "V.bin"}, {"network": "N", "precision": "fp32"}
-    reproduced = read_matrix(jobs / "reproduce.toml", {"data": "D", **vectors})
-    late = read_matrix(jobs / "late.toml", {"data": "D", **network})
-
-    curve = read_matrix(jobs / "learning_curve.toml", {"data": "D", **vectors, **network})
-
-    # The systems of the FAQ are in this file alone.
-    recipes = {**late.systems, **reproduced.systems}
-    own = {name for name, system in curve.systems.items() if system != recipes.get(name)}
-    assert own == {"ap-cnn-learned", "ap-cnn-learned-with-bm25"}
-    folds: dict[str, set[int]] = {}
-    shares: dict[str, set[float]] = {}
-    for experiment in (*reproduced.experiments, *curve.experiments):
-        if (fold := experiment.evaluated.fold) is not None:
-            name = fold.source.partition("-")[0]
-            folds.setdefault(name, set()).add(fold.of)
-            shares.setdefault(name, set()).add(fold.train_share)
-    assert folds == {"wikiqa": {5}, "trecqa": {5}, "insuranceqa": {3}, "faq": {5}}
-    assert list(shares.values()) == [{0.25, 0.5, 1.0}] * 4
-
-
-def test_a_warm_start_has_the_recipes_of_reproduce_toml():
-    jobs = Path(__file__).parents[2] / "jobs"
-    values = {"data": "D", "vectors": "V.bin"}
-    reproduced = read_matrix(jobs / "reproduce.toml", values).systems
-
-    systems = read_matrix(jobs / "warm_start.toml", values | {"start": "M"}).systems
-
-    assert systems["ap-cnn-drop"] == reproduced["ap-cnn-drop"]
-    warm = systems["ap-cnn-from-trecqa"].overrides
-    assert set(warm) == {*reproduced["ap-cnn-drop"].overrides, "start.model=M"}
-    # The model to start from is trained as on TREC-QA; a warm start does not start from alignment.
-    training = re.findall(r"--set (\S+)", (jobs / "warm_start.toml").read_text(encoding="utf-8"))
-    alignment = {"encoder.init=orthogonal", "pooling.init=identity", "pooling.scale=0.12"}
-    aligned = set(reproduced["ap-cnn-aligned"].overrides)
-    assert alignment < aligned
-    assert {*training, "vectors.source=V.bin"} == aligned - alignment
 
 
 @pytest.mark.skipif(not DATA, reason="APTOOL_DATA is not set")
