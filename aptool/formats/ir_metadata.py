@@ -160,8 +160,8 @@ def _platform(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _method(metadata: dict[str, Any]) -> dict[str, Any]:
-    stages = [pools["first_stage"] for pools in metadata["pools"] if pools.get("first_stage")]
-    first = {"name": "first stage", "method": stages[0]["system"] if stages else "pools as given"}
+    has_run = any(pools.get("first_stage") for pools in metadata["pools"])
+    first = {"name": "first stage", "method": "run" if has_run else "pools as given"}
     system = dict(metadata["system"])
     reranker = {"name": metadata["tag"], "method": system.pop("name"), **system, "reranks": "first stage"}
     return {
