@@ -24,9 +24,10 @@ def read_lines(path: str | Path, encoding: str | None = None, hint: str = "") ->
     An ``encoding`` of None is UTF-8. The error for another encoding has the ``hint``.
     """
     with open_unpacked(path) as file, readable(path):
-        check_is_text(path, file.peek())
         lines: Iterable[bytes] = file
-        if encoding is not None:
+        if encoding is None:
+            check_is_text(path, file.peek())
+        else:
             text = io.TextIOWrapper(file, encoding, newline="\n")
             lines = (line.encode() for line in text)
         for number, raw in enumerate(lines, 1):

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 _PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\0)", re.DOTALL)
 _LONGEST_MAGIC = 10
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks
 _SAVE_SHEET = "text, such as the sheet saved as CSV in UTF-8"
 # First bytes of files that are not text, with the name of the format and what to pass instead.
 _BINARY_FORMATS = {
     b"PK\x03\x04": ("an Excel workbook or a ZIP archive", _SAVE_SHEET),
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", _SAVE_SHEET),
     b"PAR1": ("a Parquet file", "text"),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("text in UTF-16", "text in UTF-8")),
     **{bytes([0x80, protocol]): ("a Python pickle", "text") for protocol in range(2, 6)},
     b"\x28\xb5\x2f\xfd": ("zstd data", "text, or gzip, bzip2 or xz data"),
 }

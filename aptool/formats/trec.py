@@ -25,7 +25,7 @@ import polars as pl
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
 from aptool.formats.atomic import output_stream
-from aptool.formats.inputs import UTF_16, check_is_text, open_unpacked, readable
+from aptool.formats.inputs import check_is_text, open_unpacked, readable
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
 
@@ -190,8 +190,6 @@ def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
 def _text(path: PathOrUrl, data: bytes) -> bytes:
     """The lines of a text file; raises on binary data."""
     check_is_text(path, data)
-    if data.startswith(UTF_16):
-        data = data.decode("utf-16").encode()
     nul = data.find(b"\0")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1

@@ -89,6 +89,8 @@ def test_separator_and_encoding_are_options(table, tmp_path):
     assert "line 2, byte 5: b'\\xf6': expected text in UTF-8 (or --encoding" in refusal(table(data))
     assert table(data, "--separator", ";", "--encoding", "cp1252").code == 0
     assert labels_of(tmp_path / "out", "train") == {"Größe?": {"für 5 €; mehr": 1}}
+    assert table(PLAIN.encode("utf-16"), "--encoding", "utf-16", "--overwrite").code == 0
+    assert labels_of(tmp_path / "out", "train") == PLAIN_LABELS
 
 
 @pytest.mark.parametrize(
@@ -323,6 +325,7 @@ def test_device_is_refused_before_it_is_read(aptool, tmp_path):
     [
         (b"PK\x03\x04\x14\0\x06\0", "an Excel workbook or a ZIP archive; expected text, such as the sheet"),
         (b"PAR1\x15\0", "a Parquet file; expected text"),
+        (PLAIN.encode("utf-16"), "text in UTF-16; expected text in UTF-8"),
         (b"\x28\xb5\x2f\xfd\0", "zstd data; expected text, or gzip, bzip2 or xz data"),
         (pickle.dumps(ROWS), "a Python pickle; expected text"),
     ],

@@ -162,13 +162,6 @@ def test_packed_runs_are_recognised_by_their_content(run_file, pack, name):
     assert read_run(run_file(pack(RUN.encode()), name)).frame.rows() == RUN_ROWS
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_utf_16_is_read(run_file, encoding):
-    """As PowerShell redirects the output of a program."""
-    mark = "" if encoding == "utf-16" else "\ufeff"
-    assert read_run(run_file((mark + RUN).encode(encoding))).frame.rows() == RUN_ROWS
-
-
 def test_qrels_of_beir_are_read(run_file):
     path = run_file("query-id\tcorpus-id\tscore\nq1\td1\t2\r\nq1\td2\t0\n\nq2\td1\t1\n", "test.tsv")
     assert read_qrels(path).rows() == [
