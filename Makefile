@@ -41,7 +41,7 @@ reproduce: $(STAMP)  ## print the paper's tables with our figures: DATA=FOLDER V
 	$(if $(RECORD),$(BIN)/python -m bench.record runs/reproduce $(RECORD))
 	$(BIN)/python jobs/paper_tables.py runs/reproduce
 
-results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the README [DATA=FOLDER: compute recorded runs' figures]
+results: $(STAMP)  ## generate the tables and pictures of docs/results/ and the README [DATA=FOLDER: compute the figures of docs/results/runs/]
 	$(BIN)/python tools/results.py $(if $(DATA),--data '$(DATA)')
 
 test: $(STAMP)  ## run the tests

@@ -2,12 +2,14 @@
 
 RUNS is the output folder of ``aptool matrix``. FILE is a JSON document of ``schemas/result.schema.json``: the
 figures with their command, version, date, machine, seeds and fingerprints. It replaces a file only if that
-file is such a document. The pooled runs of folds become recorded runs (``aptool/evaluation/recorded.py``).
+file is such a document. The pooled runs of folds become ``docs/results/runs/COLLECTION/SYSTEM/SEED.parquet``,
+without texts and judgements; the score of an answer is minus its rank, which decides every measure.
 
 The version, the date and the machine are those of this process: run it where and when the matrix has run.
 """
 
 import datetime
+import hashlib
 import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +25,6 @@ from aptool.documents import read_json
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import mean_over_runs
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.recorded import KEYS, QRELS, RECORDED, qrels_sha256, recorded_runs
 from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
 from aptool.experiments.table import PERMUTATIONS
 from aptool.formats.atomic import atomic_file
@@ -40,7 +41,8 @@ FORMAT = 1
 # Flags of the processor that decide the speed of products.
 FLAGS = {"avx2", "avx512f", "asimd"}.union(*environment.NATIVE_FLAGS.values())
 SCHEMA = "result"
-# Runs of more candidates would be a large part of the package: they have two bytes per candidate.
+RUNS = Path(__file__).parents[1] / "docs" / "results" / "runs"
+# Runs of more candidates would be a large part of the repository: they have two bytes per candidate.
 MOST_CANDIDATES = 200_000
 # Measures of the pairs of ``--pair``.
 TESTED = ("MAP", "P@1")
@@ -123,7 +125,7 @@ def matrix_document(runs: PathOrUrl, pairs: Sequence[tuple[str, str]] | None = N
 
 
 def record_runs(runs: PathOrUrl) -> dict[str, str]:
-    """Record the pooled runs of the folds of a matrix; those of other systems stay as they are.
+    """Write the pooled runs of the folds of a matrix to `RUNS`; runs of other systems stay.
 
     Collections of more than `MOST_CANDIDATES` candidates are left out.
 
@@ -131,48 +133,47 @@ def record_runs(runs: PathOrUrl) -> dict[str, str]:
         the SHA-256 of the judgements of each collection of folds.
     """
     table = read_json(location(runs) / "table.json")
-    recorded = {}
+    judgements = {}
     for name, results, pooled in _fold_collections(runs, table):
         split = results[0]["split"]
         if pooled.manifest["splits"][split]["candidates"] <= MOST_CANDIDATES:
-            frames = {
-                f"{result['system']}/{result['seed']}": read_run(location(runs) / result["run"]).frame
-                for result in results
-            }
-            qrels = read_qrels(pooled.qrels(split))
-            write_recorded(name, frames, qrels)
-            recorded[name] = qrels_sha256(qrels)
-    return recorded
+            for result in results:
+                file = RUNS / name / result["system"] / f"{result['seed']}.parquet"
+                write_ranks(file, read_run(location(runs) / result["run"]).frame, result["system"])
+            judgements[name] = qrels_sha256(read_qrels(pooled.qrels(split)))
+    return judgements
 
 
-def write_recorded(collection: str, runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame) -> None:
-    """Add runs by ``SYSTEM/SEED`` to the recorded runs of a collection, or replace them."""
-    file, sha256 = RECORDED / f"{collection}.parquet", qrels_sha256(qrels).encode()
-    table = next(iter(runs.values())).select(KEYS)
-    if file.exists() and pq.read_schema(file).metadata[QRELS] == sha256:
-        table = pl.DataFrame(pq.read_table(file)).drop(runs, strict=False)
-    for name, run in runs.items():
-        ranks = rank_candidates(run).select(*KEYS, pl.col("rank").cast(pl.UInt16).alias(name))
-        table = table.join(ranks, on=KEYS, how="full", coalesce=True)
-    if table.null_count().sum_horizontal().item():
-        raise InputError(file, problem="runs of different candidates", expected="the same candidates")
-    table = table.sort(KEYS)
-    ranked = table.drop(KEYS).columns
-    encodings = dict.fromkeys(KEYS, "DELTA_BYTE_ARRAY") | dict.fromkeys(ranked, "BYTE_STREAM_SPLIT")
-    content = table.select(*KEYS, *sorted(ranked)).to_arrow().replace_schema_metadata({QRELS: sha256})
+def write_ranks(file: Path, run: pl.DataFrame, tag: str) -> None:
+    """Write a run as a table in the order of the ids, which compresses best; scores are minus the ranks."""
+    ids = ["question_id", "answer_id"]
+    ranked = rank_candidates(run).sort(ids).select(*ids, score=-pl.col("rank").cast(pl.Float64))
+    file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(file) as temporary:
         pq.write_table(
-            content,
+            ranked.to_arrow().replace_schema_metadata({"aptool.tag": tag}),
             temporary,
-            use_dictionary=False,
-            column_encoding=encodings,
+            use_dictionary=["score"],
+            column_encoding=dict.fromkeys(ids, "DELTA_BYTE_ARRAY"),
             compression="zstd",
             compression_level=19,
         )
 
 
+def seeds_of(collection: str, system: str) -> list[pl.DataFrame]:
+    """The runs of a system in `RUNS`, one per seed."""
+    files = (RUNS / collection / system).glob("*.parquet")
+    return [read_run(file).frame for file in sorted(files, key=lambda file: int(file.stem))]
+
+
+def qrels_sha256(qrels: pl.DataFrame) -> str:
+    """SHA-256 of the sorted lines of judgements: ``LC_ALL=C sort FILE | sha256sum`` of a file by aptool."""
+    line = pl.format("{} 0 {} {}\n", "question_id", "answer_id", "relevance")
+    return hashlib.sha256("".join(qrels.select(line.sort()).to_series()).encode()).hexdigest()
+
+
 def recomputed(document: Mapping[str, Any], collection: str, folds: Sequence[pl.DataFrame]) -> dict[str, Any]:
-    """The document of a matrix with the figures of a collection computed from its recorded runs.
+    """The document of a matrix with the figures of a collection computed from its runs in `RUNS`.
 
     Args:
         document: the document of the result.
@@ -180,11 +181,15 @@ def recomputed(document: Mapping[str, Any], collection: str, folds: Sequence[pl.
         folds: the judgements of each fold.
     """
     qrels = pl.concat(folds)
+    sha256, expected = qrels_sha256(qrels), document["runs"][collection]
+    if sha256 != expected:
+        problem = f"other questions or judgements, as the SHA-256 is {sha256[:12]}"
+        raise InputError(collection, problem=problem, expected=expected[:12])
     tables: dict[str, pl.DataFrame] = {}  # per question, the mean over seeds
     systems = []
     for system in document["systems"]:
         if system["collection"] == collection:
-            [runs] = recorded_runs([f"{collection}/{system['system']}"], qrels).values()
+            runs = seeds_of(collection, system["system"])
             measures = list(system["means"])
             seeds = [evaluate(qrels, run, measures) for run in runs]
             on_folds = [[evaluate(fold, run, measures).means for run in runs] for fold in folds]

@@ -30,7 +30,7 @@ def test_pages_equal_their_results():
 
 
 @pytest.mark.skipif("APTOOL_DATA" not in os.environ, reason="APTOOL_DATA is not set")
-def test_the_figures_of_a_table_are_those_of_its_recorded_runs():
+def test_the_figures_of_a_table_are_those_of_its_runs():
     results = {name: RESULTS[name] for name in ("late", "late-zero")}
 
     assert generator.from_runs(results, Path(os.environ["APTOOL_DATA"])) == results

@@ -6,8 +6,9 @@ version, date and machine follows each table; it says if the code of the result 
 fingerprint today (``bench/fingerprint.py``). ``summary`` and ``learning`` are tables of several results,
 without a caption.
 
-``--data FOLDER`` first computes the figures of recorded runs again, with the judgements of the collections
-(or published files) in FOLDER. ``--check`` writes nothing; it prints the files that differ and exits with 1.
+``--data FOLDER`` first computes the figures of the runs in docs/results/runs/ again, with the judgements of
+the collections (or published files) in FOLDER. ``--check`` writes nothing; it prints the files that differ
+and exits with 1.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file differs")
-    parser.add_argument("--data", type=Path, help="compute the figures of recorded runs again")
+    parser.add_argument("--data", type=Path, help="compute the figures of docs/results/runs/ again")
     options = parser.parse_args()
     current = updated(json.loads(FINGERPRINTS.read_text(encoding="utf-8")), numeric_fingerprints())
     results = read_results()
@@ -78,7 +79,7 @@ def read_results() -> dict[str, Document]:
 
 
 def from_runs(results: Mapping[str, Document], data: Path) -> dict[str, Document]:
-    """The results with the figures of recorded runs computed again; ``data`` has the collections."""
+    """The results with the figures of docs/results/runs/ computed again; ``data`` has the collections."""
     computed = dict(results)
     for collection in sorted({name for result in results.values() for name in result.get("runs", {})}):
         folds = fold_qrels(data / re.sub(f"({'|'.join(SHARES)})-folds$", "", collection))

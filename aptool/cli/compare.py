@@ -45,13 +45,6 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
 @measures_option
 @level_option
 @click.option("--baseline", metavar="RUN", help="Run to compare the other runs with.  [default: RUN_A]")
-@click.option(
-    "--against",
-    metavar="NAME",
-    multiple=True,
-    help="Recorded runs to compare RUN_A with: COLLECTION, COLLECTION/SYSTEM (mean over seeds) or "
-    "COLLECTION/SYSTEM/SEED; repeatable. list: print the names.",
-)
 @click.option("--on-common", is_flag=True, help="Use only the questions that every run ranks.")
 @pools_option
 @click.option(
@@ -76,7 +69,6 @@ def compare(
     measures: str | None,
     level: int,
     baseline: str | None,
-    against: tuple[str, ...],
     on_common: bool,
     pools: tuple[str, ...],
     top: int,
@@ -85,7 +77,7 @@ def compare(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compare runs with a baseline, question by question; with --against, also with recorded runs.
+    """Compare runs with a baseline, question by question.
 
     Prints the mean difference with a bootstrap confidence interval, wins, ties and losses, and Cohen's d;
     Holm-corrected p-values of a paired permutation test and a paired t-test; the minimum detectable
@@ -95,27 +87,20 @@ def compare(
     over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
     from aptool.evaluation.names import measure_names
-    from aptool.evaluation.recorded import recorded_runs, recorded_systems
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.library.evaluated_runs import compare_runs
     from aptool.library.run import Qrels, Run
 
-    if "list" in against:
-        print_table(
-            [["recorded", "seeds"], *([name, " ".join(seeds)] for name, seeds in recorded_systems().items())]
-        )
-        return
     confidence = CONFIDENCE if confidence is None else confidence
     names = parse_measures(measures)
     by = measure_names([by])[0] if by is not None else None
     if pools and not top:
         raise UsageError("--pools: requires --top above 0")
-    runs = _in_order(runs, baseline, fewest=1 if against else 2)
+    runs = _in_order(runs, baseline)
     read = {run: Run.load(run) for run in runs}
     qrels = qrels_of(runs, qrels)
     texts = pools_given(pools, qrels) if top else None
     judgements = Qrels.load(qrels)
-    recorded = recorded_runs(against, judgements.frame, qrels)
     compared = compare_runs(
         judgements,
         read,
@@ -128,17 +113,15 @@ def compare(
         top=top,
         by=by,
         pools=texts,
-        recorded=recorded,
         options=True,
     )
-    names_of_recorded = {name: name for name in recorded}
-    shown = short_names(runs) | names_of_recorded
+    shown = short_names(runs)
     _report(compared, runs, on_common)
     first = runs[0]
     if as_json:
         settings = {"qrels": qrels, "confidence": confidence, "permutations": PERMUTATIONS, "seed": seed}
         settings |= {"level": level} if level > 1 else {}
-        tags = {run: content.tag for run, content in read.items()} | names_of_recorded
+        tags = {run: content.tag for run, content in read.items()}
         click.echo(_to_json(settings, first, tags, compared))
         return
     _print_comparisons(first, compared.comparisons, confidence, shown)
@@ -146,13 +129,13 @@ def compare(
         _print_deltas(first, deltas, compared.texts, shown)
 
 
-def _in_order(runs: tuple[str, ...], baseline: str | None, fewest: int) -> tuple[str, ...]:
+def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
     """Return the runs, the baseline first."""
     check_distinct(runs)
     if baseline is not None:
         runs = (baseline, *(run for run in runs if run != baseline))
-    if len(runs) < fewest:
-        raise UsageError(f"{counted(len(runs), 'run')} given; expected at least {fewest}")
+    if len(runs) < 2:
+        raise UsageError(f"{counted(len(runs), 'run')} given; expected at least 2")
     return runs
 
 

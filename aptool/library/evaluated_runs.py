@@ -1,9 +1,8 @@
 """Evaluation and comparison of several runs, shared by the public functions and the commands."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -28,7 +27,6 @@ from aptool.evaluation.evaluation import (
     groups_of_column,
     groups_of_files,
     groups_of_mapping,
-    mean_over_runs,
     read_groups,
 )
 from aptool.evaluation.measures import Limits, candidate_limits, relevant_from
@@ -155,12 +153,10 @@ def compare_runs(
     top: int = 0,
     by: str | None = None,
     pools: Pools | None = None,
-    recorded: Mapping[str, Sequence[pl.DataFrame]] = MappingProxyType({}),
     options: bool = False,
 ) -> ComparedRuns:
     """Compare runs with the first run, as ``compare`` does, by the printed names of the measures.
 
-    ``recorded`` are further systems, with one run per seed: each question has its mean over the seeds.
     ``top`` questions with the largest gains by the measure ``by`` (default: the first measure), and as many
     with the largest losses, are described with the texts of ``pools``. ``options`` is whether errors name
     options of a command instead of arguments.
@@ -184,14 +180,9 @@ def compare_runs(
             remedy=f", or {remedy}",
         )
     tables = {name: evaluation.per_question for name, evaluation in evaluations.items()}
-    for name, seeds in recorded.items():
-        of_seeds = [measuring.evaluate(qrels.frame, seed, needed, level=level) for seed in seeds]
-        missing = evaluations[baseline].missing
-        check_same_questions(_label(baseline, runs[baseline]), missing, name, of_seeds[0].missing, remedy="")
-        tables[name] = mean_over_runs([evaluation.per_question for evaluation in of_seeds])
     comparisons = comparing.compare(
         tables[baseline],
-        {name: tables[name] for name in (*systems, *recorded)},
+        {name: tables[name] for name in systems},
         measures,
         confidence=confidence,
         permutations=permutations,

@@ -209,20 +209,17 @@ def test_folds_train_on_a_share_of_the_questions(aptool, tmp_path):
 
 @pytest.fixture
 def results(finished, tmp_path, monkeypatch):
-    """The recorded runs and the document of the finished table."""
-    from aptool.evaluation import recorded
+    """The document of the finished table, whose runs are recorded."""
     from bench import record
 
-    for module in (recorded, record):
-        monkeypatch.setattr(module, "RECORDED", tmp_path)
-    record.record_runs(finished / "out")
-    return record.matrix_document(finished / "out")
+    monkeypatch.setattr(record, "RUNS", tmp_path)
+    return {**record.matrix_document(finished / "out"), "runs": record.record_runs(finished / "out")}
 
 
 def test_runs_of_many_candidates_are_not_recorded(finished, tmp_path, monkeypatch):
     from bench import record
 
-    monkeypatch.setattr(record, "RECORDED", tmp_path)
+    monkeypatch.setattr(record, "RUNS", tmp_path)
     monkeypatch.setattr(record, "MOST_CANDIDATES", 10)
 
     assert record.record_runs(finished / "out") == {}
@@ -283,44 +280,26 @@ def test_chosen_pairs_are_tested_in_map_and_in_p_at_1(finished, results):
         matrix_document(finished / "out", [("ap-cn", "ap-cnn")])
 
 
-def test_a_run_is_compared_with_recorded_runs(aptool, finished, results):
+def test_a_recorded_run_is_compared_as_the_run_of_the_matrix(aptool, finished, results, tmp_path):
     out = finished / "out"
     runs = [str(out / f"tiny-folds/ap-cnn/seed{seed}/folds.run") for seed in (1, 2)]
+    recorded = str(tmp_path / "tiny-folds/ap-cnn/2.parquet")
     qrels = str(out / "collections/tiny-folds/pooled/folds.qrels")
 
-    listed = aptool("compare", "--against", "list")
-    of_seed = aptool("compare", runs[0], "--qrels", qrels, "--against", "tiny-folds/ap-cnn/2", "--json")
-    of_run = aptool("compare", *runs, "--qrels", qrels, "--json")
-    pooled = aptool("compare", runs[0], "--qrels", qrels, "--against", "tiny-folds", "--json")
+    of_run, of_recorded = (
+        json.loads("\n".join(aptool("compare", runs[0], other, "--qrels", qrels, "--json").out))
+        for other in (runs[1], recorded)
+    )
 
-    assert [line.split() for line in listed.out[-3:]] == [
-        ["tiny-folds/ap-cnn", "1", "2"],
-        ["tiny-folds/both", "1", "2"],
-        ["tiny-folds/random", "1", "2"],
-    ]
-    seed, run, systems_of = (comparisons(done) for done in (of_seed, of_run, pooled))
-    for each in (*seed, *run):
-        del each["run"], each["tag"]
-    assert seed == run
-    means = {each["run"]: each["mean"] for each in systems_of if each["measure"] == "MAP"}
-    of_folds = [system for system in results["systems"] if system["collection"] == "tiny-folds"]
-    assert means == {
-        f"tiny-folds/{system['system']}": pytest.approx(system["means"]["MAP"]) for system in of_folds
-    }
+    assert len(of_run["comparisons"]) == 3
+    for each, same in zip(of_run["comparisons"], of_recorded["comparisons"], strict=True):
+        assert {**each, "run": recorded} == same
 
 
-def comparisons(done):
-    assert done.code == 0, done.err
-    return json.loads("\n".join(done.out))["comparisons"]
+def test_recorded_runs_are_of_the_same_judgements(finished, results):
+    from bench.record import recomputed
 
+    qrels = read_qrels(finished / "out/collections/tiny-folds/fold1/dev.qrels")
 
-def test_recorded_runs_are_of_the_same_judgements(aptool, finished, results):
-    run = str(finished / "out/tiny-fold1/ap-cnn/seed1/dev.run")
-    qrels = str(finished / "out/collections/tiny-folds/fold1/dev.qrels")
-
-    other = aptool("compare", run, "--qrels", qrels, "--against", "tiny-folds/ap-cnn")
-    unknown = aptool("compare", run, "--qrels", qrels, "--against", "tiny-folds/none")
-
-    assert (other.code, unknown.code) == (1, 2)
-    assert "dev.qrels: other questions or judgements than tiny-folds" in other.err[-1]
-    assert "--against tiny-folds/none: not recorded; expected one of tiny-folds/ap-cnn" in unknown.err[-1]
+    with pytest.raises(InputError, match="tiny-folds: other questions or judgements, as the SHA-256 is"):
+        recomputed({**results, "runs": {"tiny-folds": "0" * 64}}, "tiny-folds", [qrels])
