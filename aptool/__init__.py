@@ -19,25 +19,22 @@ from aptool.version import __version__, requiring_torch
 if TYPE_CHECKING:
     from aptool.errors import AptoolError
     from aptool.library.collection import Collection
-    from aptool.library.encoded_texts import EncodedTexts
     from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
     from aptool.library.run import Qrels, Run
-    from aptool.library.scoring import bm25_run, encode, score
+    from aptool.library.scoring import bm25_run, score
     from aptool.library.training import train
 
 __all__ = [
     "AptoolError",
     "Collection",
-    "EncodedTexts",
     "Model",
     "Pools",
     "Qrels",
     "Run",
     "bm25_run",
     "compare",
-    "encode",
     "evaluate",
     "fuse",
     "learn_fusion",
@@ -50,14 +47,12 @@ __all__ = [
 _MODULES = {
     "AptoolError": "aptool.errors",
     "Collection": "aptool.library.collection",
-    "EncodedTexts": "aptool.library.encoded_texts",
     "Model": "aptool.library.model",
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.run",
     "Run": "aptool.library.run",
     "bm25_run": "aptool.library.scoring",
     "compare": "aptool.library.evaluation",
-    "encode": "aptool.library.scoring",
     "evaluate": "aptool.library.evaluation",
     "fuse": "aptool.library.evaluation",
     "learn_fusion": "aptool.library.evaluation",

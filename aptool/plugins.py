@@ -185,11 +185,5 @@ def hash_file(name: str) -> str:
         raise AptoolError(f"{name}: {file}: {error.strerror}; expected the source of a plugin") from error
 
 
-def differing_code(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Name the entries that differ, for an error; empty if none does."""
-    names = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    return ", ".join(f"{name} {before.get(name, 'none')}, now {now.get(name, 'none')}" for name in names)
-
-
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]

@@ -1,7 +1,6 @@
 """Numeric fingerprints: scores of tiny trained models, which show that a result is of older code.
 
-The fingerprint of a preset is eight scores of a tiny version of the system, trained on made-up texts: four
-pairs are scored from their texts, four from encoded answers (from texts where answers are not encoded alone).
+The fingerprint of a preset is eight scores of a tiny version of the system, trained on made-up texts.
 
 It depends little on the machine: fp32, one CPU thread, two short epochs, no dropout, and weights of the
 pretrained network from NumPy's generator, whose stream is fixed. Scores are rounded to 3 decimals, and
@@ -22,13 +21,12 @@ from typing import Any
 from aptool.config import load_recipe, preset_names
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units
-from aptool.scoring.encode import encode
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.score import score_in_memory
 from aptool.training.fit import fit
 
 DECIMALS = 3
-PAIRS = 4  # scores from texts, and as many from encoded answers
+PAIRS = 8
 
 _WORDS = (
     *("river", "mountain", "kitchen", "engine", "window", "garden", "letter", "doctor", "winter", "market"),
@@ -52,8 +50,6 @@ _OF_PRESET = {
     "wang-ittycheriah-2015": ("head.size=8",),
     "severyn-2015": ("head.dropout=0",),
 }
-# Presets whose models do not encode an answer without its question.
-_NOT_ENCODED = ("yin-2015", "wang-nyberg-2015", "wang-ittycheriah-2015")
 
 
 def numeric_fingerprint(preset: str) -> str:
@@ -72,16 +68,9 @@ def numeric_fingerprint(preset: str) -> str:
         collection = _write_collection(folder / "collection")
         model = str(folder / "model")
         fit(collection, load_recipe(preset, options), model, seed=1, device="cpu")
-        pools = collection.pools("test")
-        units = list_units([pools])
-        scores = _scores(units, ModelSystem(model, "cpu", "fp32"))
-        stored = scores
-        if preset not in _NOT_ENCODED:
-            store = str(folder / "store")
-            encode([str(pools)], store, model=model, device="cpu")
-            stored = _scores(units, ModelSystem(model, "cpu", encoded=store))
-    chosen = [*scores[:PAIRS], *stored[PAIRS : 2 * PAIRS]]
-    return " ".join(f"{value:.{DECIMALS}f}" for value in chosen)
+        frame, _ = score_in_memory(list_units([collection.pools("test")]), ModelSystem(model, "cpu", "fp32"))
+    scores = frame.sort("question_id", "answer_id")["score"][:PAIRS]
+    return " ".join(f"{value:.{DECIMALS}f}" for value in scores)
 
 
 def numeric_fingerprints() -> dict[str, str]:
@@ -99,11 +88,6 @@ def is_same_version(fingerprint: str, other: str) -> bool:
     """
     pairs = [[round(float(score) * 10**DECIMALS) for score in text.split()] for text in (fingerprint, other)]
     return len(pairs[0]) == len(pairs[1]) and all(abs(a - b) <= 1 for a, b in zip(*pairs, strict=True))
-
-
-def _scores(units: list[Any], system: ModelSystem) -> list[float]:
-    frame, _ = score_in_memory(units, system)
-    return frame.sort("question_id", "answer_id")["score"].to_list()
 
 
 @contextlib.contextmanager

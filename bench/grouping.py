@@ -51,14 +51,14 @@ def _measured(
     order = np.concatenate([generator.permutation(answers) for _ in range(shared)])
     pair_question = np.repeat(np.arange(count), pool)[: len(order)]
     questions = texts(count, 7, 0.35, generator)
-    encoded = scorer.encode_answers(texts(answers, tokens, 0.6, generator))
+    candidates = texts(answers, tokens, 0.6, generator)
     row: dict[str, Any] = {"tokens": tokens, "pool": pool, "shared": shared}
     for name, limit in (("by_answer", 0), ("by_question", NO_LIMIT)):
         vars(attentive)["SHARED"] = limit
         seconds = []
         for _ in range(repeats):
             begun = time.perf_counter()
-            scorer.score(questions, encoded, pair_question, order)
+            scorer.score(questions, candidates, pair_question, order)
             seconds.append(time.perf_counter() - begun)
         row[name] = statistics.median(seconds) / len(order) * 1e6
     return row

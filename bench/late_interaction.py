@@ -49,7 +49,7 @@ from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.kernels.pair_scorer import PairScorer
 from aptool.scoring.ranker_scorer import (
     BATCHES_PER_WINDOW,
-    ENCODED_PER_WINDOW,
+    TOKENS_PER_WINDOW,
     blocks_of,
     even_window,
     group_by_answer,
@@ -122,7 +122,7 @@ def scored(kernel: PairScorer, questions: Ragged, answers: EncodedAnswers, pairs
     device = questions.values.device
     tokens = BATCHES_PER_WINDOW * batch_sizes(device).encoder
     if device.type == "cpu":
-        tokens = min(tokens, even_window(answers.lengths, ENCODED_PER_WINDOW))
+        tokens = min(tokens, even_window(answers.lengths, TOKENS_PER_WINDOW))
     windows = blocks_of(answers.lengths, tokens)
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(pairs.counts)])
 

@@ -269,29 +269,6 @@ def test_file_of_the_user_at_the_name_of_a_folder_is_kept(aptool, inputs, tmp_pa
     assert (tmp_path / "out").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("place", ["folder", "link", "bucket"])
-@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
-def test_store_of_answers_is_not_written_into_a_folder_with_other_files(
-    aptool, inputs, tmp_path, request, place, content
-):
-    """A store has no ``--overwrite``: a folder with other files is never one."""
-    out = request.getfixturevalue("bucket") + "/store" if place == "bucket" else tmp_path / "store"
-    if place == "link":
-        (tmp_path / "target").mkdir()
-        (tmp_path / "store").symlink_to(tmp_path / "target")
-    elif place == "folder":
-        (tmp_path / "store").mkdir()
-    put(f"{out}/encoded.json", content)
-    before = contents(out)
-
-    finished = run(aptool, "encode {tiny}/test.pools.parquet --model {model} --output {out}", inputs, out)
-
-    assert finished.code == 1
-    assert len(finished.err) == 1, finished.err
-    assert "store" in finished.err[0]
-    assert contents(out) == before
-
-
 @pytest.mark.parametrize("command", FOLDERS)
 def test_prefix_of_another_program_is_kept(aptool, inputs, bucket, command):
     arguments, name = FOLDERS[command]

@@ -64,7 +64,6 @@ OUTPUTS = {
     "train": ("m", "aptool.training.fit", "save_model", ["m/model.safetensors", "m/tokenizer.json"]),
     "matrix": ("o", "aptool.experiments.trial", "evaluate", ["o/c/r/seed1/test.run"]),
     "import": ("c", "aptool.formats.collection", "check_document", ["c/test.pools.parquet", "c/test.qrels"]),
-    "encode": ("s", "aptool.scoring.answer_store", "write_part", ["s/encoded.json"]),
 }
 
 
@@ -80,7 +79,6 @@ def arguments(collection_folder, model_folder, tmp_path):
         "train": ("train", collection_folder, "--preset", "qa-cnn", *settings),
         "matrix": ("matrix", tmp_path / "t.toml"),
         "import": ("data", "import", "table", f"test={tmp_path / 'x.tsv'}"),
-        "encode": ("encode", pools, "--model", model_folder),
     }
     return {name: [*map(str, words), "--output"] for name, words in arguments.items()}
 

@@ -22,7 +22,7 @@ from aptool.version import __version__, requiring_torch
 _LONGEST_LINE = 2000
 
 # Commands that keep finished work when they are interrupted.
-_RESUMING = ("train", "encode", "score", "matrix")
+_RESUMING = ("train", "score", "matrix")
 
 # Packages that ``--version`` lists if they are installed.
 VERSIONED = ("torch", "ray", "transformers", "sentence-transformers")
@@ -35,7 +35,6 @@ class LazyGroup(click.Group):
         "data": ("aptool.cli.data", "data", "Build, import, check and describe collections."),
         "vectors": ("aptool.cli.vectors", "vectors", "Distill word vectors from a sentence encoder."),
         "train": ("aptool.cli.train", "train", "Train a model on a collection."),
-        "encode": ("aptool.cli.score", "encode", "Encode answers once, for repeated scoring."),
         "score": ("aptool.cli.score", "score", "Score pools of candidates into a TREC run file."),
         "eval": ("aptool.cli.evaluate", "evaluate", "Evaluate runs against qrels, as trec_eval does."),
         "compare": ("aptool.cli.compare", "compare", "Compare runs with a baseline: significance tests."),

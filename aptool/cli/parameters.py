@@ -30,7 +30,7 @@ _MODEL = Path("models/ap-cnn")
 _ADVANCED = "Advanced"
 _SECTIONS = {
     "Model": "--model --kind --engine --words --preset --set --vectors --start",
-    "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top --encoded "
+    "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top "
     "--answers --tag --name --split --split-ratio --add-candidates "
     "--let --quick --groups --per-question --json --markdown --latex",
     "Columns": "--question --answer --label --question-id --answer-id --separator --encoding",

@@ -1,4 +1,4 @@
-"""``aptool score`` and ``aptool encode``: score pools, and encode answers for repeated scoring."""
+"""``aptool score``: score pools into a run."""
 
 import logging
 from pathlib import Path
@@ -17,7 +17,6 @@ from aptool.cli.parameters import (
     device_option,
     false_token_option,
     kind_option,
-    model_option,
     overwrite_flag,
     tokens_per_batch_option,
     true_token_option,
@@ -46,23 +45,6 @@ class SystemType(LocationType):
 
         # A location loses the ./ that distinguishes the folder ./bm25 from the baseline.
         return value if value in BASELINES else super().convert(value, param, ctx)
-
-
-_answers_option = click.option(
-    "--answers",
-    type=LOCATION,
-    help="Texts of shared answers.  [default: answers.parquet next to the pools]",
-)
-
-
-def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
-    """Raise, before large libraries are imported, if the first file or the model does not exist."""
-    from aptool.formats.inputs import expand, stat
-    from aptool.models.hub import find_folder
-
-    stat(expand(files, suffix)[0])
-    if isinstance(model, Path):  # no baseline or URL
-        find_folder(model)
 
 
 @click.command("score", cls=SectionedCommand)
@@ -104,9 +86,10 @@ def _check_inputs(files: tuple[str, ...], suffix: str, model: object) -> None:
 )
 @click.option("--tag", type=UTF8, help="Run tag, one word.  [default: preset or name of the model]")
 @click.option(
-    "--encoded", type=LOCATION, help="Answer store of `aptool encode`.  [default: encode the answers]"
+    "--answers",
+    type=LOCATION,
+    help="Texts of shared answers.  [default: answers.parquet next to the pools]",
 )
-@_answers_option
 @device_option
 @click.option(
     "--precision",
@@ -139,7 +122,13 @@ def score(
         raise UsageError("--overwrite: requires --output")
     model = model if model is not None else default_model()
     output = output if output is not None else _default_run(pools)
-    _check_inputs(pools, ".pools.parquet", model)
+
+    from aptool.formats.inputs import expand, stat
+    from aptool.models.hub import find_folder
+
+    stat(expand(pools, ".pools.parquet")[0])  # before large libraries are imported
+    if isinstance(model, Path):  # no baseline or URL
+        find_folder(model)
 
     from aptool.library.scoring import score as score_pools
 
@@ -170,54 +159,3 @@ def _default_run(pools: tuple[str, ...]) -> str:
     run = f"{path.removesuffix('.parquet').removesuffix('.pools')}.run"
     logger.info(f"--output not given: {run}")
     return run
-
-
-@click.command("encode", cls=SectionedCommand)
-@click.argument("texts", nargs=-1, required=True, metavar="ANSWERS...")
-@model_option
-@kind_option
-@click.option(
-    "--output",
-    type=LOCATION,
-    required=True,
-    help="Answer store (folder); an existing store is extended.",
-)
-@_answers_option
-@device_option
-@click.option(
-    "--precision",
-    metavar="TYPE",
-    type=click.Choice(["fp32", "fp16", "int8"]),
-    help="Stored vectors: fp32 (changes no score), fp16 or int8.  [default: as in the store, else fp32]",
-)
-@tokens_per_batch_option
-@cluster_options
-def encode(
-    texts: tuple[str, ...],
-    folder: "Location | None",
-    output: "Location",
-    where: "Where",
-    **options: Any,
-) -> None:
-    """Encode ANSWERS once, for `aptool score --encoded`.
-
-    ANSWERS are answers files or pools: files, folders, globs or URLs. Stored answers are skipped: run the
-    same command again after an interruption, or with more answers.
-    """
-    folder = folder if folder is not None else default_model()
-    _check_inputs(texts, ".parquet", folder)
-
-    from aptool.library.scoring import encode as encode_answers
-
-    with where.connected() as connection:
-        encoded = encode_answers(
-            texts,
-            folder,
-            output,
-            connection.encoder(),
-            device=where.device,
-            **options,
-        )
-    click.echo(
-        f"{output}: {encoded.texts:,} answers, {encoded.encoded:,} encoded now, {encoded.size / 1e6:,.1f} MB"
-    )

@@ -27,13 +27,12 @@ from aptool.errors import AptoolError, counted
 from aptool.formats.atomic import remove_leftovers, remove_matching
 from aptool.formats.claim import Claim
 from aptool.formats.inputs import Input, check_unchanged
-from aptool.formats.location import Location, is_remote, location
+from aptool.formats.location import Location, is_remote
 from aptool.formats.pools import Unit, read_answers
 from aptool.formats.runs import Shard
 from aptool.models.checkpoints import load_any
 from aptool.models.hub import is_url, pinned_name
 from aptool.progress import Bar
-from aptool.scoring.answer_store import AnswerStore, stored_precision
 from aptool.scoring.library_system import LibraryScorer, LibrarySystem, load_library_model
 from aptool.scoring.merge import RepeatedQuestionError, ShardTask, write_shard
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
@@ -41,7 +40,6 @@ from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_fo
 from aptool.scoring.pipeline import UnitRecord
 from aptool.scoring.ranker_scorer import Precision
 from aptool.scoring.score import Executor, ScoredRun, input_files
-from aptool.scoring.stored_answers import StoredAnswers
 from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
@@ -103,20 +101,14 @@ class ClusterExecutor(Executor):
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
         system = replace(system, folder=folder, cache_bytes=cache_bytes)
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
-        stored: StoredAnswers | None = None
-        if system.encoded is not None:
-            store_folder = location(system.encoded).absolute()
-            system = replace(system, encoded=str(store_folder))
-            numbers = stored_precision(store_folder, model, folder)
-            stored = StoredAnswers(AnswerStore(store_folder, numbers, model.fingerprint))
-        elif system.precision == "auto" and each.gpus:
+        if system.precision == "auto" and each.gpus:
             # One worker tries the precision for all workers.
             trial: Any = ray.remote(_try_precision).options(**each.options)
             sample = [_absolute(unit) for unit in sample_units(units)]
             shared = _absolute_input(answers) if answers is not None else None
             with ray_failures(cluster.address):
                 precision = ray.get(trial.remote(system, sample, shared))
-        return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision, stored)
+        return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision)
 
     def _open_library(
         self, system: LibrarySystem, units: Sequence[Unit], answers: Input | None

@@ -14,7 +14,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from aptool.documents import read_json
@@ -31,24 +30,20 @@ from aptool.formats.runs import read_run, write_run
 from aptool.formats.trec import read_qrels
 from aptool.models.build import code_of
 from aptool.models.checkpoints import checkpoint_fingerprint, load_any
-from aptool.models.model import LoadedModel, remove_model
+from aptool.models.model import remove_model
 from aptool.progress import measures_line
 from aptool.scoring.encoded import PoolTokenizer
-from aptool.scoring.kernels import pair_scorer_for
 from aptool.scoring.library_system import LibrarySystem, local_folder
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import Executor, score_files
 from aptool.scoring.systems import System, baseline
-from aptool.text.subwords import pooled_rows
-from aptool.text.tokenizer import Tokens
 from aptool.training.checkpoint import inputs_of
 from aptool.training.fit import Fit, fit
 from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
-_BYTES_PER_NUMBER = 4  # fp32
 _LARGEST = 1e15  # of a stored number of seconds, bytes or pairs, so that sums stay finite
 
 Train = Callable[..., Fit]
@@ -205,10 +200,9 @@ class TrialRunner:
         loaded = load_any(str(model))
         tokenizer = PoolTokenizer(loaded.tokenizer, loaded.recipe.text)
         first_row_group = next(collection.batches(evaluated.split))
-        stored = bytes_per_answer(loaded, tokenizer.tokenize(first_row_group).answers)
-        costs = {} if stored is None else {"bytes_per_answer": stored}
-        costs["pairs"] = scored.pairs
-        return _Spent(seconds, costs)
+        tokens = tokenizer.tokenize(first_row_group).answers
+        bytes_per_answer = RankerScorer(loaded.ranker).bytes_per_answer(tokens)
+        return _Spent(seconds, {"bytes_per_answer": bytes_per_answer, "pairs": scored.pairs})
 
     def _model_system(self, system: SystemSpec, trained: Location) -> System:
         """Return the model of an entry, or the trained one."""
@@ -271,15 +265,3 @@ class TrialRunner:
 def _record(run: Location) -> Location:
     """The file with the key and the measures of a run."""
     return run.with_suffix(".json")
-
-
-def bytes_per_answer(model: LoadedModel, answers: Tokens) -> float | None:
-    """Mean bytes per encoded answer in fp32; None without answers."""
-    ranker = model.ranker
-    if not len(answers):
-        return None
-    lengths = pooled_rows(answers.ids, answers.offsets)[1]
-    rows = pair_scorer_for(ranker.pooling).row_counts(lengths)
-    device = next(ranker.parameters()).device
-    [(_, encoded)] = RankerScorer(ranker, device=device).encode(answers.take(np.zeros(1, dtype=np.int64)))
-    return float(np.mean(rows)) * encoded.values[0].numel() * _BYTES_PER_NUMBER

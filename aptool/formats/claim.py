@@ -167,10 +167,10 @@ def claimed(path: Location, output: object) -> Iterator[Claim]:
 
 
 @contextmanager
-def claimed_folder(folder: Location, output: object, name: str = DRIVER) -> Iterator[Claim]:
+def claimed_folder(folder: Location, output: object) -> Iterator[Claim]:
     """Claim an output with a file in a folder, which is removed at the end if it is empty."""
     try:
-        with claimed(folder / name, output) as claim:
+        with claimed(folder / DRIVER, output) as claim:
             yield claim
     finally:
         with contextlib.suppress(OSError):

@@ -9,10 +9,8 @@ import secrets
 import shutil
 import string
 import tempfile
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -48,11 +46,6 @@ class LocalStore(Store):
         with Path(key).open("rb") as file:
             file.seek(start)
             return file.read() if end is None else file.read(end - start)
-
-    @override
-    def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        with Path(key).open("rb", buffering=0) as file:
-            return all(_fill(file, start, deque(buffers)) for start, buffers in ranges)
 
     @override
     def read_versioned(self, key: str) -> tuple[bytes, str]:
@@ -153,20 +146,6 @@ def _write_new(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
         undo.pop_all()
-
-
-def _fill(file: IO[bytes], start: int, buffers: deque[memoryview]) -> bool:
-    """Fill non-empty buffers from byte ``start``; return whether the file has enough bytes."""
-    while buffers:
-        count = os.preadv(file.fileno(), [*islice(buffers, _BUFFERS)], start)
-        if not count:
-            return False
-        start += count
-        while buffers and count >= len(buffers[0]):
-            count -= len(buffers.popleft())
-        if count:
-            buffers[0] = buffers[0][count:]
-    return True
 
 
 def _token(status: os.stat_result) -> str:

@@ -9,11 +9,9 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar, cast
 
@@ -28,9 +26,6 @@ T = TypeVar("T")
 # Limits of the retries of a request.
 RETRIES = 10
 RETRY_SECONDS = 60.0
-
-# Concurrent range requests.
-_REQUESTS = 16
 
 # Bytes per part of an upload: S3 allows 10,000 parts, so 160 GB per file.
 PART_BYTES = 16 << 20
@@ -117,22 +112,6 @@ class ObjectStore(Store):
             options["range"] = {"offset": start}
         with self._one_line_errors(key):
             return bytes(obstore.get(self._objects, key, options=cast(Any, options)).bytes())
-
-    @override
-    def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """Send one request per range, several concurrently."""
-
-        def read(item: tuple[int, Sequence[memoryview]]) -> bool:
-            start, buffers = item
-            size = sum(len(buffer) for buffer in buffers)
-            data = memoryview(self.read(key, start, start + size))
-            if len(data) < size:
-                return False
-            for buffer in buffers:
-                buffer[:], data = data[: len(buffer)], data[len(buffer) :]
-            return True
-
-        return all(map(read, ranges) if len(ranges) == 1 else _pool().map(read, ranges))
 
     @override
     def read_versioned(self, key: str) -> tuple[bytes, str]:
@@ -263,11 +242,6 @@ class ObjectStore(Store):
             if re.search(pattern, text):
                 return problem, expected.format(variables=_VARIABLES[self._scheme])
         return None
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_REQUESTS, thread_name_prefix="aptool-objects")
 
 
 class _Writer(io.RawIOBase):

@@ -213,7 +213,7 @@ def _pools(unit: Unit, table: pa.Table, rows: np.ndarray, answers: Answers | Non
     answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
     answer_ids.check_distinct("each answer once in a pool", in_row=True)
     if answers is None and texts.values.null_count and (beside := answers_beside(path)) is not None:
-        answers = cached_answers(beside)
+        answers = _cached_answers(str(beside), stat(beside).version)
     distinct, shared_rows, pair_answer = _resolve_texts(answer_ids, texts, text_ids, answers)
     return PoolBatch(
         *(question_ids.values, questions.values, offsets),
@@ -227,13 +227,9 @@ def answers_beside(pools: PathOrUrl) -> Location | None:
     return path if path.is_file() else None
 
 
-def cached_answers(path: PathOrUrl, version: str | None = None) -> Answers:
-    """Read an answers file as ``read_answers`` does; the last files are kept in memory."""
-    return _cached_answers(str(path), version if version is not None else stat(path).version)
-
-
 @lru_cache(maxsize=4)
 def _cached_answers(path: str, version: str) -> Answers:
+    """Read an answers file; the last files are kept in memory."""
     return read_answers(path, version)
 
 

@@ -5,7 +5,7 @@ atomic and can require that no object exists (create), or that the object has a 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -43,10 +43,6 @@ class Store(ABC):
     @abstractmethod
     def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """Read the bytes from ``start`` to ``end``."""
-
-    @abstractmethod
-    def read_into(self, key: str, ranges: Sequence[tuple[int, Sequence[memoryview]]]) -> bool:
-        """Fill the buffers of each range, given its first byte; return whether the file has all bytes."""
 
     @abstractmethod
     def read_versioned(self, key: str) -> tuple[bytes, str]:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-from aptool.errors import InputError, UsageError
+from aptool.errors import InputError
 from aptool.formats.location import ObjectPath, with_home
 
 if TYPE_CHECKING:
@@ -99,12 +99,3 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise InputError(name, value=value, expected=f"one of {', '.join(choices)}")
     return value
-
-
-def check_encoded(encoded: PathLike | None, precision: str) -> str | None:
-    """Return the folder of a store of encoded answers, or None; a store requires precision fp32."""
-    if encoded is None:
-        return None
-    if precision not in ("auto", "fp32"):
-        raise UsageError(f"precision {precision!r}: expected auto or fp32 with encoded answers")
-    return check_path("encoded", encoded)

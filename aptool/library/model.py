@@ -5,7 +5,7 @@ import functools
 import json
 import logging
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,12 @@ from aptool.library.arguments import (
     PathLike,
     check_choice,
     check_device,
-    check_encoded,
     check_integer,
+    check_list,
     check_path,
     check_score_tokens,
     check_text,
 )
-from aptool.library.encoded_texts import EncodedTexts, check_pairs, check_texts, distinct_texts
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, run_of_scores
 from aptool.models.checkpoints import load_any
@@ -49,9 +48,9 @@ logger = logging.getLogger(__name__)
 
 
 class Model:
-    """A model of aptool, or a checkpoint of another library, to score, rank and encode; also called ``load``.
+    """A model of aptool, or a checkpoint of another library, to score and rank; also called ``load``.
 
-    Several threads may rank, score and encode at the same time. A model can be copied and pickled; the copy
+    Several threads may rank and score at the same time. A model can be copied and pickled; the copy
     contains the weights.
 
     Args:
@@ -111,37 +110,8 @@ class Model:
         """The dev measures of the best epoch by name; empty for a checkpoint."""
         return MeasureValues(self._loaded.config.get("training", {}).get("dev", {}))
 
-    def encode(self, texts: Iterable[str]) -> EncodedTexts:
-        """Encode answers once in fp32, to score them with many questions.
-
-        A cross-encoder, which reads question and answer together, keeps token ids instead. A warning counts
-        the answers that are truncated at the limit of the model.
-
-        Args:
-            texts: n answers; equal texts are encoded once.
-
-        Returns:
-            The n encoded answers, for `Model.rank` and `Model.score`.
-
-        Example:
-            >>> model = aptool.load("models/wikiqa")
-            >>> encoded = model.encode(["She wrote it.", "Nobody knows."])
-            >>> len(model.rank("who wrote it?", encoded, top_k=1))
-            1
-        """
-        encoded = self._tokenized(check_texts("texts", texts))
-        if encoded.prepared.truncated:
-            limit = self._loaded.recipe.text.max_answer_tokens
-            texts_cut = f"{encoded.prepared.truncated} of {len(encoded.prepared)} distinct texts"
-            logger.warning(f"{self.folder}: {texts_cut} truncated at {limit} tokens")
-        set_products("fp32")
-        encoded.prepared = self._scorer.encode_answers(encoded.prepared)
-        return encoded
-
     def score(
-        self,
-        pairs: Iterable[tuple[str, str]] | str,
-        answers: Iterable[str] | EncodedTexts | None = None,
+        self, pairs: Iterable[tuple[str, str]] | str, answers: Iterable[str] | None = None
     ) -> np.ndarray:
         """Score (question, answer) pairs, or one question with several answers.
 
@@ -149,14 +119,11 @@ class Model:
 
         Args:
             pairs: n pairs of texts (question, answer); or, with ``answers``, one question.
-            answers: n texts, or the result of `Model.encode`.
+            answers: n texts.
 
         Returns:
             (n,) float32 finite scores, such as the cosine of the pooled vectors or the logit of a
             cross-encoder.
-
-        Raises:
-            AptoolError: another model encoded the answers.
 
         Example:
             >>> model = aptool.load("models/wikiqa")
@@ -166,28 +133,22 @@ class Model:
             dtype('float32')
         """
         if answers is None:
-            return self._scores(*check_pairs(pairs))
+            return self._scores(*_check_pairs(pairs))
         return self._scores_of(pairs, answers)
 
     def rank(
-        self,
-        question: str,
-        answers: Iterable[str] | EncodedTexts,
-        top_k: int | None = None,
+        self, question: str, answers: Iterable[str], top_k: int | None = None
     ) -> list[tuple[int, float]]:
         """Rank answers to a question.
 
         Args:
             question: the text of the question. An empty text is scored as a text without words. Texts are
                 truncated at the limits of the model.
-            answers: texts, or the result of `Model.encode`.
+            answers: the texts of the answers.
             top_k: number of answers to return. Default: all.
 
         Returns:
             ``(index into answers, score)`` with the best first; equal scores in the order of ``answers``.
-
-        Raises:
-            AptoolError: another model encoded the answers.
 
         Example:
             >>> model = aptool.load("models/wikiqa")
@@ -201,19 +162,12 @@ class Model:
         best = np.argsort(-scores, kind="stable")[:top_k]
         return list(zip(best.tolist(), scores[best].tolist(), strict=True))
 
-    def run(
-        self,
-        pools: AnyPools,
-        tag: str | None = None,
-        *,
-        encoded: PathLike | None = None,
-    ) -> Run:
+    def run(self, pools: AnyPools, tag: str | None = None) -> Run:
         """Score pools in memory, with the scores of ``aptool.score``.
 
         Args:
             pools: the pools to score.
             tag: the name of the run, one word. Default: the preset.
-            encoded: folder of a store from `aptool.encode`, whose answers are not encoded again.
 
         Example:
             >>> data = aptool.Collection("data/wikiqa")
@@ -223,19 +177,11 @@ class Model:
         pools = as_pools(pools)
         if tag is not None:
             check_one_word("tag", check_text("tag", tag))
-        store = check_encoded(encoded, self._precision)
         with pools.on_disk() as files:
-            system = self.system(encoded=store)
-            frame, preset = score_in_memory(files.units, system, answers=files.answers)
+            frame, preset = score_in_memory(files.units, self.system(), answers=files.answers)
         return run_of_scores(frame, preset if tag is None else tag)
 
-    def explain(
-        self,
-        question: str,
-        answer: str,
-        *,
-        alignment: bool = False,
-    ) -> Explanation:
+    def explain(self, question: str, answer: str, *, alignment: bool = False) -> Explanation:
         """Compute the weight of each word of a pair.
 
         With attentive pooling these are the attention weights (σ, equation 16 of the paper); with max pooling
@@ -315,52 +261,26 @@ class Model:
 
     def _scores_of(self, question: object, answers: object) -> np.ndarray:
         """(answers,) scores of answers with one question."""
-        text = check_text("question", question)
-        texts = answers if isinstance(answers, EncodedTexts) else check_texts("answers", answers)
+        text, texts = check_text("question", question), _check_texts("answers", answers)
         return self._scores([text], np.zeros(len(texts), dtype=np.int64), texts)
 
-    def _scores(
-        self, questions: list[str], pair_question: np.ndarray, answers: list[str] | EncodedTexts
-    ) -> np.ndarray:
+    def _scores(self, questions: list[str], pair_question: np.ndarray, answers: list[str]) -> np.ndarray:
         """(pairs,) scores; pair i is question ``pair_question[i]`` with answer i."""
-        if isinstance(answers, EncodedTexts):
-            self._check_encoded(answers)
-        if not len(answers):
+        if not answers:
             return np.empty(0, dtype=np.float32)
-        limit = self._loaded.recipe.text.max_question_tokens
-        question_tokens = self._loaded.tokenizer.encode(questions, limit, "question")
+        tokenizer, limits = self._loaded.tokenizer, self._loaded.recipe.text
+        distinct, rows = _distinct(answers)
+        question_tokens = tokenizer.encode(questions, limits.max_question_tokens, "question")
+        answer_tokens = tokenizer.encode(distinct, limits.max_answer_tokens)
         set_products("fp32")
-        if not isinstance(answers, EncodedTexts):
-            answers = self._tokenized(answers)
-        scores = self._scorer.score(question_tokens, answers.prepared, pair_question, answers.rows)
+        scores = self._scorer.score(question_tokens, answer_tokens, pair_question, rows)
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
-            position = f"question {questions[pair_question[pair]]!r}, answer {answers.texts[pair]!r}"
+            position = f"question {questions[pair_question[pair]]!r}, answer {answers[pair]!r}"
             raise InputError(
                 self.folder, position=position, value=float(scores[pair]), expected="a finite score"
             )
         return scores
-
-    def _tokenized(self, answers: list[str]) -> EncodedTexts:
-        """The token ids of answers, not encoded yet."""
-        distinct, rows = distinct_texts(answers)
-        return EncodedTexts(
-            self._loaded.tokenizer.encode(distinct, self._loaded.recipe.text.max_answer_tokens),
-            rows,
-            answers,
-            preset=self.preset,
-            fingerprint=self._loaded.fingerprint,
-            device=self.device,
-        )
-
-    def _check_encoded(self, answers: EncodedTexts) -> None:
-        """Raise unless this model encoded the answers, on its device."""
-        if (answers.fingerprint, answers.device) != (self._loaded.fingerprint, self.device):
-            encoder = f"{answers.preset}, fingerprint {answers.fingerprint}, on {answers.device}"
-            model = f"{self.preset}, fingerprint {self._loaded.fingerprint}, on {self.device}"
-            raise InputError(
-                "answers", problem=f"encoded by {encoder}", expected=f"answers encoded by {model}"
-            )
 
     def __getstate__(self) -> dict[str, Any]:
         """The state with the weights on the CPU, so that a copy does not need the folder."""
@@ -381,3 +301,32 @@ class Model:
 
 
 load = Model
+
+
+def _check_texts(name: str, texts: object) -> list[str]:
+    """Return a list of texts, which may be empty."""
+    items = check_list(name, texts, "a list of texts", empty=True)
+    return [check_text(name, text, f"item {number}") for number, text in enumerate(items)]
+
+
+def _check_pairs(pairs: object) -> tuple[list[str], np.ndarray, list[str]]:
+    """Return the distinct questions of pairs, (pairs,) int64 indices of questions, and the answers."""
+    expected = "a list of pairs of texts (question, answer)"
+    questions: list[str] = []
+    answers: list[str] = []
+    for number, pair in enumerate(check_list("pairs", pairs, expected, empty=True)):
+        position = f"item {number}"
+        if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise InputError(
+                "pairs", position=position, value=pair, expected="a pair of texts (question, answer)"
+            )
+        questions.append(check_text("pairs", pair[0], f"{position}, question"))
+        answers.append(check_text("pairs", pair[1], f"{position}, answer"))
+    distinct, rows = _distinct(questions)
+    return distinct, rows, answers
+
+
+def _distinct(texts: list[str]) -> tuple[list[str], np.ndarray]:
+    """Return the distinct texts in order of appearance, and (n,) int64 indices of the texts."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    return list(rows), np.array([rows[text] for text in texts], dtype=np.int64)

@@ -1,8 +1,7 @@
-"""The public functions `score`, `encode` and `bm25_run`."""
+"""The public functions `score` and `bm25_run`."""
 
 import logging
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +9,14 @@ from aptool.environment import ENGINE_PRECISIONS, ENGINES, Engine, EnginePrecisi
 from aptool.errors import UsageError
 from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.ids import check_one_word
-from aptool.formats.inputs import expand
 from aptool.formats.outputs import Kind, adopt
 from aptool.formats.runs import check_run_output
 from aptool.library.arguments import (
     PathLike,
     check_choice,
     check_device,
-    check_encoded,
     check_integer,
     check_path,
-    check_paths,
     check_score_tokens,
     check_text,
     is_path,
@@ -37,8 +33,6 @@ if TYPE_CHECKING:
 
     from aptool.library.model import Model
     from aptool.library.run import Run
-    from aptool.scoring.answer_store import StoredPrecision
-    from aptool.scoring.encode import EncodeBackend, Encoded
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +53,6 @@ def score(
     engine: Engine = "aptool",
     true_token: str | None = None,
     false_token: str | None = None,
-    encoded: PathLike | None = None,
     words: str | None = None,
     overwrite: bool = False,
     cluster: Address = None,
@@ -95,8 +88,6 @@ def score(
             aptool.
         true_token: token of the score of a language model, as for `load`.
         false_token: token whose logit is subtracted, as for `load`.
-        encoded: folder of a store from `encode`, whose answers are not encoded again; requires precision
-            ``fp32`` or ``auto``.
         words: the words of ``"bm25"``, as for `bm25_run`. Default: ``unicode``.
         overwrite: replace an existing run, and ``bad_rows``, even if aptool did not write them, or they have
             changed since.
@@ -130,14 +121,12 @@ def score(
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     pools = as_pools(pools, answers)
-    store = check_encoded(encoded, precision)
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if executor is not None and cluster is not None:
         raise UsageError("cluster: expected None with an executor")
     check_choice("engine", engine, ENGINES)
     settings: dict[str, Any] = {"device": where.device, "precision": precision, "kind": kind}
     settings |= {"true_token": true_token, "false_token": false_token, "tokens_per_batch": tokens_per_batch}
-    settings["encoded"] = store
     system = _system(model, words, engine, is_local=executor is None and not where.on_cluster, **settings)
     check_apart(path, files_of(*system.paths))
     with pools.on_disk() as files, where.connected() as connected:
@@ -155,7 +144,6 @@ def _system(
     is_local: bool,
     true_token: str | None,
     false_token: str | None,
-    encoded: str | None,
     **settings: Any,
 ) -> System:
     """Return the system that a user means by ``model``; the other arguments are those of `score`."""
@@ -167,9 +155,8 @@ def _system(
     if engine != "aptool":
         if not is_path(model) or model in BASELINES:
             raise UsageError(f"engine {engine!r}: requires the folder or the name of a model")
-        for option, value in (("encoded", encoded), ("true_token", true_token)):
-            if value is not None:
-                raise UsageError(f"{option}: expected None with the engine {engine}")
+        if true_token is not None:
+            raise UsageError(f"true_token: expected None with the engine {engine}")
         check_installed("sentence_transformers", purpose=f"engine {engine}", extra=engine)
         if engine == "openvino":
             _check_openvino(**settings)
@@ -184,7 +171,6 @@ def _system(
         with requiring_torch("a model"):
             from aptool.scoring.model_system import ModelSystem
 
-        settings["encoded"] = encoded
         if not _is_model(model):
             folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
             return ModelSystem(folder, tokens=check_score_tokens(true_token, false_token), **settings)
@@ -192,8 +178,6 @@ def _system(
             return model.system(**settings)
         settings |= {"kind": model.kind, "tokens": model.score_tokens}
         return ModelSystem(str(model.folder), **settings)
-    if encoded is not None:
-        raise UsageError(f"encoded: expected None with {name}, which does not encode answers")
     _log_ignored(name, {**settings, "true_token": true_token, "false_token": false_token})
     return system
 
@@ -211,83 +195,6 @@ def _check_openvino(device: str, precision: str, **settings: Any) -> None:
         check_installed(package, purpose=purpose, extra="openvino")
     if not is_native(precision):
         logger.warning(f"precision {precision}: this processor lacks it in hardware, so fp32 is faster")
-
-
-def encode(
-    texts: PathLike | Iterable[PathLike],
-    model: "Model | PathLike",
-    output: PathLike,
-    executor: "EncodeBackend | None" = None,
-    *,
-    answers: PathLike | None = None,
-    precision: "StoredPrecision | None" = None,
-    device: str = "auto",
-    tokens_per_batch: int | None = None,
-    kind: str = "auto",
-    cluster: Address = None,
-    workers: int | None = None,
-    gpus_per_worker: float | None = None,
-    wait: float | None = None,
-) -> "Encoded":
-    """Encode answers into a store for `score` and `Model.run`, as ``aptool encode`` does.
-
-    Answers in the store are not encoded again. After an interruption, a call with the same arguments resumes.
-
-    Args:
-        texts: answers files or pools files: paths, folders, globs or URLs.
-        model: a model folder or a name on the Hugging Face hub (see `load`), or a `Model`, whose folder is
-            loaded again.
-        output: folder of a new store, or of an existing store to extend.
-        executor: backend that encodes the answers, instead of ``cluster``.
-        answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
-        precision: data type of the stored vectors: ``fp32`` (exact scores), ``fp16`` or ``int8``. Default:
-            the type of an existing store, ``fp32`` for a new one.
-        device: device of the encoder, as for `load`.
-        tokens_per_batch: number of tokens per batch. Default: by device, as in ``aptool encode --help``.
-        kind: checkpoint type of a model folder, if it cannot be detected, as for `load`.
-        cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
-        workers: number of worker processes of the cluster. Default: as many as fit.
-        gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
-        wait: seconds to wait for cluster resources. Default: no limit.
-
-    Returns:
-        Statistics: ``texts`` (number of answers), ``encoded`` (number of new answers), ``tokens``
-        (number of their tokens), ``size`` (bytes of the store) and ``seconds``.
-
-    Example:
-        >>> pools = "data/wikiqa/dev.pools.parquet"
-        >>> result = aptool.encode(pools, "models/wikiqa", "encoded/wikiqa")
-        >>> result.texts == result.encoded
-        True
-        >>> aptool.score(pools, "models/wikiqa", "dev.run", encoded="encoded/wikiqa").pairs
-        120
-    """
-    with requiring_torch("encode"):
-        from aptool.scoring.answer_store import PRECISIONS as STORED_PRECISIONS
-        from aptool.scoring.encode import encode as encode_files
-
-    folder = check_path("output", output)
-    paths = check_paths("texts", texts)
-    if precision is not None:
-        check_choice("precision", precision, STORED_PRECISIONS)
-    if tokens_per_batch is not None:
-        check_integer("tokens_per_batch", tokens_per_batch, 1)
-    where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
-    files = expand(paths, ".parquet")
-    check_apart(folder, files)
-    source = model.folder if _is_model(model) else check_path("model", model)
-    with where.connected() as connected:
-        return encode_files(
-            files,
-            folder,
-            model=str(source),
-            kind=kind,
-            answers=None if answers is None else check_path("answers", answers),
-            precision=precision,
-            device=device,
-            tokens_per_batch=tokens_per_batch,
-            run=executor if executor is not None else connected.encoder(),
-        )
 
 
 def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":

@@ -13,7 +13,6 @@ from aptool.library.arguments import LONGEST_SECONDS, check_integer, check_numbe
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster, Resources, Workers
     from aptool.experiments.side_by_side import Processes
-    from aptool.scoring.encode import EncodeBackend
     from aptool.scoring.score import Executor
     from aptool.training.fit import Fit
 
@@ -94,14 +93,6 @@ class Where:
 
         workers, gpus = self._number_of_workers(), self.gpus_per_worker
         return ClusterExecutor(self.connection, workers=workers, gpus_per_worker=gpus, debug=self.debug)
-
-    def encoder(self) -> "EncodeBackend | None":
-        """The executor that encodes answers on the cluster, or None for this process."""
-        if self.connection is None:
-            return None
-        from aptool.cluster.tasks import ClusterEncoding
-
-        return ClusterEncoding(self.connection, self._resources(self.connection), self._number_of_workers())
 
     def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> Trainer:
         """The function that trains a model, on the cluster or in this process."""

@@ -41,10 +41,8 @@ class WordBags:
     lengths: np.ndarray  # (n,) int64 words per text, with repetitions
 
     @classmethod
-    def of(cls, tokens: "Tokens | WordBags") -> "WordBags":
+    def of(cls, tokens: Tokens) -> "WordBags":
         """Count the words of texts whose tokenizer identifies them (``TextTokenizer.identify_words``)."""
-        if isinstance(tokens, WordBags):
-            return tokens
         assert tokens.words is not None
         texts = len(tokens)
         owner = np.repeat(np.arange(texts), tokens.lengths)

@@ -112,12 +112,12 @@ class Ranker(nn.Module):
         columns = columns.view(len(columns), -1)
         return self.head(columns if features is None else torch.cat([columns, features], dim=1))
 
-    def features_of(self, questions: Tokens, answers: Tokens | WordBags | None) -> FeaturesOf:
+    def features_of(self, questions: Tokens, answers: Tokens) -> FeaturesOf:
         """Return a function that computes (P, F) features of pairs of these texts; None without features.
 
         The words of each text are counted once.
         """
-        if self.features is None or answers is None:
+        if self.features is None:
             return lambda pair_question, pair_answer: None
         return partial(self.features, WordBags.of(questions), WordBags.of(answers))
 

@@ -153,7 +153,7 @@ class PoolTokenizer:
         self._tokens = concatenated([self._tokens, tokens])
         self._truncated = np.concatenate([self._truncated, truncated])
         keys = np.empty(len(texts), dtype=object)
-        keys[:] = [key.tobytes() for key in text_keys(tokens)]
+        keys[:] = _text_keys(tokens)
         self._keys = np.concatenate([self._keys, keys])
         return rows
 
@@ -164,14 +164,11 @@ class PoolTokenizer:
         return self._tokenizer.truncate(complete, limit), complete.lengths > limit
 
 
-def text_keys(texts: Tokens) -> np.ndarray:
-    """(n, 2) uint64: the key of each text, 128 bits of BLAKE2b of its token ids."""
+def _text_keys(texts: Tokens) -> list[bytes]:
+    """Return the key of each text, 128 bits of BLAKE2b of its token ids."""
     data = memoryview(texts.ids.astype("<i4").tobytes())
     bounds = (4 * texts.offsets).tolist()
-    hashed = b"".join(
-        hashlib.blake2b(data[begin:end], digest_size=16).digest() for begin, end in pairwise(bounds)
-    )
-    return np.frombuffer(hashed, dtype="<u8").reshape(-1, 2)
+    return [hashlib.blake2b(data[begin:end], digest_size=16).digest() for begin, end in pairwise(bounds)]
 
 
 class EncodedAnswers(NamedTuple):

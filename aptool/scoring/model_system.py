@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,9 +28,6 @@ from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.scoring.systems import Scorer, System
 
-if TYPE_CHECKING:
-    from aptool.scoring.stored_answers import StoredAnswers
-
 # Limit of the cache of encoded answers on a CPU: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 CACHE_BYTES = 4 << 30
 
@@ -53,7 +49,6 @@ class ModelSystem(System):
     cache_bytes: int | None = None  # limit of the cache of encoded answers; None: ``_default_cache``
     kind: str = "auto"  # checkpoint type
     tokens: ScoreTokens | None = None  # of ``load_any``
-    encoded: str | None = None  # folder of an answer store, whose answers are not encoded; requires fp32
     # The model, if it is already loaded on the device.
     model: LoadedModel | None = field(default=None, compare=False, repr=False)
 
@@ -64,12 +59,6 @@ class ModelSystem(System):
         """Open the model; the row groups decide the precision ``auto``."""
         target = pick_device(self.device) if device is None else torch.device(device)
         model = self.model or load_any(self.folder, target, self.kind, self.tokens)
-        if self.encoded is not None:
-            from aptool.scoring.answer_store import open_store
-            from aptool.scoring.stored_answers import StoredAnswers
-
-            stored = StoredAnswers(open_store(self.encoded, model, self.folder))
-            return ModelScorer(self, model, target, stored=stored)
         sample = sample_units(units)
         precision = pick_precision(self.precision, model, target, lambda: sampled_pools(sample, answers))
         return ModelScorer(self, model, target, precision)
@@ -77,7 +66,7 @@ class ModelSystem(System):
     @property
     @override
     def paths(self) -> tuple[str, ...]:
-        return (self.folder,) if self.encoded is None else (self.folder, self.encoded)
+        return (self.folder,)
 
 
 class ModelScorer(Scorer):
@@ -91,14 +80,12 @@ class ModelScorer(Scorer):
         model: LoadedModel,
         device: torch.device | str = "cpu",
         precision: Precision = "fp32",
-        stored: "StoredAnswers | None" = None,
     ) -> None:
-        """Wrap a model on a device, with a precision and stored answers."""
+        """Wrap a model on a device, with a precision."""
         self.max_answer_tokens = model.recipe.text.max_answer_tokens
         self.device = str(device)
         self._model, self._precision = model, precision
         self._tokenizer = PoolTokenizer(model.tokenizer, model.recipe.text)
-        self._stored = stored
         description = {
             "name": model.recipe.preset,
             "fingerprint": model.fingerprint,
@@ -110,13 +97,7 @@ class ModelScorer(Scorer):
         }
         code = code_of(model.recipe)
         self.prepare_fingerprint = json.dumps([model.fingerprint, code], sort_keys=True)
-        settings: list[Any] = ["model", model.fingerprint, code]
-        settings += [self.device, precision, system.tokens_per_batch]
-        if stored is not None:
-            store = stored.store
-            description["encoded"] = {"store": str(store.folder), "precision": store.precision}
-            if store.precision != "fp32":  # answers stored in fp32 do not change the scores
-                settings.append(store.precision)
+        settings = ["model", model.fingerprint, code, self.device, precision, system.tokens_per_batch]
         system = replace(system, precision=precision, model=None)
         super().__init__(system, "-".join(model.recipe.preset.split()), settings, description)
 
@@ -130,15 +111,11 @@ class ModelScorer(Scorer):
             precision=self._precision,
             tokens_per_batch=system.tokens_per_batch,
             cache_bytes=_default_cache(device) if system.cache_bytes is None else system.cache_bytes,
-            stored=self._stored,
         )
 
     @override
     def prepare(self, pools: PoolBatch) -> TokenizedPools:
-        tokenized = self._tokenizer.tokenize(pools)
-        if self._stored is not None:
-            self._stored.check(tokenized.answers)
-        return tokenized
+        return self._tokenizer.tokenize(pools)
 
     @override
     def score(
@@ -159,7 +136,7 @@ class ModelScorer(Scorer):
 
     @override
     def copies(self, most: int) -> list[Scorer]:
-        """On ``cuda``, copy the model to all GPUs; the copies share the tokenizer and the store."""
+        """On ``cuda``, copy the model to all GPUs; the copies share the tokenizer."""
         scorers: list[Scorer] = [self]
         for device in gpus_like(torch.device(self.device))[1 : max(most, 1)]:
             scorer = copy.copy(self)

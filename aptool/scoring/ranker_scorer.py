@@ -7,7 +7,7 @@ the work. Hard-negative mining, evaluation on dev, scoring of pools and explanat
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -15,17 +15,14 @@ from torch import Tensor
 
 from aptool.errors import AptoolError
 from aptool.models.device import batch_sizes, is_out_of_memory, memory_for, send
-from aptool.models.features import NoHead, WordBags
-from aptool.models.ragged import Ragged, rows_of
+from aptool.models.features import NoHead
+from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.cores import ForEach, one_core_per_thread
 from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
 from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
-
-if TYPE_CHECKING:
-    from aptool.scoring.stored_answers import StoredAnswers
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -37,19 +34,11 @@ BATCHES_PER_WINDOW = 4
 
 MEMORY_HINT = "a device with more free memory, or --device cpu"
 
-# Windows on a CPU: this many, or fewer of at most this many tokens; encoded answers take less work.
-WINDOWS, TOKENS_PER_WINDOW, ENCODED_PER_WINDOW = 8, 2048, 8192
+# Windows on a CPU: this many, or fewer of at most this many tokens.
+WINDOWS, TOKENS_PER_WINDOW = 8, 2048
 
-# Minimum tokens per window of questions, which take much of the time if answers are read from a store.
+# Maximum tokens per window of questions, if that makes fewer than ``WINDOWS`` windows.
 TOKENS_OF_QUESTIONS = 128
-
-
-class PreparedAnswers(NamedTuple):
-    """Answers encoded before their questions are known."""
-
-    encoded: EncodedAnswers
-    lengths: np.ndarray  # (n,) int64 tokens per answer
-    words: WordBags | None  # of the answers, if the ranker has pair features
 
 
 class RankerScorer:
@@ -64,31 +53,23 @@ class RankerScorer:
         tokens_per_batch: int | None = None,
         cache_bytes: int = 0,
         expected_tokens: int | None = None,
-        stored: "StoredAnswers | None" = None,
     ) -> None:
         """Create a scorer of a ranker in evaluation mode, on its device.
 
         ``precision`` is that of encoding; alignments, softmaxes and cosines are always in fp32, with TF32
         products for ``tf32`` after ``set_products``. ``cache_bytes`` limits the cache of encoded answers
         between calls of ``score``; on a CPU, states that are looked up in a table are not cached.
-        ``expected_tokens`` is the number of tokens to encode before the weights change, if known. ``stored``,
-        the answers of a store, requires fp32.
+        ``expected_tokens`` is the number of tokens to encode before the weights change, if known.
         """
         self._device = torch.device(device)
-        self._stored = stored
         self._batch = tokens_per_batch or batch_sizes(self._device).encoder
         with torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)
             self._pair_scorer = pair_scorer_for(cast.pooling)
         looks_up = ranker.reads_table and self._pair_scorer.stores_states and self._device.type == "cpu"
-        self._cache = AnswerCache(0 if looks_up and stored is None else cache_bytes)
+        self._cache = AnswerCache(0 if looks_up else cache_bytes)
         self._ranker = ranker
-
-    @property
-    def row_multiple(self) -> int:
-        """``PairScorer.row_multiple`` of the kernel."""
-        return self._pair_scorer.row_multiple
 
     def clear_cache(self) -> None:
         """Remove all encoded answers."""
@@ -103,7 +84,7 @@ class RankerScorer:
     def score(
         self,
         questions: Tokens,
-        answers: "Tokens | PreparedAnswers",
+        answers: Tokens,
         pair_question: np.ndarray,
         pair_answer: np.ndarray,
         cache_keys: np.ndarray | None = None,
@@ -115,7 +96,7 @@ class RankerScorer:
 
         Args:
             questions: token ids of distinct questions.
-            answers: token ids of distinct answers, or the result of ``encode_answers``.
+            answers: token ids of distinct answers.
             pair_question: (P,) the question of each pair.
             pair_answer: (P,) the answer of each pair.
             cache_keys: (answers,) a hashable value that identifies the token ids of an answer in all calls;
@@ -135,24 +116,17 @@ class RankerScorer:
         if not len(scores):
             return scores
         lengths = answers.lengths
-        words: Tokens | WordBags | None
-        if isinstance(answers, PreparedAnswers):
-            encoded_answers, words = answers.encoded.select, answers.words
-            tokens_per_window = ENCODED_PER_WINDOW
-        else:
-            self._cache.start_unit()
-            _, pooled = pooled_rows(answers.ids, answers.offsets)
-            encoded_answers = partial(self._encoded_answers, answers, pooled, cache_keys)
-            words, tokens_per_window = answers, TOKENS_PER_WINDOW
+        self._cache.start_unit()
+        _, pooled = pooled_rows(answers.ids, answers.offsets)
         present, order, starts = group_by_answer(lengths, pair_answer)
         by_answer = self._pair_scorer.groups_by_answer(pair_answer)
         pair_question = pair_question[order]
         batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
-        windows = blocks_of(lengths[present], self._window(lengths[present], batches, tokens_per_window))
+        windows = blocks_of(lengths[present], self._window(lengths[present], batches))
 
         with one_core_per_thread(self._device, len(windows)) as for_each:
             prepared_questions = self._prepare_questions(questions, for_each)
-            features_of = self._ranker.features_of(questions, words)
+            features_of = self._ranker.features_of(questions, answers)
 
             def score_window(window: np.ndarray) -> Tensor:
                 bounds = starts[window[0] : window[-1] + 2]
@@ -165,7 +139,7 @@ class RankerScorer:
 
                 questions_of = pair_question[bounds[0] : bounds[-1]]
                 pairs = Pairs(questions_of, np.diff(bounds), batch_scored, by_answer)
-                encoded = encoded_answers(present[window])
+                encoded = self._encoded_answers(answers, pooled, cache_keys, present[window])
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
                 progress(unreported)
@@ -175,40 +149,12 @@ class RankerScorer:
             scores[order] = torch.cat(list(chain.from_iterable(done))).cpu().numpy()
         return scores
 
-    @memory_for("encoding", MEMORY_HINT)
     @torch.inference_mode()
-    def encode_answers(self, answers: Tokens) -> PreparedAnswers:
-        """Encode answers once, to score them with later questions."""
-        encoded = self.encode(answers)
-        counts = np.zeros(len(answers), dtype=np.int64)
-        for batch, rows in encoded:
-            counts[batch] = rows.sizes
-        starts = np.cumsum(counts) - counts
-        joined = []
-        if encoded:
-            first = encoded[0][1].values
-            joined.append(first.new_empty(int(counts.sum()), *first.shape[1:]))
-            for batch, rows in encoded:
-                joined[0][send(rows_of(starts[batch], counts[batch]), self._device)] = rows.values
+    def bytes_per_answer(self, answers: Tokens) -> float:
+        """Return the mean bytes per encoded answer, of at least one answer."""
         _, lengths = pooled_rows(answers.ids, answers.offsets)
-        return PreparedAnswers(
-            EncodedAnswers(joined, np.zeros_like(counts), starts, counts, lengths),
-            answers.lengths,
-            None if self._ranker.features is None else WordBags.of(answers),
-        )
-
-    @torch.inference_mode()
-    def encode(self, answers: Tokens) -> list[tuple[np.ndarray, Ragged]]:
-        """Return the stored representation of answers per batch: (n,) indices of answers, and rows (R, c)."""
-        order = np.argsort(answers.lengths, kind="stable")
-        lengths = answers.lengths[order]
-        batches = [order[block] for block in blocks_of(lengths, self._window(lengths, 1))]
-
-        def encoded(batch: np.ndarray) -> tuple[np.ndarray, Ragged]:
-            return batch, self._encode_answers(answers.take(batch))
-
-        with one_core_per_thread(self._device, len(batches)) as for_each:
-            return list(chain.from_iterable(for_each(partial(self._in_halves, encoded), batches)))
+        row = self._encode_answers(answers.take(np.zeros(1, dtype=np.int64))).values[0]
+        return float(np.mean(self._pair_scorer.row_counts(lengths))) * row.nbytes
 
     def _in_halves(self, work: Callable[[np.ndarray], T], texts: np.ndarray) -> list[T]:
         """Return the results of ``work`` for parts of the texts: one, or more if memory runs out."""
@@ -258,11 +204,7 @@ class RankerScorer:
         missing = missing[np.argsort(lengths[missing], kind="stable")]
         for block in blocks_of(lengths[missing], self._batch):
             positions = missing[block]
-            some = answers.take(rows[positions])
-            if self._stored is None:
-                encoded = self._encode_answers(some)
-            else:
-                encoded = self._stored.encoded(some, self.row_multiple, self._device)
+            encoded = self._encode_answers(answers.take(rows[positions]))
             batch[positions] = len(batches)
             batches.append(encoded.values)
             counts[positions] = encoded.sizes

@@ -34,8 +34,6 @@ LIBRARY = {
         "Model",
         "score",
         "bm25_run",
-        "encode",
-        "EncodedTexts",
     ),
     "Evaluate, compare and fuse": ("evaluate", "compare", "fuse", "learn_fusion"),
     "Errors": ("AptoolError",),

@@ -36,7 +36,6 @@ def message(folder, *arguments, code=1):
         ("explain", "--model", "nowhere", "--question", "a", "--answer", "b"),
         ("train", "nowhere"),
         ("score", "nowhere.parquet", "--model", "nowhere", "--output", "x.run"),
-        ("encode", "nowhere.parquet", "--model", "nowhere", "--output", "x"),
         ("matrix", "nowhere.toml", "--output", "x"),
         ("eval", "nowhere.run", "--qrels", "nowhere"),
         ("compare", "nowhere.run", "other.run", "--qrels", "nowhere"),
@@ -66,10 +65,9 @@ def test_a_missing_input_of_training_is_refused_without_large_libraries(
     assert expected in message(tmp_path, "train", collection_folder, option, value)
 
 
-@pytest.mark.parametrize("command", ["score", "encode"])
-def test_a_folder_without_a_model_is_refused_without_large_libraries(command, collection_folder, tmp_path):
+def test_a_folder_without_a_model_is_refused_without_large_libraries(collection_folder, tmp_path):
     pools = f"{collection_folder}/test.pools.parquet"
-    printed = message(tmp_path, command, pools, "--model", collection_folder, "--output", "x")
+    printed = message(tmp_path, "score", pools, "--model", collection_folder, "--output", "x")
     assert f"{collection_folder}: no model here; expected the folder of one model" in printed
 
 

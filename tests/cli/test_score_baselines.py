@@ -133,14 +133,6 @@ def test_settings_of_a_model_are_ignored_with_one_line(aptool, folder):
     assert finished.err == ["bm25 needs no model: device, precision, tokens_per_batch ignored"]
 
 
-def test_encoded_answers_are_refused(aptool, folder):
-    finished = aptool("score", "two.pools.parquet", "--model", "bm25", "--encoded", "store")
-
-    assert finished.code == 2
-    assert finished.err[-1] == "aptool: encoded: expected None with bm25, which does not encode answers"
-    assert not (folder / "two.run").exists()
-
-
 def test_damaged_pools_end_in_one_line(aptool, folder):
     write_pools("two.pools.parquet", [row("q1", "where", [("a1", "x"), ("a1", "y")])])
 

@@ -373,8 +373,7 @@ def test_missing_columns_end_in_one_line(score, folder):
 def test_help_and_docs_name_the_batch_sizes_in_use(aptool):
     sizes = [f"{batch_sizes(torch.device(kind)).encoder:,}" for kind in ("cpu", "cuda")]
 
-    for command in ("score", "encode"):
-        text = " ".join(" ".join(aptool(command, "--help").out).split())
-        assert f"[default: {sizes[0]}; GPU: {sizes[1]}]" in text
+    text = " ".join(" ".join(aptool("score", "--help").out).split())
+    assert f"[default: {sizes[0]}; GPU: {sizes[1]}]" in text
     page = (Path(__file__).parents[2] / "docs" / "score.md").read_text(encoding="utf-8")
     assert f"{sizes[0]} tokens by default, {sizes[1]} on a GPU" in page

@@ -1,7 +1,6 @@
 """A driver describes a system as the process does that scores with it."""
 
 import pickle
-from dataclasses import replace
 
 import pytest
 from networks import SENTENCE_TRANSFORMERS, write_network
@@ -10,7 +9,6 @@ from scene import write_row_groups
 
 from aptool.formats.pools import list_units
 from aptool.models.model import load_model
-from aptool.scoring.encode import encode
 from aptool.scoring.library_system import LibraryScorer, LibrarySystem
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.systems import Bm25, RandomScores
@@ -30,26 +28,17 @@ def executor():
     return ClusterExecutor(OneNode())
 
 
-@pytest.fixture
-def store(pools, model_folder, tmp_path):
-    """A store with the answers of the pools, in fp16."""
-    encode([str(pools)], str(tmp_path / "store"), model=str(model_folder), precision="fp16", device="cpu")
-    return str(tmp_path / "store")
-
-
-def systems(model_folder, store):
-    model = ModelSystem(str(model_folder), "cpu", tokens_per_batch=64)
+def systems(model_folder):
     return {
-        "model": model,
-        "encoded": replace(model, encoded=store),
+        "model": ModelSystem(str(model_folder), "cpu", tokens_per_batch=64),
         "bm25": Bm25(),
         "random": RandomScores(3),
     }
 
 
-@pytest.mark.parametrize("name", systems("", ""))
-def test_a_worker_and_one_process_open_the_same_system(executor, pools, model_folder, store, name):
-    system, units = systems(model_folder, store)[name], list_units([pools])
+@pytest.mark.parametrize("name", systems(""))
+def test_a_worker_and_one_process_open_the_same_system(executor, pools, model_folder, name):
+    system, units = systems(model_folder)[name], list_units([pools])
 
     remote = executor.open(system, units, None)
 
@@ -59,27 +48,24 @@ def test_a_worker_and_one_process_open_the_same_system(executor, pools, model_fo
         assert (remote.fingerprint, remote.tag) == (other.fingerprint, other.tag)
         assert remote.description == other.description
         assert remote.max_answer_tokens == other.max_answer_tokens
-    if name == "encoded":
-        assert remote.description["encoded"] == {"store": store, "precision": "fp16"}
 
 
-@pytest.mark.parametrize("name", systems("", ""))
-def test_the_description_that_workers_get_has_equal_copies(executor, pools, model_folder, store, name):
-    remote = executor.open(systems(model_folder, store)[name], list_units([pools]), None)
+@pytest.mark.parametrize("name", systems(""))
+def test_the_description_that_workers_get_has_equal_copies(executor, pools, model_folder, name):
+    remote = executor.open(systems(model_folder)[name], list_units([pools]), None)
 
     copy = pickle.loads(pickle.dumps(remote.system))
 
     assert (copy, hash(copy)) == (remote.system, hash(remote.system))
 
 
-def test_a_model_is_sent_by_its_folder(executor, pools, model_folder, store):
+def test_a_model_is_sent_by_its_folder(executor, pools, model_folder):
     loaded = load_model(model_folder)
-    system = ModelSystem(str(model_folder), "cpu", encoded=store, model=loaded)
+    system = ModelSystem(str(model_folder), "cpu", model=loaded)
     remote = executor.open(system, list_units([pools]), None)
 
     weights = next(loaded.ranker.parameters()).detach().numpy().tobytes()
     assert weights[:64] not in pickle.dumps(remote.system)
-    assert remote.system.paths == (str(model_folder), store)
 
 
 def test_a_driver_without_a_gpu_describes_workers_with_a_gpu(pools, model_folder):

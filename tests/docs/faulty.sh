@@ -8,7 +8,6 @@ aptool data import table train=faq.csv --output data/one-split
 head -c 900 GoogleNews-vectors-negative300.bin > cut.bin
 echo notes > notes.txt
 head -c 3000 data/wikiqa/dev.pools.parquet > broken.pools.parquet
-aptool encode data/wikiqa/dev.pools.parquet --model models/ap-cnn --output encoded/ap-cnn
 cat qa-cnn.run qa-cnn.run > twice.run
 sed '1s/ [^ ]* qa-cnn$/ nan qa-cnn/' qa-cnn.run > nan.run
 head -n 20 qa-cnn.run > part.run

@@ -21,8 +21,8 @@ HEAVY = {
 }
 
 NAMES = {
-    *("AptoolError", "Collection", "EncodedTexts", "Model", "Pools", "Qrels", "Run", "__version__"),
-    *("bm25_run", "compare", "encode", "evaluate", "fuse", "learn_fusion", "load", "score", "train"),
+    *("AptoolError", "Collection", "Model", "Pools", "Qrels", "Run", "__version__"),
+    *("bm25_run", "compare", "evaluate", "fuse", "learn_fusion", "load", "score", "train"),
 }
 
 SNIPPET = """

@@ -80,7 +80,6 @@ def use_library():
         "aptool.train": lambda: aptool.train,
         "aptool.load": lambda: aptool.load,
         "a model": lambda: aptool.score(pools, "models/none", "x.run"),
-        "encode": lambda: aptool.encode("faq/test.pools.parquet", "models/none", "encoded"),
     }
     for subject, call in needing.items():
         try:
@@ -99,7 +98,6 @@ def use_commands_that_need_torch():
     Path("m").mkdir()
     Path("m/config.json").touch()
     names_the_extra("score", pools, "--model", "m", "--output", "m.run")
-    names_the_extra("encode", pools, "--model", "m", "--output", "encoded")
     names_the_extra("explain", "--model", "m", "--question", "q", "--answer", "a")
 
 

@@ -9,14 +9,13 @@ REMEDY = re.compile(r"aptool: .*(out of memory|GiB free).*; expected .*(--device
 FRACTIONS = (0.0, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
 
 
-@pytest.mark.parametrize("command", ["score", "train", "encode", "explain"])
+@pytest.mark.parametrize("command", ["score", "train", "explain"])
 def test_a_full_gpu_is_one_line_or_smaller_batches(
     command, aptool, model_folder, collection_folder, tmp_path
 ):
     arguments = {
         "score": (collection_folder / "test.pools.parquet", "--model", model_folder),
         "train": (collection_folder, "--preset", "ap-cnn", "--set", "training.epochs=1"),
-        "encode": (collection_folder / "test.pools.parquet", "--model", model_folder),
         "explain": ("--model", model_folder, "--question", "where is it", "--answer", "near the bridge"),
     }[command]
 
@@ -34,5 +33,5 @@ def test_a_full_gpu_is_one_line_or_smaller_batches(
         assert done.code == 0 or (done.code == 1 and REMEDY.match(done.err[-1])), (fraction, done.err)
 
     assert (0, 0) not in outcomes
-    if command in ("score", "encode"):  # in halves
+    if command == "score":  # in halves
         assert any(code == 0 for code, _ in outcomes)

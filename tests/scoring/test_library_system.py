@@ -288,7 +288,6 @@ def test_without_the_extra_one_line_installs_it(aptool, network, pools, tmp_path
     ("options", "message"),
     [
         (["--model", "bm25"], "engine 'sentence-transformers': requires the folder or the name of a model"),
-        (["--encoded", "store"], "encoded: expected None with the engine sentence-transformers"),
         (["--kind", "causal-lm", "--true-token", "yes"], "true_token: expected None with the engine"),
         (["--kind", "cross-encoder"], "a network without head here; expected a model of kind cross-encoder"),
     ],

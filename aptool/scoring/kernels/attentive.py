@@ -46,7 +46,6 @@ class AttentivePairScorer(PairScorer):
     """Equations 13 to 18 for every pair, from the states of both texts."""
 
     pooling: AttentivePooling
-    row_multiple = ALIGNED
 
     def __init__(self, pooling: AttentivePooling) -> None:
         super().__init__(pooling)

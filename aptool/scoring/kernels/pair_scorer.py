@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 class PairScorer(ABC):
     """Scores pairs of encoded texts, with the weights of a pooling at creation."""
 
-    # The number of rows of an answer in memory is a multiple of this; the last row is repeated.
-    row_multiple = 1
     # Whether an answer is stored as the states of its tokens, not as one vector.
     stores_states = True
 
