@@ -65,8 +65,7 @@ class InputError(AptoolError):
 
     The message is ``PATH: POSITION: column 'COLUMN': VALUE: expected EXPECTED``, or with a problem
     ``PATH: POSITION: column 'COLUMN': PROBLEM; expected EXPECTED``. PATH is a file, folder, URL or argument,
-    VALUE the ``repr`` of the wrong value. Long values and problems are shortened. ``reason`` is the message
-    without PATH and POSITION.
+    VALUE the ``repr`` of the wrong value. Long values and problems are shortened.
     """
 
     def __init__(
@@ -88,10 +87,7 @@ class InputError(AptoolError):
             parts.append(f"{one_line(problem).rstrip('.')}; expected {expected}")
         else:
             parts.append(f"expected {expected}")
-        reason = ": ".join(parts)
-        super().__init__(": ".join([str(path), *([position] if position is not None else []), reason]))
-        self.path = str(path)
-        self.reason = printable(reason)
+        super().__init__(": ".join([str(path), *([position] if position is not None else []), *parts]))
 
 
 def shortened(value: object) -> str:

@@ -22,7 +22,7 @@ from aptool.cli.parameters import (
     true_token_option,
 )
 from aptool.environment import ENGINE_PRECISIONS, ENGINES
-from aptool.errors import InputError, UsageError, counted
+from aptool.errors import InputError, UsageError
 from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
@@ -78,12 +78,6 @@ class SystemType(LocationType):
     "[default: POOLS with .run]",
 )
 @overwrite_flag
-@click.option(
-    "--bad-rows",
-    type=LOCATION,
-    metavar="FILE",
-    help="File for pools that cannot be read or scored; the run has the other pools.  [default: an error]",
-)
 @click.option("--tag", type=UTF8, help="Run tag, one word.  [default: preset or name of the model]")
 @click.option(
     "--answers",
@@ -142,9 +136,7 @@ def score(
             device=where.device,
             **options,
         )
-    bad = options["bad_rows"]
-    set_aside = f", {counted(scored.bad_rows, 'bad row')} in {bad}" if bad is not None else ""
-    click.echo(f"{output}: {scored.pairs} pairs{set_aside}")
+    click.echo(f"{output}: {scored.pairs} pairs")
 
 
 def _default_run(pools: tuple[str, ...]) -> str:

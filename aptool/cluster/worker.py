@@ -202,7 +202,7 @@ class Worker:
             frames = score([unit for _, unit in group], open_scorer(self._job)[0])
             for (begun, unit), frame in zip(group, frames, strict=True):
                 self._check_owner()
-                write_part(begun.part, frame, unit.truncated, unit.bad_rows)
+                write_part(begun.part, frame, unit.truncated)
                 end_attempts(begun.part, "score")
         except (AptoolError, RuntimeError, MemoryError) as error:
             if len(group) == 1 or isinstance(error, SupersededError):
@@ -238,9 +238,8 @@ class Worker:
                 *(begun.number, begun.part.pairs, self._name, begun.attempts),
                 seconds=begun.seconds + seconds * begun.part.pairs / pairs,
                 core_seconds=begun.core_seconds + cores * begun.part.pairs / pairs,
-                bad_rows=len(unit.bad_rows),
             )
-            for begun, unit in group
+            for begun, _ in group
         ]
 
     @property
@@ -262,7 +261,7 @@ class Worker:
             unit = prepare(part.unit, read(self._job, part.unit, answers), scorer)
             (frame,) = score([unit], scorer)
             self._check_owner()
-            write_part(part, frame, unit.truncated, unit.bad_rows)
+            write_part(part, frame, unit.truncated)
             end_attempts(part, "again")
         except (AptoolError, RuntimeError, MemoryError) as error:
             if isinstance(error, RuntimeError) and not is_out_of_memory(error):
@@ -270,8 +269,7 @@ class Worker:
             return None  # the worker of the unit reports the error
         seconds = time.monotonic() - started
         cores = time.process_time() - cpu
-        record = UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds, core_seconds=cores)
-        return record._replace(bad_rows=len(unit.bad_rows))
+        return UnitRecord(number, part.pairs, self._name, again=True, seconds=seconds, core_seconds=cores)
 
     def _check_owner(self) -> None:
         job = self._job

@@ -38,7 +38,6 @@ _FOLDER = "."
 class Kind(StrEnum):
     """A kind of output: a file, or a folder whose files belong together."""
 
-    BAD_ROWS = "bad rows"
     COLLECTION = "collection"
     EVALUATION = "evaluation"
     HEAT_MAP = "heat map"

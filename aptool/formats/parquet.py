@@ -5,11 +5,10 @@ it reads damaged metadata of a column. Parsing takes 60 times as long as Arrow's
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
-from types import MappingProxyType
 from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -38,16 +37,6 @@ _Counts: TypeAlias = list[int | None]
 _footers: OrderedDict[tuple[str, str | None], tuple[pq.FileMetaData, _Counts]] = OrderedDict()
 _MOST_FOOTERS = 8
 _footers_lock = Lock()
-
-
-class RowsError(InputError):
-    """Invalid rows, or a row group that cannot be decoded.
-
-    ``reasons`` has the reason of each invalid row, by its number in the row group; it is empty if the row
-    group cannot be decoded, for the reason ``reason``.
-    """
-
-    reasons: Mapping[int, str] = MappingProxyType({})
 
 
 class ParquetReader:
@@ -86,7 +75,7 @@ class ParquetReader:
         if table.num_rows != (rows := self.metadata.row_group(group).num_rows):  # Arrow does not compare
             problem = f"{table.num_rows} rows, but {rows} in the footer"
             expected = "a readable Parquet file"
-            raise RowsError(self._path, position=position, problem=problem, expected=expected)
+            raise InputError(self._path, position=position, problem=problem, expected=expected)
         return table
 
     def candidate_counts(self) -> list[int]:
@@ -120,15 +109,9 @@ class ParquetReader:
         except InputError:
             raise
         except Exception as error:  # Arrow raises various types on damaged bytes
-            kind = RowsError if _is_damage(error) else InputError
-            expected = "a readable Parquet file"
-            raise kind(self._path, position=position, problem=first_line(error), expected=expected) from error
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether Arrow could read the bytes of a file, but not decode them: no device or network failed."""
-    is_from_arrow = isinstance(error, pa.ArrowException) or (type(error) is OSError and error.errno is None)
-    return is_from_arrow and not isinstance(error, MemoryError)
+            raise InputError(
+                self._path, position=position, problem=first_line(error), expected="a readable Parquet file"
+            ) from error
 
 
 def _names(field: pa.Field) -> list[str]:
@@ -348,25 +331,16 @@ class Column(NamedTuple):
         if is_repeated.any():
             raise self.error(is_repeated, expected)
 
-    def error(self, is_bad: np.ndarray, expected: str | Callable[[int], str]) -> RowsError:
-        """The error for bad values. It names the first one, and has a reason per row.
-
-        ``expected`` may depend on the index of the value.
-        """
-        indices = np.flatnonzero(is_bad)
-        rows, first = np.unique(indices if self.rows is None else self.rows[indices], return_index=True)
-        errors = {}
-        for row, index in zip(rows.tolist(), indices[first].tolist(), strict=True):
-            errors[row] = RowsError(
-                self.path,
-                position=f"{self.row} {row}",
-                column=self.name,
-                value=self.values[index].as_py(),
-                expected=expected if isinstance(expected, str) else expected(index),
-            )
-        error = errors[min(errors)]
-        error.reasons = {row: each.reason for row, each in errors.items()}
-        return error
+    def error(self, is_bad: np.ndarray, expected: str) -> InputError:
+        """The error for the first bad value."""
+        index = int(np.argmax(is_bad))
+        return InputError(
+            self.path,
+            position=f"{self.row} {index if self.rows is None else self.rows[index]}",
+            column=self.name,
+            value=self.values[index].as_py(),
+            expected=expected,
+        )
 
 
 def _is_utf8(data: bytes) -> bool:

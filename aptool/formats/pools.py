@@ -3,8 +3,8 @@
 A unit of work is one row group. Its data stay in Arrow columns, without a Python loop over candidates.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -19,7 +19,6 @@ from aptool.formats.inputs import stat
 from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import (
     Column,
-    RowsError,
     check_columns,
     is_type,
     open_parquet,
@@ -49,7 +48,6 @@ class Unit(NamedTuple):
     path: str
     row_group: int  # from 0
     version: str | None = None  # expected version of the file; None for any
-    sets_aside: bool = False  # whether invalid pools are left out, instead of an error
 
 
 class Answers(NamedTuple):
@@ -85,8 +83,6 @@ class PoolBatch:
     pair_answer: np.ndarray  # (pairs,) int64, into answers
     shared: Answers | None  # the shared answers, if they were read
     shared_rows: np.ndarray  # (distinct,) int64, row in shared, or UNSHARED
-    rows: np.ndarray | None = None  # (n,) int64, row in the row group; None without invalid rows
-    bad_rows: Mapping[int, str] = field(default_factory=dict)  # the reasons of rows that were left out
 
     @cached_property
     def pair_question(self) -> np.ndarray:
@@ -160,37 +156,14 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
     """Read and validate a row group; errors name row group, row (from 0), column and value.
 
     ``answers`` has the texts of candidates whose text is null; None for ``answers.parquet`` next to the file.
-    Invalid rows are left out if the unit ``sets_aside`` them; the result has their reasons.
     """
-    bad: dict[int, str] = {}
-    with open_parquet(unit.path, unit.version) as reader:
-        check_columns(unit.path, reader.schema, "pools")
-        rows = np.arange(reader.metadata.row_group(unit.row_group).num_rows)
-        try:
-            table = reader.read_row_group(unit.row_group, ["question_id", "question", "candidates"])
-        except RowsError as error:
-            if not unit.sets_aside:
-                raise
-            bad = dict.fromkeys(rows.tolist(), error.reason)
-            table, rows = reader.schema.empty_table(), rows[:0]
-    while True:
-        try:
-            pools = _pools(unit, table, rows, answers)
-            return replace(pools, rows=rows, bad_rows=bad) if bad else pools
-        except RowsError as error:  # a check fails for several rows at once, and there are few checks
-            if not unit.sets_aside or error.path != unit.path:
-                raise
-            bad |= error.reasons
-            is_valid = ~np.isin(rows, list(error.reasons))
-            table, rows = table.filter(to_arrow(is_valid)), rows[is_valid]
-
-
-def _pools(unit: Unit, table: pa.Table, rows: np.ndarray, answers: Answers | None) -> PoolBatch:
-    """Validate rows of a row group, given their numbers."""
     path, row = unit.path, f"row group {unit.row_group}: row"
-    question_ids = Column(path, "question_id", strings(table["question_id"]), row, rows)
-    questions = Column(path, "question", strings(table["question"]), row, rows)
-    candidates = Column(path, "candidates", table["candidates"].combine_chunks(), row, rows)
+    with open_parquet(path, unit.version) as reader:
+        check_columns(path, reader.schema, "pools")
+        table = reader.read_row_group(unit.row_group, ["question_id", "question", "candidates"])
+    question_ids = Column(path, "question_id", strings(table["question_id"]), row)
+    questions = Column(path, "question", strings(table["question"]), row)
+    candidates = Column(path, "candidates", table["candidates"].combine_chunks(), row)
     question_ids.check()
     questions.check()
     question_ids.check_ids(ids.QUESTION_ID, ids.EXPECTED_QUESTION_ID)
@@ -201,7 +174,7 @@ def _pools(unit: Unit, table: pa.Table, rows: np.ndarray, answers: Answers | Non
     if is_short.any():
         raise candidates.error(is_short, "a pool of at least one candidate")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    pools = np.repeat(rows, sizes)
+    pools = np.repeat(np.arange(len(sizes)), sizes)
     flat = candidates.values.flatten()
     answer_ids = Column(path, "candidates.answer_id", strings(flat.field("answer_id")), row, pools)
     texts = Column(path, "candidates.text", strings(flat.field("text")), row, pools)
@@ -316,8 +289,8 @@ def _resolve_texts(
     if not is_shared.any():
         return unshared.dictionary, no_rows, pair_answer
     if answers is None:
-        expected = "a text, or an answers file with"
-        raise texts.error(is_shared, lambda index: f"{expected} {references[index].as_py()!r}")
+        answer = references[int(np.argmax(is_shared))].as_py()
+        raise texts.error(is_shared, f"a text, or an answers file with {answer!r}")
     rows = pc.index_in(references.filter(to_arrow(is_shared)), value_set=answers.answer_ids)
     if rows.null_count:
         is_missing = np.zeros(len(is_shared), dtype=bool)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from aptool.environment import ENGINE_PRECISIONS, ENGINES, Engine, EnginePrecision, is_native
 from aptool.errors import UsageError
-from aptool.formats.atomic import check_apart, check_output, files_of
+from aptool.formats.atomic import check_apart, files_of
 from aptool.formats.ids import check_one_word
-from aptool.formats.outputs import Kind, adopt
 from aptool.formats.runs import check_run_output
 from aptool.library.arguments import (
     PathLike,
@@ -45,7 +44,6 @@ def score(
     *,
     answers: PathLike | None = None,
     tag: str | None = None,
-    bad_rows: PathLike | None = None,
     device: str = "auto",
     precision: EnginePrecision = "auto",
     tokens_per_batch: int | None = None,
@@ -75,8 +73,6 @@ def score(
         executor: backend that scores the row groups, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
         tag: the name of the run in the file, one word. Default: the preset of the model.
-        bad_rows: file for the pools that cannot be read or scored, a JSON object per line with file,
-            row_group, row and reason; the run has the other pools. Default: such a pool is an error.
         device: device of a model folder, as for `load`. ``cuda`` uses all GPUs of the machine.
         precision: precision of the encoder of a model folder, as for `load`. The engine ``"openvino"`` also
             has ``int8``, calibrated with texts of the pools.
@@ -89,17 +85,15 @@ def score(
         true_token: token of the score of a language model, as for `load`.
         false_token: token whose logit is subtracted, as for `load`.
         words: the words of ``"bm25"``, as for `bm25_run`. Default: ``unicode``.
-        overwrite: replace an existing run, and ``bad_rows``, even if aptool did not write them, or they have
-            changed since.
+        overwrite: replace an existing run even if aptool did not write it, or it has changed since.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster. Default: as many as fit.
         gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
         wait: seconds to wait for cluster resources. Default: no limit.
 
     Returns:
-        Statistics such as ``pairs`` (number of scores), ``bad_rows`` (number of pools that were set aside),
-        ``truncated`` (number of truncated answers), ``units`` (number of row groups), ``resumed``
-        (row groups of an earlier call) and ``seconds``.
+        Statistics such as ``pairs`` (number of scores), ``truncated`` (number of truncated answers),
+        ``units`` (number of row groups), ``resumed`` (row groups of an earlier call) and ``seconds``.
 
     Example:
         >>> result = aptool.score("data/wikiqa/dev.pools.parquet", "models/wikiqa", "dev.run")
@@ -109,12 +103,7 @@ def score(
         Run('ap-cnn': 20 questions, 120 candidates)
     """
     path = check_path("output", output)
-    set_aside = None if bad_rows is None else check_path("bad_rows", bad_rows)
     check_run_output(path, overwrite=overwrite)
-    if set_aside is not None:
-        if overwrite:
-            adopt(set_aside, Kind.BAD_ROWS)
-        check_output(set_aside, Kind.BAD_ROWS)
     if tag is not None:
         check_one_word("tag", check_text("tag", tag))
     check_choice("precision", precision, ENGINE_PRECISIONS)
@@ -131,9 +120,7 @@ def score(
     check_apart(path, files_of(*system.paths))
     with pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
-        return score_files(
-            files.units, system, path, executor, tag=tag, answers=files.answers, bad_rows=set_aside
-        )
+        return score_files(files.units, system, path, executor, tag=tag, answers=files.answers)
 
 
 def _system(

@@ -19,7 +19,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from aptool.errors import AptoolError
-from aptool.formats.atomic import output_file
 from aptool.formats.location import Location, PathOrUrl, is_remote, store_of
 from aptool.formats.outputs import Kind
 from aptool.formats.runs import (
@@ -36,7 +35,6 @@ from aptool.scoring.parts import (
     CONCURRENT_REQUESTS,
     Chunk,
     ChunkWriter,
-    Contents,
     Part,
     Questions,
     parts_folder,
@@ -87,7 +85,6 @@ class Merged(NamedTuple):
 
     pairs: int
     truncated: int  # number of truncated answers
-    bad_rows: int
 
 
 class ShardTask(NamedTuple):
@@ -105,31 +102,23 @@ def merge(
     output: PathOrUrl,
     before_publishing: Callable[[], None],
     write_shards: Callable[[Sequence[ShardTask]], Sequence[Shard]],
-    bad_rows: PathOrUrl | None = None,
 ) -> Merged:
-    """Merge all parts into the run and the file ``bad_rows``, and remove them.
+    """Merge all parts into the run, and remove them.
 
     ``before_publishing`` is called before the run gets its final name; it may raise. ``write_shards`` calls
     `write_shard` for each task, here or elsewhere.
     """
     contents = read_contents(parts)
     for part, content in zip(parts, contents, strict=True):
-        if not content.is_complete(part):
+        if content.pairs != part.pairs:
             problem = f"{content.pairs} scores: expected {part.pairs}"
             raise AptoolError(f"{part.path}: {problem}; remove it and run again")
-    if bad_rows is not None:
-        before_publishing()
-        _write_bad_rows(bad_rows, parts, contents)
     merged = Merged(
         sum(content.pairs for content in contents),
         sum(content.truncated for content in contents),
-        sum(len(content.bad_rows) for content in contents),
     )
-    if not merged.pairs:
-        raise AptoolError(f"{output}: no pool can be scored; {bad_rows} has the reasons")
-    both = [(part, Source(part.path, content.chunks)) for part, content in zip(parts, contents, strict=True)]
-    both = [(part, source) for part, source in both if source.chunks]
-    tag, sources = parts[0].tag, [source for _, source in both]
+    tag = parts[0].tag
+    sources = [Source(part.path, content.chunks) for part, content in zip(parts, contents, strict=True)]
     try:
         if is_sharded(output):
             shards = write_shards(plan_shards(sources, output, tag))
@@ -141,7 +130,7 @@ def merge(
                 _check_pairs(output, _copy(sources, None, None, file)[0], merged.pairs)
                 before_publishing()
     except RepeatedQuestionError as error:
-        raise _located(str(error), both) from None
+        raise _located(str(error), parts, sources) from None
     remove_parts(parts, parts_folder(output))
     questions = sum(content.questions for content in contents)
     log_ties(str(output), sum(content.tied for content in contents), questions)
@@ -180,25 +169,16 @@ def write_shard(task: ShardTask) -> Shard:
     return shard_of(task.path, *written)
 
 
-def _write_bad_rows(path: PathOrUrl, parts: Sequence[Part], contents: Sequence[Contents]) -> None:
-    """Write a line per bad row: a JSON object with file, row_group, row (from 0) and reason."""
-    with output_file(path, Kind.BAD_ROWS) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for part, content in zip(parts, contents, strict=True):
-            for row, reason in content.bad_rows.items():
-                line = {"file": part.unit.path, "row_group": part.unit.row_group, "row": row}
-                file.write(json.dumps({**line, "reason": reason}, ensure_ascii=False) + "\n")
-
-
 def _check_pairs(output: PathOrUrl, written: int, pairs: int) -> None:
     if written != pairs:
         raise AptoolError(f"{output}: {written} scores in the parts: expected {pairs}; run again")
 
 
-def _located(question: str, parts: Sequence[tuple[Part, Source]]) -> AptoolError:
+def _located(question: str, parts: Sequence[Part], sources: Sequence[Source]) -> AptoolError:
     """The error for a question that is in two parts, which are searched for it."""
     units = [
         part.unit
-        for part, source in parts
+        for part, source in zip(parts, sources, strict=True)
         if any(
             question in read_chunk(*store_of(source.path), chunk).ids
             for chunk in source.chunks

@@ -194,8 +194,6 @@ def sampled_pools(units: Sequence[Unit], answers: Answers | None) -> Iterator[Po
             return
         pools = read_pools(unit, answers)
         count = len(pools.question_ids)
-        if not count:  # all rows are bad
-            continue
         rows = np.unique(np.linspace(0, count - 1, min(most, remaining, count)).astype(np.int64))
         remaining -= len(rows)
         yield pools.select(rows)

@@ -16,10 +16,9 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, NamedTuple
 
 import polars as pl
@@ -49,10 +48,6 @@ _NAME = re.compile(r"[0-9a-f]{24}\.part")
 LEAST_CHUNK, MOST_CHUNK = 1 << 14, 1 << 18
 
 CONCURRENT_REQUESTS = 16
-
-# The reasons of the bad rows of a unit, which are set aside from a run, by row in its row group.
-Reasons = Mapping[int, str]
-_NO_BAD_ROWS: Reasons = MappingProxyType({})
 
 # Size of the first request at the end of a part; most directories are shorter.
 _TAIL_BYTES = 1 << 13
@@ -85,14 +80,7 @@ class Contents(NamedTuple):
     questions: int
     tied: int  # questions whose candidates, two or more, all have one score
     truncated: int  # answers truncated at the model's limit
-    bad_rows: Reasons
     chunks: list[Chunk]
-
-    def is_complete(self, part: "Part") -> bool:
-        """Whether the part has all pairs of its unit, except those of bad rows."""
-        if self.bad_rows:
-            return part.unit.sets_aside and self.pairs < part.pairs
-        return self.pairs == part.pairs
 
 
 class Questions(NamedTuple):
@@ -160,7 +148,7 @@ def parts_folder(output: PathOrUrl) -> Location:
     return location(f"{output_location(output)}.parts")
 
 
-def write_part(part: Part, frame: pl.DataFrame, truncated: int, bad_rows: Reasons = _NO_BAD_ROWS) -> None:
+def write_part(part: Part, frame: pl.DataFrame, truncated: int) -> None:
     """Write a part, unless it exists undamaged; ``frame`` is the result of ``score``."""
     lines, index = run_lines(str(part.path), frame, part.tag)
     ids, ends = index["question_id"].to_list(), index["end"].to_list()
@@ -170,7 +158,7 @@ def write_part(part: Part, frame: pl.DataFrame, truncated: int, bad_rows: Reason
         writer.add(Questions(lines, ids, ends, number, number + 1))
     writer.flush()
     counts = (frame.height, len(ids), int(index["is_tied"].sum()), truncated)
-    directory = json.dumps([*counts, sorted(bad_rows.items()), writer.chunks]).encode()
+    directory = json.dumps([*counts, writer.chunks]).encode()
     checked = file.getvalue() + directory + _SIZE.pack(len(directory))
     data = checked + _CHECKSUM.pack(zlib.crc32(checked))
     store, key = store_of(part.path)
@@ -211,7 +199,7 @@ def missing_parts(parts: Sequence[Part]) -> list[Part]:
 
 def _is_complete(part: Part, data: bytes) -> bool:
     """Whether the bytes are an undamaged part with all pairs of its unit."""
-    return _is_undamaged(data) and _contents(data).is_complete(part)
+    return _is_undamaged(data) and _contents(data).pairs == part.pairs
 
 
 def _directory_bytes(data: bytes) -> int:
@@ -222,8 +210,7 @@ def _directory_bytes(data: bytes) -> int:
 def _contents(data: bytes) -> Contents:
     """Parse the directory of a part, given its end."""
     contents = Contents(*json.loads(data[-_END_BYTES - _directory_bytes(data) : -_END_BYTES]))
-    chunks = [Chunk(*chunk) for chunk in contents.chunks]
-    return contents._replace(bad_rows=dict(contents.bad_rows), chunks=chunks)
+    return contents._replace(chunks=[Chunk(*chunk) for chunk in contents.chunks])
 
 
 def _is_undamaged(data: bytes) -> bool:

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -50,7 +50,6 @@ class UnitRecord(NamedTuple):
     seconds: float = 0.0  # wall time that the worker spent on the unit
     core_seconds: float = 0.0
     gpu_seconds: float = 0.0
-    bad_rows: int = 0  # pools that were set aside
     error: str = ""  # one line; empty if the unit was scored
     fatal: bool = False  # whether all units would fail with the same error
 
@@ -79,10 +78,8 @@ class PreparedUnit(NamedTuple):
     question_ids: pa.Array  # (pools,)
     answer_ids: pa.Array  # (P,)
     pair_question: np.ndarray  # (P,)
-    inputs: Any  # the result of ``Scorer.prepare``; None without pools
+    inputs: Any  # the result of ``Scorer.prepare``
     truncated: int  # answers truncated at the model's limit
-    rows: np.ndarray | None  # (pools,) their rows in the row group; None without bad rows
-    bad_rows: dict[int, str]  # the reasons of bad rows; ``score`` adds those that have no finite score
 
 
 class UnitScores(NamedTuple):
@@ -91,7 +88,6 @@ class UnitScores(NamedTuple):
     number: int  # index into the units to score
     frame: pl.DataFrame  # question_id, answer_id, score (f32), in the order of the pools
     truncated: int  # answers truncated at the model's limit
-    bad_rows: Mapping[int, str]  # the reasons of the pools that are not in the frame
 
 
 # Stores the scores of a unit. Called from several threads if there are several scorers.
@@ -100,10 +96,9 @@ Sink: TypeAlias = Callable[[UnitScores], None]
 
 def prepare(unit: Unit, pools: PoolBatch, scorer: Scorer) -> PreparedUnit:
     """Prepare the pools of a unit for scoring, such as tokenize them."""
-    inputs = scorer.prepare(pools) if len(pools.question_ids) else None
-    truncated = scorer.truncated(inputs) if inputs is not None else 0
+    inputs = scorer.prepare(pools)
     columns = pools.question_ids, pools.answer_ids, pools.pair_question
-    return PreparedUnit(unit, *columns, inputs, truncated, pools.rows, dict(pools.bad_rows))
+    return PreparedUnit(unit, *columns, inputs, scorer.truncated(inputs))
 
 
 def score(
@@ -111,12 +106,8 @@ def score(
 ) -> Generator[pl.DataFrame]:
     """Score units together; yield question_id, answer_id and score (f32) of each, in order.
 
-    A pool with a score that is not finite is an error, or a bad row if the unit sets it aside.
-    ``progress`` is called with the number of pairs of each scored block.
+    A score that is not finite is an error. ``progress`` is called with the number of pairs of each block.
     """
-    if units[0].inputs is None:  # all rows are bad, so it is not joined with others
-        yield _frame(units[0], np.empty(0, dtype=np.float32))
-        return
     inputs = scorer.join([unit.inputs for unit in units]) if len(units) > 1 else units[0].inputs
     scores = scorer.score(inputs, progress)
     ends = np.cumsum([len(unit.answer_ids) for unit in units])
@@ -125,7 +116,7 @@ def score(
 
 
 def _frame(unit: PreparedUnit, scores: np.ndarray) -> pl.DataFrame:
-    """Return the scores of a unit with ids, without pools whose scores are not all finite."""
+    """Return the scores of a unit with ids; raise if a score is not finite."""
     frame = pl.DataFrame(
         {
             "question_id": pl.Series(unit.question_ids).gather(unit.pair_question),
@@ -133,17 +124,12 @@ def _frame(unit: PreparedUnit, scores: np.ndarray) -> pl.DataFrame:
             "score": scores.astype(np.float32, copy=False),
         }
     )
-    is_bad = ~np.isfinite(scores)
-    if not is_bad.any():
-        return frame
-    pools, first = np.unique(unit.pair_question[is_bad], return_index=True)
-    for pool, pair in zip(pools.tolist(), np.flatnonzero(is_bad)[first].tolist(), strict=True):
-        question, answer, value = frame.row(pair)
+    is_finite = np.isfinite(scores)
+    if not is_finite.all():
+        question, answer, value = frame.row(int(np.argmin(is_finite)))
         reason = f"question {question!r}, answer {answer!r}: score {value}: expected a finite number"
-        if not unit.unit.sets_aside:
-            raise AptoolError(f"{unit.unit.path}: row group {unit.unit.row_group}: {reason}")
-        unit.bad_rows[pool if unit.rows is None else int(unit.rows[pool])] = reason
-    return frame.filter(~np.isin(unit.pair_question, pools))
+        raise AptoolError(f"{unit.unit.path}: row group {unit.unit.row_group}: {reason}")
+    return frame
 
 
 class PairMeter:
@@ -190,7 +176,6 @@ def run_pipelines(
                 seconds=seconds,
                 core_seconds=cores_now - cores,
                 gpu_seconds=seconds * gpus,
-                bad_rows=len(unit.bad_rows),
             )
             wall, cores = now, cores_now
 
@@ -215,7 +200,7 @@ def _pipeline(
                 if storing is not None:
                     storing[1].result()
                     yield storing[0]
-                scores = UnitScores(number, frame, unit.truncated, unit.bad_rows)
+                scores = UnitScores(number, frame, unit.truncated)
                 storing = scores, writer.submit(sink, scores)
             meter.finish()
         if storing is not None:
@@ -242,7 +227,7 @@ def joined_groups(
     pairs = 0
     try:
         for label, unit in units:
-            is_joinable = unit.inputs is not None and scorer.is_joinable(unit.inputs)
+            is_joinable = scorer.is_joinable(unit.inputs)
             if group and not (is_joinable and pairs + len(unit.answer_ids) <= limit):
                 yield group
                 group, pairs = [], 0

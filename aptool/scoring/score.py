@@ -20,14 +20,14 @@ from typing_extensions import override
 
 from aptool import environment
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import check_apart, check_output
+from aptool.formats.atomic import check_apart
 from aptool.formats.claim import Claim, claimed_folder
 from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, CollectionFiles
 from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.local_store import free_bytes
 from aptool.formats.location import Location, PathOrUrl, is_remote, location, output_location
-from aptool.formats.outputs import Kind, sha256_of_output
+from aptool.formats.outputs import sha256_of_output
 from aptool.formats.pools import Answers, Unit, answers_beside, read_answers
 from aptool.formats.runs import Shard, check_run_output, is_table, main_file
 from aptool.formats.trec import count_ties, log_ties
@@ -58,7 +58,6 @@ class ScoredRun:
     """The size and cost of a scored run."""
 
     pairs: int
-    bad_rows: int  # pools that were set aside
     truncated: int  # answers truncated at the model's token limit, counted per unit
     units: int
     resumed: int  # units that an earlier call scored
@@ -115,7 +114,7 @@ class LocalExecutor(Executor):
     @override
     def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[UnitRecord]:
         def write(scores: UnitScores) -> None:
-            write_part(missing[scores.number], scores.frame, scores.truncated, scores.bad_rows)
+            write_part(missing[scores.number], scores.frame, scores.truncated)
 
         units = [part.unit for part in missing]
         return run_pipelines(units, scorer, self._answers, bar, write)
@@ -129,7 +128,6 @@ def score_files(
     *,
     tag: str | None = None,
     answers: PathOrUrl | None = None,
-    bad_rows: PathOrUrl | None = None,
 ) -> ScoredRun:
     """Score pools into a run of any form; resume from the parts of an interrupted call.
 
@@ -140,14 +138,9 @@ def score_files(
         executor: scores the units; None is this process.
         tag: the tag of the run, one word; None is the tag of the scorer.
         answers: the file with the texts of shared answers; None is ``answers.parquet`` next to the pools.
-        bad_rows: file for the pools that cannot be read or scored; with None, they are errors.
     """
     check_run_output(output)
     check_metadata(location(output))
-    if bad_rows is not None:
-        check_output(bad_rows, Kind.BAD_ROWS)
-        check_apart(bad_rows, [output])
-        units = [unit._replace(sets_aside=True) for unit in units]
     executor = executor if executor is not None else LocalExecutor()
     started = time.monotonic()
     shared = current_input(answers)
@@ -156,9 +149,7 @@ def score_files(
     tag = tag if tag is not None else scorer.tag
     parts = plan(units, scorer, output, tag, shared)
     inputs = input_files(units, shared)
-    for path in (output, bad_rows):
-        if path is not None:
-            check_apart(path, (file.path for file in inputs))
+    check_apart(output, (file.path for file in inputs))
     with executor.claim(location(output)) as claim:
         missing = missing_parts(parts)
         _check_room(missing, parts, output)
@@ -170,11 +161,10 @@ def score_files(
             for record in scored:
                 work.add(record)
         check_unchanged(inputs)
-        merged = merge(parts, output, claim.check, executor.write_shards, bad_rows)
+        merged = merge(parts, output, claim.check, executor.write_shards)
     _log_truncated(merged.truncated, scorer)
     scored_run = ScoredRun(
         pairs=merged.pairs,
-        bad_rows=merged.bad_rows,
         truncated=merged.truncated,
         units=len(parts),
         resumed=len(parts) - len(missing),

@@ -2,10 +2,9 @@
 
 import pytest
 from scene import UNITS
-from slow import ONE_CORE, SlowSystem, executor_of, scored
+from slow import scored
 
 from aptool.errors import AptoolError
-from aptool.scoring.score import score_files
 
 
 def make_trouble(scene, question, fault):
@@ -66,23 +65,3 @@ def test_unreadable_row_group_is_named(cluster, scene):
     assert f"{UNITS - 1} of {UNITS} row groups are scored and kept" in str(error.value)
     assert len(str(error.value).splitlines()) == 1
     assert len(list(scene.parts.glob("*.part"))) == UNITS - 1
-
-
-def test_bad_rows_are_those_of_one_process(cluster, scene, tmp_path):
-    """After a driver without the option, whose parts are kept."""
-    damage(scene.pools, 5)
-    alone, bad_rows = tmp_path / "alone.run", tmp_path / "alone.jsonl"
-    system = SlowSystem(notes=str(scene.notes))
-    score_files(scene.units, system, alone, tag="slow", bad_rows=bad_rows)
-    with pytest.raises(AptoolError):
-        scene.score(cluster)
-
-    executor = executor_of(cluster, ONE_CORE)
-    scored = score_files(
-        scene.units, system, scene.output, executor, tag="slow", bad_rows=tmp_path / "bad.jsonl"
-    )
-
-    assert (scored.resumed, scored.bad_rows) == (UNITS - 1, 2)
-    assert scene.output.read_bytes() == alone.read_bytes()
-    assert (tmp_path / "bad.jsonl").read_bytes() == bad_rows.read_bytes()
-    assert len(bad_rows.read_text().splitlines()) == 2
