@@ -90,7 +90,8 @@ class Model:
     ) -> None:
         self.folder = find_folder(check_path("folder", folder, "a model folder (str or os.PathLike)"))
         self.device = pick_device(check_device(device))
-        self._precision = check_choice("precision", precision, PRECISIONS)
+        check_choice("precision", precision, PRECISIONS)
+        self._precision = precision
         self.kind, self.score_tokens = kind, check_score_tokens(true_token, false_token)
         self._loaded = load_any(self.folder, self.device, kind, self.score_tokens)
 
@@ -249,11 +250,17 @@ class Model:
         with new_model_folder(target) as into, opened_folder(self.folder) as source:
             shutil.copytree(source, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(OUTPUTS))
 
-    def system(self, **settings: Any) -> ModelSystem:
-        """The model as a system that scores pools; ``settings`` are fields of ``ModelSystem``."""
-        settings |= {"device": str(self.device), "precision": self._precision}
-        settings |= {"kind": self.kind, "tokens": self.score_tokens, "model": self._loaded}
-        return ModelSystem(str(self.folder), **settings)
+    def system(self, tokens_per_batch: int | None = None) -> ModelSystem:
+        """The model as a system that scores pools."""
+        return ModelSystem(
+            str(self.folder),
+            str(self.device),
+            self._precision,
+            tokens_per_batch,
+            kind=self.kind,
+            tokens=self.score_tokens,
+            model=self._loaded,
+        )
 
     @functools.cached_property
     def _scorer(self) -> RankerScorer:

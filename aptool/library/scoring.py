@@ -138,7 +138,6 @@ def _system(
         raise UsageError("words: requires the model bm25; a recipe has text.words")
     if settings["precision"] == "int8" and engine != "openvino":
         raise UsageError("precision 'int8': requires the engine openvino (--engine openvino)")
-    name = type(model).__name__
     if engine != "aptool":
         if not is_path(model) or model in BASELINES:
             raise UsageError(f"engine {engine!r}: requires the folder or the name of a model")
@@ -151,22 +150,21 @@ def _system(
 
         return LibrarySystem(check_path("model", model), engine=engine, **settings)
     if isinstance(model, str) and model in BASELINES:
-        system, name = baseline(model, words="unicode" if words is None else check_words(words)), model
-    elif isinstance(model, System):
-        system = model
-    else:
-        with requiring_torch("a model"):
-            from aptool.scoring.model_system import ModelSystem
+        _log_ignored(model, {**settings, "true_token": true_token, "false_token": false_token})
+        return baseline(model, words="unicode" if words is None else check_words(words))
+    if isinstance(model, System):
+        _log_ignored(type(model).__name__, {**settings, "true_token": true_token, "false_token": false_token})
+        return model
+    with requiring_torch("a model"):
+        from aptool.scoring.model_system import ModelSystem
 
-        if not _is_model(model):
-            folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
-            return ModelSystem(folder, tokens=check_score_tokens(true_token, false_token), **settings)
-        if is_local:
-            return model.system(**settings)
-        settings |= {"kind": model.kind, "tokens": model.score_tokens}
-        return ModelSystem(str(model.folder), **settings)
-    _log_ignored(name, {**settings, "true_token": true_token, "false_token": false_token})
-    return system
+    if not _is_model(model):
+        folder = check_path("model", model, "a model folder (str or os.PathLike) or a Model")
+        return ModelSystem(folder, tokens=check_score_tokens(true_token, false_token), **settings)
+    if is_local:
+        return model.system(settings["tokens_per_batch"])
+    settings |= {"kind": model.kind, "tokens": model.score_tokens}
+    return ModelSystem(str(model.folder), **settings)
 
 
 def _check_openvino(device: str, precision: str, **settings: Any) -> None:
@@ -205,12 +203,9 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
         >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
-    return _run_in_memory(pools, Bm25(check_words(words)))
-
-
-def _run_in_memory(pools: AnyPools, system: System) -> "Run":
     from aptool.library.run import run_of_scores
 
+    system = Bm25(check_words(words))
     with as_pools(pools).on_disk() as files:
         return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))
 

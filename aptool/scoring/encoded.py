@@ -19,7 +19,7 @@ from torch import Tensor
 
 from aptool.config import TextOptions
 from aptool.formats.parquet import to_arrow
-from aptool.formats.pools import UNSHARED, Answers, PoolBatch
+from aptool.formats.pools import Answers, PoolBatch
 from aptool.formats.shared_texts import text_hash
 from aptool.models.device import send
 from aptool.models.ragged import Ragged, rows_of
@@ -123,8 +123,7 @@ class PoolTokenizer:
         for index, text in zip(missing.tolist(), texts, strict=True):
             key = text_hash(text)
             rows[index] = self._rows.get(key, -1)
-            may_repeat = pools.shared_rows[index] != UNSHARED
-            if rows[index] < 0 and (may_repeat or self._is_repeated(key, text)):
+            if rows[index] < 0 and (is_shared[index] or self._is_repeated(key, text)):
                 new.setdefault(key, index)
         if new:
             indices = np.fromiter(new.values(), dtype=np.int64)
