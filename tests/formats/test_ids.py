@@ -94,7 +94,7 @@ def test_all_readers_and_writers_agree(tmp_path, question, answer):
         frame = pl.DataFrame({"question_id": [question], "answer_id": [answer]})
 
     assert passes(write_collection) is legal
-    assert passes(lambda: list(pools_of("x", [pair], Columns(), empty="keep"))) is legal
+    assert passes(lambda: list(pools_of("x", [pair], Columns()))) is legal
     if frame is not None:
         scores, labels = frame.with_columns(score=pl.lit(1.0)), frame.with_columns(relevance=pl.lit(1))
         assert passes(lambda: write_run(tmp_path / "x.run", scores, "t")) is legal
