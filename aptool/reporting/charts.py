@@ -13,7 +13,6 @@ import polars as pl
 
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.evaluation import MeasureValues
 from aptool.evaluation.texts import relevant_lengths
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import stat
@@ -195,7 +194,7 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for key, value in entry.items():
         if key == "dev" and isinstance(value, dict):
-            row |= {f"dev_{name}": measured for name, measured in MeasureValues(value).items()}
+            row |= {f"dev_{name}": measured for name, measured in value.items()}
         elif key == "seconds" and isinstance(value, dict):
             row |= {f"seconds_{name}": seconds for name, seconds in value.items()}
         elif key in ("epoch", "loss") or isinstance(value, int | float):
@@ -214,7 +213,7 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
             {
                 "collection": str(line["collection"]),
                 "system": str(line["system"]),
-                measure: float(MeasureValues(line["means"])[measure]),
+                measure: float(line["means"][measure]),
                 **{name: None if line.get(name) is None else float(line[name]) for name in COSTS},
                 "train_seconds": float(line["train_seconds"]),
             }

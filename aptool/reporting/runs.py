@@ -9,7 +9,7 @@ import polars as pl
 from aptool.documents import read_json
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.compare import Comparison, compare
-from aptool.evaluation.evaluation import MeasureValues, averages, mean_intervals, mean_over_runs
+from aptool.evaluation.evaluation import averages, mean_intervals, mean_over_runs
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
@@ -79,7 +79,7 @@ def read_runs(folder: PathOrUrl) -> Runs:
     document = read_json(path)
     try:
         entries = [_entry(root, result) for result in document["results"]]
-        measures = tuple(MeasureValues(document["results"][0]["measures"]))
+        measures = tuple(document["results"][0]["measures"])
         if not measures:
             raise ValueError("no measures")
         recorded = document.get("collections", {})

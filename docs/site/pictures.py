@@ -118,11 +118,6 @@ def _report(browser: Browser) -> None:
     assert table is not None
     clip = {"x": 0, "y": table["y"] - 16, "width": 1100, "height": table["height"] + 32}
     _write(IMAGES / "report-results.png", page.screenshot(clip=clip, full_page=True))
-    question = page.locator(".question").first
-    for part in (question, question.locator("details").first):
-        part.evaluate("part => { part.open = true }")
-    page.locator("#c0-questions").evaluate("part => window.scrollTo(0, part.offsetTop - 16)")
-    _write(IMAGES / "report-question.png", page.screenshot())
 
 
 def _write(path: Path, png: bytes) -> None:

@@ -78,7 +78,7 @@ ALL = {
 }
 
 
-# What trec_eval 9.0.4 prints for `GRADED` and `GRADED_RUN` with -c -m all_trec: with -l 1, with -l 2.
+# What trec_eval 9.0.4 prints for `GRADED` and `GRADED_RUN` with -c: with -l 1, with -l 2.
 PRINTED = {
     name: values
     for name, *values in map(
@@ -112,7 +112,6 @@ TREC_EVAL = {
     name: OF_FAMILIES[family] + cutoff
     for name in PRINTED
     for family, cutoff in [re.fullmatch(r"(.+?)_?([\d.]*)", name).groups()]
-    if family in OF_FAMILIES
 }
 
 
