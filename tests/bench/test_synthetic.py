@@ -5,7 +5,6 @@ import math
 import pytest
 
 from aptool.errors import InputError, UsageError
-from aptool.formats.pools import list_units, read_answers, read_pools
 from bench import synthetic
 
 
@@ -36,14 +35,6 @@ def test_shape(tmp_path, like, scale, expected):
     assert {split: (c["questions"], c["candidates"]) for split, c in splits.items()} == expected
     assert collection.manifest["policies"]["duplicate_candidates_dropped"] == dict.fromkeys(expected, 0)
     assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == dict.fromkeys(expected, 0)
-
-
-def test_answers_are_shared_and_reused(insuranceqa):
-    # 1,000 x 500 candidates out of 24,981 answers; here 40 x 500 out of 999.
-    count = len(read_answers(insuranceqa.answers).answer_ids)
-    assert count == sum(round(n * 0.04) for n in (18540, 1454, 2493, 2494))
-    (unit,) = list_units([insuranceqa.pools("dev")])
-    assert len(set(read_pools(unit, read_answers(insuranceqa.answers)).answer_ids.to_pylist())) > 0.95 * count
 
 
 def test_same_seed_same_bytes(tmp_path, insuranceqa):

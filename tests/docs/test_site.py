@@ -113,12 +113,3 @@ def test_the_home_page_has_the_sections_of_the_readme(site):
 
     for block in blocks("README.md"):
         assert " ".join(block.text.split()) in " ".join(shown.split())
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_is_wider_than_a_phone(site, browser, scheme):
-    page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)
-    for path in sorted(site.rglob("*.html")):
-        page.goto(path.as_uri())
-        width = page.evaluate("document.documentElement.scrollWidth")
-        assert width <= 390, f"{path.name}: {width} pixels"

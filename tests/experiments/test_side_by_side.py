@@ -63,14 +63,6 @@ def test_automatic_jobs_are_one_per_core_with_one_thread_each(matrix, tmp_path, 
     assert opened == [(2, 1)]
 
 
-def test_jobs_are_a_positive_number_or_automatic(matrix):
-    finished = matrix("out", "--jobs", "many")
-
-    assert finished.code == 2
-    assert "--jobs" in finished.err[-1]
-    assert matrix("out", "--jobs", 0).code == 2
-
-
 class Troubled(TrialRunner):
     """One trial fails; another kills its process."""
 

@@ -41,21 +41,6 @@ def test_the_library_saves_and_loads_below_the_home_folder(home, model_folder):
     assert library.Run.load("~/scored.run").to_dict().keys() == POOLS.keys()
 
 
-def test_the_library_imports_and_trains_below_the_home_folder(home, collection_folder):
-    (home / "rows.csv").write_text(CSV, encoding="utf-8")
-
-    rows = library.Collection.from_rows({"dev": "~/rows.csv"}, "~/data")
-    model = library.train(
-        collection_folder,
-        "qa-cnn",
-        output="~/trained",
-        set={"training.epochs": 0, "vectors.source": "random"},
-    )
-
-    assert rows.path == home / "data"
-    assert model.folder == home / "trained"
-
-
 def test_commands_read_and_write_below_the_home_folder(aptool, home, model_folder):
     (home / "rows.csv").write_text(CSV, encoding="utf-8")
     pools = "~/data/dev.pools.parquet"

@@ -13,7 +13,6 @@ from aptool.errors import AptoolError, UsageError
 from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
 from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
-from aptool.scoring import model_system
 from aptool.scoring.model_system import ModelScorer, ModelSystem, pick_precision, sample_units, sampled_pools
 from aptool.scoring.score import score_files
 from aptool.scoring.systems import RandomScorer, RandomScores
@@ -215,11 +214,6 @@ def test_tf32_is_used_only_on_request(units, tmp_path, model_folder):
             system = ModelSystem(str(model_folder), "cpu", precision)
             run(units, system, tmp_path / f"{precision}.run")
             assert settings() == {expected}
-
-
-def test_the_cache_takes_a_quarter_of_the_free_memory_of_a_gpu(machine):
-    machine("H100", free=64 << 30)
-    assert model_system._default_cache(torch.device("cuda")) == 16 << 30
 
 
 def test_the_sample_is_spread_over_the_input(tmp_path):

@@ -8,7 +8,6 @@ import tracemalloc
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pytest
 from recorded import recorded
@@ -218,15 +217,6 @@ def test_memory_does_not_grow_with_the_file(file):
         tracemalloc.stop()
         # A few blocks of 1 MiB, of a file of more than 20 MiB.
         assert peak < 8 << 20
-
-
-def test_files_in_the_in_memory_filesystem():
-    for name, data in FORMATS.items():
-        with fsspec.open(f"memory://vectors/{name}", "wb") as out:
-            out.write(data)
-        assert as_dict(read_vectors(f"memory://vectors/{name}", EXPECTED)) == EXPECTED
-    with pytest.raises(InputError, match="file not found"):
-        read_vectors("memory://vectors/none", EXPECTED)
 
 
 def test_files_behind_http_without_ranges_or_lengths():
