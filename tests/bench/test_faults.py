@@ -35,7 +35,7 @@ def test_outcomes_of_other_tools_are_distinguished():
 def test_tables_of_readme_and_docs_are_current(fault):
     """The docs have RR, and AP where it differs; the README has RR of some faults."""
     root = Path(__file__).parents[2]
-    pages = ("README.md", "docs/faults.md")
+    pages = ("README.md", "docs/results/faults.md")
     readme, docs = ([line.split(" | ") for line in (root / page).read_text().splitlines()] for page in pages)
     expected = {
         index: [outcome(fault, tool, index) for tool in (by_aptool, by_pytrec_eval)] for index in (1, 0)

@@ -10,7 +10,6 @@ for system in ap-cnn qa-cnn; do
     aptool train data/wikiqa --preset $system --output models/$system $small
     aptool score data/wikiqa/dev.pools.parquet --model models/$system --output $system.run
 done
-rm bm25.run  # that of docs/from.md
 aptool score data/wikiqa/dev.pools.parquet --model bm25 --output bm25.run
 mkdir -p runs/eval/functions/ap-cnn/seed0
 cp -r models/ap-cnn runs/eval/functions/ap-cnn/seed0/model

@@ -7,7 +7,6 @@ import shutil
 import sys
 from pathlib import Path
 
-from other_tools import write_files
 from pages import ROOT
 
 # Programs that programs.py checks instead of running them.
@@ -24,7 +23,6 @@ def build(folder: Path) -> None:
     jacana_files(folder)
     insuranceqa_files(folder / "insuranceQA" / "V1")
     beir_files(folder / "scifact")
-    write_files(folder)
     table_files(folder)
     vector_files(folder)
     hub_models(folder)
