@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -27,7 +28,7 @@ SMALL = {
 
 
 @pytest.fixture
-def example():
+def example(monkeypatch):
     """Import an example; restore the registries after the test."""
     registries = (ENCODERS, POOLINGS)
     before = [dict(registry) for registry in registries]
@@ -35,6 +36,7 @@ def example():
     def load(name):
         spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
         spec.loader.exec_module(module)
         return module
 
