@@ -86,6 +86,7 @@ def compare(
     A difference is significant if its corrected p-value is at most 1 - confidence. Measures must be means
     over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
+    from aptool.datasets.importing import warn_of_added
     from aptool.evaluation.names import measure_names
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.library.evaluated_runs import compare_runs
@@ -117,6 +118,7 @@ def compare(
     )
     shown = short_names(runs)
     _report(compared, runs, on_common)
+    warn_of_added(qrels)
     first = runs[0]
     if as_json:
         settings = {"qrels": qrels, "confidence": confidence, "permutations": PERMUTATIONS, "seed": seed}

@@ -102,7 +102,7 @@ def evaluate(
 
     Measures are means over the questions; Num* measures are sums.
     """
-    from aptool.datasets.importing import warn_of_runs
+    from aptool.datasets.importing import warn_of_added, warn_of_runs
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.atomic import check_apart, check_output, files_of
     from aptool.formats.outputs import Kind
@@ -140,6 +140,7 @@ def evaluate(
         options=True,
     )
     report_gaps(evaluated.evaluations)
+    warn_of_added(qrels)
     warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame, level)
     if by is not None:
         _report_groups(by, next(iter(evaluated.evaluations.values())))

@@ -220,8 +220,9 @@ def table(
 )
 @click.option(
     "--add-relevant",
-    is_flag=True,
-    help="Add relevant documents that the first stage missed (for training).",
+    metavar="SPLIT",
+    multiple=True,
+    help="Split of which pools get the relevant documents that the first stage missed: train; repeatable.",
 )
 def retrieval(
     source: tuple[str, ...],

@@ -12,13 +12,15 @@ import polars as pl
 from aptool.datasets.pairs import EMPTY_DROPPED, SPELLINGS_JOINED, comparable
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.formats.collection import (
+    MANIFEST,
+    QRELS_SUFFIX,
     CollectionFiles,
     CollectionWriter,
     LabelledPool,
     check_splits_kept,
     keeps_question,
 )
-from aptool.formats.location import Location, PathOrUrl, output_location, with_home
+from aptool.formats.location import Location, PathOrUrl, location, output_location, with_home
 
 logger = logging.getLogger(__name__)
 
@@ -245,6 +247,26 @@ def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, level: i
         if counts.warnings not in logged:
             logged.append(counts.warnings)
             log_warnings(name, counts)
+
+
+def warn_of_added(qrels: PathOrUrl) -> None:
+    """Warn if the pools of the split of qrels hold relevant answers that the first stage missed."""
+    path = location(qrels)
+    if not (path.parent / MANIFEST).is_file():
+        return
+    try:
+        collection = CollectionFiles(path.parent)
+    except InputError:  # a file of another program
+        return
+    split = path.name.removesuffix(QRELS_SUFFIX)
+    stage = collection.manifest["details"].get("first_stage", {}).get(split, {})
+    added = stage.get("relevant_added", 0)
+    if added:
+        answers = counted(added, "relevant answer")
+        logger.warning(
+            f"{split}: warning: its pools hold {answers} that the first stage missed (--add-relevant), so "
+            "figures are higher than after this first stage"
+        )
 
 
 def _count_pools(pairs: pl.DataFrame, qrels: pl.DataFrame, level: int) -> PoolCounts:

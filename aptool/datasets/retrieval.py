@@ -4,7 +4,7 @@ The pools are the top candidates of the run, whose texts become the shared answe
 corpus is streamed, so that memory grows with the candidates. Queries without a judgement are left out.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -142,14 +142,19 @@ def import_retrieval(
     collection: RetrievalCollection,
     *,
     depth: int = 100,
-    add_relevant: bool = False,
+    add_relevant: Sequence[str] = (),
     questions: str = "all",
 ) -> CollectionFiles:
     """Write a collection with one pool per judged query and shared answers.
 
-    A pool has the top ``depth`` candidates of the run. ``add_relevant``, for training, adds the relevant
-    documents that the run missed. The manifest's ``details.first_stage`` counts them.
+    A pool has the top ``depth`` candidates of the run. The pools of the splits ``add_relevant``, for
+    training, also have the relevant documents that the run missed. The manifest's ``details.first_stage``
+    counts them per split.
     """
+    for split in add_relevant:
+        if split not in collection.splits:
+            splits = ", ".join(collection.splits)
+            raise UsageError(f"--add-relevant {split}: expected one of the splits {splits}")
     check_output_folder(out, Kind.COLLECTION)
     check_splits_kept(out, collection.splits)
     candidates: dict[str, pl.DataFrame] = {}
@@ -162,9 +167,14 @@ def import_retrieval(
             others = pl.col("question_id") != pl.col("answer_id")
             policies[split] = {SAME_ID_EXCLUDED: run.height - run.filter(others).height}
             run, qrels = run.filter(others), qrels.filter(others)
-        candidates[split], first_stage[split] = cut_pools(run, qrels, depth, add_relevant=add_relevant)
+        add = split in add_relevant
+        candidates[split], first_stage[split] = cut_pools(run, qrels, depth, add_relevant=add)
     answer_ids = pl.concat([frame["answer_id"] for frame in candidates.values()])
-    details = {"depth": depth, "add_relevant": add_relevant, "exclude_same_id": collection.exclude_same_id}
+    details = {
+        "depth": depth,
+        "add_relevant": list(add_relevant),
+        "exclude_same_id": collection.exclude_same_id,
+    }
     return write_collection(
         out,
         name=collection_name(out),

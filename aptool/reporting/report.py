@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aptool.datasets.importing import warn_of_added
 from aptool.environment import command
 from aptool.errors import UsageError
 from aptool.evaluation.compare import verdict
@@ -109,6 +110,7 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, differences: D
     ticks = _ticks(results)
     split = results.collection.manifest["splits"][results.split]
     tests = [test for system in compared for test in significance_rows(system)]
+    warn_of_added(results.collection.qrels(results.split))
     logger.info(f"{results.name}: charts")
     costs = cost_table(runs, results.measures[0]).filter(collection=results.name)
     return {

@@ -114,6 +114,40 @@ def test_relevant_documents_can_be_added():
     assert counts == {"relevant": 2, "relevant_missed": 1, "relevant_added": 1}
 
 
+def test_relevant_documents_are_added_to_the_named_splits_only(aptool, folder, run, tmp_path):
+    """The first stage of depth 2 misses d1 of q1. Only the named split gets it, and figures say so."""
+    tsv(folder / "qrels" / "train.tsv", [("query-id", "corpus-id", "score"), *QRELS])
+    out = tmp_path / "out"
+    command = ("data", "import", "retrieval", folder, "--depth", 2, "--output", out)
+    runs = ("--run", f"train={run}", "--run", f"test={run}")
+    assert aptool(*command, *runs, "--add-relevant", "train").code == 0
+
+    collection = CollectionFiles(out)
+    assert candidates_of(collection, "train")["q1"].keys() == {"d4", "d2", "d1"}
+    assert candidates_of(collection, "test")["q1"].keys() == {"d4", "d2"}
+    details = collection.manifest["details"]
+    assert details["pools"]["add_relevant"] == ["train"]
+    assert {split: stage["relevant_added"] for split, stage in details["first_stage"].items()} == {
+        "train": 1,
+        "test": 0,
+    }
+    other = tmp_path / "other.run"
+    other.write_text(RUN)
+    warning = (
+        "train: warning: its pools hold 1 relevant answer that the first stage missed (--add-relevant), so "
+        "figures are higher than after this first stage"
+    )
+    for split, expected in (("train", [warning]), ("test", [])):
+        for evaluate in (("eval", run), ("compare", run, other)):
+            finished = aptool(*evaluate, "--qrels", out / f"{split}.qrels")
+            assert finished.code == 0, finished.err
+            assert [line for line in finished.err if "--add-relevant" in line] == expected
+
+    wrong = aptool(*command, *runs, "--add-relevant", "trian", "--overwrite")
+    assert wrong.code == 2
+    assert "--add-relevant trian: expected one of the splits train, test" in "\n".join(wrong.err)
+
+
 @pytest.mark.parametrize("form", ["tsv", "jsonl"])
 def test_files_of_a_corpus_queries_and_qrels(aptool, tmp_path, run, form):
     """TSV lines of id and text as in MS MARCO, or JSON Lines of BEIR, with qrels of TREC."""
@@ -327,7 +361,7 @@ def test_the_query_is_not_added_as_a_relevant_document(tmp_path):
     run.write_text("q1 Q0 d1 1 9 x\n")
     judged = [("q1", "d2", 1), ("q1", "q1", 1)]
     tsv(root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), *judged])
-    collection = import_beir(tmp_path / "out", root, str(run), add_relevant=True)
+    collection = import_beir(tmp_path / "out", root, str(run), add_relevant=["test"])
     assert ids_of(collection) == {"q1": ["d1", "d2"]}
     assert collection.manifest["details"]["first_stage"]["test"]["relevant_added"] == 1
 
