@@ -1,9 +1,8 @@
-"""The table of docs/object-stores.md: each command runs with local paths and with S3 URLs."""
+"""Each command runs with local paths and with S3 URLs."""
 
 import json
 import re
 import shlex
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -12,7 +11,6 @@ from tiny import labelled_pools, options
 
 from aptool.formats.location import ObjectPath, store_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "object-stores.md"
 SETTINGS = " ".join(
     f"--set {option}" for option in options("qa-cnn", "training.epochs=1") if not option.startswith("vectors")
 )
@@ -22,16 +20,14 @@ class Case(NamedTuple):
     """A command with its paths and outputs.
 
     Attributes:
-        command: Command in the first column of the table.
+        command: The command's name.
         words: Arguments, with ``{w}`` for the input folder and ``{o}`` for the output folder.
-        paths: Tested paths in the second column of the table.
         same: Outputs that have the same bytes on a disk and on S3.
         written: Outputs whose bytes may differ.
     """
 
     command: str
     words: str
-    paths: tuple[str, ...]
     same: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
 
@@ -40,96 +36,81 @@ CASES = [
     Case(
         "score",
         "{w}/c/test.pools.parquet --model {w}/m --output {o}/x.run",
-        ("POOLS", "--model", "--output"),
         same=("x.run",),
     ),
     Case(
         "score",
         "{w}/c/test.*.parquet --model {w}/m --output {o}/x.run.gz",
-        ("POOLS", "--output"),
         same=("x.run.gz",),
     ),
     Case(
         "score",
         "{w}/s --model {w}/m --answers {w}/s/answers.parquet --output {o}/s.run",
-        ("POOLS", "--answers", "--output"),
         same=("s.run",),
     ),
     Case(
         "train",
         f"{{w}}/c --preset qa-cnn --vectors {{w}}/v.bin --output {{o}}/m {SETTINGS}",
-        ("COLLECTION", "--vectors", "--output"),
         written=("m/config.json",),
     ),
     Case(
         "train",
         f"{{w}}/c --start {{w}}/m --output {{o}}/m {SETTINGS}",
-        ("--start", "--output"),
         written=("m/config.json",),
     ),
     Case(
         "eval",
         "{w}/a.run --qrels {w}/c/test.qrels --by type --pools {w}/c/test.pools.parquet "
         "--per-question {o}/q.csv",
-        ("RUN", "--qrels, --pools", "--per-question"),
         written=("q.csv",),
     ),
     Case(
         "compare",
         "{w}/a.run {w}/b.run --qrels {w}/c/test.qrels --pools {w}/c/test.pools.parquet",
-        ("RUN", "--qrels, --pools"),
     ),
     Case(
         "fuse",
         "{w}/a.run {w}/b.run --train {w}/c/test.qrels --train-run {w}/a.run --train-run {w}/b.run "
         "--output {o}/f.run",
-        ("RUN", "--train, --train-run", "--output"),
         same=("f.run",),
     ),
     Case(
         "explain",
         "--model {w}/m --collection {w}/c --split test --question-id test-q0 --answer-id test-a0 "
         "--html {o}/x.html",
-        ("--model", "--collection", "--html"),
         written=("x.html",),
     ),
     Case(
         "matrix",
         "{w}/t.toml --let w={w} --output {o}/t",
-        ("TABLE", "--output"),
         same=("t/tiny/random/seed0/test.run",),
         written=("t/table.json",),
     ),
     Case(
         "report",
         "{w}/t --collection {w}/c --output {o}/r.html",
-        ("RUNS", "--collection", "--output"),
         written=("r.html",),
     ),
     Case(
         "data import",
         "table train={w}/t.tsv --output {o}/c",
-        ("files", "--output"),
         same=("c/train.qrels", "c/collection.json"),
     ),
     Case(
         "data import",
         "retrieval {w}/beir --run test={w}/first.run --output {o}/c",
-        ("files", "--output"),
         same=("c/test.qrels",),
     ),
     Case(
         "data folds",
         "{w}/c --folds 2 --output {o}/f",
-        ("COLLECTION", "--output"),
         same=("f/fold2/dev.qrels",),
     ),
-    Case("data stats", "{w}/c", ("COLLECTION",)),
-    Case("data check", "{w}/c {w}/a.run {w}/c/test.qrels {w}/c/test.pools.parquet", ("PATH",)),
+    Case("data stats", "{w}/c"),
+    Case("data check", "{w}/c {w}/a.run {w}/c/test.qrels {w}/c/test.pools.parquet"),
     Case(
         "vectors distill",
         "--model {e} --collection {w}/c --dim 4 --output {o}/v.txt",
-        ("--collection", "--output"),
         written=("v.txt",),
     ),
 ]
@@ -223,18 +204,3 @@ def test_each_command_on_a_disk_and_on_s3(aptool, local_inputs, uploaded_inputs,
     for file in case.written:
         assert (tmp_path / file).stat().st_size > 0
         assert ObjectPath(f"{folders['s3'][1]}/{file}").ranged().version
-
-
-def documented():
-    """Commands and paths of the table."""
-    table = PAGE.read_text(encoding="utf-8").partition("## What works where")[2].partition("\n## ")[0]
-    rows = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| `")]
-    return {
-        (command.strip(" `"), re.sub(r"`| \(.*", "", path.strip()))
-        for command, paths, _ in rows
-        for path in paths.split(";")
-    }
-
-
-def test_each_path_of_the_table_is_tested():
-    assert documented() == {(case.command, path) for case in CASES for path in case.paths}
