@@ -23,7 +23,7 @@ def table_of(file: str, table: str, result: Document) -> str:
         return special(result)
     if table == "pairs":
         cells = pair_cells(result)
-        return markdown(cells, left=cells[0].index("difference"))
+        return markdown(cells, left=cells[0].index("difference in MAP"))
     tables = result.get("tables", {})
     if not table and "systems" not in result:
         (table,) = tables  # the only one
@@ -128,13 +128,14 @@ def number(value: float | None, form: str) -> str:
 
 
 def pair_cells(result: Document) -> Rows:
-    """The paired tests of a result, column titles first."""
+    """The paired tests of MAP, column titles first."""
     corrected = any(pair["holm"] is not None for pair in result["pairs"])
-    several = len({pair["measure"] for pair in result["pairs"]}) > 1
-    head = ["collection", "system", "against", *["measure"] * several, "difference", "95% interval", "p"]
+    head = ["collection", "system", "against", "difference in MAP", "95% interval", "p"]
     rows = [[*head, *["p (Holm)"] * corrected]]
     for pair in result["pairs"]:
-        row = [pair["collection"], pair["system"], pair["other"], *[pair["measure"]] * several]
+        if pair["measure"] != "MAP":
+            continue
+        row = [pair["collection"], pair["system"], pair["other"]]
         row.append(f"{round(pair['difference'], 4) + 0.0:+.4f}")  # no -0.0000
         row += [f"{pair['low']:+.4f} to {pair['high']:+.4f}", shown_p(pair["p"])]
         holm = pair["holm"]
@@ -166,7 +167,7 @@ def verdicts(table: PaperTable, collection: str) -> Callable[[Document], str]:
         head = ["system"]
         for measure in ("MAP", "MRR"):
             head += [f"paper, {measure}", measure, f"{measure} reached?"]
-        rows = [[*head, "seeds", "MAP of each seed"]]
+        rows = [[*head, "seeds"]]
         for name, values in table.systems.items():
             for system in systems:
                 if names.get(system["system"]) != name:
@@ -174,8 +175,7 @@ def verdicts(table: PaperTable, collection: str) -> Callable[[Document], str]:
                 row = [CITATIONS.get(name, name)]
                 for measure, value in zip(("MAP", "MRR"), values, strict=True):
                     row += [f"{value:.4f}", spread(system, measure), verdict(system["means"][measure], value)]
-                each = " ".join(f"{value:.4f}" for value in system["values"]["MAP"])
-                rows.append([*row, str(system["seeds"]), each])
+                rows.append([*row, str(system["seeds"])])
         return markdown(rows)
 
     return cells
