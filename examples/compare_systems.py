@@ -1,7 +1,7 @@
 """Two systems and BM25 on one collection, with paired tests: ``python compare_systems.py data/wikiqa``.
 
 The systems are trained on train and compared on dev, on the same questions. The p-values are corrected
-for the number of comparisons. With ``data/faq`` of docs/tutorial.md, whose 201 training questions are too few
+for the number of comparisons. With ``data/faq`` of docs/start.md, whose 201 training questions are too few
 for networks without pretraining::
 
     bm25     MAP 0.3272 MRR 0.3272 P@1 0.2051

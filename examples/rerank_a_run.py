@@ -2,7 +2,7 @@
 
 The collection is from `aptool data import retrieval`; its pools are the first-stage candidates. The
 script also prints the measures of a perfect re-ranking, the upper bound of any reranker.
-With ``data/faq dev sentence-transformers/all-MiniLM-L6-v2`` of docs/tutorial.md::
+With ``data/faq dev sentence-transformers/all-MiniLM-L6-v2`` of docs/start.md::
 
     bm25       nDCG@10 0.3635 MRR@10 0.3061
     model      nDCG@10 0.7948 MRR@10 0.7375

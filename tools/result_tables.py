@@ -92,12 +92,10 @@ def system_cells(result: Document) -> Rows:
     measures = list(systems[0]["means"])
     rows = []
     for system in systems:
-        sd = system.get("fold_deviations") or {}
         row = {
             "collection": system["collection"],
             "system": system["system"],
             **{measure: spread(system, measure) for measure in measures},
-            f"{measures[0]}, sd over folds": f"{sd[measures[0]]:.4f}" if measures[0] in sd else "",
             "seeds": str(system["seeds"]),
             "questions": str(system["questions"]),
             "training, s": number(system.get("train_seconds"), "{:,.0f}"),
