@@ -28,7 +28,9 @@ _MOST_UNJUDGED = 1000
 # `significance.LOWEST_CONFIDENCE` to `HIGHEST_CONFIDENCE`.
 CONFIDENCE_RANGE = Bounded(click.FloatRange(0.5, 0.999))
 
-qrels_option = click.option("--qrels", metavar="QRELS", help="TREC qrels.  [default: X.qrels next to X.run]")
+qrels_option = click.option(
+    "--qrels", metavar="QRELS", help="Qrels of TREC, or a Parquet table.  [default: X.qrels next to X.run]"
+)
 pools_option = click.option(
     "--pools",
     metavar="POOLS",
@@ -153,7 +155,8 @@ def location_of_pools(qrels: str) -> Location:
     """Return the path of the pools in the folder of the qrels."""
     from aptool.formats.location import location
 
-    return location(qrels.removesuffix(".gz").removesuffix(".qrels") + ".pools.parquet")
+    stem = qrels.removesuffix(".gz").removesuffix(".parquet").removesuffix(".qrels")
+    return location(f"{stem}.pools.parquet")
 
 
 def _without_labels(run: str) -> str:

@@ -43,11 +43,15 @@ def check_path(path: str) -> str:
         return _check_parquet(path)
     plain = unpacked_name(name)
     if plain.endswith(".qrels") or (not plain.endswith(".run") and _looks_like_qrels(path)):
-        qrels = read_qrels(path)
-        questions = counted(qrels["question_id"].n_unique(), "question")
-        judgements = counted(qrels.height, "judgement")
-        return f"qrels, {questions}, {judgements}, {_relevant(qrels).height:,} relevant"
+        return _check_qrels(path)
     return _check_run(path)
+
+
+def _check_qrels(path: str) -> str:
+    qrels = read_qrels(path)
+    questions = counted(qrels["question_id"].n_unique(), "question")
+    judgements = counted(qrels.height, "judgement")
+    return f"qrels, {questions}, {judgements}, {_relevant(qrels).height:,} relevant"
 
 
 def _check_run(path: str) -> str:
@@ -67,6 +71,8 @@ def _is_scores(path: str) -> bool:
 def _check_parquet(path: str) -> str:
     with open_parquet(path) as reader:
         names, row_groups = reader.schema.names, reader.metadata.num_row_groups
+    if "candidates" not in names and "relevance" in names:
+        return _check_qrels(path)
     if "candidates" not in names and {"answer_id", "text"} <= set(names):
         return f"answers, {len(read_answers(path).answer_ids):,}"
     shared = answers_beside(path)

@@ -15,12 +15,13 @@ from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
 import polars as pl
+import pyarrow as pa
 
 from aptool.datasets.text_files import read_json_lines, read_lines, without_blank_end
 from aptool.errors import InputError, UsageError, first_line
 from aptool.formats.inputs import expand, open_unpacked, readable, unpacked_name
 from aptool.formats.location import is_object_url, is_remote, location, store_of
-from aptool.formats.parquet import open_parquet
+from aptool.formats.parquet import check_once, open_parquet
 from aptool.version import check_installed
 
 logger = logging.getLogger(__name__)
@@ -187,6 +188,8 @@ def _quoted_rows(
 def _read_parquet(path: str, columns: set[str]) -> Iterator[tuple[str, Row]]:
     with open_parquet(path) as reader:
         names = reader.schema.names
+        for name in columns:
+            check_once(path, reader.schema, pa.field(name, pa.string()))
         present = [name for name in names if name in columns]
         for number, row in enumerate(reader.rows(present)):
             # Columns that are not read are named where one is missing.

@@ -225,8 +225,9 @@ def _candidates(columns: list[dict[int, Any]]) -> int | None:
 
 
 def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
-    """Raise if a column of the JSON Schema ``name`` is missing, or has another type."""
+    """Raise if a column of the JSON Schema ``name`` is missing, is there twice, or has another type."""
     for field in arrow_schema(name):
+        check_once(path, schema, field)
         index = schema.get_field_index(field.name)
         if index < 0:
             columns = ", ".join(schema.names) or "no column"
@@ -236,8 +237,24 @@ def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
             raise InputError(path, column=field.name, value=str(kind), expected=f"type {field.type}")
 
 
+def check_once(
+    path: PathOrUrl, columns: pa.Schema | pa.StructType, field: pa.Field, inside: str = ""
+) -> None:
+    """Raise if several columns have the name of a field, or of a field nested in it."""
+    found = columns.get_all_field_indices(field.name)
+    if len(found) > 1:
+        problem = f"{len(found)} columns of this name"
+        raise InputError(path, column=f"{inside}{field.name}", problem=problem, expected="one")
+    kind, nested = (columns.field(found[0]).type if found else None), field.type
+    if pa.types.is_list(nested) and isinstance(kind, pa.ListType | pa.LargeListType):
+        kind, nested = kind.value_type, nested.value_type
+    if pa.types.is_struct(nested) and isinstance(kind, pa.StructType):
+        for child in nested:
+            check_once(path, kind, child, f"{inside}{field.name}.")
+
+
 def is_type(kind: pa.DataType, expected: pa.DataType, *, is_id: bool = False) -> bool:
-    """Whether ``kind`` is ``expected``, a large or dictionary-encoded variant, or a float of another size.
+    """Whether ``kind`` is ``expected``, a large or dictionary-encoded variant, or a number of another size.
 
     Ids, which are texts, may be whole numbers.
     """
@@ -248,6 +265,8 @@ def is_type(kind: pa.DataType, expected: pa.DataType, *, is_id: bool = False) ->
         return is_text or (is_id and pa.types.is_integer(kind))
     if pa.types.is_floating(expected):
         return pa.types.is_floating(kind)
+    if pa.types.is_integer(expected):
+        return pa.types.is_integer(kind)
     if pa.types.is_list(expected):
         is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
         return is_list and is_type(kind.value_type, expected.value_type)

@@ -29,7 +29,14 @@ from aptool.formats.atomic import (
 from aptool.formats.ir_metadata import drop_metadata
 from aptool.formats.location import Location, PathOrUrl, location, output_location, store_of
 from aptool.formats.outputs import Kind, adopt, sha256_of, sha256_of_output
-from aptool.formats.trec import check_rows, open_text, read_run_lines, run_lines, tag_of_name
+from aptool.formats.trec import (
+    check_rows,
+    open_text,
+    read_run_lines,
+    read_table,
+    run_lines,
+    tag_of_name,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +110,11 @@ def check_run_output(path: PathOrUrl, *, overwrite: bool = False) -> None:
 
 def read_run(path: PathOrUrl) -> RunTable:
     """Read a run of any form; warn if its ranks contradict its scores."""
+    if not is_sharded(path) and location(path).is_dir():
+        expected = (
+            "a file, or the folder of a run in shards (tables of other programs: join them to one file)"
+        )
+        raise InputError(path, problem=f"a folder without {MANIFEST}", expected=expected)
     frame = pl.concat(_read_shards(location(path))) if is_sharded(path) else _read_file(path)
     contradicting = _contradicting_questions(frame)
     if contradicting:
@@ -120,24 +132,10 @@ def _read_file(path: PathOrUrl) -> pl.DataFrame:
 
 
 def _read_table(path: PathOrUrl) -> pl.DataFrame:
-    from aptool.formats.parquet import Column, check_columns, open_parquet, strings
-
-    with open_parquet(path) as reader:
-        check_columns(path, reader.schema, "scores")
-        names = ["question_id", "answer_id", "score"]
-        table = reader.read([*names, *({"rank"} & set(reader.schema.names))])
-        tag = (reader.metadata.metadata or {}).get(_TAG, b"").decode("utf-8", "replace")
-    columns = [Column(path, name, strings(table[name])) for name in names[:2]]
-    for column in columns:
-        column.check()
-    frame = pl.DataFrame({column.name: pl.Series(column.values) for column in columns})
-    frame = frame.with_columns(
-        rank=pl.Series(table["rank"]) if "rank" in table.column_names else pl.lit(None, pl.Int64),
-        score=pl.Series(table["score"]).cast(pl.Float64),
-        tag=pl.lit(tag or tag_of_name(path)),
-    )
-    check_rows(path, frame, "score")
-    return frame
+    frame, metadata = read_table(path, "scores", "score")
+    tag = metadata.get(_TAG, b"").decode("utf-8", "replace") or tag_of_name(path)
+    rank = pl.col("rank") if "rank" in frame.columns else pl.lit(None, pl.Int64)
+    return frame.select("question_id", "answer_id", rank.alias("rank"), "score", tag=pl.lit(tag))
 
 
 def _read_shards(folder: Location) -> Iterator[pl.DataFrame]:

@@ -14,7 +14,7 @@ from aptool.errors import InputError
 
 Schema = dict[str, Any]
 
-Table = Literal["answers", "pools", "scores"]
+Table = Literal["answers", "pools", "qrels", "scores"]
 
 
 @cache
@@ -27,15 +27,17 @@ def load_schema(name: str) -> Schema:
 
 @cache
 def arrow_schema(name: Table, *, optional: bool = False) -> pa.Schema:
-    """The Arrow schema of the rows of ``NAME.schema.json``, with or without its optional columns."""
+    """The Arrow schema of the rows of ``NAME.schema.json`` or of qrels, with or without optional columns."""
     answer_id = pa.field("answer_id", pa.string(), nullable=False)
     if name == "answers":
         return pa.schema([answer_id, pa.field("text", pa.string(), nullable=False)])
     columns = [answer_id, pa.field("text", pa.string())]
     if optional:
         columns.append(pa.field("text_id", pa.string()))
-    if name == "scores":
+    if name in ("qrels", "scores"):
         columns = [pa.field("question_id", pa.string(), nullable=False), answer_id]
+        if name == "qrels":
+            return pa.schema([*columns, pa.field("relevance", pa.int64(), nullable=False)])
         columns.append(pa.field("score", pa.float64(), nullable=False))
         rank = pa.field("rank", pa.int64(), nullable=False)
         return pa.schema([*columns, rank] if optional else columns)

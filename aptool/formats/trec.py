@@ -28,6 +28,7 @@ from aptool.formats.atomic import output_stream
 from aptool.formats.inputs import check_is_text, open_unpacked, readable
 from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
+from aptool.formats.schemas import Table
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +79,13 @@ QRELS_SCHEMA = {"question_id": pl.String, "answer_id": pl.String, "relevance": p
 
 
 def read_qrels(path: PathOrUrl) -> pl.DataFrame:
-    """Read relevance judgements: question_id (str), answer_id (str), relevance (i64), in file order."""
-    return _read(path, _QRELS)
+    """Read relevance judgements: question_id (str), answer_id (str), relevance (i64), in file order.
+
+    A file whose name ends in ``.parquet`` is a table with these columns.
+    """
+    return (
+        read_table(path, "qrels", "relevance")[0] if str(path).endswith(".parquet") else _read(path, _QRELS)
+    )
 
 
 def read_run_lines(path: PathOrUrl) -> pl.DataFrame:
@@ -185,6 +191,26 @@ def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
         data = other_layouts.trec_lines(data)
     frame = _parse_at_once(data, line_format)
     return _parse_line_by_line(path, data, line_format) if frame is None else frame
+
+
+def read_table(path: PathOrUrl, name: Table, number: str) -> tuple[pl.DataFrame, dict[bytes, bytes]]:
+    """Read a Parquet table: both ids (str), the column ``number``, the rank if it is there; and metadata."""
+    from aptool.formats.parquet import Column, check_columns, open_parquet, strings
+
+    with open_parquet(path) as reader:
+        check_columns(path, reader.schema, name)
+        table = reader.read(["question_id", "answer_id", number, *({"rank"} & set(reader.schema.names))])
+        metadata = reader.metadata.metadata or {}
+    columns = [Column(path, column, strings(table[column])) for column in ("question_id", "answer_id")]
+    for column in columns:
+        column.check()
+    frame = pl.DataFrame({column.name: pl.Series(column.values) for column in columns})
+    kind = pl.Int64 if name == "qrels" else pl.Float64
+    frame = frame.with_columns(pl.Series(number, table[number]).cast(kind, strict=False))
+    check_rows(path, frame, number)
+    if "rank" in table.column_names:
+        frame = frame.with_columns(rank=pl.Series(table["rank"]))
+    return frame, metadata
 
 
 def _text(path: PathOrUrl, data: bytes) -> bytes:
@@ -362,7 +388,7 @@ def _number(text: str, line_format: _LineFormat) -> float | int | None:
 def check_rows(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
     """Raise if the rows could not be read back."""
     if frame.is_empty():
-        raise InputError(path, problem="no row", expected="at least one to write")
+        raise InputError(path, problem="no row", expected="at least one")
     question, answer = pl.col("question_id"), pl.col("answer_id")
     checks = (
         ("question_id", question.str.contains(ids.QUESTION_ID).not_(), ids.EXPECTED_QUESTION_ID),

@@ -165,10 +165,11 @@ class Qrels(Tabular):
 
     @classmethod
     def load(cls, path: PathLike) -> "Qrels":
-        """Read a TREC qrels file (``qid 0 docid relevance`` per line).
+        """Read a TREC qrels file (``qid 0 docid relevance`` per line), or a Parquet table.
 
         Args:
-            path: a file or a URL; gzip if the name ends in ``.gz``.
+            path: a file or a URL; gzip if the name ends in ``.gz``; a table with question_id, answer_id and
+                relevance if it ends in ``.parquet``.
 
         Example:
             >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")

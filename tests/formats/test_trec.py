@@ -358,7 +358,7 @@ UNWRITABLE = {
     ),
     "no score": ([("q", "a", None), ("q", "b", 1.0)], "column 'score': None: expected a finite number"),
     "repeated": ([("q", "a", 1.0), ("q", "a", 2.0)], "'q a': expected each candidate of a question once"),
-    "nothing": ([], "no row; expected at least one to write"),
+    "nothing": ([], "no row; expected at least one"),
 }
 
 
