@@ -32,9 +32,6 @@ logger = logging.getLogger(__name__)
 # Attempts per unit, if its worker is lost each time.
 MAX_ATTEMPTS = 4
 
-# Interval of the progress reports of a worker.
-REPORT_SECONDS = 1.0
-
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory"
 
 

@@ -37,7 +37,7 @@ MEMORY_HINT = "a device with more free memory, or --device cpu"
 # Windows on a CPU: this many, or fewer of at most this many tokens.
 WINDOWS, TOKENS_PER_WINDOW = 8, 2048
 
-# Maximum tokens per window of questions, if that makes fewer than ``WINDOWS`` windows.
+# The same for windows of questions, which are short.
 TOKENS_OF_QUESTIONS = 128
 
 

@@ -302,7 +302,7 @@ def test_options_that_do_not_fit_are_one_line(aptool, network, pools, tmp_path, 
     assert not (tmp_path / "r.run").exists()
 
 
-@pytest.mark.parametrize("command", ["encode", "explain", "train"])
+@pytest.mark.parametrize("command", ["explain", "train"])
 def test_other_commands_take_no_engine(aptool, command):
     finished = aptool(command, "x", "--engine", ENGINE)
 
