@@ -12,15 +12,15 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from aptool.version import __version__
 
-# The code that loads a checkpoint and scores with it.
-Engine: TypeAlias = Literal["aptool", "sentence-transformers", "openvino"]
-ENGINES: tuple[Engine, ...] = get_args(Engine)
+# What computes the network of a checkpoint of another library.
+Backend: TypeAlias = Literal["torch", "openvino"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
-# Precisions of encoders on devices; the engine ``openvino`` also has int8.
+# Precisions of encoders on devices; the backend ``openvino`` also has int8.
 Precision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-EnginePrecision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16", "int8"]
-ENGINE_PRECISIONS: tuple[EnginePrecision, ...] = get_args(EnginePrecision)
+ScorePrecision: TypeAlias = Literal["auto", "fp32", "tf32", "bf16", "int8"]
+SCORE_PRECISIONS: tuple[ScorePrecision, ...] = get_args(ScorePrecision)
 
 # Libraries whose version may change scores.
 LIBRARIES = ("torch", "numpy", "pyarrow", "polars", "tokenizers", "transformers", "ray")
@@ -33,25 +33,17 @@ SPIN_COUNT = 10_000
 USER_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
-# Flags of processors that multiply a type in hardware, as Linux names them; elsewhere fp32 is faster.
-NATIVE_FLAGS = {
-    "bf16": {"avx512_bf16", "amx_bf16", "bf16"},
-    "int8": {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"},
-}
-
-
 class BatchSizes(NamedTuple):
     """Tokens per batch on a kind of device; they decide speed and memory, and no score on a CPU."""
 
     encoder: int  # of texts to score; few enough for the caches of a core, enough to keep a GPU busy
     network: int  # of a pretrained network, padding included
     pairs: int  # of both texts of pairs, for poolings of pairs
-    token_pairs: int  # the same for networks that read pairs of token ids
 
 
 BATCH_SIZES = {
-    "cpu": BatchSizes(1 << 13, 1 << 12, 1 << 14, 1 << 18),
-    "cuda": BatchSizes(1 << 18, 1 << 16, 1 << 17, 1 << 18),
+    "cpu": BatchSizes(1 << 13, 1 << 12, 1 << 14),
+    "cuda": BatchSizes(1 << 18, 1 << 16, 1 << 17),
 }
 ENCODER_BATCHES = f"{BATCH_SIZES['cpu'].encoder:,}; GPU: {BATCH_SIZES['cuda'].encoder:,}"
 
@@ -148,18 +140,6 @@ def command() -> str | None:
     if program.name == "aptool" or program.parts[-2:] == ("aptool", "__main__.py"):
         return shlex.join(["aptool", *sys.argv[1:]])
     return None
-
-
-def processor_flags() -> set[str]:
-    """The instruction sets of the processor, as Linux names them; empty where it does not."""
-    lines = _text("/proc/cpuinfo").splitlines()
-    named = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
-    return set(next(named, ()))
-
-
-def is_native(precision: str) -> bool:
-    """Whether the processor computes in a precision in hardware."""
-    return precision not in NATIVE_FLAGS or bool(NATIVE_FLAGS[precision] & processor_flags())
 
 
 def _cpu_model() -> str:

@@ -39,13 +39,27 @@ from bench.common import benchmark_parser
 FORMAT = 1
 
 # Flags of the processor that decide the speed of products.
-FLAGS = {"avx2", "avx512f", "asimd"}.union(*environment.NATIVE_FLAGS.values())
+FLAGS = {
+    *("avx2", "avx512f", "asimd"),
+    *("avx512_bf16", "amx_bf16", "bf16"),
+    *("avx512_vnni", "avx_vnni", "amx_int8", "i8mm"),
+}
 SCHEMA = "result"
 RUNS = Path(__file__).parents[1] / "docs" / "results" / "runs"
 # Runs of more candidates would be a large part of the repository: they have two bytes per candidate.
 MOST_CANDIDATES = 200_000
 # Measures of the pairs of ``--pair``.
 TESTED = ("MAP", "P@1")
+
+
+def processor_flags() -> set[str]:
+    """The instruction sets of the processor, as Linux names them; empty where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return set()
+    named = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
+    return set(next(named, ()))
 
 
 def main() -> None:
@@ -85,7 +99,7 @@ def result_document(measured: str, command: str, **content: Any) -> dict[str, An
         "machine": {
             "processor": machine["cpu"]["model"],
             "cores": environment.available_cores(),
-            "flags": sorted(environment.processor_flags() & FLAGS),
+            "flags": sorted(processor_flags() & FLAGS),
             "torch": environment.version_of("torch"),
             **gpus,
         },

@@ -1,41 +1,54 @@
-"""Speed of a sentence encoder on pools: ``mean-minilm`` compared with ``sentence-transformers``.
+"""Seconds of ``aptool score`` with a sentence encoder, compared with a script on sentence-transformers.
 
-    python -m bench.rival --network FOLDER [--pairs 2351] [--repeats 3] [--device cuda]
+    python -m bench.rival --network FOLDER [--pools 243] [--repeats 7]
 
-Both use the same network and the same texts, with the lengths of WikiQA, and are timed alternately from texts
-to scores. sentence-transformers gets each distinct text once, and makes its own batches. FOLDER is a network
-such as all-MiniLM-L6-v2. Needs ``sentence-transformers``.
-
-On a CPU with the extra ``openvino``, ``--engine openvino`` and the same model of the library are timed too.
-Processors without native bf16 skip it, as it would take minutes.
+Both are whole commands in processes of their own, run alternately: they load the same checkpoint, read the
+same pools and write a run. The script encodes each question of the pools and each candidate. There are two
+workloads, with texts of WikiQA's lengths: pools whose candidates are all distinct, and pools that share them,
+as in a FAQ. FOLDER is a checkpoint such as all-MiniLM-L6-v2. Needs ``sentence-transformers``.
 """
 
 import statistics
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 import torch
 
-from aptool.config import load_recipe
-from aptool.environment import is_native, version_of
-from aptool.formats.pools import UNSHARED, PoolBatch
-from aptool.models.build import build_ranker, initialize
-from aptool.models.initialization import TrainingTexts
-from aptool.scoring import library_system
-from aptool.scoring.ranker_scorer import RankerScorer
-from bench.common import alternate, benchmark_parser, speed_of, write_results
+from aptool.formats.runs import read_run
+from bench.common import benchmark_parser, write_results
 
-PAIRS = 2351  # of WikiQA's test split, over 243 questions
-PAIRS_PER_POOL = 9.7
+POOLS = 243  # of WikiQA's test split
+CANDIDATES = 10
+SHARED = 150  # distinct candidates of pools that share them
+WORKLOADS = {"shared": SHARED, "not shared": None}
 
-# Number of answers that calibrate int8.
-CALIBRATION = 300
-
-LIBRARY = "sentence-transformers"
+SCRIPT = """
+import sys
+import polars as pl
+from sentence_transformers import SentenceTransformer
+pools, network, run = sys.argv[1:]
+pairs = pl.read_parquet(pools).explode("candidates").unnest("candidates")
+model = SentenceTransformer(network, device="cpu", local_files_only=True)
+questions = pairs.unique("question_id", maintain_order=True)
+encoded = model.encode_query(questions["question"].to_list(), convert_to_tensor=True)
+numbers = {name: number for number, name in enumerate(questions["question_id"])}
+answers = model.encode_document(pairs["text"].to_list(), convert_to_tensor=True)
+scores = model.similarity_pairwise(encoded[[numbers[name] for name in pairs["question_id"]]], answers)
+scored = pairs.with_columns(score=pl.Series(scores.tolist()))
+ranked = scored.sort("question_id", "score", descending=[False, True])
+with open(run, "w") as file:
+    rows = ranked.select("question_id", "answer_id", "score").rows()
+    for rank, (question, answer, score) in enumerate(rows, 1):
+        file.write(f"{question} Q0 {answer} {rank} {score} script\\n")
+"""
 
 
 def texts(words: list[str], count: int, mean: float, spread: float, seed: int) -> list[str]:
@@ -45,106 +58,72 @@ def texts(words: list[str], count: int, mean: float, spread: float, seed: int) -
     return [" ".join([str(number), *generator.choice(words, int(n))]) for number, n in enumerate(lengths)]
 
 
-def systems(
-    network: Path, questions: list[str], answers: list[str], pair_question: np.ndarray, device: torch.device
-) -> dict[str, Callable[[], np.ndarray]]:
-    """Functions that score the pairs from texts; pair i is question ``pair_question[i]`` with answer i."""
-    from sentence_transformers import SentenceTransformer
-
-    recipe = load_recipe("mean-minilm", [f"encoder.name={network}"])
-    initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
-    ranker = build_ranker(initial.recipe, *initial.spec)
-    initial.load_weights(ranker)
-    ranker.eval().to(device)
-
-    def aptool_scores(precision: Any) -> Callable[[], np.ndarray]:
-        def score() -> np.ndarray:
-            question_tokens = initial.tokenizer.encode(questions, recipe.text.max_question_tokens, "question")
-            answer_tokens = initial.tokenizer.encode(answers, recipe.text.max_answer_tokens)
-            scorer = RankerScorer(ranker, device=device, precision=precision)
-            return scorer.score(question_tokens, answer_tokens, pair_question, np.arange(len(answers)))
-
-        return score
-
-    def library_scores(model: Any) -> Callable[[], np.ndarray]:
-        def score() -> np.ndarray:
-            q, a = (
-                model.encode(some, convert_to_tensor=True, normalize_embeddings=True).float()
-                for some in (questions, answers)
-            )
-            scores: np.ndarray = (q[torch.from_numpy(pair_question).to(device)] * a).sum(1).cpu().numpy()
-            return scores
-
-        return score
-
-    def in_torch(precision: str) -> Any:
-        kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-        return SentenceTransformer(
-            str(network), device=str(device), local_files_only=True, model_kwargs={"dtype": kind}
-        )
-
-    precisions = ["fp32", "bf16"] if device.type == "cuda" or is_native("bf16") else ["fp32"]
-    made = {f"aptool {precision}": aptool_scores(precision) for precision in precisions}
-    made |= {f"{LIBRARY} {precision}": library_scores(in_torch(precision)) for precision in precisions}
-    if device.type == "cuda" or version_of("optimum-intel") is None:
-        return made
-    pools = pool_batch(questions, answers, pair_question)
-    for precision in (*precisions, "int8"):
-        texts = tuple(answers[:CALIBRATION]) if precision == "int8" else ()
-        settings: Any = {"precision": precision, "engine": "openvino", "texts": texts}
-        system = library_system.LibrarySystem(str(network), "cpu", **settings)
-        model = library_system.load_library_model(system)
-        scorer = library_system.LibraryScorer(system, model, "cpu")
-        made[f"aptool, OpenVINO {precision}"] = partial(scorer.score, pools)
-        made[f"{LIBRARY}, OpenVINO {precision}"] = library_scores(model)
-    return made
-
-
-def pool_batch(questions: list[str], answers: list[str], pair_question: np.ndarray) -> PoolBatch:
-    """The pairs as pools of one row group; pair i is question ``pair_question[i]`` with answer i."""
-    sizes = np.bincount(pair_question, minlength=len(questions))
-    return PoolBatch(
-        question_ids=pa.array([str(number) for number in range(len(questions))]),
-        questions=pa.array(questions),
-        offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        answer_ids=pa.array([str(number) for number in range(len(answers))]),
-        answers=pa.array(answers),
-        pair_answer=np.arange(len(answers)),
-        shared=None,
-        shared_rows=np.full(len(answers), UNSHARED),
-    )
-
-
-def run(network: Path, pairs: int, repeats: int, device: torch.device) -> list[dict[str, Any]]:
-    """Print a line per system; return the results."""
-    words = _whole_words(network)
-    pools = max(1, round(pairs / PAIRS_PER_POOL))
-    pair_question = np.sort(np.arange(pairs) % pools)
-    questions, answers = texts(words, pools, 7, 0.35, 0), texts(words, pairs, 25, 0.5, 1)
-    made = systems(network, questions, answers, pair_question, device)
-    seconds, scores = alternate(made, repeats)
-    base = f"{LIBRARY} fp32"
-    if device.type == "cpu" and not is_native("bf16"):
-        print("bf16 is skipped: this processor does not compute in it")
-    print(
-        f"{pairs:,} pairs, {device}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
-        f"medians of {repeats}"
-    )
-    print(
-        "system                                      seconds   speed (min to max)      difference of scores"
-    )
+def write_workload(path: Path, words: list[str], pools: int, distinct: int | None) -> None:
+    """Write pools whose candidates are ``distinct`` texts, or all distinct."""
+    questions = texts(words, pools, 7, 0.35, 0)
+    answers = texts(words, distinct or pools * CANDIDATES, 25, 0.5, 1)
+    generator = np.random.default_rng(2)
     rows = []
-    for name, measured in seconds.items():
+    for number, question in enumerate(questions):
+        first = number * CANDIDATES
+        chosen = range(first, first + CANDIDATES)
+        if distinct is not None:
+            chosen = generator.permutation(distinct)[:CANDIDATES].tolist()
+        candidates = [{"answer_id": f"a{answer}", "text": answers[answer]} for answer in chosen]
+        rows.append({"question_id": f"q{number}", "question": question, "candidates": candidates})
+    pl.DataFrame(rows).write_parquet(path)
+
+
+def commands(network: Path, pools: Path, folder: Path) -> dict[str, Callable[[], Any]]:
+    """Functions that run the commands; each writes a run to a folder."""
+    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
+    score = ["-m", "aptool", "score", pools, "--model", network, "--device", "cpu", "--overwrite", "--output"]
+    arguments: dict[str, list[Any]] = {"aptool": score, "script": [folder / "script.py", pools, network]}
+    run = partial(subprocess.run, check=True, capture_output=True)
+    return {
+        name: partial(run, [sys.executable, *map(str, some), str(folder / f"{name}.run")])
+        for name, some in arguments.items()
+    }
+
+
+def run(network: Path, pools: int, repeats: int) -> list[dict[str, Any]]:
+    """Print a line per workload; return the results."""
+    words = _whole_words(network)
+    print(f"{pools} pools, {torch.get_num_threads()} threads, medians of {repeats}\n")
+    print("workload       aptool, s   script, s   script / aptool (min to max)   difference of scores")
+    rows = []
+    for title, distinct in WORKLOADS.items():
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_workload(folder / "x.pools.parquet", words, pools, distinct)
+            made = commands(network, folder / "x.pools.parquet", folder)
+            seconds: dict[str, list[float]] = {command: [] for command in made}
+            for _ in range(repeats):
+                for command, start in made.items():
+                    # Unfinished or finished work of the command before would be used again.
+                    (folder / f"{command}.run").unlink(missing_ok=True)
+                    begun = time.perf_counter()
+                    start()
+                    seconds[command].append(time.perf_counter() - begun)
+            frames = [
+                read_run(folder / f"{command}.run").frame.sort("question_id", "answer_id") for command in made
+            ]
+        ratios = [there / here for here, there in zip(seconds["aptool"], seconds["script"], strict=True)]
         row = {
-            "system": name,
-            "pairs": pairs,
-            "seconds": statistics.median(measured),
-            **speed_of(seconds, name, base),
-            "largest_difference": float(np.abs(scores[name] - scores[base]).max()),
+            "workload": title,
+            **{command: statistics.median(measured) for command, measured in seconds.items()},
+            "ratio": statistics.median(ratios),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+            "largest_difference": float((frames[0]["score"] - frames[1]["score"]).abs().max()),  # type: ignore[arg-type]
         }
         rows.append(row)
-        speed = f"{row['speed']:.2f} ({row['speed_min']:.2f} to {row['speed_max']:.2f})"
-        print(f"{name:<42} {row['seconds']:>8.2f}   {speed:<22}  {row['largest_difference']:.1e}", flush=True)
+        ratio = f"{row['ratio']:.2f} ({row['ratio_min']:.2f} to {row['ratio_max']:.2f})"
+        print(
+            f"{title:<14} {row['aptool']:>9.2f} {row['script']:>11.2f}   {ratio:<28} "
+            f"{row['largest_difference']:>12.1e}",
+            flush=True,
+        )
     return rows
 
 
@@ -158,12 +137,11 @@ def _whole_words(network: Path) -> list[str]:
 
 def main() -> None:
     """Print the table."""
-    parser = benchmark_parser(__doc__, 3)
-    parser.add_argument("--network", type=Path, required=True, help="folder in the Hugging Face layout")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"number of pairs (default {PAIRS})")
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
+    parser = benchmark_parser(__doc__, 7)
+    parser.add_argument("--network", type=Path, required=True, help="folder of a sentence encoder")
+    parser.add_argument("--pools", type=int, default=POOLS, help=f"number of pools (default {POOLS})")
     options = parser.parse_args()
-    write_results(run(options.network, options.pairs, options.repeats, options.device), options)
+    write_results(run(options.network, options.pools, options.repeats), options)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ _LENGTH = 70
 _LOOP = """
 import json, sys
 import numpy as np
-from aptool.models.checkpoints import load_any
+from aptool.models.model import load_model
 from aptool.scoring.ranker_scorer import RankerScorer
-model = load_any(sys.argv[2], "cpu")
+model = load_model(sys.argv[2], "cpu")
 text, rows, questions, pairs = model.recipe.text, {}, [], []
 for line in open(sys.argv[1]):
     row = json.loads(line)
@@ -42,7 +42,7 @@ for line in open(sys.argv[1]):
         pairs.append([])
     pairs[-1].append(rows.setdefault(row["answer"], len(rows)))
 answers = model.tokenizer.encode(list(rows), text.max_answer_tokens)
-questions = model.tokenizer.encode(questions, text.max_question_tokens, "question")
+questions = model.tokenizer.encode(questions, text.max_question_tokens)
 of = np.repeat(np.arange(len(pairs)), [len(pool) for pool in pairs])
 print(RankerScorer(model.ranker).score(questions, answers, of, np.concatenate(pairs)).shape)
 """

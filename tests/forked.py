@@ -9,9 +9,7 @@ import sys
 from typing import NamedTuple
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(
-    ["aptool.models.checkpoints", "aptool.training.fit", "transformers.models.bert.modeling_bert"]
-)
+SERVER.set_forkserver_preload(["aptool.training.fit", "transformers.models.bert.modeling_bert"])
 SECONDS = 120
 
 

@@ -43,7 +43,7 @@ import tiny  # noqa: E402
 
 # Keys of JSON that differ between versions, machines or seconds.
 VOLATILE = {
-    *("versions", "version", "aptool", "python", "torch", "platform", "machine", "command", "path", "name"),
+    *("versions", "version", "python", "torch", "platform", "machine", "command", "path", "name"),
     *("seconds", "started", "finished", "created", "time", "fingerprint", "recipe_fingerprint", "key"),
     *("score_seconds", "train_seconds", "pairs_per_second"),
     *("sha256", "files", "preset"),

@@ -83,9 +83,9 @@ def explain(
 
     from aptool.formats.atomic import check_output
     from aptool.formats.outputs import Kind
-    from aptool.models.checkpoints import load_any
     from aptool.models.device import pick_device
     from aptool.models.explain import explain_pairs
+    from aptool.models.model import load_model
 
     if html is not None:
         check_output(html, Kind.HEAT_MAP)
@@ -96,7 +96,7 @@ def explain(
         pair = find_pair(CollectionFiles(collection), split or "test", str(question_id), str(answer_id))
     else:
         pair = (str(question), str(answer))
-    model = load_any(folder, pick_device(device))
+    model = load_model(folder, pick_device(device))
     (explanation,) = explain_pairs(model, [pair], alignment=matrix)
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]

@@ -29,7 +29,7 @@ _MODEL = Path("models/ap-cnn")
 # Sections of the help of long commands; an option that is in none of them is an advanced one.
 _ADVANCED = "Advanced"
 _SECTIONS = {
-    "Model": "--model --kind --engine --words --preset --set --vectors --start",
+    "Model": "--model --backend --words --preset --set --vectors --start",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top "
     "--answers --tag --name --split --split-ratio --add-candidates "
     "--let --quick --groups --per-question --json --markdown --latex",
@@ -163,25 +163,6 @@ def default_model() -> Path:
     return _MODEL
 
 
-kind_option = click.option(
-    "--kind",
-    metavar="TYPE",
-    type=click.Choice(["auto", "sentence-transformers", "cross-encoder", "causal-lm", "colbert", "static"]),
-    default="auto",
-    help="Checkpoint type: auto (detect), sentence-transformers, cross-encoder, causal-lm, colbert, static.",
-)
-true_token_option = click.option(
-    "--true-token",
-    type=UTF8,
-    metavar="TOKEN",
-    help="With --kind causal-lm: token whose logit is the score, such as yes.",
-)
-false_token_option = click.option(
-    "--false-token",
-    type=UTF8,
-    metavar="TOKEN",
-    help="With --true-token: token whose logit is subtracted, such as no.  [default: none]",
-)
 tokens_per_batch_option = click.option(
     "--tokens-per-batch",
     type=Count(),

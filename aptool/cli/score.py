@@ -15,13 +15,10 @@ from aptool.cli.parameters import (
     cluster_options,
     default_model,
     device_option,
-    false_token_option,
-    kind_option,
     overwrite_flag,
     tokens_per_batch_option,
-    true_token_option,
 )
-from aptool.environment import ENGINE_PRECISIONS, ENGINES
+from aptool.environment import BACKENDS, SCORE_PRECISIONS
 from aptool.errors import InputError, UsageError
 from aptool.formats.ids import check_one_word
 
@@ -54,17 +51,13 @@ class SystemType(LocationType):
     type=SystemType(),
     help="Model folder, Hugging Face name (hf://ORG/NAME), bm25 or random.  [default: models/ap-cnn]",
 )
-@kind_option
 @click.option(
-    "--engine",
+    "--backend",
     metavar="NAME",
-    type=click.Choice(ENGINES),
-    default="aptool",
-    help="Library that loads and scores a checkpoint: aptool, sentence-transformers for settings that aptool "
-    "refuses, or openvino: sentence-transformers with OpenVINO, on a CPU.",
+    type=click.Choice(BACKENDS),
+    default="torch",
+    help="Computes checkpoints of other libraries: torch or openvino (on a CPU).",
 )
-@true_token_option
-@false_token_option
 @click.option(
     "--words",
     metavar="NAME",
@@ -88,9 +81,9 @@ class SystemType(LocationType):
 @click.option(
     "--precision",
     metavar="TYPE",
-    type=click.Choice(ENGINE_PRECISIONS),
+    type=click.Choice(SCORE_PRECISIONS),
     default="auto",
-    help="Precision: fp32, tf32, bf16, int8 (with --engine openvino), or auto: bf16 on a GPU if it ranks a "
+    help="Precision: fp32, tf32, bf16, int8 (with --backend openvino), or auto: bf16 on a GPU if it ranks a "
     "sample as fp32 does, else fp32.",
 )
 @tokens_per_batch_option

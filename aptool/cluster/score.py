@@ -30,16 +30,20 @@ from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.location import Location, is_remote
 from aptool.formats.pools import Unit, read_answers
 from aptool.formats.runs import Shard
-from aptool.models.checkpoints import load_any
 from aptool.models.hub import is_url, pinned_name
+from aptool.models.model import load_model
 from aptool.progress import Bar
-from aptool.scoring.library_system import LibraryScorer, LibrarySystem, load_library_model
 from aptool.scoring.merge import RepeatedQuestionError, ShardTask, write_shard
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
 from aptool.scoring.parts import ATTEMPTS, Part, digest_of, file_names, parts_folder
 from aptool.scoring.pipeline import UnitRecord
 from aptool.scoring.ranker_scorer import Precision
 from aptool.scoring.score import Executor, ScoredRun, input_files
+from aptool.scoring.sentence_transformers import (
+    SentenceTransformers,
+    SentenceTransformersScorer,
+    load_checkpoint,
+)
 from aptool.scoring.systems import Scorer, System
 
 logger = logging.getLogger(__name__)
@@ -88,14 +92,14 @@ class ClusterExecutor(Executor):
         self._units, self._answers = len(units), answers
         if isinstance(system, ModelSystem):
             return self._open_model(system, units, answers)
-        if isinstance(system, LibrarySystem):
-            return self._open_library(system, units, answers)
+        if isinstance(system, SentenceTransformers):
+            return self._open_checkpoint(system)
         self._each = worker_resources(self.cluster, "cpu")._replace(memory=WORKER_BYTES)
         return system.open(units, read_answers(*answers) if answers is not None else None, "cpu")
 
     def _open_model(self, system: ModelSystem, units: Sequence[Unit], answers: Input | None) -> ModelScorer:
         cluster, folder = self.cluster, absolute_path(pinned_name(system.folder))
-        model = load_any(folder, kind=system.kind, tokens=system.tokens)
+        model = load_model(folder)
         each = self._reserve(system.device, model.ranker)
         # On a GPU, each worker derives the size of its cache from the free memory.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, cluster.memory(each) // 3)
@@ -110,15 +114,11 @@ class ClusterExecutor(Executor):
                 precision = ray.get(trial.remote(system, sample, shared))
         return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision)
 
-    def _open_library(
-        self, system: LibrarySystem, units: Sequence[Unit], answers: Input | None
-    ) -> LibraryScorer:
+    def _open_checkpoint(self, system: SentenceTransformers) -> SentenceTransformersScorer:
         system = replace(system, folder=absolute_path(pinned_name(system.folder)))
-        if system.precision == "int8":
-            system = system.calibrated(units, read_answers(*answers) if answers is not None else None)
-        model = load_library_model(system)
-        each = self._reserve(system.device, model)
-        return LibraryScorer(system, model, "cuda" if each.gpus else "cpu")
+        model = load_checkpoint(system)
+        each = self._reserve(system.open_device, model)
+        return SentenceTransformersScorer(system, model, "cuda" if each.gpus else "cpu")
 
     def _reserve(self, device: str, network: torch.nn.Module) -> Resources:
         """Set and return the resources of a worker with a network; raise if no worker has room."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from aptool.config import Recipe, load_recipe
 from aptool.datasets.folds import POOL_SIZE
 from aptool.documents import read_toml
-from aptool.environment import Engine, EnginePrecision
+from aptool.environment import Backend, ScorePrecision
 from aptool.errors import AptoolError, InputError, UsageError, first_few, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.formats.location import Location, location
@@ -63,8 +63,8 @@ class SystemSpec(NamedTuple):
     combine: tuple[str, ...] = ()
     recipe: Recipe | None = None  # of a preset
     model: str | None = None  # folder or name
-    engine: Engine = "aptool"  # of the model
-    precision: EnginePrecision = "auto"  # of the engine
+    backend: Backend = "torch"  # of the model
+    precision: ScorePrecision = "auto"  # of the model
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ def _systems(path: str | Location, entries: dict[str, dict[str, Any]]) -> dict[s
             tuple(entry.get("fuse", ())),
             tuple(entry.get("combine", ())),
             recipe=_recipe(name, entry),
-            **{key: entry[key] for key in ("model", "engine", "precision") if key in entry},
+            **{key: entry[key] for key in ("model", "backend", "precision") if key in entry},
         )
         for name, entry in entries.items()
     }

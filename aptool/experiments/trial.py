@@ -29,14 +29,13 @@ from aptool.formats.pools import list_units
 from aptool.formats.runs import read_run, write_run
 from aptool.formats.trec import read_qrels
 from aptool.models.build import code_of
-from aptool.models.checkpoints import checkpoint_fingerprint, load_any
-from aptool.models.model import remove_model
+from aptool.models.model import load_model, remove_model
 from aptool.progress import measures_line
 from aptool.scoring.encoded import PoolTokenizer
-from aptool.scoring.library_system import LibrarySystem, local_folder
-from aptool.scoring.model_system import ModelSystem
+from aptool.scoring.model_system import ModelSystem, model_system
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import Executor, score_files
+from aptool.scoring.sentence_transformers import checkpoint_fingerprint, local_folder
 from aptool.scoring.systems import System, baseline
 from aptool.training.checkpoint import inputs_of
 from aptool.training.fit import Fit, fit
@@ -197,7 +196,7 @@ class TrialRunner:
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
         if system.preset is None:
             return _Spent(seconds, {})
-        loaded = load_any(str(model))
+        loaded = load_model(str(model))
         tokenizer = PoolTokenizer(loaded.tokenizer, loaded.recipe.text)
         first_row_group = next(collection.batches(evaluated.split))
         tokens = tokenizer.tokenize(first_row_group).answers
@@ -206,9 +205,11 @@ class TrialRunner:
 
     def _model_system(self, system: SystemSpec, trained: Location) -> System:
         """Return the model of an entry, or the trained one."""
-        if system.model is None or system.engine == "aptool":
-            return ModelSystem(system.model or str(trained), self.device)
-        return LibrarySystem(system.model, self.device, system.precision, engine=system.engine)
+        if system.model is None:
+            return ModelSystem(str(trained), self.device)
+        return model_system(
+            system.model, device=self.device, precision=system.precision, backend=system.backend
+        )
 
     def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> pl.DataFrame:
         """Fuse the runs of a system's parts.
@@ -255,8 +256,7 @@ class TrialRunner:
             inputs += [recipe.to_dict(), code_of(recipe), inputs_of(recipe)]
         inputs += [self._key(part, collection, split) for part in parts_of(trial, systems)]
         if system.model is not None:
-            fingerprint = checkpoint_fingerprint(local_folder(system.model), suffixes=("",))
-            inputs += [system.engine, system.precision, fingerprint]
+            inputs += [system.backend, system.precision, checkpoint_fingerprint(local_folder(system.model))]
         if system.combine:
             inputs.append(["combine", "logistic"])
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]

@@ -57,7 +57,8 @@ class Kind(StrEnum):
 _FOLDER_FILES = {
     Kind.COLLECTION: re.compile(r"collection\.json|answers\.parquet|[^/]+\.(pools\.parquet|qrels)"),
     Kind.MODEL: re.compile(
-        r"config\.json|tokenizer\.json|model\.safetensors|README\.md|training/history\.jsonl"
+        r"config\.json|tokenizer\.json|model\.safetensors|README\.md|training/history\.jsonl|"
+        r"(config_sentence_transformers|modules|sentence_bert_config|tokenizer_config)\.json|1_Pooling/config\.json"
     ),
     Kind.SHARDS: re.compile(r"_run\.json|part-\d{5,}-[0-9a-f]{12}\.(run|run\.gz|parquet)"),
 }

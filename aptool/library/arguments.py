@@ -3,13 +3,10 @@
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from aptool.errors import InputError
 from aptool.formats.location import ObjectPath, with_home
-
-if TYPE_CHECKING:
-    from aptool.models.checkpoints import ScoreTokens
 
 PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
 
@@ -50,15 +47,6 @@ def check_text(name: str, value: object, position: str | None = None, expected: 
             name, position=position, value=value, expected="text that UTF-8 can encode"
         ) from error
     return value
-
-
-def check_score_tokens(true_token: object, false_token: object) -> "ScoreTokens | None":
-    """Return the tokens of the score of a language model; None if no token is named."""
-    true = None if true_token is None else check_text("true_token", true_token)
-    false = None if false_token is None else check_text("false_token", false_token)
-    from aptool.models.checkpoints import ScoreTokens  # imports torch
-
-    return ScoreTokens.of(true, false)
 
 
 def check_device(device: object) -> str:

@@ -25,17 +25,17 @@ from aptool.library.arguments import (
     check_integer,
     check_list,
     check_path,
-    check_score_tokens,
     check_text,
 )
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, run_of_scores
-from aptool.models.checkpoints import load_any
 from aptool.models.device import pick_device, set_products, to_device
 from aptool.models.explain import Explanation, explain_pairs
-from aptool.models.hub import find_folder
+from aptool.models.hub import find_folder, is_trained
 from aptool.models.model import (
+    LoadedModel,
     check_model_folder,
+    load_model,
     model_fingerprint,
     new_model_folder,
     opened_folder,
@@ -43,12 +43,16 @@ from aptool.models.model import (
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.score import score_in_memory
+from aptool.scoring.sentence_transformers import SentenceTransformers, SentenceTransformersScorer
+from aptool.scoring.systems import System
 
 logger = logging.getLogger(__name__)
 
 
 class Model:
     """A model of aptool, or a checkpoint of another library, to score and rank; also called ``load``.
+
+    sentence-transformers loads and scores checkpoints of other libraries.
 
     Several threads may rank and score at the same time. A model can be copied and pickled; the copy
     contains the weights.
@@ -59,16 +63,10 @@ class Model:
             scored on all GPUs of the machine unless one is named.
         precision: precision of the encoder when pools are scored: ``fp32``, ``tf32``, ``bf16`` or ``auto``.
             ``auto`` is bf16 on a GPU if no ranking of a sample changes, otherwise fp32.
-        kind: checkpoint type, if it cannot be detected: ``sentence-transformers``, ``cross-encoder``,
-            ``causal-lm``, ``colbert`` or ``static``.
-        true_token: token whose logit is the score, such as ``yes``; only for ``causal-lm``.
-        false_token: token whose logit is subtracted, such as ``no``. Default: none.
 
     Attributes:
         folder: the model folder.
         device: the device of the weights (``torch.device``).
-        kind: the argument ``kind``.
-        score_tokens: the arguments ``true_token`` and ``false_token``; None if not set.
 
     Example:
         >>> model = aptool.load("models/wikiqa", device="cpu")
@@ -78,38 +76,44 @@ class Model:
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
 
-    def __init__(
-        self,
-        folder: PathLike,
-        device: str = "auto",
-        *,
-        precision: Precision = "auto",
-        kind: str = "auto",
-        true_token: str | None = None,
-        false_token: str | None = None,
-    ) -> None:
+    def __init__(self, folder: PathLike, device: str = "auto", *, precision: Precision = "auto") -> None:
         self.folder = find_folder(check_path("folder", folder, "a model folder (str or os.PathLike)"))
         self.device = pick_device(check_device(device))
         check_choice("precision", precision, PRECISIONS)
-        self._precision = precision
-        self.kind, self.score_tokens = kind, check_score_tokens(true_token, false_token)
-        self._loaded = load_any(self.folder, self.device, kind, self.score_tokens)
+        self._precision: Precision = precision
+        self._checkpoint: SentenceTransformersScorer | None = None
+        if is_trained(self.folder):
+            self._trained = load_model(self.folder, self.device)
+        else:
+            system = SentenceTransformers(str(self.folder), str(self.device), self._precision)
+            self._checkpoint = system.open()
+
+    @property
+    def _loaded(self) -> LoadedModel:
+        """The model; raise for a checkpoint of another library."""
+        if self._checkpoint is not None:
+            expected = "a model that aptool trained"
+            raise InputError(self.folder, problem="a checkpoint of another library", expected=expected)
+        return self._trained
 
     @property
     def preset(self) -> str:
         """The preset of the training, such as ``ap-cnn``, or the name of a checkpoint."""
-        return self._loaded.recipe.preset
+        if self._checkpoint is not None:
+            return str(self._checkpoint.description["name"])
+        return self._trained.recipe.preset
 
     @property
     def config(self) -> dict[str, Any]:
-        """The content of ``config.json``: hyperparameters, versions and metadata of the training."""
-        config: dict[str, Any] = json.loads(json.dumps(self._loaded.config))
+        """Hyperparameters, versions and metadata of the training; class and versions of a checkpoint."""
+        content = self._trained.config if self._checkpoint is None else self._checkpoint.description
+        config: dict[str, Any] = json.loads(json.dumps(content))
         return config
 
     @property
     def dev(self) -> dict[str, float]:
         """The dev measures of the best epoch by name; empty for a checkpoint."""
-        return MeasureValues(self._loaded.config.get("training", {}).get("dev", {}))
+        return MeasureValues(self.config.get("training", {}).get("dev", {}))
 
     def score(
         self, pairs: Iterable[tuple[str, str]] | str, answers: Iterable[str] | None = None
@@ -225,9 +229,6 @@ class Model:
             >>> aptool.load("models/copy", device="cpu")
             Model('models/copy': ap-cnn on cpu)
         """
-        if self._loaded.config["model_type"] != "aptool":
-            expected = "a model of aptool (copy the folder instead)"
-            raise InputError(self.folder, problem="a model of another library", expected=expected)
         target = location(check_path("folder", folder, "a folder to write to (str or os.PathLike)"))
         try:
             unchanged = model_fingerprint(self.folder) == self._loaded.fingerprint
@@ -250,17 +251,13 @@ class Model:
         with new_model_folder(target) as into, opened_folder(self.folder) as source:
             shutil.copytree(source, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(OUTPUTS))
 
-    def system(self, tokens_per_batch: int | None = None) -> ModelSystem:
+    def system(self, tokens_per_batch: int | None = None) -> System:
         """The model as a system that scores pools."""
-        return ModelSystem(
-            str(self.folder),
-            str(self.device),
-            self._precision,
-            tokens_per_batch,
-            kind=self.kind,
-            tokens=self.score_tokens,
-            model=self._loaded,
-        )
+        folder, device = str(self.folder), str(self.device)
+        if self._checkpoint is None:
+            return ModelSystem(folder, device, self._precision, tokens_per_batch, model=self._trained)
+        model = self._checkpoint.model
+        return SentenceTransformers(folder, device, self._precision, tokens_per_batch, model=model)
 
     @functools.cached_property
     def _scorer(self) -> RankerScorer:
@@ -275,12 +272,15 @@ class Model:
         """(pairs,) scores; pair i is question ``pair_question[i]`` with answer i."""
         if not answers:
             return np.empty(0, dtype=np.float32)
-        tokenizer, limits = self._loaded.tokenizer, self._loaded.recipe.text
         distinct, rows = _distinct(answers)
-        question_tokens = tokenizer.encode(questions, limits.max_question_tokens, "question")
-        answer_tokens = tokenizer.encode(distinct, limits.max_answer_tokens)
-        set_products("fp32")
-        scores = self._scorer.score(question_tokens, answer_tokens, pair_question, rows)
+        if self._checkpoint is not None:
+            scores = self._checkpoint.score_texts(questions, distinct, pair_question, rows)
+        else:
+            tokenizer, limits = self._loaded.tokenizer, self._loaded.recipe.text
+            question_tokens = tokenizer.encode(questions, limits.max_question_tokens)
+            answer_tokens = tokenizer.encode(distinct, limits.max_answer_tokens)
+            set_products("fp32")
+            scores = self._scorer.score(question_tokens, answer_tokens, pair_question, rows)
         if not np.isfinite(scores).all():
             pair = int(np.flatnonzero(~np.isfinite(scores))[0])
             position = f"question {questions[pair_question[pair]]!r}, answer {answers[pair]!r}"
@@ -292,16 +292,17 @@ class Model:
     def __getstate__(self) -> dict[str, Any]:
         """The state with the weights on the CPU, so that a copy does not need the folder."""
         state = {key: value for key, value in self.__dict__.items() if key != "_scorer"}
-        if self.device.type != "cpu":
-            ranker = copy.deepcopy(self._loaded.ranker).cpu()
-            state["_loaded"] = self._loaded._replace(ranker=ranker)
+        if self.device.type != "cpu" and self._checkpoint is None:
+            ranker = copy.deepcopy(self._trained.ranker).cpu()
+            state["_trained"] = self._trained._replace(ranker=ranker)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state, with the weights on the device of the model."""
         self.__dict__.update(state)
         self.device = pick_device(str(self.device))
-        to_device(self._loaded.ranker, self.device)
+        if self._checkpoint is None:
+            to_device(self._trained.ranker, self.device)
 
     def __repr__(self) -> str:
         return f"Model({str(self.folder)!r}: {self.preset} on {self.device})"

@@ -16,15 +16,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from aptool.errors import InputError
-from aptool.models.device import batch_sizes, send
+from aptool.models.device import batch_sizes
 from aptool.models.packed import attend, pad_texts, use_attention
 from aptool.models.pretrained import max_positions
 from aptool.models.ragged import MIN_ROWS, Ragged, TextBatch, padded_batches
 from aptool.options import bounded
-from aptool.text.subwords import TOKEN_ID, UNATTENDED
 
 # Networks with absolute positions and full attention.
 _ABSOLUTE = ("albert", "bert", "distilbert", "electra")
@@ -59,22 +57,22 @@ class BackboneOptions:
     precision: Literal["fp32", "bf16"] = "fp32"
 
 
-class BatchedNetwork(nn.Module):
-    """A network of ``transformers`` that reads ragged texts, in batches of similar length."""
+class Backbone(nn.Module):
+    """A pretrained network without head (``bare_encoder``), which computes a state per token."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, options: BackboneOptions) -> None:
         super().__init__()
         self.network = network
-        self.has_fillers = False  # texts may have unattended tokens (``aptool.text.subwords``)
-        self.layer: int | None = None  # index of the hidden states that are returned; None: the last states
-        self.is_packed = False  # texts can share one row, which gives states but no logits
+        self.size: int = network.config.hidden_size
+        self.is_packed = self.pack()  # texts can share one row
+        self._precision = options.precision
+        self._is_trained = options.tune != "none"
         self._pad = int(network.config.pad_token_id or 0)
-        self._has_types = getattr(network.config, "type_vocab_size", 0) > 1
         self._widest = max_positions(network)
-
-    def pack(self) -> bool:
-        """Let the network attend within texts in one row; return whether it supports that."""
-        return False
+        self._takes_embeddings = "inputs_embeds" in signature(network.forward).parameters
+        self._freeze(options)
+        if options.checkpointing and self._is_trained:
+            _enable_checkpointing(network, options.name)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Register the attention in the process that unpickles the network."""
@@ -82,50 +80,68 @@ class BatchedNetwork(nn.Module):
         if self.is_packed:
             self.pack()
 
-    def run(
-        self,
-        tokens: Ragged,
-        order: np.ndarray,
-        types: Tensor | None,
-        embedded: Tensor | None = None,
-        *,
-        share: bool,
-        least: int = 1,
-    ) -> Iterator[tuple[Any, Tensor | None, int]]:
-        """Yield outputs for (n', T) tokens of n texts and n' - n repetitions; slots; n.
+    def pack(self) -> bool:
+        """Let the network attend within texts in one row; return whether it supports that."""
+        config = self.network.config
+        if config.model_type not in (*_ABSOLUTE, *_AFTER_PADDING) or getattr(config, "is_decoder", False):
+            return False
+        from transformers.masking_utils import sdpa_mask
 
-        The slots are the indices of the tokens of the n texts in the n' · T; None for all.
+        use_attention(self.network, _PACKED, attend, sdpa_mask)
+        return True
+
+    def forward(self, tokens: Ragged, rows: Tensor) -> Tensor:
+        """(R, c) states of the tokens at ``rows``, in fp32, or in the precision of frozen weights."""
+        device = tokens.values.device
+        bf16 = self.training and self._precision == "bf16"
+        with_grad = torch.is_grad_enabled() and self._is_trained
+        with torch.set_grad_enabled(with_grad), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            training = with_grad and self.training
+            embedded = None
+            if training and self._takes_embeddings:
+                # One lookup for all batches, because its gradient is as large as the embedding table.
+                embedded = self.network.get_input_embeddings()(tokens.values)
+            order = np.argsort(tokens.sizes, kind="stable")
+            parts = []
+            for states in self._states(tokens, order, embedded, training=training):
+                parts.append(states.float() if bf16 else states)
+        ordered = tokens.rows(order)
+        index = torch.empty_like(ordered).index_copy_(0, ordered, tokens.row_numbers())
+        return torch.cat(parts).index_select(0, index[rows])
+
+    def _states(
+        self, tokens: Ragged, order: np.ndarray, embedded: Tensor | None, *, training: bool
+    ) -> Iterator[Tensor]:
+        """Yield the states of the tokens of texts, batch by batch.
 
         Args:
-            tokens: ids with their flags (``aptool.text.subwords``), values (N,) int64.
+            tokens: values (N,) int64.
             order: (n,) indices of the texts, ascending in length.
-            types: (N,) int64 token types, for a network that has them.
             embedded: (N, d) embeddings of the tokens, instead of their ids.
-            share: let texts of different lengths share a batch if it costs little padding.
-            least: minimum number of tokens per batch; the texts of a smaller batch are repeated.
+            training: let texts of different lengths share a batch if it costs little padding. Otherwise
+                small batches repeat their texts.
         """
-        batches = self._batches(tokens.sizes[order], share=share, least=least)
+        least = 1 if training else MIN_ROWS
+        batches = self._batches(tokens.sizes[order], share=training, least=least)
         members = [order[batch.members] for batch in batches]
         counts = [int(tokens.sizes[texts].sum()) for texts in members]
         all_rows = tokens.rows(np.concatenate(members)).split(counts)
         for batch, texts, rows in zip(batches, members, all_rows, strict=True):
             part = Ragged.of_sizes(tokens.values[rows], tokens.sizes[texts])
-            part_types = None if types is None or not self._has_types else types[rows]
             if not batch.width:
-                inputs, slots = self._packed_inputs(part, part_types), None
+                inputs, slots = self._packed_inputs(part), None
             else:
                 part_embedded = None if embedded is None else embedded[rows]
-                inputs, slots = self._padded_inputs(part, batch.width, part_types, part_embedded)
+                inputs, slots = self._padded_inputs(part, batch.width, part_embedded)
             if batch.height > batch.size:
                 slots = part.row_numbers() if slots is None else slots
                 slots = slots[: int(part.sizes[: batch.size].sum())]
-            if self.layer is not None:
-                inputs["output_hidden_states"] = True
-            yield self.network(return_dict=True, **inputs), slots, batch.size
+            states = self.network(return_dict=True, **inputs).last_hidden_state.flatten(0, 1)
+            yield states if slots is None else states.index_select(0, slots)
 
-    def _packed_inputs(self, tokens: Ragged, types: Tensor | None) -> dict[str, Any]:
+    def _packed_inputs(self, tokens: Ragged) -> dict[str, Any]:
         """Return the network's arguments for texts in one row; texts of equal length are adjacent."""
-        ids, config = tokens.values & TOKEN_ID, self.network.config
+        ids, config = tokens.values, self.network.config
         if config.model_type in _AFTER_PADDING:
             is_token = (ids != config.pad_token_id).long()
             counted = is_token.cumsum(0)
@@ -135,16 +151,13 @@ class BatchedNetwork(nn.Module):
             positions = tokens.positions()[0]
         inputs = {"input_ids": ids[None], "position_ids": positions[None]}
         if ids.is_cuda:
-            starts = np.cumsum(tokens.sizes) - tokens.sizes
-            inputs["padded_texts"] = pad_texts(starts, tokens.sizes, ids.device)
+            inputs["padded_texts"] = pad_texts(tokens.sizes, ids.device)
         else:
             inputs["text_sizes"] = tokens.sizes
-        if types is not None:
-            inputs["token_type_ids"] = types[None]
         return inputs
 
     def _padded_inputs(
-        self, tokens: Ragged, width: int, types: Tensor | None = None, embedded: Tensor | None = None
+        self, tokens: Ragged, width: int, embedded: Tensor | None = None
     ) -> tuple[dict[str, Any], Tensor | None]:
         """Return the network's arguments for texts padded to ``width``, and the slots of their tokens."""
         count, is_padded = len(tokens.sizes), len(tokens.values) < len(tokens.sizes) * width
@@ -158,22 +171,20 @@ class BatchedNetwork(nn.Module):
             return values.view(count, width, *values.shape[1:])
 
         inputs: dict[str, Any] = {}
-        if slots is not None or self.has_fillers:
-            inputs["attention_mask"] = dense(((tokens.values & UNATTENDED) == 0).long())
+        if slots is not None:
+            inputs["attention_mask"] = dense(torch.ones_like(tokens.values))
         if embedded is None:
-            inputs["input_ids"] = dense(tokens.values & TOKEN_ID, self._pad)
+            inputs["input_ids"] = dense(tokens.values, self._pad)
         else:
             inputs["inputs_embeds"] = dense(embedded)
-        if types is not None:
-            inputs["token_type_ids"] = dense(types)
         return inputs, slots
 
-    def _batches(self, sizes: np.ndarray, *, share: bool, least: int = 1) -> list[TextBatch]:
-        """Split texts of ascending lengths (n,) into batches."""
+    def _batches(self, sizes: np.ndarray, *, share: bool, least: int) -> list[TextBatch]:
+        """Split texts of ascending lengths (n,) into batches of at least ``least`` tokens."""
         device = next(self.parameters()).device
         limit = batch_sizes(device).network
         batches: list[tuple[slice, int]] = []
-        if self.is_packed and not (share or self.has_fillers):
+        if self.is_packed and not share:
             row = (np.cumsum(sizes) - 1) // limit
             ends = [*(np.flatnonzero(np.diff(row)) + 1).tolist(), len(sizes)]
             batches = [(slice(begin, end), 0) for begin, end in zip([0, *ends], ends, strict=False)]
@@ -190,55 +201,6 @@ class BatchedNetwork(nn.Module):
             TextBatch(texts, (texts.stop - texts.start) * -(-least // int(sizes[texts].sum())), width)
             for texts, width in batches
         ]
-
-
-class Backbone(BatchedNetwork):
-    """A pretrained network without head (``bare_encoder``), which computes a state per token."""
-
-    def __init__(self, network: Any, options: BackboneOptions) -> None:
-        super().__init__(network)
-        self.size: int = network.config.hidden_size
-        self._precision = options.precision
-        self._is_trained = options.tune != "none"
-        self.is_packed = self.pack()
-        self._takes_embeddings = "inputs_embeds" in signature(network.forward).parameters
-        self._freeze(options)
-        if options.checkpointing and self._is_trained:
-            _enable_checkpointing(network, options.name)
-
-    def forward(self, tokens: Ragged, rows: Tensor, types: Tensor | None = None) -> Tensor:
-        """(R, c) states of the tokens at ``rows``, in fp32, or in the precision of frozen weights."""
-        device = tokens.values.device
-        bf16 = self.training and self._precision == "bf16"
-        with_grad = torch.is_grad_enabled() and self._is_trained
-        with torch.set_grad_enabled(with_grad), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            training = with_grad and self.training
-            embedded = None
-            if training and self._takes_embeddings:
-                # One lookup for all batches, because its gradient is as large as the embedding table.
-                embedded = self.network.get_input_embeddings()(tokens.values & TOKEN_ID)
-            order = np.argsort(tokens.sizes, kind="stable")
-            parts = []
-            least = 1 if training else MIN_ROWS
-            for output, slots, _ in self.run(tokens, order, types, embedded, share=training, least=least):
-                last = self.layer is None
-                states = output.last_hidden_state if last else output.hidden_states[self.layer]
-                states = states.flatten(0, 1)
-                states = states if slots is None else states.index_select(0, slots)
-                parts.append(states.float() if bf16 else states)
-        ordered = tokens.rows(order)
-        index = torch.empty_like(ordered).index_copy_(0, ordered, tokens.row_numbers())
-        return torch.cat(parts).index_select(0, index[rows])
-
-    @override
-    def pack(self) -> bool:
-        config = self.network.config
-        if config.model_type not in (*_ABSOLUTE, *_AFTER_PADDING) or getattr(config, "is_decoder", False):
-            return False
-        from transformers.masking_utils import sdpa_mask
-
-        use_attention(self.network, _PACKED, attend, sdpa_mask)
-        return True
 
     def train(self, mode: bool = True) -> "Backbone":
         """Set the mode; a frozen network stays in evaluation mode, without dropout."""
@@ -265,34 +227,6 @@ class Backbone(BatchedNetwork):
             raise InputError(options.name, position="encoder.last", value=options.last, expected=expected)
         for layer in layers[-options.last :]:
             layer.requires_grad_(True)
-
-
-class Classifier(BatchedNetwork):
-    """A pretrained network with its classification head."""
-
-    def forward(self, tokens: Ragged, types: Tensor | None = None) -> Tensor:
-        """(n, labels) fp32 logits of n texts."""
-        order = np.argsort(tokens.sizes, kind="stable")
-        outputs = self.run(tokens, order, types, share=self.training)
-        parts = [output.logits[:count].float() for output, _, count in outputs]
-        return torch.cat(parts)[send(np.argsort(order), tokens.values.device)]
-
-
-def lower_precision(network: Any) -> None:
-    """Let a network compute in bf16, except in its head, where many texts would tie."""
-    body = network.base_model
-    body.bfloat16()
-    for part in network.children():
-        if part is not body:
-            part.register_forward_pre_hook(_in_fp32)
-
-
-def _in_fp32(part: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Convert the inputs of a module to fp32; a hook."""
-    return tuple(
-        value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
-        for value in inputs
-    )
 
 
 def _shared_widths(sizes: np.ndarray, padding: int) -> np.ndarray:

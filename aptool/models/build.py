@@ -70,13 +70,13 @@ MAX_WEIGHTS = 1 << 30
 
 
 def build_ranker(
-    recipe: Recipe, vocabulary_size: int, dim: int, backbone: dict[str, Any] | None = None
+    recipe: Recipe, vocabulary_size: int, dim: int, network: dict[str, Any] | None = None
 ) -> Ranker:
     """Build the system of a recipe with new weights; the other arguments are fields of ``EncoderSpec``."""
     encoder_class, encoder_options = _component(recipe, "encoder")
     pooling_class, pooling_options = _component(recipe, "pooling")
     similarity_class, similarity_options = _component(recipe, "similarity")
-    encoder = encoder_class.build(EncoderSpec(vocabulary_size, dim, backbone), encoder_options)
+    encoder = encoder_class.build(EncoderSpec(vocabulary_size, dim, network), encoder_options)
     projected = getattr(pooling_options, "dim", 0)
     if projected > encoder.size:
         expected = f"at most {encoder.size}, the features of a state"
@@ -160,7 +160,6 @@ def encoder_type(recipe: Recipe) -> type[Encoder]:
 
 def code_of(recipe: Recipe) -> dict[str, str]:
     """Return the code that decides the scores of a recipe: versions of libraries and hashes of plugins."""
-    # Types of other libraries' models are not registered: aptool defines them.
     kinds = [registry.get(getattr(recipe, section)["type"]) for section, registry in _REGISTRIES.items()]
     libraries = ["torch", "tokenizers"]
     if not (inspect.isclass(kinds[0]) and issubclass(kinds[0], WordEncoder)):

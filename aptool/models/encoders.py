@@ -45,10 +45,6 @@ class Encoder(nn.Module, ABC):
 
     Options: ClassVar[type]
     Tokenizer: ClassVar[type[TextTokenizer]]
-    # Input of the pooling: states, or token ids for a pooling that encodes pairs.
-    output_kind: ClassVar[Literal["states", "ids"]] = "states"
-    # Whether token ids may have the flags of ``aptool.text.subwords``.
-    has_flags: ClassVar[bool] = True
     size: int  # c, features per state
     spec: EncoderSpec
 
@@ -98,7 +94,6 @@ class WordEncoder(Encoder):
     """An encoder over word embeddings W0, shared by questions and answers; PAD is the zero vector."""
 
     Tokenizer = WordTokenizer
-    has_flags = False
     # Precision of products in training; weights, states and inference are in fp32.
     precision: Literal["fp32", "bf16"] = "fp32"
 

@@ -26,8 +26,7 @@ from aptool.models.model import LoadedModel
 from aptool.models.pooling import JoinedPooling, MaxPooling, Pooling
 from aptool.models.ragged import Ragged
 from aptool.plugins import redefines
-from aptool.text.subwords import TOKEN_ID, pooled_rows
-from aptool.text.tokenizer import Role, TextTokenizer, Tokens
+from aptool.text.tokenizer import TextTokenizer, Tokens
 
 ATTENTION, MAX_POOLING, MATCHES = "attention", "max_pooling", "matches"
 _WEIGHTS = {
@@ -183,15 +182,12 @@ def explain_pairs(
     """Explain the scores of (question, answer) texts, on the device of the model."""
     set_products("fp32")
     tokenizer, limits = model.tokenizer, model.recipe.text
-    questions = _Texts(tokenizer, [q for q, _ in pairs], limits.max_question_tokens, "question")
-    answers = _Texts(tokenizer, [a for _, a in pairs], limits.max_answer_tokens, "answer")
+    questions = _Texts(tokenizer, [q for q, _ in pairs], limits.max_question_tokens)
+    answers = _Texts(tokenizer, [a for _, a in pairs], limits.max_answer_tokens)
     pooling, window = _state_pooling(model), window_of(model.ranker.encoder)
     if not gives_weights(model):
         name = model.recipe.pooling["type"]
-        if not _is_aptool(model):
-            expected = "a model that aptool trained"
-        else:
-            expected = "attentive, max, one_way, abcnn, alignment pooling, or one that matches tokens"
+        expected = "attentive, max, one_way, abcnn, alignment pooling, or one that matches tokens"
         raise AptoolError(f"pooling {name!r} has no weights of words; expected {expected}")
     kind = MAX_POOLING if isinstance(pooling, MaxPooling) else ATTENTION
     if isinstance(pooling, MatchPooling):
@@ -229,12 +225,8 @@ def window_of(encoder: Encoder) -> Window:
 
 
 def gives_weights(model: LoadedModel) -> bool:
-    """Whether a model has weights of words. In checkpoints of other libraries, some tokens are not words."""
-    return _is_aptool(model) and _state_pooling(model).has_weights
-
-
-def _is_aptool(model: LoadedModel) -> bool:
-    return bool(model.config.get("model_type", "aptool") == "aptool")
+    """Whether a model has weights of words."""
+    return _state_pooling(model).has_weights
 
 
 def _state_pooling(model: LoadedModel) -> Pooling:
@@ -246,7 +238,7 @@ def _state_pooling(model: LoadedModel) -> Pooling:
 class _Words(NamedTuple):
     """The words of a text and their tokens."""
 
-    token_words: np.ndarray  # (L,) int64 index of the word of each pooled token, -1 for special tokens
+    token_words: np.ndarray  # (L,) int64 index of the word of each token, -1 for special tokens
     spans: tuple[tuple[int, int], ...]  # begin and end of each word of the whole text
     word_count: int  # words that were not truncated
     unknown: frozenset[int]  # words without a vector or token
@@ -271,25 +263,23 @@ def _alignment(
 class _Texts:
     """The questions or the answers of the pairs, as tokens and as words."""
 
-    def __init__(self, tokenizer: TextTokenizer, texts: list[str], limit: int, role: Role) -> None:
+    def __init__(self, tokenizer: TextTokenizer, texts: list[str], limit: int) -> None:
         self._tokenizer = tokenizer
         self._texts = texts
-        self._role = role
-        self.tokens = tokenizer.encode(texts, limit, role)
+        self.tokens = tokenizer.encode(texts, limit)
 
     def words(self, row: int) -> _Words:
         text, begin, end = self._texts[row], self.tokens.offsets[row], self.tokens.offsets[row + 1]
         ids, length = self.tokens.ids[begin:end], int(end - begin)
-        indices = self._tokenizer.word_indices(text, self._role)
+        indices = self._tokenizer.word_indices(text)
         complete = Tokens(indices, np.array([0, len(indices)]))
-        token_words = self._tokenizer.truncate(complete, length, self._role).ids
+        token_words = self._tokenizer.truncate(complete, length).ids
         spans = word_spans(self._tokenizer, text)
         count = max(1, int(token_words.max()) + 1) if len(indices) > length else len(spans)
         words_without_token = set(range(count)) - set(token_words.tolist())
-        is_unknown = (token_words >= 0) & (ids & TOKEN_ID == self._tokenizer.unknown)
+        is_unknown = (token_words >= 0) & (ids == self._tokenizer.unknown)
         unknown = words_without_token.union(token_words[is_unknown].tolist())
-        pooled, _ = pooled_rows(ids, np.array([0, length]))
-        return _Words(token_words[pooled], spans, count, frozenset(unknown))
+        return _Words(token_words, spans, count, frozenset(unknown))
 
     def weigh(self, row: int, words: _Words, weights: Tensor, window: Window) -> TextWeights:
         token_words, spans, count, unknown = words

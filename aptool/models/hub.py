@@ -1,10 +1,13 @@
-"""Folders of models: from a path, a URL or a name on the Hugging Face hub to a folder."""
+"""Folders of models: a path, a URL of an object store, or a model on the Hugging Face hub."""
 
 import re
 from pathlib import Path
+from typing import Any
 
+from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
 from aptool.formats.location import Location, PathOrUrl, is_object_url, location
+from aptool.formats.object_folder import OBJECTS
 from aptool.version import require
 
 CONFIG = "config.json"
@@ -16,10 +19,8 @@ ST_CONFIG = "config_sentence_transformers.json"
 _URL = re.compile(r"hf://?([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 
 # Files of a model to download: no code and no pickles.
-_FILES = (
-    *("*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja"),
-    *("artifact.metadata", "README.md"),
-)
+_FILES = ("*.json", "*.jsonl", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.metadata", "README.md")
+_OPENVINO = ("openvino/*.xml", "openvino/*.bin")
 
 
 def is_url(name: object) -> bool:
@@ -43,6 +44,37 @@ def find_folder(name: PathOrUrl) -> Location:
         f"{name}: folder not found; expected a model "
         f"(`aptool train COLLECTION --output {name}` trains one), or a name on the Hugging Face hub"
     )
+
+
+def is_trained(folder: Location) -> bool:
+    """Whether aptool trained the model in a folder; a model on an object store always is one of these."""
+    if not isinstance(folder, Path) or not (folder / CONFIG).is_file():
+        return not isinstance(folder, Path)
+    return trained_config(read_json(folder / CONFIG, "the configuration of a model")) is not None
+
+
+def trained_config(document: Any) -> dict[str, Any] | None:
+    """Return the configuration of a model of aptool from the content of config.json; None for another.
+
+    The file of a model over a pretrained network is that of ``transformers`` with an entry ``aptool``; the
+    other entries are then returned as ``network``.
+    """
+    if not isinstance(document, dict):
+        return None
+    own = document.get("aptool")
+    if isinstance(own, dict):
+        network = {name: value for name, value in document.items() if name not in ("aptool", OBJECTS)}
+        return {**own, "network": network}
+    return document if document.get("model_type") == "aptool" else None
+
+
+def model_name(folder: Path) -> str:
+    """Return the name of a model: of its folder, or of the model on the hub if it is a copy."""
+    path = folder.absolute()
+    for part in path.parts:
+        if part.startswith("models--"):
+            return part.split("--")[-1]
+    return path.resolve().name or "model"
 
 
 def _check_is_model(folder: Path) -> None:
@@ -72,7 +104,7 @@ def _downloaded(url: str) -> Path:
         raise InputError(url, problem="a URL of another form", expected=expected)
     hub = require("huggingface_hub", purpose="a model on the hub", extra="hub")
     try:
-        copy = hub.snapshot_download(match[1], revision=match[2], allow_patterns=list(_FILES))
+        copy = hub.snapshot_download(match[1], revision=match[2], allow_patterns=[*_FILES, *_OPENVINO])
     except Exception as error:  # connection, server or cache
         expected = "a model on the hub"
         raise InputError(f"hf://{match[1]}", problem=first_line(error), expected=expected) from error

@@ -38,7 +38,7 @@ class EncoderSpec(NamedTuple):
 
     vocabulary_size: int
     dim: int  # d, dimension of the word embeddings, or of a pretrained network's states
-    backbone: dict[str, Any] | None = None  # configuration of a pretrained network and its special tokens
+    network: dict[str, Any] | None = None  # configuration of a pretrained network, as in ``transformers``
 
 
 class TrainingTexts(NamedTuple):

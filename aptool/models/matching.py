@@ -9,7 +9,7 @@ the similarities of each question token to the answer; ``score`` reduces over th
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -148,26 +148,6 @@ class MatchPooling(Pooling):
 
 class MaxSimPooling(MatchPooling):
     """s = mean over the question's tokens m of max over the answer's tokens l of S_ml."""
-
-    @dataclass(frozen=True)
-    class Options(StateOptions):
-        """Options of ``maxsim`` pooling.
-
-        Attributes:
-            reduce: ``mean`` over the question's tokens, within [-1, 1], or ``sum``, as in ColBERT. Both give
-                the same ranking.
-        """
-
-        reduce: Literal["mean", "sum"] = "mean"
-
-    def __init__(self, size: int, options: Options) -> None:
-        super().__init__(size, options)
-        self.sums = options.reduce == "sum"
-
-    @override
-    def score(self, matched: Ragged) -> Tensor:
-        means = super().score(matched)
-        return means * matched.lengths if self.sums else means
 
 
 class MeanMaxSimPooling(MatchPooling):

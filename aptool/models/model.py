@@ -16,7 +16,7 @@ import torch
 
 from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import read_json, yaml_text
-from aptool.errors import AptoolError, InputError, UsageError
+from aptool.errors import AptoolError, InputError
 from aptool.formats.atomic import check_output_folder, output_folder, remove_outputs
 from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
 from aptool.formats.object_folder import fetched, remove_published
@@ -24,38 +24,29 @@ from aptool.formats.outputs import Kind
 from aptool.formats.schemas import check_document
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import to_device
-from aptool.models.hub import CONFIG, WEIGHTS, find_folder
+from aptool.models.hub import CONFIG, WEIGHTS, find_folder, trained_config
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
+from aptool.models.sentence_files import FILES as SENTENCE_FILES
+from aptool.models.sentence_files import POOLING, write_sentence_files
 from aptool.models.tensor_file import check_finite, read_header, read_tensors, write_tensors
-from aptool.text.subwords import SubwordTokenizer
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
 TOKENIZER = "tokenizer.json"
 
-# Files that ``save_model`` writes.
+# Files that ``save_model`` writes, and those that only some models have, too.
 FILES = (CONFIG, TOKENIZER, WEIGHTS, "README.md", "training/history.jsonl")
+_ALL_FILES = (*FILES, *SENTENCE_FILES)
 
 # Types of weights, as named by safetensors.
 WEIGHT_TYPES = ("F64", "F32", "F16", "BF16")
 
+# Prefix of the names of a network's weights.
+_NETWORK = "encoder.backbone.network."
+
 # Version of the layout.
 FORMAT = 2
-
-
-class ScoreTokens(NamedTuple):
-    """The tokens whose logits are the score of a causal language model."""
-
-    true: str
-    false: str | None = None  # its logit is subtracted
-
-    @classmethod
-    def of(cls, true: str | None, false: str | None) -> "ScoreTokens | None":
-        """Return the tokens of two options; None if neither is set."""
-        if true is None and false is not None:
-            raise UsageError(f"false token {false!r}: requires a true token")
-        return None if true is None else cls(true, false)
 
 
 class LoadedModel(NamedTuple):
@@ -88,16 +79,19 @@ def save_model(
         "recipe": recipe.to_dict(),
         "vocabulary": len(tokenizer),
         "dim": spec.dim,
-        **({"backbone": spec.backbone} if spec.backbone is not None else {}),
         "versions": {"aptool": __version__, "python": platform.python_version(), "torch": version("torch")},
         "training": training,
     }
     check_document("model", config, location(folder) / CONFIG)
     check_model_folder(folder)
+    document = config if spec.network is None else {**spec.network, "aptool": config}
     with new_model_folder(folder) as into:
-        (into / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (into / CONFIG).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         tokenizer.save(into / TOKENIZER)
-        write_tensors(into / WEIGHTS, ranker.state_dict(), {"format": "pt"})
+        weights = {_name_in_file(name): weight for name, weight in ranker.state_dict().items()}
+        write_tensors(into / WEIGHTS, weights, {"format": "pt"})
+        if spec.network is not None:
+            write_sentence_files(into, recipe, tokenizer, spec.network, spec.dim)
         (into / "README.md").write_text(model_card(config), encoding="utf-8")
         (into / "training").mkdir()
         lines = "".join(json.dumps(entry) + "\n" for entry in history)
@@ -106,12 +100,12 @@ def save_model(
 
 def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
     """Open a temporary folder, which becomes the model folder if the block succeeds."""
-    return output_folder(folder, Kind.MODEL, _marker(location(folder)), FILES, by_content=True)
+    return output_folder(folder, Kind.MODEL, _marker(location(folder)), _ALL_FILES, by_content=True)
 
 
 def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
     """Open a local copy of a model folder or ``hf://ORG/NAME``, which exists while the block runs."""
-    return fetched(find_folder(folder), CONFIG, FILES)
+    return fetched(find_folder(folder), CONFIG, _ALL_FILES)
 
 
 def has_model(folder: PathOrUrl) -> bool:
@@ -132,14 +126,14 @@ def remove_model(folder: PathOrUrl) -> None:
         remove_published(path, CONFIG)
     remove_outputs(path, Kind.MODEL)
     if isinstance(path, Path):
-        for subfolder in (path / "training", path):
+        for subfolder in (path / "training", path / POOLING, path):
             with contextlib.suppress(OSError):  # missing, or not empty
                 subfolder.rmdir()
 
 
 def check_model_folder(folder: PathOrUrl) -> None:
     """Raise unless a model can be written to a folder. Call before training."""
-    check_output_folder(folder, Kind.MODEL, FILES)
+    check_output_folder(folder, Kind.MODEL, _ALL_FILES)
 
 
 def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedModel:
@@ -150,34 +144,19 @@ def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedM
 
 
 def _load(path: Path, device: torch.device | str) -> LoadedModel:
-    config = _read_config(path / CONFIG)
+    config = read_config(path / CONFIG)
     recipe = recipe_from_dict(config["recipe"], where=str(path / CONFIG))
-    backbone = config.get("backbone")
-    if backbone is not None:
-        from aptool.models.pretrained import check_network_config
-
-        check_network_config(path / CONFIG, backbone["network"])
     tokenizer = encoder_type(recipe).Tokenizer.load(path / TOKENIZER)
-    if backbone is not None and "forms" in backbone and isinstance(tokenizer, SubwordTokenizer):
-        tokenizer = tokenizer.with_forms(backbone["forms"])
     set_tokenizer(tokenizer, recipe)
     if len(tokenizer) != config["vocabulary"]:
         expected = f"{config['vocabulary']} {tokenizer.unit}, as {CONFIG} says"
         raise InputError(path / TOKENIZER, value=len(tokenizer), expected=expected)
-    spec = EncoderSpec(config["vocabulary"], config["dim"], backbone)
-    header = read_header(path / WEIGHTS, "the weights of a model")
+    spec = EncoderSpec(config["vocabulary"], config["dim"], config.get("network"))
     ranker = build_ranker(recipe, *spec)
-    _check_shapes(path / WEIGHTS, header, ranker)
-    if backbone is not None:
-        from aptool.models.backbone import BatchedNetwork
-        from aptool.models.pretrained import check_ids
-
-        for part in ranker.modules():
-            if isinstance(part, BatchedNetwork):
-                check_ids(str(path), tokenizer._tokenizer, part.network)
+    _check_shapes(path / WEIGHTS, read_header(path / WEIGHTS, "the weights of a model"), ranker)
     weights, _ = read_tensors(path / WEIGHTS)
     check_finite(weights, path / WEIGHTS)
-    ranker.load_state_dict(weights)
+    ranker.load_state_dict({name: weights[_name_in_file(name)] for name in ranker.state_dict()})
     to_device(ranker.eval(), device)
     return LoadedModel(ranker, tokenizer, recipe, config, model_fingerprint(path))
 
@@ -185,7 +164,7 @@ def _load(path: Path, device: torch.device | str) -> LoadedModel:
 def model_recipe(folder: PathOrUrl) -> Recipe:
     """Return the recipe of a model, without reading its weights."""
     with opened_folder(folder) as path:
-        return recipe_from_dict(_read_config(path / CONFIG)["recipe"], where=f"{folder}/{CONFIG}")
+        return recipe_from_dict(read_config(path / CONFIG)["recipe"], where=f"{folder}/{CONFIG}")
 
 
 def model_fingerprint(folder: PathOrUrl) -> str:
@@ -247,24 +226,31 @@ def _card_header(config: dict[str, Any]) -> dict[str, Any]:
     return card
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
+    """Read the configuration of a model; see `trained_config`."""
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the configuration of a model")
-    config: dict[str, Any] = read_json(path)
-    if isinstance(config, dict) and config.get("model_type") == "aptool":
-        file_format = config.get("format")
-        if isinstance(file_format, int) and file_format > FORMAT:
-            raise AptoolError(
-                f"{path}: written by a later version of aptool (format {file_format}); "
-                f"expected format {FORMAT}"
-            )
+    config = trained_config(read_json(path))
+    if config is None:
+        problem, expected = "a model of another library", "a model that aptool trained"
+        raise InputError(path, problem=problem, expected=expected)
+    file_format = config.get("format")
+    if isinstance(file_format, int) and file_format > FORMAT:
+        raise AptoolError(
+            f"{path}: written by a later version of aptool (format {file_format}); expected format {FORMAT}"
+        )
     check_document("model", config, path)
     return config
 
 
+def _name_in_file(name: str) -> str:
+    """Return the name of a weight in a model's file: that of ``transformers`` for those of a network."""
+    return name.removeprefix(_NETWORK)
+
+
 def _check_shapes(path: Path, header: dict[str, tuple[list[int], str]], ranker: Ranker) -> None:
     """Raise unless a file, given its header, has the weights of a network."""
-    shapes = {name: list(weight.shape) for name, weight in ranker.state_dict().items()}
+    shapes = {_name_in_file(name): list(weight.shape) for name, weight in ranker.state_dict().items()}
     for name in sorted(shapes.keys() | header.keys()):
         if name not in header or name not in shapes:
             problem = "missing" if name in shapes else "unknown"

@@ -18,39 +18,24 @@ from aptool.models.ragged import padded_batches, rows_of
 
 
 class PaddedTexts(NamedTuple):
-    """Texts of a row that attention pads to (n, T) on a GPU, each with its prefix."""
+    """Texts of a row that attention pads to (n, T) on a GPU."""
 
     rows: Tensor  # (n, T) int64 tokens of each text; padding repeats the last token
-    kept: Tensor  # (K,) int64 tokens in (n · T,) that belong to the texts, without prefixes and repetitions
+    kept: Tensor  # (K,) int64 tokens in (n · T,) that belong to the texts, without repetitions
     lengths: Tensor  # (n,) int64
 
 
-def pad_texts(
-    starts: np.ndarray,
-    sizes: np.ndarray,
-    device: torch.device,
-    prefixes: tuple[np.ndarray, np.ndarray] | None = None,
-) -> list[PaddedTexts]:
-    """Pad n texts of a row, whose tokens may also attend to a prefix, in batches of few shapes.
-
-    Args:
-        starts: (n,) int64 first token of each text in the row.
-        sizes: (n,) int64 length of each text.
-        device: device of the row.
-        prefixes: (n,) int64 first token and (n,) int64 length of the prefix of each text.
-    """
-    prefix_starts, prefix_sizes = prefixes if prefixes is not None else (0 * sizes, 0 * sizes)
-    lengths = prefix_sizes + sizes
-    order = np.argsort(lengths, kind="stable")
+def pad_texts(sizes: np.ndarray, device: torch.device) -> list[PaddedTexts]:
+    """Pad n texts of a row, of lengths (n,), in batches of few shapes."""
+    order = np.argsort(sizes, kind="stable")
+    starts = np.cumsum(sizes) - sizes
     arrays = []
-    for batch in padded_batches(lengths[order], share=False):
+    for batch in padded_batches(sizes[order], share=False):
         texts = order[batch.members]
-        step = np.minimum(np.arange(batch.width), lengths[texts, None] - 1)  # (n, T)
-        in_prefix = step < prefix_sizes[texts, None]
-        begins = np.where(in_prefix, prefix_starts[texts, None], (starts - prefix_sizes)[texts, None])
+        step = np.minimum(np.arange(batch.width), sizes[texts, None] - 1)  # (n, T)
         once = order[batch.texts]
-        kept = rows_of(np.arange(len(once)) * batch.width + prefix_sizes[once], sizes[once])
-        arrays += [(begins + step).reshape(-1), kept, lengths[texts]]
+        kept = rows_of(np.arange(len(once)) * batch.width, sizes[once])
+        arrays += [(starts[texts, None] + step).reshape(-1), kept, sizes[texts]]
     parts = iter(send(np.concatenate(arrays), device).split([len(array) for array in arrays]))
     return [
         PaddedTexts(rows.view(len(lengths), -1), kept, lengths)
@@ -59,43 +44,19 @@ def pad_texts(
 
 
 def attend_padded(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    batches: Sequence[PaddedTexts],
-    scaling: float | None,
-    is_causal: bool = False,
-    window: int | None = None,
+    query: Tensor, key: Tensor, value: Tensor, batches: Sequence[PaddedTexts], scaling: float | None
 ) -> Tensor:
-    """(1, N, h, d) attention within texts and their prefixes, on a GPU.
-
-    Each of the h' heads of key and value (1, h', N, d) belongs to h / h' heads of the query (1, h, N, d). A
-    token attends to ``window`` tokens before it, with itself; None: to all.
-    """
+    """(1, N, h, d) attention within texts, on a GPU, from query, key and value (1, h, N, d)."""
     states = [tensor[0].transpose(0, 1) for tensor in (query, key, value)]  # (N, h, d)
-    repeats = query.shape[1] // key.shape[1]
     attended = torch.empty(states[0].shape, dtype=query.dtype, device=query.device)
     for rows, kept, lengths in batches:
         flat, width = rows.view(-1), rows.shape[1]
         q, k, v = (part.index_select(0, flat).unflatten(0, rows.shape).transpose(1, 2) for part in states)
-        if repeats > 1:
-            k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-        mask = None  # causal attention does not reach the padding
-        if not is_causal:
-            mask = (torch.arange(width, device=flat.device) < lengths[:, None])[:, None, None]  # (n, 1, 1, T)
-        elif window and window < width:
-            mask = causal_mask(width, 0, window, flat.device)
-        output = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=scaling)
+        mask = (torch.arange(width, device=flat.device) < lengths[:, None])[:, None, None]  # (n, 1, 1, T)
+        output = F.scaled_dot_product_attention(q, k, v, mask, scale=scaling)
         output = output.transpose(1, 2).flatten(0, 1).index_select(0, kept)
         attended.index_copy_(0, flat.index_select(0, kept), output)
     return attended[None]
-
-
-def causal_mask(width: int, length: int, window: int | None, device: torch.device) -> Tensor:
-    """(width, length + width) bool: whether a token attends to a token of the prefix or its own text."""
-    ones = torch.ones(width, length + width, dtype=torch.bool, device=device)
-    mask = ones.tril(length)
-    return mask if window is None else mask.triu(length - window + 1)
 
 
 def use_attention(network: Any, name: str, attention: Any, mask: Any) -> None:

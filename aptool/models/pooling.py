@@ -6,7 +6,7 @@ that share texts. This module has the interface and the poolings of single texts
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -35,8 +35,6 @@ class Pooling(nn.Module, ABC):
     """The interface of poolings."""
 
     Options: ClassVar[type]
-    # Input: the states of tokens, or token ids, which the pooling encodes.
-    input_kind: ClassVar[Literal["states", "ids"]] = "states"
     # The name of a kernel in ``scoring.kernels``; a class may add a faster one than those of its parents.
     kernel: ClassVar[str] = "pairwise"
     # Whether the pooling returns several features per pair, from which a head computes the score.
@@ -77,10 +75,6 @@ class Pooling(nn.Module, ABC):
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor | None:
         """(M, L) alignment of the states (M, c) of a question and (L, c) of an answer; None without one."""
         return None
-
-    def in_bf16(self) -> "Pooling":
-        """Return a pooling for texts encoded in bf16. It computes in fp32, unless it encodes texts itself."""
-        return self
 
 
 class VectorPooling(Pooling):
@@ -204,56 +198,24 @@ def segment_mean(sequences: Ragged) -> Tensor:
     return torch.segment_reduce(sequences.values, "mean", lengths=lengths, axis=0, unsafe=True)
 
 
-Activation = Literal["identity", "tanh", "relu", "gelu", "sigmoid", "silu"]
-ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+class Projection(nn.Module):
+    """A linear function of states, without bias."""
 
-
-class Dense(nn.Module):
-    """y = f(W x + b), or f(W x + b) + V x with ``residual``; parameters as in sentence-transformers."""
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        *,
-        bias: bool = False,
-        activation: str = "identity",
-        residual: bool = False,
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.outputs = outputs
-        self.activation = activation
-        self.adds_input = residual
-        self.linear = nn.Linear(inputs, outputs, bias=bias)
-        self.residual: nn.Module = nn.Identity()
-        if residual and inputs != outputs:
-            self.residual = nn.Linear(inputs, outputs, bias=False)
+        self.linear = nn.Linear(inputs, outputs, bias=False)
 
     def forward(self, states: Tensor) -> Tensor:
         """(N, outputs) of (N, inputs)."""
-        output = apply_activation(self.activation, self.linear(states))
-        return output + self.residual(states) if self.adds_input else output
+        projected: Tensor = self.linear(states)
+        return projected
 
 
-def apply_activation(name: str, values: Tensor) -> Tensor:
-    """Apply an activation function, given its name."""
-    if name == "identity":
-        return values
-    activated: Tensor = getattr(nn.functional if name in ("gelu", "silu") else torch, name)(values)
-    return activated
-
-
-def scores_of_outputs(outputs: Tensor, activation: str, relevant: int) -> Tensor:
-    """(n,) scores from the outputs (n, 1) or (n, 2) of a head: the relevant output, minus the other."""
-    outputs = apply_activation(activation, outputs)
-    return outputs[:, 0] if outputs.shape[1] == 1 else outputs[:, relevant] - outputs[:, 1 - relevant]
-
-
-def orthonormal_projection(size: int, dim: int) -> Dense:
+def orthonormal_projection(size: int, dim: int) -> Projection:
     """Build a projection from ``size`` to ``dim`` features with orthonormal rows.
 
     It approximately preserves inner products, so training starts close to the scores without a projection.
     """
-    layer = Dense(size, dim)
+    layer = Projection(size, dim)
     nn.init.orthogonal_(layer.linear.weight)
     return layer

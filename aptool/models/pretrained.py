@@ -4,59 +4,37 @@ The ``transformers`` package is an optional extra and is imported only when a ne
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.formats.location import is_remote
-from aptool.text.tokenizer import SAFELY
-from aptool.text.tokenizer_file import check_encodes, read_tokenizer
+from aptool.models.hub import CONFIG, MODULES
+from aptool.text.tokenizer import RARE
 from aptool.version import check_installed, require
 
 EXPECTED = "the folder of a pretrained network, or its name on the Hugging Face hub"
 
+# Otherwise transformers asks the user whether to run code that comes with a network.
+_SAFELY = {"trust_remote_code": False}
+
 # Entries of a configuration that do not affect the structure of the network.
-_NOT_STRUCTURE = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version"}
+_NOT_STRUCTURE = {
+    *("_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "transformers_version"),
+}
+
+# The modules of a sentence encoder that a network is trained from.
+_TRAINED = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
 
 # Maximum length of a network without a limit, in tokens.
 _UNLIMITED = 1 << 30
 
-# Entries of a configuration that refer to code or to another network.
-_REFERENCES = (
-    "auto_map",
-    "backbone",
-    "backbone_config",
-    "code_revision",
-    "custom_generate",
-    "custom_pipelines",
-    "kernel_config",
-    "quantization_config",
-    "trust_remote_code",
-    "use_kernels",
-    "use_pretrained_backbone",
-    "use_timm_backbone",
-)
-
-# Implementations in transformers and torch; transformers downloads any other name from the hub.
-_IMPLEMENTATIONS = (None, "eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
-
-# The head of a network: none, of a classifier, or of a language model.
-Head = Literal["none", "labels", "logits"]
-_LOADERS = {
-    "none": "AutoModel",
-    "labels": "AutoModelForSequenceClassification",
-    "logits": "AutoModelForCausalLM",
-}
-
 # Configuration of an adapter of peft, such as LoRA.
-ADAPTER = "adapter_config.json"
-
-_MAX_LAYERS = 4096
-_MAX_DEPTH = 20
+_ADAPTER = "adapter_config.json"
 
 
 class OpenedNetwork(NamedTuple):
@@ -64,8 +42,7 @@ class OpenedNetwork(NamedTuple):
 
     network: Any  # fp32, in evaluation mode
     tokenizer: Any  # of ``transformers``, with a ``backend_tokenizer``
-    max_tokens: int  # maximum length of a text, as configured
-    positions: int  # maximum length of a text that the network can read
+    max_tokens: int  # maximum length of a text
     causal: bool  # the state of a token does not depend on later tokens
 
 
@@ -85,121 +62,96 @@ def check_name(where: str, name: str) -> None:
     check_installed("transformers", purpose=f"encoder.name {name!r}", extra="transformers")
 
 
-def open_network(
-    name: str,
-    *,
-    head: Head = "none",
-    config_args: Mapping[str, Any] | None = None,
-    tokenizer_args: Mapping[str, Any] | None = None,
-) -> OpenedNetwork:
-    """Load a network of ``transformers`` with a head; raise if a weight is missing.
+def open_network(name: str) -> OpenedNetwork:
+    """Load a network without head, given its folder or its name on the hub.
 
-    Args:
-        name: its folder, or its name on the hub.
-        head: the head of the network.
-        config_args: entries that replace those of its configuration.
-        tokenizer_args: arguments of its tokenizer.
+    Raises:
+        InputError: a weight is missing, or the folder has a sentence encoder with other modules than a
+            network, mean pooling and normalization.
     """
     transformers = network_library()
-    loader = getattr(transformers, _LOADERS[head])
     if is_remote(name):
         raise InputError(name, problem="a URL", expected=EXPECTED)
-    if Path(name, ADAPTER).is_file():
+    if Path(name, _ADAPTER).is_file():
         # transformers ignores an adapter where peft is not installed.
         expected = "merged weights: save the model after merge_and_unload() of peft"
-        raise InputError(Path(name, ADAPTER), problem="an adapter", expected=expected)
-    where = name
+        raise InputError(Path(name, _ADAPTER), problem="an adapter", expected=expected)
     try:
-        entries, _ = transformers.PretrainedConfig.get_config_dict(name)
-        check_network_config(name, without_code(entries), "config.json")
-        where = f"{name}/config.json"
-        config = transformers.AutoConfig.from_pretrained(name, **SAFELY)
-        if config_args:
-            _check_config_args(name, config_args, config)
-            config = transformers.AutoConfig.from_pretrained(name, **config_args, **SAFELY)
-        if Path(name, "tokenizer.json").is_file():
-            read_tokenizer(Path(name, "tokenizer.json"))
-        where = f"{name}/tokenizer_config.json"
-        more = {"use_fast": True, **(tokenizer_args or {}), **SAFELY}
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **more)
-        has_tokenizer_file = _has_tokenizer_file(transformers, name, tokenizer)
-        if getattr(tokenizer, "backend_tokenizer", None) is not None:
-            check_encodes(tokenizer.backend_tokenizer)
-        where = f"{name}/model.safetensors"
-        model, loading = loader.from_pretrained(name, config=config, output_loading_info=True, **SAFELY)
-        network = (bare_encoder(model) if head == "none" else model).eval()
+        options: dict[str, Any] = {"subfolder": _subfolder(transformers, name), **_SAFELY}
+        config = transformers.AutoConfig.from_pretrained(name, **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, use_fast=True, **options)
+        model, loading = transformers.AutoModel.from_pretrained(
+            name, config=config, output_loading_info=True, use_safetensors=True, **options
+        )
+        network = bare_encoder(model).eval()
+        weights = model.state_dict(keep_vars=True)
         used_weights = {id(weight) for weight in network.state_dict(keep_vars=True).values()}
-        causal = _is_causal(network) if head == "none" else head == "logits"
+        missing = [key for key in sorted(loading["missing_keys"]) if id(weights.get(key)) in used_weights]
+        if missing:
+            # The library would initialize missing weights at random.
+            raise InputError(name, problem=f"no weights {missing[0]}", expected="all weights of the network")
+        files = dict.fromkeys(["tokenizer.json", *tokenizer.vocab_files_names.values()])
+        if not any(_cached(transformers, name, file, options["subfolder"]) for file in files):
+            # The library would construct a tokenizer without a vocabulary.
+            raise InputError(name, problem="no tokenizer.json", expected="a network with its tokenizer")
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
+        network = network.float()
+        _check_ids(name, backend, network)
+        limit = int(min(tokenizer.model_max_length, max_positions(network)))
+        return OpenedNetwork(network, tokenizer, limit, _is_causal(network))
     except InputError:
         raise
     except Exception as error:  # networks, the hub and file formats can raise anything
         # The lines after the first have the value of a wrong field.
         problem = str(error) if "Validation error" in str(error) else first_line(error)
-        raise InputError(where, problem=problem, expected=EXPECTED) from error
-    weights = model.state_dict(keep_vars=True)
-    missing = [key for key in sorted(loading["missing_keys"]) if id(weights.get(key)) in used_weights]
-    if missing:
-        # The library would initialize missing weights at random.
-        raise InputError(name, problem=f"no weights {missing[0]}", expected="all weights of the network")
-    if not has_tokenizer_file:
-        # The library would construct a tokenizer without a vocabulary.
-        raise InputError(name, problem="no tokenizer.json", expected="a network with its tokenizer")
-    if getattr(tokenizer, "backend_tokenizer", None) is None:
-        raise InputError(name, value=type(tokenizer).__name__, expected="a network with a tokenizer.json")
-    network = network.float()
-    check_ids(name, tokenizer.backend_tokenizer, network)
-    is_set = "model_max_length" in (tokenizer_args or {})
-    limits = _limits(name, tokenizer, network, pair=head == "labels", is_set=is_set)
-    return OpenedNetwork(network, tokenizer, *limits, causal)
+        raise InputError(name, problem=problem, expected=EXPECTED) from error
 
 
-def check_ids(name: str, tokenizer: Any, network: Any) -> None:
-    """Raise unless a network has an embedding per token id, and per token type if it has several types."""
+def _subfolder(transformers: Any, name: str) -> str:
+    """Return the folder of the network in that of a sentence encoder; raise for one with other modules."""
+    modules: Any = _read_cached(transformers, name, MODULES)
+    if modules is None:
+        return ""
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    pooling: Any = {}
+    if "Pooling" in kinds:
+        path = modules[kinds.index("Pooling")]["path"]
+        pooling = _read_cached(transformers, name, f"{path}/{CONFIG}") or {}
+    modes = pooling.get("pooling_mode") or [
+        key.removeprefix("pooling_mode_").removesuffix("_tokens")
+        for key, value in pooling.items()
+        if key.startswith("pooling_mode_") and value
+    ]
+    if kinds not in _TRAINED or modes not in ("mean", ["mean"], []):
+        problem = f"modules {', '.join(kinds)}" + (f" with pooling {modes}" if modes else "")
+        raise InputError(name, problem=problem, expected="a network with mean pooling, and normalization")
+    return str(modules[0]["path"])
+
+
+def _read_cached(transformers: Any, name: str, file: str) -> Any:
+    """Read a JSON file of a folder or of the hub; None if it is missing."""
+    path = _cached(transformers, name, file)
+    return None if path is None else read_json(path)
+
+
+def _cached(transformers: Any, name: str, file: str, subfolder: str = "") -> str | None:
+    """Return the path of a file of a folder or of the hub; None if it is missing."""
+    try:
+        path: str = transformers.utils.cached_file(name, file, subfolder=subfolder)
+    except OSError:  # file not found
+        return None
+    return path
+
+
+def _check_ids(name: str, tokenizer: Any, network: Any) -> None:
+    """Raise unless a network has an embedding per token id."""
     rows = network.get_input_embeddings().weight.shape[0]
-    types = getattr(network.config, "type_vocab_size", 0)
-    encodings = [tokenizer.encode("a"), tokenizer.encode("a", "a")]
-    special = [token for encoding in encodings for token in encoding.ids]
-    largest = max([*tokenizer.get_vocab().values(), *special])
+    largest = max([*tokenizer.get_vocab().values(), *tokenizer.encode(RARE).ids])
     if largest >= rows:
         expected = f"ids below {rows}, as the network has embeddings"
         raise InputError(name, position="tokenizer.json", problem=f"token id {largest}", expected=expected)
-    largest = max((kind for encoding in encodings for kind in encoding.type_ids), default=0)
-    if 1 < types <= largest:
-        expected = f"types below {types}, as the network has embeddings"
-        raise InputError(name, position="tokenizer.json", problem=f"token type {largest}", expected=expected)
-
-
-def _limits(name: str, hf_tokenizer: Any, network: nn.Module, *, pair: bool, is_set: bool) -> tuple[int, int]:
-    """Return the maximum length of a text, as configured, and as the positions of the network allow.
-
-    A length in the options of a checkpoint (``is_set``) may exceed the one in the network's configuration.
-    """
-    least = hf_tokenizer.num_special_tokens_to_add(pair) + (2 if pair else 1)
-    declared, positions = hf_tokenizer.model_max_length, max_positions(network)
-    if not isinstance(declared, int | float) or isinstance(declared, bool) or not declared >= least:
-        position = "max_seq_length" if is_set else "tokenizer_config.json: model_max_length"
-        expected = f"a number of tokens from {least}, special tokens included"
-        raise InputError(name, position=position, value=declared, expected=expected)
-    if positions < least:
-        expected = f"at least {least}, special tokens included"
-        raise InputError(name, problem=f"texts of up to {positions} tokens", expected=expected)
-    config: Any = network.config
-    # Rotary and relative positions have no table that ends.
-    is_relative = bool(getattr(config, "rope_parameters", None)) or not getattr(
-        config, "position_biased_input", True
-    )
-    longest = _UNLIMITED if is_relative else positions
-    return int(min(declared, longest if is_set else positions)), longest
-
-
-def _check_config_args(name: str, config_args: Mapping[str, Any], config: Any) -> None:
-    """Raise unless the configuration of a network has all entries that are replaced, and they are safe."""
-    check_network_config(name, without_code(config_args), "config_args")
-    names = {*config.to_dict(), *type(config).attribute_map}
-    for key, value in config_args.items():
-        if key not in names:
-            expected = f"an entry of the configuration of {config.model_type}"
-            raise InputError(name, position=f"config_args/{key}", value=value, expected=expected)
 
 
 def bare_encoder(network: Any) -> Any:
@@ -214,22 +166,19 @@ def bare_encoder(network: Any) -> Any:
 
 def structure_of(network: Any) -> dict[str, Any]:
     """Return the configuration of a network, without entries that do not affect its structure."""
-    config = without_code(json.loads(network.config.to_json_string(use_diff=False)))
+    config = json.loads(network.config.to_json_string(use_diff=False))
     return {key: value for key, value in config.items() if key not in _NOT_STRUCTURE}
 
 
-def new_network(config: dict[str, Any], name: str = "", head: Head = "none") -> Any:
-    """Build a network from the result of ``structure_of``, with new weights; ``name`` is for errors."""
+def new_network(config: dict[str, Any]) -> Any:
+    """Build a network from the result of ``structure_of``, with new weights."""
     transformers = network_library()
-    kind = config.get("model_type")
-    check_network_config(name or str(kind), config)
     try:
         network_config = transformers.AutoConfig.for_model(**config)
-        network = getattr(transformers, _LOADERS[head]).from_config(network_config, trust_remote_code=False)
-        return bare_encoder(network) if head == "none" else network
+        return bare_encoder(transformers.AutoModel.from_config(network_config, **_SAFELY))
     except Exception as error:  # a damaged configuration can raise anything
         raise AptoolError(
-            f"model_type {shortened(kind)}: transformers cannot build this network: "
+            f"model_type {shortened(config.get('model_type'))}: transformers cannot build this network: "
             f"{one_line(first_line(error))}"
         ) from error
 
@@ -247,17 +196,6 @@ def max_positions(network: nn.Module) -> int:
     return int(configured)
 
 
-def _has_tokenizer_file(transformers: Any, name: str, tokenizer: Any) -> bool:
-    """Whether a network has a tokenizer file."""
-    for file in dict.fromkeys(["tokenizer.json", *tokenizer.vocab_files_names.values()]):
-        try:
-            if transformers.utils.cached_file(name, file) is not None:
-                return True
-        except OSError:  # file not found
-            continue
-    return False
-
-
 @torch.no_grad()
 def _is_causal(network: Any) -> bool:
     """Whether the first state of a text is independent of the next tokens."""
@@ -265,34 +203,3 @@ def _is_causal(network: Any) -> bool:
     ids = torch.tensor([[1, 2, 3, 4], [1, 5, 6, 7]]) % rows
     states = network(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True).last_hidden_state
     return torch.equal(states[0, 0], states[1, 0])
-
-
-def check_network_config(where: str | Path, config: Any, position: str = "backbone/network") -> None:
-    """Raise if a configuration refers to code or to another network, or has too many layers."""
-    if position.count("/") > _MAX_DEPTH:
-        expected = "a network's configuration"
-        raise InputError(where, position=position, problem="nested too deeply", expected=expected)
-    for name, value in enumerate(config) if isinstance(config, list | tuple) else config.items():
-        key = str(name)
-        path = f"{position}/{key}"
-        if key in _REFERENCES and value:
-            expected = "no such entry: code and other networks are not loaded"
-            raise InputError(where, position=path, value=value, expected=expected)
-        if "_implementation" in key and value not in _IMPLEMENTATIONS:
-            expected = f"one of {', '.join(str(name) for name in _IMPLEMENTATIONS if name)}"
-            raise InputError(where, position=path, value=value, expected=expected)
-        if key == "model_type" and str(value).startswith("timm"):
-            raise InputError(where, position=path, value=value, expected="a network for text")
-        if "layer" in key and isinstance(value, int) and value > _MAX_LAYERS:
-            raise InputError(where, position=path, value=value, expected=f"at most {_MAX_LAYERS}")
-        if isinstance(value, dict | list | tuple):
-            check_network_config(where, value, path)
-
-
-def without_code(config: Any) -> Any:
-    """Copy a configuration without references to the model's code."""
-    if isinstance(config, dict):
-        return {key: without_code(value) for key, value in config.items() if key != "auto_map"}
-    if isinstance(config, list):
-        return [without_code(value) for value in config]
-    return config

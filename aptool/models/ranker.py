@@ -14,12 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aptool.models.device import send
 from aptool.models.encoders import Encode, Encoder
 from aptool.models.features import Head, NoHead, PairFeatures, WordBags
 from aptool.models.pooling import Pooling
 from aptool.models.ragged import Ragged
-from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import UNK, Tokens
 
 # From the (P,) questions and (P,) answers of pairs to their features.
@@ -55,16 +53,11 @@ class Ranker(nn.Module):
         return self.score_pairs(self.encode(questions), self.encode(answers), features)
 
     def encode(self, tokens: Ragged) -> Ragged:
-        """Compute the states of texts, values (N, c), with dropout of words and features in training.
-
-        Tokens with the flag "not pooled" (``aptool.text.subwords``) have no state.
-        """
+        """Compute the states of texts, values (N, c), with dropout of words and features in training."""
         if self.word_dropout and self.training:
             dropped = torch.rand(len(tokens.values), device=tokens.values.device) < self.word_dropout
             tokens = tokens.with_values(tokens.values.masked_fill(dropped, UNK))
         states: Ragged = self.encoder(tokens)
-        if self.encoder.output_kind == "states" and self.encoder.has_flags:
-            states = _pooled(tokens, states)
         if self.projection is not None:
             states = states.with_values(self.projection(states.values))
         if not self.dropout:
@@ -93,9 +86,8 @@ class Ranker(nn.Module):
         encoder, projection = copy.deepcopy((self.encoder, self.projection))
         if projection is not None:
             projection.bfloat16()
-        pooling = self.pooling.in_bf16()
         return Ranker(
-            encoder.bfloat16(), pooling, projection=projection, head=self.head, features=self.features
+            encoder.bfloat16(), self.pooling, projection=projection, head=self.head, features=self.features
         )
 
     def score_pairs(self, questions: Ragged, answers: Ragged, features: Tensor | None = None) -> Tensor:
@@ -120,11 +112,3 @@ class Ranker(nn.Module):
         if self.features is None:
             return lambda pair_question, pair_answer: None
         return partial(self.features, WordBags.of(questions), WordBags.of(answers))
-
-
-def _pooled(tokens: Ragged, states: Ragged) -> Ragged:
-    """Drop the states of tokens that are flagged as not pooled."""
-    rows, lengths = pooled_rows(tokens.values.cpu().numpy(), np.cumsum([0, *tokens.sizes]))
-    if len(rows) == len(states.values):
-        return states
-    return Ragged.of_sizes(states.values[send(rows, states.values.device)], lengths)

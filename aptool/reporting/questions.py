@@ -146,10 +146,10 @@ def _heat_maps(
     folder = system.entries[0].model
     if folder is None or device is None:
         return {}
-    from aptool.models.checkpoints import load_any
     from aptool.models.explain import explain_pairs, gives_weights
+    from aptool.models.model import load_model
 
-    model = load_any(folder, device)
+    model = load_model(folder, device)
     if not gives_weights(model):
         return {}
     logger.info(f"heat maps of {system.name}")

@@ -88,7 +88,7 @@ class PoolTokenizer:
 
     def tokenize(self, pools: PoolBatch) -> TokenizedPools:
         """Encode the distinct texts of pools as token ids, truncated at the model's limits."""
-        questions = self._tokenizer.encode(pools.questions, self._options.max_question_tokens, "question")
+        questions = self._tokenizer.encode(pools.questions, self._options.max_question_tokens)
         with self._lock:
             answers, keys = self._tokenize_answers(pools)
         return TokenizedPools(questions, answers, pools.pair_question, pools.pair_answer, keys)

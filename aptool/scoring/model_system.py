@@ -5,16 +5,17 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 from typing_extensions import override
 
+from aptool.environment import Backend, ScorePrecision, available_memory
 from aptool.environment import Precision as RequestedPrecision
-from aptool.environment import available_memory
+from aptool.errors import InputError, UsageError
 from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.models.build import code_of
-from aptool.models.checkpoints import ScoreTokens, load_any
 from aptool.models.device import (
     check_precision,
     gpus_like,
@@ -23,7 +24,8 @@ from aptool.models.device import (
     set_products,
     to_device,
 )
-from aptool.models.model import LoadedModel
+from aptool.models.hub import MODULES, find_folder, is_trained
+from aptool.models.model import LoadedModel, load_model
 from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.scoring.systems import Scorer, System
@@ -42,13 +44,11 @@ _GOLDEN = (5**0.5 - 1) / 2
 class ModelSystem(System):
     """A model: its folder, and the settings of its scores."""
 
-    folder: str  # of aptool or of another library
+    folder: str
     device: str = "auto"  # ``auto``, ``cpu``, ``cuda`` or a GPU such as ``cuda:1``
     precision: RequestedPrecision = "auto"  # of encoding; ``auto``: ``pick_precision``
     tokens_per_batch: int | None = None  # of the encoder; None is a default for the device
     cache_bytes: int | None = None  # limit of the cache of encoded answers; None: ``_default_cache``
-    kind: str = "auto"  # checkpoint type
-    tokens: ScoreTokens | None = None  # of ``load_any``
     # The model, if it is already loaded on the device.
     model: LoadedModel | None = field(default=None, compare=False, repr=False)
 
@@ -58,7 +58,7 @@ class ModelSystem(System):
     ) -> "ModelScorer":
         """Open the model; the row groups decide the precision ``auto``."""
         target = pick_device(self.device) if device is None else torch.device(device)
-        model = self.model or load_any(self.folder, target, self.kind, self.tokens)
+        model = self.model or load_model(self.folder, target)
         sample = sample_units(units)
         precision = pick_precision(self.precision, model, target, lambda: sampled_pools(sample, answers))
         return ModelScorer(self, model, target, precision)
@@ -67,6 +67,31 @@ class ModelSystem(System):
     @override
     def paths(self) -> tuple[str, ...]:
         return (self.folder,)
+
+
+def model_system(
+    folder: str,
+    *,
+    device: str = "auto",
+    precision: ScorePrecision = "auto",
+    backend: Backend = "torch",
+    tokens_per_batch: int | None = None,
+) -> System:
+    """Return the system of a model: of aptool, or a checkpoint of another library."""
+    if precision == "int8" and backend != "openvino":
+        raise UsageError("precision 'int8': requires the backend openvino (--backend openvino)")
+    if backend == "openvino" and device not in ("auto", "cpu"):
+        raise UsageError(f"device {device!r}: expected auto or cpu with the backend openvino")
+    found = find_folder(folder)
+    has_modules = isinstance(found, Path) and (found / MODULES).is_file()
+    if is_trained(found) and not (has_modules and backend == "openvino"):
+        if precision == "int8" or backend == "openvino":
+            expected = "a checkpoint of another library, or a model with mean pooling"
+            raise InputError(folder, problem="a model that OpenVINO cannot convert", expected=expected)
+        return ModelSystem(folder, device, precision, tokens_per_batch)
+    from aptool.scoring.sentence_transformers import SentenceTransformers
+
+    return SentenceTransformers(folder, device, precision, tokens_per_batch, backend)
 
 
 class ModelScorer(Scorer):

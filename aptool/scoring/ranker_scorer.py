@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from aptool.errors import AptoolError
-from aptool.models.device import batch_sizes, is_out_of_memory, memory_for, send
+from aptool.models.device import batch_sizes, is_out_of_memory, memory_for
 from aptool.models.features import NoHead
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.cores import ForEach, one_core_per_thread
 from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Pairs
 from aptool.scoring.kernels import pair_scorer_for
-from aptool.text.subwords import pooled_rows
 from aptool.text.tokenizer import Tokens
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -117,7 +116,6 @@ class RankerScorer:
             return scores
         lengths = answers.lengths
         self._cache.start_unit()
-        _, pooled = pooled_rows(answers.ids, answers.offsets)
         present, order, starts = group_by_answer(lengths, pair_answer)
         by_answer = self._pair_scorer.groups_by_answer(pair_answer)
         pair_question = pair_question[order]
@@ -139,7 +137,7 @@ class RankerScorer:
 
                 questions_of = pair_question[bounds[0] : bounds[-1]]
                 pairs = Pairs(questions_of, np.diff(bounds), batch_scored, by_answer)
-                encoded = self._encoded_answers(answers, pooled, cache_keys, present[window])
+                encoded = self._encoded_answers(answers, cache_keys, present[window])
                 columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
                 progress(unreported)
@@ -152,9 +150,8 @@ class RankerScorer:
     @torch.inference_mode()
     def bytes_per_answer(self, answers: Tokens) -> float:
         """Return the mean bytes per encoded answer, of at least one answer."""
-        _, lengths = pooled_rows(answers.ids, answers.offsets)
         row = self._encode_answers(answers.take(np.zeros(1, dtype=np.int64))).values[0]
-        return float(np.mean(self._pair_scorer.row_counts(lengths))) * row.nbytes
+        return float(np.mean(self._pair_scorer.row_counts(answers.lengths))) * row.nbytes
 
     def _in_halves(self, work: Callable[[np.ndarray], T], texts: np.ndarray) -> list[T]:
         """Return the results of ``work`` for parts of the texts: one, or more if memory runs out."""
@@ -185,8 +182,8 @@ class RankerScorer:
         window = self._window(lengths, 1, TOKENS_OF_QUESTIONS)
 
         def encode(block: np.ndarray) -> Ragged:
-            tokens, pooled = self._pooled(questions.take(by_length[block]))
-            return pooled.with_values(self._encode(tokens, pooled.values))
+            tokens = Ragged.of(questions.take(by_length[block]), self._device)
+            return tokens.with_values(self._encode(tokens, tokens.row_numbers()))
 
         encoded = for_each(partial(self._in_halves, encode), blocks_of(lengths, window))
         joined = Ragged.concatenate(list(chain.from_iterable(encoded)))
@@ -194,7 +191,7 @@ class RankerScorer:
         return self._pair_scorer.prepare_questions(joined.select(order))
 
     def _encoded_answers(
-        self, answers: Tokens, pooled: np.ndarray, cache_keys: np.ndarray | None, rows: np.ndarray
+        self, answers: Tokens, cache_keys: np.ndarray | None, rows: np.ndarray
     ) -> EncodedAnswers:
         """Return the encoded answers at ``rows``; encode missing ones in batches of similar length."""
         keys = np.full(len(rows), None) if cache_keys is None else cache_keys[rows]
@@ -210,22 +207,14 @@ class RankerScorer:
             counts[positions] = encoded.sizes
             starts[positions] = np.cumsum(encoded.sizes) - encoded.sizes
             self._cache.put(keys[positions].tolist(), encoded.values, encoded.sizes)
-        return EncodedAnswers(batches, batch, starts, counts, pooled[rows])
+        return EncodedAnswers(batches, batch, starts, counts, lengths)
 
     def _encode_answers(self, answers: Tokens) -> Ragged:
         """Encode a batch of answers as the kernel caches them."""
-        tokens, pooled = self._pooled(answers)
-        rows, counts = self._pair_scorer.select_states(pooled)
-        states = self._encode(tokens, pooled.values[rows])
+        tokens = Ragged.of(answers, self._device)
+        rows, counts = self._pair_scorer.select_states(tokens)
+        states = self._encode(tokens, rows)
         return self._pair_scorer.cache_answers(Ragged.of_sizes(states, counts))
-
-    def _pooled(self, texts: Tokens) -> tuple[Ragged, Ragged]:
-        """Copy texts to the device: token ids (N,), and the rows (R,) of the pooled tokens."""
-        tokens = Ragged.of(texts, self._device)
-        rows, counts = pooled_rows(texts.ids, texts.offsets)
-        if len(rows) == len(texts.ids):
-            return tokens, tokens.with_values(tokens.row_numbers())
-        return tokens, Ragged.of_sizes(send(rows, self._device), counts)
 
 
 def group_by_answer(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,19 +21,15 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.trainers import WordLevelTrainer
 from typing_extensions import override
 
-from aptool.errors import InputError
-from aptool.text.tokenizer_file import encode_texts, read_tokenizer
+from aptool.errors import InputError, first_line
 from aptool.text.words import letters, normalized, separate_bigrams
-
-# A tokenizer may present questions to the network in another form than answers.
-Role = Literal["question", "answer"]
 
 PAD, UNK = 0, 1
 NO_WORD = 0
 PAD_WORD, UNK_WORD = "[PAD]", "[UNK]"
 
-# Otherwise transformers asks the user whether to run code that comes with a network.
-SAFELY = {"trust_remote_code": False}
+# A letter of an ancient script, in no vocabulary.
+RARE = "\N{UGARITIC LETTER ALPA}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,6 @@ class TextTokenizer(ABC):
     unit: ClassVar[str]  # name of its tokens
     unknown: int  # id of the unknown token, -1 if there is none
     suffix_length: int = 0  # number of special tokens at the end of a text, which truncation keeps
-    source: str = "tokenizer.json"  # file of the tokenizer, for errors
     identify_words: bool = False  # whether ``encode`` sets ``Tokens.words``; only a word-level tokenizer can
     _tokenizer: Tokenizer
 
@@ -96,17 +91,15 @@ class TextTokenizer(ABC):
         """The number of ids."""
 
     @abstractmethod
-    def encode(
-        self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
-    ) -> Tokens:
+    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
         """Encode texts, truncated to ``limit`` tokens; runs on all cores."""
 
-    def truncate(self, tokens: Tokens, limit: int, role: Role = "answer") -> Tokens:
+    def truncate(self, tokens: Tokens, limit: int) -> Tokens:
         """Truncate every text to ``limit`` tokens, special tokens included."""
         return truncate(tokens, limit, self.suffix_length)
 
     @abstractmethod
-    def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
+    def word_indices(self, text: str) -> np.ndarray:
         """(tokens,) int64: index of the word of ``split`` that contains each token of a text, or -1."""
 
     def split(self, text: str) -> list[str]:
@@ -178,9 +171,7 @@ class WordTokenizer(TextTokenizer):
         if sorted(ids) != list(range(len(ids))):
             problem = f"ids up to {max(ids)}, {len(set(ids))} of them different"
             raise InputError(path, problem=problem, expected=f"each id from 0 to {len(ids) - 1} once")
-        loaded = cls(tokenizer)
-        loaded.source = str(path)
-        return loaded
+        return cls(tokenizer)
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
@@ -192,12 +183,10 @@ class WordTokenizer(TextTokenizer):
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
     @override
-    def encode(
-        self, texts: Sequence[str] | pa.Array, limit: int | None = None, role: Role = "answer"
-    ) -> Tokens:
+    def encode(self, texts: Sequence[str] | pa.Array, limit: int | None = None) -> Tokens:
         batch = texts.to_pylist() if isinstance(texts, pa.Array) else texts
         batch = [_prepared(text, self._lowercase, self.bigrams) for text in batch]
-        encodings = encode_texts(self._tokenizer, batch, self.source, special=False)
+        encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
         tokens = join_rows([encoding.ids or [UNK] for encoding in encodings])
         if self.identify_words:
             tokens = replace(tokens, words=self._identify_words(batch, tokens.ids, tokens.offsets))
@@ -249,8 +238,22 @@ class WordTokenizer(TextTokenizer):
         return spans
 
     @override
-    def word_indices(self, text: str, role: Role = "answer") -> np.ndarray:
+    def word_indices(self, text: str) -> np.ndarray:
         return np.arange(max(1, len(self.split(text))))
+
+
+def read_tokenizer(path: str | Path) -> Tokenizer:
+    """Read a ``tokenizer.json``, without its truncation and padding."""
+    if not Path(path).is_file():
+        raise InputError(path, problem="file not found", expected="the tokenizer of a model")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode(RARE)  # fails if the unknown token is missing
+    except Exception as error:  # the library raises bare exceptions
+        raise InputError(path, problem=first_line(error), expected="a tokenizer.json") from error
+    return tokenizer
 
 
 def join_rows(rows: Sequence[Sequence[int]]) -> Tokens:
@@ -274,19 +277,15 @@ def concatenated(parts: Sequence[Tokens]) -> Tokens:
     )
 
 
-def truncate(tokens: Tokens, limit: int, suffix_length: int = 0, prefix_length: int | None = None) -> Tokens:
-    """Truncate every text to ``limit`` tokens; its last ``suffix_length`` tokens are kept.
-
-    With a ``prefix_length``, the tokens after the prefix are removed instead of those before the suffix.
-    """
+def truncate(tokens: Tokens, limit: int, suffix_length: int = 0) -> Tokens:
+    """Truncate every text to ``limit`` tokens; its last ``suffix_length`` tokens are kept."""
     lengths = np.minimum(tokens.lengths, limit)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
     indices = np.repeat(tokens.offsets[:-1], lengths) + within
-    if suffix_length or prefix_length is not None:
+    if suffix_length:
         skipped = np.repeat(tokens.lengths - lengths, lengths)
-        kept = np.repeat(lengths - suffix_length, lengths) if prefix_length is None else prefix_length
-        indices += np.where(within >= kept, skipped, 0)
+        indices += np.where(within >= np.repeat(lengths - suffix_length, lengths), skipped, 0)
     return tokens._select(indices, offsets, truncated=int((tokens.lengths > limit).sum()))
 
 

@@ -13,7 +13,6 @@ from aptool.errors import InputError, first_line
 from aptool.formats.atomic import output_file
 from aptool.formats.location import PathOrUrl, is_remote
 from aptool.formats.outputs import Kind
-from aptool.text.tokenizer_file import read_tokenizer
 from aptool.text.vector_files import VectorFile, open_vectors
 from aptool.version import require
 
@@ -28,7 +27,6 @@ SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
 )
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_TOKENIZERS = ("tokenizer.json", "0_StaticEmbedding/tokenizer.json")  # in folders of model2vec
 _FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
 
 
@@ -135,10 +133,6 @@ def _read_static_model(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
     """Read a static model: a word's vector is the mean of its subword vectors."""
     library = require("model2vec", purpose=f"{source}: a static model", extra="distill")
     try:
-        for name in _TOKENIZERS:
-            tokenizer_path = Path(str(source), name)
-            if tokenizer_path.is_file():
-                read_tokenizer(tokenizer_path)
         model = library.StaticModel.from_pretrained(source, force_download=False)
         model.embedding = np.asarray(model.embedding, dtype=np.float32)  # means of float16 would be rounded
         requested = [word for word in dict.fromkeys(words) if word]

@@ -31,7 +31,7 @@ from aptool.formats.location import Location, PathOrUrl, is_remote, location, ou
 from aptool.formats.object_folder import local_copy
 from aptool.models.build import code_of, encoder_type
 from aptool.models.device import seed_generators
-from aptool.models.hub import CONFIG
+from aptool.models.hub import CONFIG, trained_config
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.training.process_group import ProcessGroup
 
@@ -170,9 +170,9 @@ def inputs_of(recipe: Recipe) -> dict[str, Any]:
     """Identify the files that a recipe names: vectors and start model."""
     start = None
     if recipe.start.model:
-        from aptool.models.start import start_fingerprint
+        from aptool.models.model import model_fingerprint
 
-        start = start_fingerprint(recipe.start.model)
+        start = model_fingerprint(recipe.start.model)
     return {
         "vectors": source_identity(encoder_type(recipe).source(recipe)),
         "start": start,
@@ -248,7 +248,8 @@ def remove_state(output: PathOrUrl) -> None:
 def trained_key(output: PathOrUrl) -> str | None:
     """Return the training key of the model in a folder, or None."""
     try:
-        return str(read_json(location(output) / CONFIG)["training"]["key"])
+        config = trained_config(read_json(location(output) / CONFIG))
+        return None if config is None else str(config["training"]["key"])
     except (InputError, KeyError, TypeError):
         return None
 

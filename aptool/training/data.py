@@ -93,7 +93,7 @@ class TrainingSet:
 def tokenize(texts: SplitTexts, tokenizer: TextTokenizer, options: TextOptions) -> TrainingSet:
     """Convert a split to token ids, truncated at the limits of the recipe."""
     return TrainingSet(
-        questions=tokenizer.encode(texts.questions, options.max_question_tokens, "question"),
+        questions=tokenizer.encode(texts.questions, options.max_question_tokens),
         answers=tokenizer.encode(texts.answers, options.max_answer_tokens),
         positives=texts.positives,
         pool_negatives=_without(texts.pools, texts.positives, len(texts.answers)),

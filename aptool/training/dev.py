@@ -39,7 +39,7 @@ class DevSet:
         self._unknown_id = tokenizer.unknown
         self._row_groups: list[_RowGroup] = []
         for pools in collection.batches(split):
-            questions = tokenizer.encode(pools.questions, options.max_question_tokens, "question")
+            questions = tokenizer.encode(pools.questions, options.max_question_tokens)
             texts = tokenizer.encode(pools.answers, options.max_answer_tokens)
             self._row_groups.append(
                 _RowGroup(pools.pairs(), questions, texts, pools.pair_question, pools.pair_answer)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.config import CHECKPOINT_MINUTES, Recipe
-from aptool.documents import parse_json, read_json
+from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.evaluation.names import measure_names
 from aptool.formats.atomic import check_apart
@@ -27,7 +27,7 @@ from aptool.models.device import (
 )
 from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
-from aptool.models.model import check_model_folder, has_model, opened_folder, save_model
+from aptool.models.model import check_model_folder, has_model, opened_folder, read_config, save_model
 from aptool.models.ranker import Ranker
 from aptool.progress import progress
 from aptool.training.checkpoint import (
@@ -290,7 +290,7 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
     if trained_key(output) != key or not has_model(output):
         return None
     with opened_folder(output) as path:
-        config = read_json(path / CONFIG)
+        config = read_config(path / CONFIG)
         lines = (path / "training" / "history.jsonl").read_text(encoding="utf-8").splitlines()
     training = config["training"]
     remove_state(output)

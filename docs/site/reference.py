@@ -1,7 +1,7 @@
-"""Pages of the site that are generated: commands, library, options, presets, checkpoints and files.
+"""Pages of the site that are generated: commands, library, options, presets and files.
 
 Commands come from click, their examples from `commands.toml`, the library and the options from docstrings,
-settings of checkpoints from the tables that check them, files from the JSON Schemas.
+files from the JSON Schemas.
 """
 
 import dataclasses
@@ -20,7 +20,6 @@ import aptool
 from aptool.cli.main import cli
 from aptool.config import Recipe, preset_names
 from aptool.models.build import ENCODERS, POOLINGS
-from aptool.models.checkpoints.keys import key_table
 from aptool.models.features import HEADS
 from aptool.models.similarity import SIMILARITIES
 
@@ -159,24 +158,6 @@ def presets() -> None:
     write("presets", *parts)
 
 
-def checkpoints() -> None:
-    """The page of the settings of checkpoints, from the tables that check them."""
-    write(
-        "checkpoints",
-        "# Settings of checkpoints",
-        "Every key in the files of a checkpoint of another library is implemented, harmless, or refused in "
-        "one line with the file, the key and the value, also by `train --start`. Parentheses hold the only "
-        "values that are implemented. [Checkpoints](../checkpoints.md) introduces the types.",
-        key_table(),
-        "A key of `config.json` that the network's class does not have is refused unless it is listed. "
-        "Of `tokenizer_config.json`, aptool reads `truncation_side`, `model_max_length` and "
-        "`model_input_names`; transformers reads the other keys.",
-        "Also refused are sentence encoders that render texts with a chat template, hidden states of "
-        "another output than `hidden_states`, Dense layers of another feature, and encoder-decoders other "
-        "than the T5 family.",
-    )
-
-
 def files() -> None:
     """The page of the files that aptool reads and writes, from their JSON Schemas."""
     parts = [
@@ -204,5 +185,4 @@ commands()
 library()
 options()
 presets()
-checkpoints()
 files()

@@ -1,9 +1,14 @@
 """Pretrained encoders on a cluster."""
 
 import pytest
-from networks import QUICK, REASON, write_network
+from networks import QUICK, REASON, SENTENCE_TRANSFORMERS, colbert, cross_encoder, write_network
 
 pytest.importorskip("transformers", reason=REASON)
+
+
+def one_label(network, folder):
+    cross_encoder(network, folder, 1)
+
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json")
 
@@ -46,3 +51,13 @@ def test_cluster_trains_and_scores_a_transformer_as_one_process(
     for file in FILES:
         assert (alone / file).read_bytes() == (on_cluster / file).read_bytes()
     assert_same_run(aptool, collection_folder / "test.pools.parquet", on_cluster, address, tmp_path)
+
+
+@pytest.mark.parametrize("build", [lambda network, folder: folder.symlink_to(network), colbert, one_label])
+def test_cluster_scores_a_checkpoint_of_another_library_as_one_process(
+    aptool, address, collection_folder, tmp_path, build
+):
+    pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
+    build(write_network(tmp_path / "network"), tmp_path / "model")
+
+    assert_same_run(aptool, collection_folder / "test.pools.parquet", tmp_path / "model", address, tmp_path)

@@ -9,8 +9,8 @@ from scene import write_row_groups
 
 from aptool.formats.pools import list_units
 from aptool.models.model import load_model
-from aptool.scoring.library_system import LibraryScorer, LibrarySystem
 from aptool.scoring.model_system import ModelScorer, ModelSystem
+from aptool.scoring.sentence_transformers import SentenceTransformers, SentenceTransformersScorer
 from aptool.scoring.systems import Bm25, RandomScores
 
 pytest.importorskip("ray", reason="the extra `cluster` is not installed")
@@ -86,13 +86,13 @@ def test_a_worker_and_one_process_open_the_same_checkpoint_of_another_library(po
     folder = write_network(tmp_path / "bert")
     monkeypatch.chdir(tmp_path)
     executor = ClusterExecutor(OneNode())
-    remote = executor.open(LibrarySystem("bert"), list_units([pools]), None)
+    remote = executor.open(SentenceTransformers("bert"), list_units([pools]), None)
 
     assert remote.system.folder == str(folder)  # workers have another current folder
     copy = pickle.loads(pickle.dumps(remote.system))
     assert (copy, hash(copy)) == (remote.system, hash(remote.system))
     on_worker = copy.open(device="cpu")
     assert (remote.fingerprint, remote.description) == (on_worker.fingerprint, on_worker.description)
-    on_gpu = ClusterExecutor(OneNode(gpus=1)).open(LibrarySystem("bert"), list_units([pools]), None)
+    on_gpu = ClusterExecutor(OneNode(gpus=1)).open(SentenceTransformers("bert"), list_units([pools]), None)
     assert on_gpu.device == "cuda"
-    assert on_gpu.fingerprint == LibraryScorer(copy, on_worker._model, "cuda").fingerprint
+    assert on_gpu.fingerprint == SentenceTransformersScorer(copy, on_worker.model, "cuda").fingerprint

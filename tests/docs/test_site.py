@@ -47,16 +47,6 @@ def test_every_option_of_training_is_described_with_its_default(site):
     assert "Number of passes over the training questions" in described
 
 
-def test_every_setting_of_a_checkpoint_is_listed_with_its_file(site):
-    from aptool.models.checkpoints.keys import TABLES
-
-    page = (site / "reference" / "checkpoints.html").read_text(encoding="utf-8")
-    listed = set(re.findall(r"<code>([^<]+)</code>", page))
-
-    assert [name for name in TABLES if f"<td>{name}</td>" not in page] == []
-    assert {key for table in TABLES.values() for key in table} <= listed
-
-
 def test_every_equation_of_the_paper_has_its_code(site):
     page = (site / "equations.html").read_text(encoding="utf-8")
     shown = text_of(site / "equations.html")

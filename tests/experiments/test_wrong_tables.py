@@ -53,11 +53,11 @@ BAD = {
         "fuse of both: 'ap-cnn'",
         "expected one of random, both",
     ),
-    "int8 of an engine that lacks it": (
+    "unknown backend": (
         'baseline = "random"',
-        'model = "m"\nengine = "sentence-transformers"\nprecision = "int8"',
+        'model = "m"\nbackend = "tensorflow"',
         1,
-        "eval.toml: systems/random/engine: 'sentence-transformers'",
+        "eval.toml: systems/random/backend: 'tensorflow'",
         "openvino",
     ),
     "name of two words": ("[systems.both]", '[systems."b oth"]', 1, "eval.toml: systems: 'b oth'", ""),

@@ -12,7 +12,7 @@ from aptool.errors import InputError
 from aptool.formats.collection import CollectionWriter
 from aptool.formats.schemas import arrow_schema, check_document, load_schema
 
-NAMES = ("pools", "answers", "scores", "run", "collection", "model", "matrix", "encoded", "result")
+NAMES = ("pools", "answers", "scores", "run", "collection", "model", "matrix", "result")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,14 +5,11 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import forked
 import numpy as np
 import pytest
 import torch
-from networks import REASON, colbert, cross_encoder, write_network
 from tiny import THINGS
 
-import aptool as library
 from aptool import AptoolError
 
 QUESTION = "where is the river with the window"
@@ -23,35 +20,12 @@ ANSWERS = [
 ]
 
 
-def from_hub(folder, kind):
-    """A tiny model in the layout of another library."""
-    pytest.importorskip("transformers", reason=REASON)
-    network = write_network(folder / "bert")
-    if kind == "cross-encoder":
-        cross_encoder(network, folder / kind, 1)
-    elif kind == "colbert":
-        colbert(network, folder / kind)
-    elif kind == "static":
-        static = pytest.importorskip("model2vec", reason="the extra distill is not installed")
-        from networks import piece_tokenizer
-
-        tokenizer = piece_tokenizer()
-        values = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), 8)).astype(np.float32)
-        static.StaticModel(values, tokenizer).save_pretrained(folder / kind)
-    return library.load(network if kind == "sentence-transformers" else folder / kind, device="cpu")
-
-
-@pytest.fixture(params=["aptool", "sentence-transformers", "cross-encoder", "colbert", "static"])
-def any_model(request, tmp_path, model):
-    return model if request.param == "aptool" else from_hub(tmp_path / "hub", request.param)
-
-
-def test_a_ranking_has_the_scores_of_the_pairs(any_model):
-    scores = any_model.score(QUESTION, ANSWERS)
+def test_a_ranking_has_the_scores_of_the_pairs(model):
+    scores = model.score(QUESTION, ANSWERS)
 
     pairs = [(QUESTION, answer) for answer in ANSWERS]
-    np.testing.assert_allclose(scores, any_model.score(pairs), atol=1e-6)
-    ranking = any_model.rank(QUESTION, ANSWERS)
+    np.testing.assert_allclose(scores, model.score(pairs), atol=1e-6)
+    ranking = model.rank(QUESTION, ANSWERS)
     assert [index for index, _ in ranking] == np.argsort(-scores, kind="stable").tolist()
     assert [score for _, score in ranking] == scores[[index for index, _ in ranking]].tolist()
 
@@ -61,9 +35,9 @@ def test_top_k_limits_the_ranking(model):
     assert model.rank(QUESTION, ANSWERS[:2], top_k=10) == model.rank(QUESTION, ANSWERS[:2])
 
 
-def test_nothing_to_rank_is_an_empty_ranking(any_model):
-    assert any_model.rank(QUESTION, []) == []
-    for scores in (any_model.score([]), any_model.score(QUESTION, [])):
+def test_nothing_to_rank_is_an_empty_ranking(model):
+    assert model.rank(QUESTION, []) == []
+    for scores in (model.score([]), model.score(QUESTION, [])):
         assert (scores.shape, scores.dtype) == ((0,), np.float32)
 
 
@@ -84,30 +58,17 @@ def test_a_wrong_argument_is_named(model, call, message):
     assert str(error.value).startswith(message)
 
 
-def test_copies_score_the_same_without_the_folder(any_model, tmp_path):
-    expected = any_model.score(QUESTION, ANSWERS)
-    saved = pickle.dumps(any_model)
-    folder = any_model.folder
+def test_copies_score_the_same_without_the_folder(model, tmp_path):
+    expected = model.score(QUESTION, ANSWERS)
+    saved = pickle.dumps(model)
+    folder = model.folder
     folder.rename(folder.with_name("elsewhere"))
 
-    for other in (copy.copy(any_model), copy.deepcopy(any_model), pickle.loads(saved)):
+    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(saved)):
         assert other.score(QUESTION, ANSWERS).tolist() == expected.tolist()
-    weights = [id(weight) for weight in any_model._loaded.ranker.parameters()]
-    copied = [id(weight) for weight in copy.deepcopy(any_model)._loaded.ranker.parameters()]
+    weights = [id(weight) for weight in model._loaded.ranker.parameters()]
+    copied = [id(weight) for weight in copy.deepcopy(model)._loaded.ranker.parameters()]
     assert not set(weights) & set(copied)
-
-
-def score_pickled(path, question, answers):
-    return pickle.loads(path.read_bytes()).score(question, answers).tolist()
-
-
-def test_a_pickled_network_scores_in_a_new_process(tmp_path):
-    model = from_hub(tmp_path / "hub", "sentence-transformers")
-    (tmp_path / "model.pkl").write_bytes(pickle.dumps(model))
-
-    ended = forked.run(tmp_path / "process", score_pickled, tmp_path / "model.pkl", QUESTION, ANSWERS[:2])
-
-    assert ended.out == str(model.score(QUESTION, ANSWERS[:2]).tolist()), ended.err
 
 
 @pytest.fixture

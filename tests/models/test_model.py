@@ -251,7 +251,7 @@ def change_config(folder, **changes):
         ),
         ({"format": 1}, "config.json", "format: 1: expected const 2"),
         ({"format": 3}, "config.json", "a later version of aptool (format 3); expected format 2"),
-        ({"model_type": "bert"}, "config.json", "model_type: 'bert': expected const \"aptool\""),
+        ({"model_type": "bert"}, "config.json", "a model of another library; expected a model that aptool"),
         ({"vocabulary": "many"}, "config.json", "vocabulary: 'many': expected type \"integer\""),
     ],
 )

@@ -11,8 +11,7 @@ from test_packed import NOT_PACKED, PACKED, SMALL, TEXTS, backbone_of
 from tiny import tokens
 from torch.nn import functional as F
 
-from aptool.models.backbone import Backbone, BackboneOptions, Classifier
-from aptool.models.causal import LastTokenNetwork
+from aptool.models.backbone import Backbone, BackboneOptions
 from aptool.models.device import set_products
 from aptool.models.pretrained import new_network
 from aptool.models.ragged import Ragged, padded_batches
@@ -22,8 +21,6 @@ transformers = pytest.importorskip("transformers", reason=REASON)
 MOST_SHAPES = 16
 LONGEST = 512
 TINY = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 4}
-CAUSAL = {**SMALL, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4, "pad_token_id": 0}
-NO_PREFIX = Ragged.of_sizes(torch.zeros(0, dtype=torch.int64), np.zeros(1, dtype=np.int64))
 
 
 def random_texts(count, longest=LONGEST, seed=0):
@@ -41,29 +38,8 @@ def backbone(kind="bert"):
     return Backbone(new_network(config), BackboneOptions()).eval()
 
 
-def classifier(options):
-    config = {"model_type": "bert", "vocab_size": 40, **options}
-    return Classifier(new_network(config, head="labels")).eval()
-
-
-def causal(kind="qwen3", **options):
-    torch.manual_seed(0)
-    network = new_network({"model_type": kind, "vocab_size": 40, **CAUSAL, **options}, head="logits")
-    return LastTokenNetwork(network, "logits").eval()
-
-
 def encode(network, texts):
     return network(texts, texts.row_numbers())
-
-
-def rerank(network, texts):
-    """Read texts after five prefixes."""
-    prefixes = moved(random_texts(5, 40, seed=1))
-    return network(prefixes, texts, np.arange(len(texts.sizes)) % 5)
-
-
-def rerank_alone(network, texts):
-    network(moved(NO_PREFIX), texts, np.zeros(len(texts.sizes), dtype=np.int64))
 
 
 def fine_tune(network, texts):
@@ -76,18 +52,15 @@ def fine_tune(network, texts):
 
 
 USES = {
-    "encoder": (backbone, encode, LONGEST),
-    "encoder that is not packed": (lambda: backbone("modernbert"), encode, LONGEST),
-    "cross-encoder": (lambda: classifier(TINY), lambda network, texts: network(texts), LONGEST),
-    "causal reranker": (lambda: causal(**TINY, num_key_value_heads=1), rerank, LONGEST - 40),
-    "causal reranker that is not packed": (lambda: causal("phi3", **TINY), rerank_alone, LONGEST),
-    "fine-tuning": (backbone, fine_tune, LONGEST),
+    "encoder": (backbone, encode),
+    "encoder that is not packed": (lambda: backbone("modernbert"), encode),
+    "fine-tuning": (backbone, fine_tune),
 }
 
 
 @pytest.mark.parametrize("use", USES)
 def test_attention_has_few_shapes(use, monkeypatch):
-    build, read, longest = USES[use]
+    build, read = USES[use]
     shapes = set()
 
     def attention(query, key, value, *more, **named):
@@ -96,7 +69,7 @@ def test_attention_has_few_shapes(use, monkeypatch):
         return query.clone()
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
-    texts = random_texts(10_000, longest)
+    texts = random_texts(10_000)
     set_products("fp32")
     with SimulatedGpu(), torch.no_grad():
         network = build().to("cuda")
@@ -128,32 +101,6 @@ def test_padding_stays_within_the_positions_of_a_network(positions):
     expected = encode(network, texts)
     with SimulatedGpu():
         actual = encode(copy.deepcopy(network).to("cuda"), moved(texts)).cpu()
-
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
-
-
-def test_logits_are_those_of_a_cpu():
-    network, texts = classifier(SMALL), random_texts(30, 60)
-    with torch.inference_mode():
-        expected = network(texts)
-        with SimulatedGpu():
-            actual = copy.deepcopy(network).to("cuda")(moved(texts)).cpu()
-
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"), [("qwen3", {}), ("mistral", {"sliding_window": 7}), ("phi3", {})]
-)
-@pytest.mark.parametrize("has_prefix", [False, True])
-def test_outputs_of_a_causal_network_are_those_of_a_cpu(kind, options, has_prefix):
-    network, texts = causal(kind, **options), random_texts(40, 70)
-    prefixes = random_texts(4, 50, seed=1) if has_prefix and network.is_packed else NO_PREFIX
-    parents = np.arange(40) % len(prefixes.sizes)
-    with torch.inference_mode():
-        expected = network(prefixes, texts, parents)
-        with SimulatedGpu():
-            actual = copy.deepcopy(network).to("cuda")(moved(prefixes), moved(texts), parents).cpu()
 
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 

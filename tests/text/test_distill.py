@@ -173,4 +173,4 @@ def test_a_tokenizer_without_an_unknown_token_is_refused(aptool, encoder_folder,
     done = aptool("vectors", "distill", "--model", encoder_folder, *common)
 
     assert (done.code, len(done.err)) == (1, 1)
-    assert "tokenizer.json: WordPiece error: Missing [UNK] token from the vocabulary" in done.err[0]
+    assert "WordPiece error: Missing [UNK] token from the vocabulary" in done.err[0]

@@ -142,7 +142,7 @@ def test_inconsistent_folders_are_refused(folder, tensors, message):
 def test_broken_and_missing_files_are_refused(folder):
     path = folder({"embeddings": ROWS})
     (path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match=r"tokenizer\.json: .*expected a tokenizer\.json"):
+    with pytest.raises(InputError, match="expected a static model: its folder"):
         read_vectors(path, ["the"])
     word_piece().save(str(path / "tokenizer.json"))
     data = (path / "model.safetensors").read_bytes()

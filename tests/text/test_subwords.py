@@ -56,15 +56,6 @@ def test_subword_tokens_belong_to_words(pieces):
     assert pieces.word_indices("").tolist() == [-1, -1]
 
 
-def test_a_pair_has_the_special_tokens_of_its_tokenizer(pieces):
-    assert pieces.special_tokens() == ([CLS], [SEP], [SEP], [0, 0, 0, 1, 1])
-
-    # RoBERTa: two special tokens between the texts, one token type.
-    other = piece_tokenizer()
-    other.post_processor = processors.RobertaProcessing(("[SEP]", SEP), ("[CLS]", CLS))
-    assert SubwordTokenizer(other).special_tokens() == ([CLS], [SEP, SEP], [SEP], [0, 0, 0, 0, 0])
-
-
 def test_a_tokenizer_without_special_tokens():
     bare = piece_tokenizer()
     bare.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])
@@ -72,7 +63,6 @@ def test_a_tokenizer_without_special_tokens():
     pieces = SubwordTokenizer(bare)
 
     assert (pieces.prefix_length, pieces.suffix_length) == (0, 0)
-    assert pieces.special_tokens() == ([], [], [], [0, 0, 0, 1, 0])
     # A text without tokens becomes one unknown token.
     assert pieces.encode(["", "the garden"]).ids.tolist() == [UNK, *ids("the", "garden")]
 

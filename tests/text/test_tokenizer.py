@@ -124,15 +124,8 @@ def test_a_saved_tokenizer_is_the_same(tmp_path):
         assert ids(loaded, text) == ids(tokenizer, text)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "expected the tokenizer of a model"),
-        ("{}", "expected a tokenizer.json"),
-        ("", "expected the tokenizer of a model"),
-    ],
-)
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content, message):
+@pytest.mark.parametrize("content", ["{", "{}", ""])
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
 
@@ -140,7 +133,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content, message):
         WordTokenizer.load(path)
 
     assert str(error.value).startswith(f"{path}: ")
-    assert str(error.value).endswith(message)
+    assert str(error.value).endswith("expected a tokenizer.json")
 
 
 def test_a_tokenizer_with_other_special_ids_is_refused(tmp_path):

@@ -3,8 +3,6 @@
 from aptool.models.pooling import Pooling
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.kernels.pair_scorer import (
-    CausalPairScorer,
-    CrossPairScorer,
     FirstPairScorer,
     IndependentPairScorer,
     MatchPairScorer,
@@ -16,8 +14,6 @@ from aptool.scoring.kernels.pair_scorer import (
 PAIR_SCORERS: dict[str, type[PairScorer]] = {
     "attentive": AttentivePairScorer,
     "match": MatchPairScorer,
-    "cross": CrossPairScorer,
-    "causal": CausalPairScorer,
     "first": FirstPairScorer,
     "independent": IndependentPairScorer,
     "pairwise": PairwisePairScorer,

@@ -29,7 +29,6 @@ SHARED = 2
 ROWS_PER_BLOCK = 2048
 
 if TYPE_CHECKING:
-    from aptool.models.causal import CausalPooling
     from aptool.models.matching import MatchPooling
     from aptool.scoring.kernels.padded import PaddedPairs
 
@@ -149,13 +148,8 @@ class PairwisePairScorer(PairScorer):
 
     pooling: Pooling
 
-    def batch_tokens(self, device: torch.device) -> int:
-        """Return the tokens per batch, of both texts of its pairs."""
-        return batch_sizes(device).pairs
-
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
-        """Return the states of each answer, or its token ids."""
         return states
 
     @override
@@ -168,7 +162,7 @@ class PairwisePairScorer(PairScorer):
         tokens = questions.sizes[pairs.questions] + answers.lengths[pair_answers]  # (P,)
         order = np.argsort(tokens, kind="stable")
         device = questions.values.device
-        batch_of = (np.cumsum(tokens[order]) - 1) // self.batch_tokens(device)
+        batch_of = (np.cumsum(tokens[order]) - 1) // batch_sizes(device).pairs
         scores = []
         for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
             batch_questions = questions.select(pairs.questions[batch])
@@ -178,43 +172,9 @@ class PairwisePairScorer(PairScorer):
         return torch.cat(scores)[send(np.argsort(order), device)]
 
 
-class CrossPairScorer(PairwisePairScorer):
-    """One pass of the network per pair; a batch is larger, as "states" are token ids."""
-
-    @override
-    def batch_tokens(self, device: torch.device) -> int:
-        return batch_sizes(device).token_pairs
-
-
-class CausalPairScorer(CrossPairScorer):
-    """Pairs of a causal network, grouped by question: the network reads each question once."""
-
-    pooling: "CausalPooling"
-
-    @override
-    @classmethod
-    def suits(cls, pooling: Any) -> bool:
-        from aptool.models.causal import CausalPooling
-
-        return not redefines(pooling, CausalPooling, "score_pairs")
-
-    @override
-    def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
-        joined, pair_answers = answers.ragged(), pairs.answers
-        order = np.argsort(pairs.questions, kind="stable")
-        device = questions.values.device
-        batch_of = (np.cumsum(answers.counts[pair_answers[order]]) - 1) // self.batch_tokens(device)
-        scores = []
-        for batch in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
-            chosen = joined.select(pair_answers[batch])
-            scores.append(self.pooling.score_shared(questions, chosen, pairs.questions[batch]))
-            pairs.scored(len(batch))
-        return torch.cat(scores)[send(np.argsort(order), device)]
-
-
 def _in_fp32(states: Ragged) -> Ragged:
-    """Convert states to fp32, the precision of poolings; token ids are unchanged."""
-    return states.with_values(states.values.float()) if states.values.is_floating_point() else states
+    """Convert states to fp32, the precision of poolings."""
+    return states.with_values(states.values.float())
 
 
 class MatchPairScorer(PairScorer):

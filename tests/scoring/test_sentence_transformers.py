@@ -1,26 +1,43 @@
-"""`aptool score --engine sentence-transformers` has the scores of that library."""
+"""Checkpoints of other libraries have the scores of sentence-transformers, wherever they are scored."""
 
 import json
+import pickle
+import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from networks import QUESTIONS, REASON, SENTENCE_TRANSFORMERS, TEXTS, colbert, cross_encoder, write_network
+from networks import (
+    IDS,
+    QUESTIONS,
+    REASON,
+    SENTENCE_TRANSFORMERS,
+    TEXTS,
+    colbert,
+    cross_encoder,
+    write_network,
+    write_with_tokenizer,
+)
 from simulated_gpu import SimulatedGpu
 from tiny import row, write_pools
 
 import aptool as toolkit
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_pools
-from aptool.scoring import library_system, parts
-from aptool.scoring.library_system import LibraryScorer, LibrarySystem, load_library_model
+from aptool.scoring import parts, sentence_transformers
+from aptool.scoring.model_system import model_system
 from aptool.scoring.score import score_files
+from aptool.scoring.sentence_transformers import (
+    SentenceTransformers,
+    SentenceTransformersScorer,
+    load_checkpoint,
+)
 
 pytest.importorskip("transformers", reason=REASON)
 library = pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
 
-ENGINE = "sentence-transformers"
 TEMPLATE = "{% for message in messages %}the {{ message['content'] }} ?{% endfor %}"
 
 
@@ -108,9 +125,99 @@ def with_token_pooling(network, folder):
     return library.MultiVectorEncoder(str(folder), device="cpu")
 
 
-# Kinds of checkpoints that both engines read.
-KINDS = ("network", "pairs", "tokens")
-CHECKPOINTS = (with_word_vectors, with_two_encoders, with_chat_template, with_unlike_head, with_token_pooling)
+def cross_encoder_of(network, folder):
+    cross_encoder(network, folder, 1)
+    return library.CrossEncoder(str(folder), device="cpu")
+
+
+def late_interaction(network, folder):
+    colbert(network, folder)
+    return library.MultiVectorEncoder(str(folder), device="cpu")
+
+
+def late_interaction_without_dense(network, folder):
+    from sentence_transformers.base.modules import Normalize
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+
+    modules = [transformer(network), MultiVectorMask(), Normalize(module_input_name="token_embeddings")]
+    library.MultiVectorEncoder(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+    return library.MultiVectorEncoder(str(folder), device="cpu")
+
+
+def static(network, folder):
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    tokenizer = library.SentenceTransformer(str(network), device="cpu").tokenizer
+    return sentence_encoder(folder, [StaticEmbedding(tokenizer.backend_tokenizer, embedding_dim=8)])
+
+
+def mean_of_states(network, folder):
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+
+    return sentence_encoder(folder, [transformer(network), Pooling(16, "mean"), Normalize()])
+
+
+def bare_network(network, folder):
+    write_network(folder)
+    return library.SentenceTransformer(str(folder), device="cpu")
+
+
+def classifier(network, folder):
+    """A network with a head, without modules.json."""
+    cross_encoder(network, folder.with_name("with-modules"), 1)
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder.with_name("with-modules") / name, folder / name)
+    return library.CrossEncoder(str(folder), device="cpu")
+
+
+def causal_reranker(network, folder):
+    """A language model whose score is the logit of a token minus that of another."""
+    from sentence_transformers.cross_encoder.modules import LogitScore
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(6)
+    config = LlamaConfig(
+        vocab_size=len(IDS),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.5,
+        pad_token_id=0,
+    )
+    templated = write_with_tokenizer(folder.with_name("llama"), LlamaForCausalLM(config))
+    tokenizer = AutoTokenizer.from_pretrained(templated)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.padding_side = "left"
+    tokenizer.save_pretrained(templated)
+    first = transformer(templated, transformer_task="text-generation")
+    modules = [first, LogitScore(IDS["market"], IDS["violin"])]
+    library.CrossEncoder(modules=modules, device="cpu").save_pretrained(str(folder))
+    return library.CrossEncoder(str(folder), device="cpu")
+
+
+CHECKPOINTS = {
+    build.__name__: build
+    for build in (
+        *(mean_of_states, bare_network, static, cross_encoder_of, classifier, causal_reranker),
+        *(late_interaction, late_interaction_without_dense),
+        *(with_word_vectors, with_two_encoders, with_chat_template, with_unlike_head, with_token_pooling),
+    )
+}
+KINDS = ("mean_of_states", "cross_encoder_of", "late_interaction")
+
+
+@pytest.fixture
+def built(network, tmp_path):
+    """A function that builds a checkpoint, and returns its folder and the model of the library."""
+
+    def build(name):
+        torch.manual_seed(5)
+        return tmp_path / "model", CHECKPOINTS[name](network, tmp_path / "model")
+
+    return build
 
 
 def expected(model):
@@ -125,52 +232,40 @@ def expected(model):
     return {q: dict(zip(TEXTS, row.tolist(), strict=True)) for q, row in zip(QUESTIONS, rows, strict=True)}
 
 
-def assert_close(run, scores):
-    actual = toolkit.Run.load(run).to_dict()
-    assert actual == {q: pytest.approx(row, abs=1e-5) for q, row in scores.items()}
+def close(scores):
+    return {q: pytest.approx(row, abs=1e-6, rel=1e-6) for q, row in scores.items()}
 
 
-@pytest.mark.parametrize("build", CHECKPOINTS)
-def test_checkpoints_that_aptool_refuses_have_the_scores_of_the_library(
-    aptool, network, pools, tmp_path, build
-):
-    torch.manual_seed(5)
-    model = build(network, tmp_path / "model")
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_scores_are_those_of_the_library(aptool, built, pools, tmp_path, name):
+    folder, model = built(name)
+    scores = expected(model)
 
-    refused = aptool("score", pools, "--model", tmp_path / "model", "--output", tmp_path / "own.run")
-    options = ["--engine", ENGINE, "--device", "cpu"]
-    finished = aptool("score", pools, "--model", tmp_path / "model", "--output", tmp_path / "r.run", *options)
+    finished = aptool("score", pools, "--model", folder, "--output", tmp_path / "r.run", "--device", "cpu")
+    loaded = toolkit.load(folder, device="cpu")
 
-    assert refused.code == 1
-    assert refused.err[-1].endswith(f"or `aptool score --engine {ENGINE}` uses the library")
     assert (finished.code, finished.err) == (0, [])
     assert finished.out == [f"{tmp_path / 'r.run'}: 20 pairs"]
-    assert_close(tmp_path / "r.run", expected(model))
+    assert toolkit.Run.load(tmp_path / "r.run").to_dict() == close(scores)
+    ids, texts = list(TEXTS), list(TEXTS.values())
+    for question, text in QUESTIONS.items():
+        ranking = {ids[number]: score for number, score in loaded.rank(text, texts)}
+        assert ranking == pytest.approx(scores[question], abs=1e-6, rel=1e-6)
 
 
-def checkpoint(kind, network, folder):
-    """The folder of a checkpoint that both engines read."""
-    if kind == "network":
-        return network
-    if kind == "pairs":
-        cross_encoder(network, folder, 1)
-    else:
-        colbert(network, folder)
-    return folder
+@pytest.mark.parametrize("name", KINDS)
+def test_runs_in_memory_and_of_a_copy_are_those_of_the_folder(built, pools, tmp_path, name):
+    folder, _ = built(name)
+    toolkit.score(pools, folder, tmp_path / "r.run", device="cpu")
+    scores = toolkit.Run.load(tmp_path / "r.run").to_dict()
+    loaded = toolkit.load(folder, device="cpu")
 
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_both_engines_agree_where_aptool_reads_a_checkpoint(network, pools, tmp_path, kind):
-    folder = checkpoint(kind, network, tmp_path / "model")
-
-    toolkit.score(pools, folder, tmp_path / "own.run", device="cpu")
-    toolkit.score(pools, folder, tmp_path / "library.run", device="cpu", engine=ENGINE)
-
-    assert_close(tmp_path / "library.run", toolkit.Run.load(tmp_path / "own.run").to_dict())
+    for model in (loaded, pickle.loads(pickle.dumps(loaded))):
+        assert model.run(toolkit.Pools.load(pools)).to_dict() == close(scores)
 
 
 def test_a_resumed_run_has_the_bytes_of_an_uninterrupted_run(network, pools, tmp_path, monkeypatch):
-    units, system = list_units([pools]), LibrarySystem(str(network), "cpu")
+    units, system = list_units([pools]), SentenceTransformers(str(network), "cpu")
     score_files(units, system, tmp_path / "whole.run")
     write = parts.write_part
 
@@ -191,21 +286,21 @@ def test_a_resumed_run_has_the_bytes_of_an_uninterrupted_run(network, pools, tmp
 
 @pytest.mark.parametrize("change", ["file", "version", "batch", "precision"])
 def test_parts_of_another_file_version_or_setting_are_not_used(network, tmp_path, monkeypatch, change):
-    system = LibrarySystem(str(network), "cpu")
+    system = SentenceTransformers(str(network), "cpu")
     before = system.open().fingerprint
     assert system.open().fingerprint == before
 
     if change == "file":
         folder = write_network(tmp_path / network.name)
         (folder / "merges.bpe").write_text("other")  # a file of a tokenizer
-        system = LibrarySystem(str(folder), "cpu")
+        system = SentenceTransformers(str(folder), "cpu")
     elif change == "version":
         versions = {"sentence-transformers": "6.2.1"}
-        monkeypatch.setattr(library_system, "versions_of", lambda *names: versions)
+        monkeypatch.setattr(sentence_transformers, "versions_of", lambda *names: versions)
     elif change == "batch":
-        system = LibrarySystem(str(network), "cpu", tokens_per_batch=64)
+        system = SentenceTransformers(str(network), "cpu", tokens_per_batch=64)
     else:
-        system = LibrarySystem(str(network), "cpu", "bf16")
+        system = SentenceTransformers(str(network), "cpu", "bf16")
 
     assert system.open().fingerprint != before
 
@@ -218,39 +313,40 @@ def test_each_distinct_answer_of_a_row_group_is_encoded_once(network, pools, tmp
         return encode(model, texts, *arguments, **options)
 
     monkeypatch.setattr(library.SentenceTransformer, "encode_document", record)
-    toolkit.score(pools, network, tmp_path / "r.run", device="cpu", engine=ENGINE)
+    toolkit.score(pools, network, tmp_path / "r.run", device="cpu")
 
     assert sorted(encoded) == sorted([*TEXTS.values()] * 2)  # two row groups
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_small_blocks_have_the_same_scores(network, pools, tmp_path, monkeypatch, kind):
-    folder = checkpoint(kind, network, tmp_path / "model")
-    toolkit.score(pools, folder, tmp_path / "whole.run", device="cpu", engine=ENGINE)
-    monkeypatch.setattr(library_system, "_ANSWERS", 2)
-    monkeypatch.setattr(library_system, "_PAIRS", 3)
+@pytest.mark.parametrize("name", KINDS)
+def test_small_blocks_have_the_same_scores(built, pools, tmp_path, monkeypatch, name):
+    folder, _ = built(name)
+    toolkit.score(pools, folder, tmp_path / "whole.run", device="cpu")
+    monkeypatch.setattr(sentence_transformers, "_ANSWERS", 2)
+    monkeypatch.setattr(sentence_transformers, "_PAIRS", 3)
 
-    toolkit.score(pools, folder, tmp_path / "blocks.run", device="cpu", engine=ENGINE)
+    toolkit.score(pools, folder, tmp_path / "blocks.run", device="cpu")
 
-    assert_close(tmp_path / "blocks.run", toolkit.Run.load(tmp_path / "whole.run").to_dict())
+    whole = toolkit.Run.load(tmp_path / "whole.run").to_dict()
+    assert toolkit.Run.load(tmp_path / "blocks.run").to_dict() == close(whole)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_scores_on_a_simulated_gpu_are_those_of_a_cpu(network, pools, tmp_path, kind):
-    folder = checkpoint(kind, network, tmp_path / "model")
-    system, batch = LibrarySystem(str(folder), "cpu"), read_pools(list_units([pools])[0])
+@pytest.mark.parametrize("name", KINDS)
+def test_scores_on_a_simulated_gpu_are_those_of_a_cpu(built, pools, name):
+    folder, _ = built(name)
+    system, batch = SentenceTransformers(str(folder), "cpu"), read_pools(list_units([pools])[0])
     expected = system.open().score(batch)
-    model = load_library_model(system)
+    model = load_checkpoint(system)
 
     with SimulatedGpu():
-        scorer = LibraryScorer(system, model.to("cuda"), "cuda")
+        scorer = SentenceTransformersScorer(system, model.to("cuda"), "cuda")
         actual = scorer.score(batch)
 
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_metadata_name_engine_class_and_versions(network, pools, tmp_path):
-    toolkit.score(pools, network, tmp_path / "r.run", device="cpu", engine=ENGINE)
+    toolkit.score(pools, network, tmp_path / "r.run", device="cpu")
 
     metadata = (tmp_path / "r.run.ir-metadata.yml").read_text(encoding="utf-8")
 
@@ -264,9 +360,7 @@ def test_metadata_name_engine_class_and_versions(network, pools, tmp_path):
 
 def test_bf16_is_near_fp32_and_not_equal(network, pools, tmp_path):
     for precision in ("fp32", "bf16"):
-        toolkit.score(
-            pools, network, tmp_path / f"{precision}.run", device="cpu", engine=ENGINE, precision=precision
-        )
+        toolkit.score(pools, network, tmp_path / f"{precision}.run", device="cpu", precision=precision)
     runs = [toolkit.Run.load(tmp_path / f"{name}.run").to_polars()["score"] for name in ("fp32", "bf16")]
 
     assert 0 < np.abs(np.sort(runs[0]) - np.sort(runs[1])).max() < 0.05
@@ -275,40 +369,55 @@ def test_bf16_is_near_fp32_and_not_equal(network, pools, tmp_path):
 def test_without_the_extra_one_line_installs_it(aptool, network, pools, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
 
-    finished = aptool("score", pools, "--model", network, "--output", tmp_path / "r.run", "--engine", ENGINE)
+    finished = aptool("score", pools, "--model", network, "--output", tmp_path / "r.run")
 
     assert (finished.code, len(finished.err)) == (1, 1)
-    assert (
-        "engine sentence-transformers needs sentence_transformers: `python -m pip install" in finished.err[0]
-    )
+    assert "a checkpoint of another library needs sentence_transformers: `python -m pip" in finished.err[0]
     assert '[sentence-transformers]"`' in finished.err[0]
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("command", "message"),
     [
-        (["--model", "bm25"], "engine 'sentence-transformers': requires the folder or the name of a model"),
-        (["--kind", "causal-lm", "--true-token", "yes"], "true_token: expected None with the engine"),
-        (["--kind", "cross-encoder"], "a network without head here; expected a model of kind cross-encoder"),
+        (
+            ["explain", "--question", "a", "--answer", "b"],
+            "a model of another library; expected a model",
+        ),
+        (["score", "--precision", "int8"], "precision 'int8': requires the backend openvino"),
+        (["score", "--backend", "openvino"], "backend openvino needs optimum.intel: `python -m pip install"),
     ],
 )
-def test_options_that_do_not_fit_are_one_line(aptool, network, pools, tmp_path, options, message):
-    model = [] if "--model" in options else ["--model", network]
+def test_what_a_checkpoint_lacks_is_one_line(aptool, network, pools, tmp_path, monkeypatch, command, message):
+    monkeypatch.setitem(sys.modules, "optimum.intel", None)
+    name, *options = command
+    more = [pools, "--output", tmp_path / "r.run"] if name == "score" else []
 
-    finished = aptool("score", pools, *model, "--output", tmp_path / "r.run", "--engine", ENGINE, *options)
+    finished = aptool(name, *more, "--model", network, *options)
 
     assert finished.code in (1, 2)
     assert message in finished.err[-1]
     assert not (tmp_path / "r.run").exists()
 
 
-@pytest.mark.parametrize("command", ["explain", "train"])
-def test_other_commands_take_no_engine(aptool, command):
-    finished = aptool(command, "x", "--engine", ENGINE)
+def test_openvino_is_asked_for_the_precision(network, monkeypatch):
+    asked = []
 
-    assert finished.code == 2
-    assert "No such option" in finished.err[-1]
-    assert "--engine" in finished.err[-1]
+    def load(folder, **options):
+        asked.append(options)
+        raise ValueError("this machine has no OpenVINO")
+
+    fake = SimpleNamespace(SentenceTransformer=load)
+    monkeypatch.setattr(sentence_transformers, "require", lambda name, **options: fake)
+    for precision in ("fp32", "bf16", "int8"):
+        with pytest.raises(AptoolError, match="this machine has no OpenVINO"):
+            model_system(str(network), precision=precision, backend="openvino").open()
+
+    assert {options["backend"] for options in asked} == {"openvino"}
+    settings = [options["model_kwargs"] for options in asked]
+    hints = [some["ov_config"]["INFERENCE_PRECISION_HINT"] for some in settings]
+    assert hints == ["f32", "bf16", "f32"]
+    files = [some.get("file_name") for some in settings]
+    assert files == [None, None, "openvino_model_qint8_quantized.xml"]
 
 
 def change(path, **entries):
@@ -319,7 +428,7 @@ def test_a_network_without_a_maximum_length_is_read(network, tmp_path):
     folder = write_network(tmp_path / "model")
     change(folder / "tokenizer_config.json", model_max_length=10**30)
 
-    scorer = LibrarySystem(str(folder), "cpu").open()
+    scorer = SentenceTransformers(str(folder), "cpu").open()
 
     assert scorer.max_answer_tokens == 64  # its positions
 
@@ -343,34 +452,28 @@ DAMAGES = {
     "missing weights": lose_a_weight,
     "pickled ones are not read": pickle_weights,
     "3 labels; expected one label": lambda folder: None,
-    "activation_fn: 'evil.Function': expected a module of torch.nn": lambda folder: change(
-        folder / "config.json", sentence_transformers={"activation_fn": "evil.Function"}
-    ),
     "not part of Sentence Transformers": lambda folder: (folder / "modules.json").write_text(
         '[{"idx": 0, "name": "0", "path": "", "type": "modeling.Evil"}]', encoding="utf-8"
     ),
-    "an adapter; expected a checkpoint with merged weights": lambda folder: (
-        folder / "adapter_config.json"
-    ).write_text("{}", encoding="utf-8"),
-    "model_type: 'SparseEncoder': expected a model of kind": lambda folder: change(
+    "expected a checkpoint without code of its own, which is not run": lambda folder: change(
+        folder / "config.json", model_type="evil", auto_map={"AutoConfig": "evil.Config"}
+    ),
+    "expected a checkpoint with merged weights": lambda folder: (folder / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "base_model_name_or_path": "org/other"}', encoding="utf-8"
+    ),
+    "model_type: 'SparseEncoder': expected one of": lambda folder: change(
         folder / "config_sentence_transformers.json", model_type="SparseEncoder"
-    ),
-    "model_type: 'SentenceTransformer': expected CrossEncoder, as other files say": lambda folder: change(
-        folder / "config_sentence_transformers.json", model_type="SentenceTransformer"
-    ),
-    "tokenizer_name_or_path: 'org/other': expected no name of another checkpoint": lambda folder: change(
-        folder / "sentence_bert_config.json", tokenizer_name_or_path="org/other"
     ),
 }
 
 
 @pytest.mark.parametrize("message", DAMAGES)
-def test_checkpoints_that_the_library_would_read_otherwise_are_refused(network, tmp_path, message):
+def test_a_checkpoint_that_cannot_be_scored_is_one_line(network, tmp_path, message):
     cross_encoder(network, tmp_path / "model", 3 if "labels" in message else 1)
     DAMAGES[message](tmp_path / "model")
 
     with pytest.raises(AptoolError) as error:
-        LibrarySystem(str(tmp_path / "model"), "cpu", kind="cross-encoder").open()
+        SentenceTransformers(str(tmp_path / "model"), "cpu").open()
 
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -380,8 +483,8 @@ def test_an_error_while_scoring_is_one_line(network, pools, tmp_path, monkeypatc
     def fail(*arguments, **options):
         raise ValueError("no template\nfor this text")
 
-    scorer = LibrarySystem(str(network), "cpu").open()
-    monkeypatch.setattr(type(scorer._model), "encode_document", fail)
+    scorer = SentenceTransformers(str(network), "cpu").open()
+    monkeypatch.setattr(type(scorer.model), "encode_document", fail)
 
     with pytest.raises(AptoolError, match=r"no template; expected a checkpoint that sentence-transformers"):
         scorer.score(read_pools(list_units([pools])[0]))
@@ -396,9 +499,4 @@ def test_scores_that_are_not_finite_are_an_error(network, pools, tmp_path):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     with pytest.raises(AptoolError, match="score nan: expected a finite number"):
-        toolkit.score(pools, folder, tmp_path / "r.run", device="cpu", engine=ENGINE)
-
-
-def test_a_model_of_aptool_is_not_for_the_library(model_folder):
-    with pytest.raises(AptoolError, match="a model of aptool; expected a checkpoint of another library"):
-        LibrarySystem(str(model_folder), "cpu").open()
+        toolkit.score(pools, folder, tmp_path / "r.run", device="cpu")
