@@ -27,7 +27,7 @@ OPTION = re.compile(rf"`(?:aptool [^`\n]*?|(?:{NAMES}) )?(--[a-z][\w-]*)[^`\n]*`
 KEY = re.compile(r"[` ](\w+)\.(\w+)(?:=[^`\s]*)?`")
 # Placeholders for files, and options of Docker, Ray and Slurm.
 PLACEHOLDERS = {"docs/results/NAME.json"}
-OTHER_OPTIONS = {"--build-arg", "--exclusive", "--generate", "--gpus-per-node", "--gres", "--signal"}
+OTHER_OPTIONS = {"--build-arg", "--generate", "--gpus-per-node", "--gres"}
 
 
 def read(page):
