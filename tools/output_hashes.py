@@ -16,6 +16,7 @@ import io
 import json
 import os
 import runpy
+import secrets
 import signal
 import subprocess
 import sys
@@ -33,6 +34,9 @@ os.environ |= {
     "OPENBLAS_CORETYPE": "Nehalem",
     "OMP_NUM_THREADS": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Nodes and driver agree, whether the user's home folder has a token or not.
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(16),
 }
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
