@@ -247,7 +247,7 @@ def learning_means(results: Mapping[str, Document]) -> pl.DataFrame:
 
 
 def learning_table(results: Mapping[str, Document]) -> str:
-    """Learning curves as a table, for docs/which-model.md."""
+    """Learning curves as a table, for docs/results/paper.md."""
     means = learning_means(results)
     head = ["collection", "training questions", *means.columns[2:]]
     rows = [[of[0], f"{of[1]:,}", *(number(mean, "{:.3f}") for mean in of[2:])] for of in means.rows()]
@@ -285,4 +285,4 @@ SPECIAL: dict[str, Callable[[Document], str]] = {
     "literature-test": literature,
 }
 # Tables of several results.
-OF_SEVERAL = {"learning": learning_table, "summary": summary}
+OF_SEVERAL = {"learning-curve": learning_table, "summary": summary}

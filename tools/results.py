@@ -3,8 +3,8 @@
 Tables of a page are between the lines ``<!-- results:NAME -->`` and ``<!-- /results -->``. NAME
 is a result, ``docs/results/NAME.json``, or one of its tables, ``FILE/TABLE``. A caption with the command,
 version, date and machine follows each table; it says if the code of the result has another numeric
-fingerprint today (``bench/fingerprint.py``). ``summary`` and ``learning`` are tables of several results,
-without a caption.
+fingerprint today (``bench/fingerprint.py``). ``summary`` and ``learning-curve`` are tables of several
+results; ``summary`` has no caption.
 
 ``--data FOLDER`` first computes the figures of the runs in docs/results/runs/ again, with the judgements of
 the collections (or published files) in FOLDER. ``--check`` writes nothing; it prints the files that differ
@@ -102,7 +102,7 @@ def fold_qrels(folder: Path) -> list[pl.DataFrame]:
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "docs" / "which-model.md", *sorted(RESULTS.glob("*.md"))]
+    return [ROOT / "README.md", *sorted(RESULTS.glob("*.md"))]
 
 
 def generated(results: Mapping[str, Document], current: Mapping[str, str]) -> dict[Path, str]:
@@ -117,13 +117,14 @@ def filled(page: str, results: Mapping[str, Document], current: Mapping[str, str
 
     def replaced(match: re.Match[str]) -> str:
         file, _, table = match["name"].partition("/")
-        if file in OF_SEVERAL:
+        if file == "summary":
             return f"{match[1]}{OF_SEVERAL[file](results)}{match[3]}"
         if file not in results:
             raise KeyError(f"results:{match['name']}: no file docs/results/{file}.json")
         under = "Source as above." if file in captioned else caption(results[file], current)
         captioned.add(file)
-        return f"{match[1]}{table_of(file, table, results[file])}\n{under}\n{match[3]}"
+        text = OF_SEVERAL[file](results) if file in OF_SEVERAL else table_of(file, table, results[file])
+        return f"{match[1]}{text}\n{under}\n{match[3]}"
 
     return MARKERS.sub(replaced, page)
 
