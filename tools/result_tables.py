@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from jobs.paper_tables import CITATIONS, CLOSE, TABLES, PaperTable, paper_names
 
 Document = dict[str, Any]
 Rows = list[list[str]]
+ONLY = re.compile(r" --only ('[^']*'|\S+)")
 
 
 def table_of(file: str, table: str, result: Document) -> str:
@@ -49,15 +51,14 @@ def caption(result: Document, current: Mapping[str, str]) -> str:
     setting = [
         f"{hardware}" + (f", PyTorch {machine['torch'].partition('+')[0]}" if machine["torch"] else "")
     ]
-    if machine.get("flags"):
-        setting.append(" ".join(machine["flags"]))
     if "threads" in machine:
         setting.append(f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}")
     if seeds:
         listed = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 2 else " and ".join(map(str, seeds))
         setting.append(f"seed{'s' * (len(seeds) > 1)} {listed}")
+    command = ONLY.sub("", result["command"])  # the JSON has the rows of a matrix
     sentences = [
-        f"{result['measured']}: `{result['command']}`",
+        f"{result['measured']}: `{command}`",
         f"aptool {result['version']}{commit}, {result['date']}",
         ", ".join(setting),
         *filter(None, (result.get("note"), numeric_version(result, current))),
@@ -72,7 +73,7 @@ def numeric_version(result: Document, current: Mapping[str, str]) -> str | None:
     if result["fingerprint"] is None:
         return None
     if not result["fingerprint"]:
-        return "Numeric version not recorded; to be measured again before the release of 0.3.0"
+        return "Numeric version not recorded"
     older = older_presets(result, current)
     return f"**Measured with an older version of the code of {', '.join(older)}**" if older else None
 
