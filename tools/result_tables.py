@@ -98,7 +98,6 @@ def system_cells(result: Document) -> Rows:
             "system": system["system"],
             **{measure: spread(system, measure) for measure in measures},
             "seeds": str(system["seeds"]),
-            "questions": str(system["questions"]),
             "training, s": number(system.get("train_seconds"), "{:,.0f}"),
             "pairs/s": number(system.get("pairs_per_second"), "{:,.0f}"),
             "bytes/answer": number(system.get("bytes_per_answer"), "{:,.0f}"),
@@ -129,16 +128,16 @@ def number(value: float | None, form: str) -> str:
 def pair_cells(result: Document) -> Rows:
     """The paired tests of MAP, column titles first."""
     corrected = any(pair["holm"] is not None for pair in result["pairs"])
-    head = ["collection", "system", "against", "difference in MAP", "95% interval", "p"]
-    rows = [[*head, *["p (Holm)"] * corrected]]
+    head = ["collection", "system", "against", "difference in MAP", "95% interval"]
+    rows = [[*head, "p (Holm)" if corrected else "p"]]
     for pair in result["pairs"]:
         if pair["measure"] != "MAP":
             continue
         row = [pair["collection"], pair["system"], pair["other"]]
         row.append(f"{round(pair['difference'], 4) + 0.0:+.4f}")  # no -0.0000
-        row += [f"{pair['low']:+.4f} to {pair['high']:+.4f}", shown_p(pair["p"])]
-        holm = pair["holm"]
-        rows.append([*row, *["" if holm is None else shown_p(holm)] * corrected])
+        row += [f"{pair['low']:+.4f} to {pair['high']:+.4f}"]
+        p = pair["holm"] if corrected else pair["p"]
+        rows.append([*row, "" if p is None else shown_p(p)])
     return rows
 
 
