@@ -1,6 +1,7 @@
 """The layers of the packages: imports go down, and one package imports each large library."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -221,3 +222,11 @@ def test_a_command_loads_few_modules(command, most, collection_folder, model_fol
     loaded = finished.stdout.splitlines()[-1].split()
     assert "aptool.scoring.ranker_scorer" in loaded
     assert len(loaded) <= most, loaded
+
+
+def test_the_page_of_the_architecture_names_the_packages():
+    page = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("| package | contents |\n")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+
+    assert sorted(named) == sorted(LAYER_OF)
