@@ -103,6 +103,7 @@ def evaluate(
     Measures are means over the questions; Num* measures are sums.
     """
     from aptool.datasets.importing import warn_of_added, warn_of_runs
+    from aptool.evaluation import names
     from aptool.evaluation.significance import CONFIDENCE
     from aptool.formats.atomic import check_apart, check_output, files_of
     from aptool.formats.outputs import Kind
@@ -141,7 +142,8 @@ def evaluate(
     )
     report_gaps(evaluated.evaluations)
     warn_of_added(qrels)
-    warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame, level)
+    levels = [measure.level or level for measure in names.parse_measures(columns)]
+    warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame, levels)
     if by is not None:
         _report_groups(by, next(iter(evaluated.evaluations.values())))
     if per_question is not None:

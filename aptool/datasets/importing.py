@@ -165,6 +165,8 @@ class PoolCounts:
     """Counts over the pools of a split or a run."""
 
     labelled: bool = True  # whether relevance is known
+    level: int = 1  # least relevance of a relevant candidate
+    is_run: bool = False  # whether a run ranks the pools, so that nothing is trained on them
     questions: int = 0  # pools
     candidates: int = 0  # question-candidate pairs
     relevant: int = 0  # relevant candidates
@@ -191,20 +193,22 @@ class PoolCounts:
         lines = []
         of_questions = f"of {self.questions:,} questions"
         candidates = counted(self.candidates, "candidate")
+        level = f" at level {self.level}" if self.level > 1 else ""
         all_relevant = self.labelled and self.relevant == self.candidates
         if self.single and not all_relevant:
             lines.append(f"{self.single:,} {of_questions} have a single candidate, so no order can be wrong")
         if self.labelled and not self.relevant:
-            lines.append(f"none of the {candidates} is relevant")
+            lines.append(f"none of the {candidates} is relevant{level}")
         elif all_relevant:
+            training = "" if self.is_run else "training takes negatives from other questions; to evaluate, "
             lines.append(
-                f"all {candidates} are relevant, so no order can be wrong: training takes negatives from "
-                "other questions; to evaluate, draw pools with `aptool data folds` or --add-candidates"
+                f"all {candidates} are relevant{level}, so no order can be wrong: {training}draw pools with "
+                "`aptool data folds` or --add-candidates"
             )
         elif self.labelled and self.without_relevant:
             noun = "judged questions" if self.unjudged else "questions"
             without = f"{self.without_relevant:,} of {self.questions - self.unjudged:,} {noun}"
-            lines.append(f"{without} have no relevant candidate: any model scores 0 there")
+            lines.append(f"{without} have no relevant candidate{level}: any model scores 0 there")
         if self.labelled and self.unjudged:
             verb = "is" if self.unjudged == 1 else "are"
             lines.append(f"{counted(self.unjudged, 'question')} {verb} not judged, and not evaluated")
@@ -236,17 +240,18 @@ def log_warnings(name: str, counts: PoolCounts) -> None:
         logger.warning(f"{name}: warning: {line}")
 
 
-def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, level: int = 1) -> None:
-    """Log the warnings on the pools that runs rank, once for all runs with the same warnings.
+def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, levels: Iterable[int]) -> None:
+    """Log the warnings on the pools that runs rank, once for all runs and levels with the same warning.
 
-    ``level`` is the least relevance of a relevant candidate.
+    ``levels`` are those of the measures: the least relevance of a relevant candidate.
     """
-    logged: list[list[str]] = []
+    logged: set[str] = set()
     for name, frame in runs.items():
-        counts = _count_pools(frame, qrels, level)
-        if counts.warnings not in logged:
-            logged.append(counts.warnings)
-            log_warnings(name, counts)
+        for level in sorted(set(levels)):
+            for line in _count_pools(frame, qrels, level).warnings:
+                if line not in logged:
+                    logged.add(line)
+                    logger.warning(f"{name}: warning: {line}")
 
 
 def warn_of_added(qrels: PathOrUrl) -> None:
@@ -276,7 +281,7 @@ def _count_pools(pairs: pl.DataFrame, qrels: pl.DataFrame, level: int) -> PoolCo
     judged = pairs.join(qrels.select("question_id").unique(), on="question_id", how="semi")
     marked = judged.join(is_relevant, on=keys, how="left")
     sizes = marked.group_by("question_id").agg(size=pl.len(), relevant=pl.col("relevant").sum())
-    counts = PoolCounts()
+    counts = PoolCounts(level=level, is_run=True)
     for size, relevant in sizes.select("size", "relevant").iter_rows():
         counts.add(size, relevant)
     return counts

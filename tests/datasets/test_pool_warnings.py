@@ -11,6 +11,11 @@ ALL_RELEVANT = (
     "all {} candidates are relevant, so no order can be wrong: training takes negatives from "
     "other questions; to evaluate, draw pools with `aptool data folds` or --add-candidates"
 )
+# Nothing is trained on the pools of a run.
+ALL_RELEVANT_OF_RUN = (
+    "all {}, so no order can be wrong: draw pools with `aptool data folds` or --add-candidates"
+)
+SMALL_OF_LEVELS = "mean pool size 4.0 candidates: a random order already scores high"
 SMALL = "mean pool size 1.5 candidates: a random order already scores high"
 
 
@@ -93,10 +98,34 @@ def test_warnings_of_an_evaluation_use_its_level(aptool, tmp_path):
     (tmp_path / "a.run").write_text("".join(f"q{n // 4} Q0 a{n} {n % 4 + 1} {9 - n} x\n" for n in range(8)))
     command = ("eval", tmp_path / "a.run", "--qrels", tmp_path / "a.qrels", "--level")
 
-    assert warnings(aptool(*command, 1)) == [ALL_RELEVANT.format(8)]
-    assert warnings(aptool(*command, 3)) == [
-        "mean pool size 4.0 candidates: a random order already scores high"
-    ]
+    assert warnings(aptool(*command, 1)) == [ALL_RELEVANT_OF_RUN.format("8 candidates are relevant")]
+    assert warnings(aptool(*command, 3)) == [SMALL_OF_LEVELS]
+
+
+# Three candidates with the grades 1, 2 and 2, and an answer of grade 3 that the run lacks.
+ALL_FROM_1 = ALL_RELEVANT_OF_RUN.format("3 candidates are relevant")
+SMALL_OF_LEVELS_3 = SMALL_OF_LEVELS.replace("4.0", "3.0")
+NONE_FROM_3 = "none of the 3 candidates is relevant at level 3"
+
+
+@pytest.mark.parametrize(
+    ("measures", "level", "expected"),
+    [
+        ("MAP", 1, [ALL_FROM_1]),
+        ("MAP(rel=2)", 1, [SMALL_OF_LEVELS_3]),
+        ("MAP", 2, [SMALL_OF_LEVELS_3]),
+        ("MAP(rel=3)", 1, [NONE_FROM_3, SMALL_OF_LEVELS_3]),
+        ("MAP(rel=1)", 2, [ALL_FROM_1]),
+        ("MAP,P(rel=2)@1", 1, [ALL_FROM_1, SMALL_OF_LEVELS_3]),
+    ],
+)
+def test_warnings_of_an_evaluation_use_the_levels_of_its_measures(
+    aptool, tmp_path, measures, level, expected
+):
+    (tmp_path / "a.qrels").write_text("q 0 a 1\nq 0 b 2\nq 0 c 2\nq 0 missed 3\n")
+    (tmp_path / "a.run").write_text("q Q0 a 1 3 x\nq Q0 b 2 2 x\nq Q0 c 3 1 x\n")
+    options = ("--qrels", tmp_path / "a.qrels", "--measures", measures, "--level", level)
+    assert warnings(aptool("eval", tmp_path / "a.run", *options)) == expected
 
 
 def test_gaps_of_several_runs_are_logged_once(aptool, tmp_path):
