@@ -15,7 +15,6 @@ from aptool.models.encoders import BiLstmEncoder, CnnEncoder, Encoder, WordEncod
 from aptool.models.features import COLUMNS, HEADS, NoHead, PairFeatures
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
 from aptool.models.pooling import (
-    FirstPooling,
     JoinedPooling,
     MaxPooling,
     MeanPooling,
@@ -47,7 +46,6 @@ POOLINGS = Registry[Pooling](
         "max": MaxPooling,
         "attentive": AttentivePooling,
         "mean": MeanPooling,
-        "first": FirstPooling,
         "maxsim": "aptool.models.matching:MaxSimPooling",
         "mean-maxsim": "aptool.models.matching:MeanMaxSimPooling",
         "one_way": "aptool.models.papers:OneWayPooling",
@@ -171,14 +169,7 @@ def code_of(recipe: Recipe) -> dict[str, str]:
 def initialize(recipe: Recipe, texts: TrainingTexts) -> Initialization:
     """Return the tokenizer and the initial weights of a new system."""
     encoder_class, options = _component(recipe, "encoder")
-    initial = encoder_class.init(recipe, options, texts)
-    pooling_class, _ = _component(recipe, "pooling")
-    if initial.causal and issubclass(pooling_class, FirstPooling):
-        expected = "a pooling of all states: the first state of a causal network depends on one token"
-        raise InputError(
-            recipe.preset, position="pooling", problem="reads the first state", expected=expected
-        )
-    return with_features(initial, recipe, texts)
+    return with_features(encoder_class.init(recipe, options, texts), recipe, texts)
 
 
 def with_features(initial: Initialization, recipe: Recipe, texts: TrainingTexts) -> Initialization:

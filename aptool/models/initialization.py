@@ -58,7 +58,6 @@ class Initialization(NamedTuple):
     spec: EncoderSpec
     # Sets the weights of a ranker built from ``spec``, and returns the number of tokens with initial vectors.
     load_weights: Callable[[nn.Module], int]
-    causal: bool = False  # the state of a token does not depend on later tokens
 
 
 def make_vocabulary(

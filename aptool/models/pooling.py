@@ -168,16 +168,6 @@ class MeanPooling(IndependentPooling):
         return segment_mean(states)
 
 
-class FirstPooling(IndependentPooling):
-    """r = the first state: in many transformers the special token [CLS]."""
-
-    kernel = "first"
-
-    @override
-    def represent(self, states: Ragged) -> Tensor:
-        return states.values.index_select(0, states.offsets[:-1])
-
-
 def _shares_of_maxima(states: Ragged) -> Tensor:
     """(n, T) shares of the features that have their maximum in a state; ties are shared equally."""
     dense, mask = states.padded()  # (n, T, c), (n, T)

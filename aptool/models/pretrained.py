@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from aptool.documents import read_json
@@ -43,7 +42,6 @@ class OpenedNetwork(NamedTuple):
     network: Any  # fp32, in evaluation mode
     tokenizer: Any  # of ``transformers``, with a ``backend_tokenizer``
     max_tokens: int  # maximum length of a text
-    causal: bool  # the state of a token does not depend on later tokens
 
 
 def network_library() -> Any:
@@ -100,7 +98,7 @@ def open_network(name: str) -> OpenedNetwork:
         network = network.float()
         _check_ids(name, backend, network)
         limit = int(min(tokenizer.model_max_length, max_positions(network)))
-        return OpenedNetwork(network, tokenizer, limit, _is_causal(network))
+        return OpenedNetwork(network, tokenizer, limit)
     except InputError:
         raise
     except Exception as error:  # networks, the hub and file formats can raise anything
@@ -194,12 +192,3 @@ def max_positions(network: nn.Module) -> int:
         if part.padding_idx is not None:
             return int(configured - part.padding_idx - 1)  # positions start after padding
     return int(configured)
-
-
-@torch.no_grad()
-def _is_causal(network: Any) -> bool:
-    """Whether the first state of a text is independent of the next tokens."""
-    rows = network.get_input_embeddings().weight.shape[0]
-    ids = torch.tensor([[1, 2, 3, 4], [1, 5, 6, 7]]) % rows
-    states = network(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True).last_hidden_state
-    return torch.equal(states[0, 0], states[1, 0])

@@ -86,7 +86,7 @@ class TransformerEncoder(Encoder):
             return len(tokenizer)
 
         spec = EncoderSpec(len(tokenizer), opened.network.config.hidden_size, structure_of(opened.network))
-        return Initialization(tokenizer, recipe, spec, load_weights, opened.causal)
+        return Initialization(tokenizer, recipe, spec, load_weights)
 
     @property
     @override

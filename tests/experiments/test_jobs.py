@@ -293,5 +293,5 @@ def test_late_interaction_matrix_has_every_pooling_and_valid_recipes(tmp_path):
     poolings = {True: set(), False: set()}
     for recipe in recipes.values():
         poolings[bool(recipe.training.epochs)].add(recipe.pooling["type"])
-    assert poolings[True] == {*OVER_STATES} - {"first", "max"}
+    assert poolings[True] == {*OVER_STATES} - {"max"}
     assert poolings[False] == {*OVER_STATES}

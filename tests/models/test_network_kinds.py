@@ -82,14 +82,6 @@ def test_decoder_is_dropped(make, tmp_path):
     assert not any("decoder" in name for name in ranker.state_dict())
 
 
-def test_the_first_state_of_a_causal_network_cannot_be_pooled(tmp_path):
-    folder, _ = written(tmp_path / "gpt2", "gpt2", pad_token_id=0)
-
-    with pytest.raises(InputError, match="reads the first state; expected a pooling of all states"):
-        initialized("mean-minilm", folder, "pooling.type=first")
-    initialized("ap-minilm", folder)
-
-
 def test_number_of_positions():
     kinds = {"bert": 64, "roberta": 64, "xlnet": 1 << 30, "t5": 1 << 30}
     sizes = KINDS | {"xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32}}

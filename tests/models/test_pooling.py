@@ -7,7 +7,7 @@ import torch
 from torch import tensor
 
 from aptool.models.attention import AttentivePooling
-from aptool.models.pooling import FirstPooling, MaxPooling, MeanPooling
+from aptool.models.pooling import MaxPooling, MeanPooling
 from aptool.models.ragged import Ragged
 
 # Two question states against three answer states, c = 2:
@@ -116,11 +116,9 @@ def test_sharpness_scales_the_logits(attentive):
     assert weights_a[0].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_mean_and_first_pooling():
+def test_mean_pooling():
     texts = Ragged.join([tensor([[0.0, 2], [1, -1], [-4, 5]]), tensor([[-0.5, -2]])])
 
     mean = MeanPooling(2, MeanPooling.Options()).represent(texts)
-    first = FirstPooling(2, FirstPooling.Options()).represent(texts)
 
     assert mean.tolist() == [[-1, 2], [-0.5, -2]]
-    assert first.tolist() == [[0, 2], [-0.5, -2]]

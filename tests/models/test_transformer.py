@@ -212,13 +212,10 @@ def test_attention_starts_near_the_mean(network):
         torch.testing.assert_close(even(*texts), mean(*texts))
 
 
-@pytest.mark.parametrize("system", [*SYSTEMS, "first"])
+@pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_scorer_equals_the_definition(network, system, precision):
-    if system == "first":
-        ranker, _ = initialized("mean-minilm", network, "pooling.type=first")
-    else:
-        ranker, _ = initialized(system, network)
+    ranker, _ = initialized(system, network)
     questions, answers = tokens(*corpus(6, 1, 12)), tokens(*corpus(30, 2, 20))
     pairs = np.repeat(np.arange(6), 30), np.tile(np.arange(30), 6)
     with torch.inference_mode():

@@ -14,7 +14,7 @@ from aptool.text.tokenizer import WordTokenizer
 TEXTS = ["a river bank", "silver", " ".join(["bridge"] * 18)]
 TOKENIZER = WordTokenizer.from_words(["a", "river", "bank", "silver", "bridge"])
 NUMBERS = 6 * 4  # bytes of a row of six features
-ROWS = {"mean": 3, "max": 3, "first": 3, "mean-maxsim": 25}
+ROWS = {"mean": 3, "max": 3, "mean-maxsim": 25}
 
 
 def ranker_with(*options):

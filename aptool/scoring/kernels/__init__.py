@@ -3,7 +3,6 @@
 from aptool.models.pooling import Pooling
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.kernels.pair_scorer import (
-    FirstPairScorer,
     IndependentPairScorer,
     MatchPairScorer,
     PairScorer,
@@ -14,7 +13,6 @@ from aptool.scoring.kernels.pair_scorer import (
 PAIR_SCORERS: dict[str, type[PairScorer]] = {
     "attentive": AttentivePairScorer,
     "match": MatchPairScorer,
-    "first": FirstPairScorer,
     "independent": IndependentPairScorer,
     "pairwise": PairwisePairScorer,
 }

@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from aptool.models.device import batch_sizes, send
-from aptool.models.pooling import FirstPooling, IndependentPooling, Pooling
+from aptool.models.pooling import IndependentPooling, Pooling
 from aptool.models.ragged import Ragged, inner_products, rows_of
 from aptool.models.similarity import EPSILON
 from aptool.plugins import redefines
@@ -128,19 +128,6 @@ class IndependentPairScorer(PairScorer):
         if len(present) * len(vectors) <= 64 * len(row):
             return similarity.matrix(questions[send(present, device)], vectors)[send(row, device), a]
         return similarity.pairs(questions[q], vectors[a])
-
-
-class FirstPairScorer(IndependentPairScorer):
-    """Similarities of vectors that depend only on the first state of each text."""
-
-    @override
-    @classmethod
-    def suits(cls, pooling: Any) -> bool:
-        return super().suits(pooling) and not redefines(pooling, FirstPooling, "represent")
-
-    @override
-    def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
-        return tokens.offsets[:-1], np.ones_like(tokens.sizes)
 
 
 class PairwisePairScorer(PairScorer):
