@@ -159,11 +159,10 @@ def _check_inputs(vectors: str | None, start: str | None) -> None:
     """Raise, before PyTorch is imported, if word vectors or a model does not exist."""
     from aptool.formats.inputs import stat
     from aptool.models.hub import find_folder
-    from aptool.text.vectors import is_static_model
 
     if start is not None:
         find_folder(start)
-    if vectors not in (None, "learned", "random") and not is_static_model(vectors):
+    if vectors not in (None, "learned", "random"):
         stat(vectors)
 
 

@@ -73,7 +73,7 @@ def distill(
     files = [CollectionFiles(path) for path in collections]
     check_apart(output, chain.from_iterable(collection.path.iterdir() for collection in files))
     check_output(output, Kind.VECTORS)
-    check_installed("transformers", purpose=f"distilling from {model}", extra="distill")
+    check_installed("transformers", purpose=f"distilling from {model}", extra="transformers")
 
     from aptool.models.device import pick_device
     from aptool.models.pretrained import open_network

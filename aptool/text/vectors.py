@@ -1,20 +1,18 @@
-"""Word vectors: read from files and static models, only for the words needed, and written as word2vec."""
+"""Word vectors: read from files, only for the words needed, and written as word2vec."""
 
 import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from aptool.errors import InputError, first_line
+from aptool.errors import InputError
 from aptool.formats.atomic import output_file
-from aptool.formats.location import PathOrUrl, is_remote
+from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
 from aptool.text.vector_files import VectorFile, open_vectors
-from aptool.version import require
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +23,6 @@ SPELLINGS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("in title case", str.title),
     ("in upper case", str.upper),
 )
-
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_FILE_SUFFIXES = (".bin", ".txt", ".vec", ".gz", ".w2v", ".model", ".zip")
 
 
 @dataclass(frozen=True)
@@ -43,15 +38,12 @@ def read_vectors(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
     """Read word vectors in one pass; memory holds the vectors of the requested words.
 
     A file may be word2vec binary or text, GloVe text, fastText ``.vec``, or gz of any; its bytes determine
-    the format. A folder, or a name on the Hugging Face hub, is a static model for ``model2vec``. In a file, a
-    word is looked up as written, then in lower, title and upper case. The first of two rows of one word is
-    used, and words that are not UTF-8 are skipped.
+    the format. A word is looked up as written, then in lower, title and upper case. The first of two rows of
+    one word is used, and words that are not UTF-8 are skipped.
 
     Returns:
         The requested words that have a vector, in the order and spelling of ``words``.
     """
-    if is_static_model(source):
-        return _read_static_model(source, words)
     with open_vectors(source) as file:
         vectors = _requested_rows(source, file, words)
         share = f"{len(vectors.words):,} of the requested words"
@@ -113,49 +105,6 @@ def _is_utf_8(word: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def is_static_model(source: PathOrUrl) -> bool:
-    """Whether a source is a local folder, or a name on the hub that is not just a mistyped path."""
-    if is_remote(source):
-        return False
-    if isinstance(source, Path) or Path(str(source)).exists():
-        return Path(str(source)).is_dir()
-    source = str(source)
-    return (
-        _HUB_NAME.fullmatch(source) is not None
-        and not source.endswith(_FILE_SUFFIXES)
-        and not Path(source).parent.is_dir()
-    )
-
-
-def _read_static_model(source: PathOrUrl, words: Iterable[str]) -> WordVectors:
-    """Read a static model: a word's vector is the mean of its subword vectors."""
-    library = require("model2vec", purpose=f"{source}: a static model", extra="distill")
-    try:
-        model = library.StaticModel.from_pretrained(source, force_download=False)
-        model.embedding = np.asarray(model.embedding, dtype=np.float32)  # means of float16 would be rounded
-        requested = [word for word in dict.fromkeys(words) if word]
-        lengths = np.array([len(tokens) for tokens in model.tokenize(requested)], dtype=np.int64)
-        encodable = [requested[index] for index in np.flatnonzero(lengths)]
-        matrix = np.zeros((0, model.dim), dtype=np.float32)
-        if encodable:
-            matrix = model.encode(encodable, normalize=False, max_length=None, use_multiprocessing=False)
-    except InputError:
-        raise
-    except Exception as error:  # a network, a hub and several file formats raise exceptions of their own
-        expected = "a static model: its folder, or its name on the Hugging Face hub"
-        raise InputError(source, problem=first_line(error), expected=expected) from error
-    not_finite = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
-    if len(not_finite):
-        word = encodable[int(not_finite[0])]
-        raise InputError(source, column=word, problem="NaN or infinity", expected="finite numbers")
-    single = int((lengths == 1).sum())
-    logger.info(
-        f"{source}: static model, dimension {matrix.shape[1]}, {len(encodable):,} words found, "
-        f"{single:,} as one token and {len(encodable) - single:,} as the mean of their subwords"
-    )
-    return WordVectors(encodable, matrix.astype(np.float32, copy=False), str(source))
 
 
 def write_vectors(path: PathOrUrl, vectors: WordVectors) -> None:

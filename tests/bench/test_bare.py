@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import sys
 
-missing = "ray polars click rich pytrec_eval jsonschema tqdm fsspec transformers model2vec matplotlib"
+missing = "ray polars click rich pytrec_eval jsonschema tqdm fsspec transformers matplotlib"
 sys.modules |= dict.fromkeys(missing.split())  # importing None raises ModuleNotFoundError
 import torch
 import bench.__main__

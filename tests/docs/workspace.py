@@ -149,16 +149,11 @@ def table_files(folder: Path) -> None:
 
 def hub_models(folder: Path) -> None:
     """Tiny models in local folders with the hub names of the docs."""
-    import model2vec
-    import numpy as np
-    from networks import colbert, cross_encoder, piece_tokenizer, write_network
+    from networks import colbert, cross_encoder, write_network
 
     network = write_network(folder / "sentence-transformers" / "all-MiniLM-L6-v2", positions=512)
     cross_encoder(network, folder / "cross-encoder" / "ms-marco-MiniLM-L6-v2", 1)
     colbert(network, folder / "lightonai" / "GTE-ModernColBERT-v1")
-    tokenizer = piece_tokenizer()
-    values = np.random.default_rng(0).normal(size=(tokenizer.get_vocab_size(), 8)).astype(np.float32)
-    model2vec.StaticModel(values, tokenizer).save_pretrained(folder / "minishlab" / "potion-base-8M")
 
 
 def vector_files(folder: Path) -> None:
