@@ -1,7 +1,6 @@
 """Progress of long operations: tqdm's bars on a terminal or in a notebook, log lines at intervals elsewhere.
 
-with progress("score", 120, "pairs") as bar:
-bar.update(12)
+The block ``with progress("score", 120, "pairs") as bar`` counts pairs by ``bar.update``.
 """
 
 import logging
@@ -69,7 +68,8 @@ class LogLines(Bar):
 
 def progress(name: str, total: int | None = None, unit: str = "", initial: int = 0) -> Bar:
     """Return a bar for a ``with`` block; ``initial`` units of ``total`` are resumed. None has no count."""
-    if not in_notebook() and not sys.stderr.isatty():
+    is_notebook = "ipykernel" in sys.modules
+    if not is_notebook and (sys.stderr is None or not sys.stderr.isatty()):
         return LogLines(name, total, unit, initial)
     from tqdm.auto import tqdm
 
@@ -79,15 +79,10 @@ def progress(name: str, total: int | None = None, unit: str = "", initial: int =
         unit=f" {unit}",
         initial=initial,
         leave=False,  # remove the bar at the end
-        file=None if in_notebook() else sys.stderr,
+        file=None if is_notebook else sys.stderr,
         bar_format="{desc}" if total is None else None,
     )
     return bar
-
-
-def in_notebook() -> bool:
-    """Whether this process is a notebook kernel."""
-    return "ipykernel" in sys.modules
 
 
 def measures_line(measures: dict[str, float]) -> str:

@@ -61,6 +61,14 @@ def test_a_task_without_a_count_logs_no_line(log):
     assert lines == []
 
 
+def test_a_process_without_a_stderr_logs_lines(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with recorded() as recording, progress.progress("score", 10, "pairs") as bar:
+        bar.update(10)
+
+    assert [update[0] for update in recording.updates["score"]] == [10]
+
+
 def test_a_notebook_gets_a_bar_that_is_removed(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ipykernel", object())
     with progress.progress("score", 10, "pairs") as bar:

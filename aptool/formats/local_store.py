@@ -21,9 +21,6 @@ from aptool.formats.store import Stat, Store
 
 _DIGITS = string.digits + string.ascii_lowercase
 
-# Buffers per system call.
-_BUFFERS = os.sysconf("SC_IOV_MAX")
-
 # Errors of ``link`` on file systems without hard links, such as FAT, SMB and some of FUSE.
 _NO_LINKS = {errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
