@@ -203,7 +203,7 @@ def test_pairs_of_an_untrained_system_are_scored_once(matrix, collection_folder,
 
 
 def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder):
-    finished = matrix(table(collection_folder, more='measures = ["MRR", "P.1"]'))
+    finished = matrix(table(collection_folder, more='measures = ["MRR", "P@1"]'))
 
     assert finished.code == 0
     document = json.loads((tmp_path / "out/table.json").read_text())
@@ -213,7 +213,7 @@ def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder
     }
     assert set(runs) == {(name, seed) for name in NAMES for seed in (1, 2)}
     for result in document["results"]:
-        means = evaluate(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["MRR", "P.1"]).means
+        means = evaluate(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["MRR", "P@1"]).means
         assert result["measures"] == dict(means)
         assert result["questions"] == 20
     for line in document["lines"]:
