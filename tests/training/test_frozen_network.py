@@ -22,9 +22,9 @@ def read(monkeypatch):
     """Record the token ids of the texts that networks read."""
     texts_read, forward = [], Backbone.forward
 
-    def counted(self, tokens, rows, types=None):
+    def counted(self, tokens, rows):
         texts_read.extend(map(tuple, (part.tolist() for part in tokens.values.split(tokens.sizes.tolist()))))
-        return forward(self, tokens, rows, types)
+        return forward(self, tokens, rows)
 
     monkeypatch.setattr(Backbone, "forward", counted)
     return texts_read
