@@ -12,12 +12,12 @@ import polars as pl
 from aptool.datasets.pairs import EMPTY_DROPPED, SPELLINGS_JOINED, comparable
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.formats.collection import (
-    MANIFEST,
     QRELS_SUFFIX,
     CollectionFiles,
     CollectionWriter,
     LabelledPool,
     check_splits_kept,
+    collection_beside,
     keeps_question,
 )
 from aptool.formats.location import Location, PathOrUrl, location, output_location, with_home
@@ -257,11 +257,8 @@ def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, levels: 
 def warn_of_added(qrels: PathOrUrl) -> None:
     """Warn if the pools of the split of qrels hold relevant answers that the first stage missed."""
     path = location(qrels)
-    if not (path.parent / MANIFEST).is_file():
-        return
-    try:
-        collection = CollectionFiles(path.parent)
-    except InputError:  # a file of another program
+    collection = collection_beside(path)
+    if collection is None:
         return
     split = path.name.removesuffix(QRELS_SUFFIX)
     stage = collection.manifest["details"].get("first_stage", {}).get(split, {})

@@ -146,6 +146,16 @@ class CollectionFiles:
             raise InputError(file, column="sha256", value=f"{actual[:12]}…", expected=expected)
 
 
+def collection_beside(file: Location) -> "CollectionFiles | None":
+    """Open the collection in the folder of a file, such as its pools; None if the folder has no valid one."""
+    if not (file.parent / MANIFEST).is_file():
+        return None
+    try:
+        return CollectionFiles(file.parent)
+    except InputError:  # a file of another program
+        return None
+
+
 def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
     """The shared answers of several pools files, if all files have the same; else None."""
     folders = {str(location(path).parent): path for path in pools}

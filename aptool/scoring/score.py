@@ -19,10 +19,10 @@ import polars as pl
 from typing_extensions import override
 
 from aptool import environment
-from aptool.errors import AptoolError, InputError
+from aptool.errors import InputError
 from aptool.formats.atomic import check_apart
 from aptool.formats.claim import Claim, claimed_folder
-from aptool.formats.collection import MANIFEST, POOLS_SUFFIX, CollectionFiles
+from aptool.formats.collection import POOLS_SUFFIX, collection_beside
 from aptool.formats.inputs import Input, check_unchanged
 from aptool.formats.ir_metadata import check_metadata, write_metadata
 from aptool.formats.local_store import free_bytes
@@ -252,11 +252,8 @@ def _pools(path: str) -> dict[str, Any]:
     """Return the path of a pools file, and its collection and split, if any."""
     pools: dict[str, Any] = {"path": path}
     file = Path(path)
-    if is_remote(path) or not (file.parent / MANIFEST).is_file():
-        return pools
-    try:
-        collection = CollectionFiles(file.parent)
-    except AptoolError:
+    collection = None if is_remote(path) else collection_beside(file)
+    if collection is None:
         return pools
     split = file.name.removesuffix(POOLS_SUFFIX)
     if split in collection.splits:
