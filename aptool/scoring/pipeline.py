@@ -133,11 +133,12 @@ def _frame(unit: PreparedUnit, scores: np.ndarray) -> pl.DataFrame:
 
 
 class PairMeter:
-    """Counts scored pairs on a bar, at most ``pairs``; thread-safe."""
+    """Counts scored pairs on a bar, at most ``pairs``; thread-safe, also with other meters of one bar."""
+
+    _lock = threading.Lock()  # a bar is not thread-safe, and devices score groups of units on one
 
     def __init__(self, bar: Bar, pairs: int) -> None:
         self._bar, self._left = bar, pairs
-        self._lock = threading.Lock()
 
     def add(self, pairs: int) -> None:
         """Count further pairs; pairs that are scored again do not count."""
