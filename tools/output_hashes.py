@@ -147,14 +147,14 @@ def stable(value: Any) -> Any:
     return value.replace(str(Path.cwd()), "") if isinstance(value, str) else value
 
 
-def hash_json(file: Path) -> str:
-    return digest(json.dumps(stable(json.loads(file.read_text())), sort_keys=True).encode())
+def hash_json(text: str) -> str:
+    return digest(json.dumps(stable(json.loads(text)), sort_keys=True).encode())
 
 
 def hash_file(file: Path) -> str:
     """A hash of a file; of a Parquet file, of the rows of each row group, since the file names its writer."""
     if file.suffix == ".json":
-        return hash_json(file)
+        return hash_json(file.read_text())
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 
@@ -281,20 +281,13 @@ def evaluations(folder: Path) -> Iterator[tuple[str, str]]:
     for model in ("bm25", "random"):
         scored(folder, model, Path(f"{model}.run"))
     measures = ("--measures", "MAP,MRR,P@1,nDCG@10,R@5,Success@3")
-    yield (
-        "eval",
-        printed("eval", "bm25.run", "random.run", "--qrels", qrels, *measures, "--intervals", "--json"),
-    )
-    yield "compare", printed("compare", "bm25.run", "random.run", "--qrels", qrels, *measures, "--json")
+    of_runs = ("bm25.run", "random.run", "--qrels", qrels, *measures, "--json")
+    yield "eval", hash_json(run("eval", *of_runs, "--intervals"))
+    yield "compare", hash_json(run("compare", *of_runs))
     question, answer = "where is the river with the bridge", "the river near the bridge is silver"
     for preset in (*tiny.SYSTEMS, "mean-maxsim-minilm"):
-        pair = ("--question", question, "--answer", answer)
-        yield f"explain {preset}", printed("explain", "--model", trained(preset, folder), *pair, "--json")
-
-
-def printed(*arguments: object) -> str:
-    """The hash of the JSON that a command prints."""
-    return digest(json.dumps(stable(json.loads(run(*arguments))), sort_keys=True).encode())
+        pair = ("--model", trained(preset, folder), "--question", question, "--answer", answer)
+        yield f"explain {preset}", hash_json(run("explain", *pair, "--json"))
 
 
 def cluster_runs(folder: Path) -> Iterator[tuple[str, str]]:
@@ -376,7 +369,7 @@ def matrix(folder: Path) -> Iterator[tuple[str, str]]:
     settings = [*tiny.options("qa-cnn"), "training.epochs=2"]
     Path("matrix.toml").write_text(MATRIX.format(collection=folder.resolve(), settings=json.dumps(settings)))
     run("matrix", "matrix.toml", "--output", "matrix", "--device", "cpu")
-    yield "table.json", hash_json(Path("matrix/table.json"))
+    yield "table.json", hash_file(Path("matrix/table.json"))
     for file in sorted(Path("matrix").rglob("*.run")):
         yield str(file.relative_to("matrix")), digest(file.read_bytes())
 
