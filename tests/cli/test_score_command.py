@@ -23,7 +23,6 @@ ROWS = [
     row(pool.question_id, pool.question, list(zip(pool.answer_ids, pool.texts, strict=True)))
     for pool in POOLS
 ]
-GROUPS = 4  # row groups of three pools, eighteen candidates
 
 
 @pytest.fixture

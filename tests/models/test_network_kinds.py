@@ -56,9 +56,6 @@ def test_batched_states_and_gradients_equal_those_of_single_texts(kind, takes_em
         torch.testing.assert_close(actual[name], gradient, atol=1e-5 * largest, rtol=1e-3)
 
 
-MODERN = SMALL | {"num_hidden_layers": 3, "pad_token_id": 0, "max_position_embeddings": 64}
-
-
 def written(folder, kind, make="AutoModel", **more):
     """A folder with a network of one kind, and the network."""
     torch.manual_seed(0)

@@ -18,7 +18,6 @@ from aptool.training.losses import NegativeSampler, hardest, hardest_of_all
 # answer 5, 3 has a pool without a negative, 4 has every answer as a positive.
 ANSWERS = 12
 POSITIVES = [[4], [0, 6, 11], [a for a in range(12) if a != 5], [2, 3], [*range(12)]]
-POOLS = [[1, 4, 9], [0, 3, 6, 7, 8], [2, 5, 7], [2, 3], [0, 1]]
 POOL_NEGATIVES = [[1, 9], [3, 7, 8], [5], [], []]
 
 
