@@ -39,7 +39,7 @@ def test_missing_package_is_named_with_its_extra(aptool, collection_folder, tmp_
         ("ap-minilm", ["vectors.source=random"], "vectors.source: 'random': expected the default"),
         ("ap-minilm", ["vectors.fine_tune=false"], "vectors.fine_tune: False: expected the default"),
         ("ap-minilm", ["text.lowercase=false"], "text.lowercase: False: expected the default"),
-        ("mean-minilm", ["pooling.type=head"], "expected one of max, attentive, mean, first, maxsim, "),
+        ("mean-minilm", ["pooling.type=head"], "expected one of max, attentive, mean, maxsim, "),
         ("ap-minilm", ["training.word_dropout=0.1"], "training.word_dropout: 0.1: expected 0"),
         (
             "ap-minilm",

@@ -120,7 +120,7 @@ def test_the_error_of_a_missing_extra_names_the_install_command(
     out = tmp_path / "v.bin"
     done = aptool("vectors", "distill", "--model", "a/b", "--collection", collection_folder, "--output", out)
     assert done.code == 1
-    assert done.err == [f"aptool: distilling from a/b needs transformers: {install_command('distill')}"]
+    assert done.err == [f"aptool: distilling from a/b needs transformers: {install_command('transformers')}"]
     assert not out.exists()
 
 
