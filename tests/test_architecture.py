@@ -25,7 +25,9 @@ LAYERS = [
     ["formats"],
     ["plugins"],
     ["config", "environment", "progress"],
-    ["documents", "options", "version"],
+    ["documents", "options", "outputs", "version"],
+    ["files"],
+    ["paths"],
     ["errors"],
 ]
 LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}

@@ -1,0 +1,227 @@
+"""Outputs: a file or folder gets its name only when it is complete, and replaces nothing without being asked.
+
+A command checks its outputs once, before its work (``check_output``); what writes them then replaces them. On
+an object store, files are written locally and uploaded in one call.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from aptool.errors import AptoolError, InputError
+from aptool.files import stat
+from aptool.paths import (
+    Location,
+    PathOrUrl,
+    Url,
+    is_remote,
+    location,
+    names,
+    one_line,
+    output_location,
+    split,
+)
+
+EXPECTED = "another path, or --overwrite (in Python, overwrite=True)"
+
+_REQUESTS = 16  # at the same time
+_COPY_BYTES = 4 << 20
+
+
+def check_output(path: PathOrUrl, *, overwrite: bool = False) -> None:
+    """Raise if an output file cannot be written, or exists and may not be replaced. Call before long work."""
+    final = output_location(path)
+    if final.is_dir() or (isinstance(final, Url) and str(path).endswith("/")):
+        raise InputError(str(path), problem="a folder", expected="a file, or a new path")
+    if isinstance(final, Path):
+        _check_parent(path, final)
+        if final.exists() and not final.is_file():
+            raise InputError(str(path), problem="a device or a pipe", expected="a file, or a new path")
+    else:
+        names(final)  # raises for a missing bucket
+    if not overwrite and final.is_file() and stat(final).size:
+        raise InputError(str(path), problem="it exists", expected=EXPECTED)
+
+
+def check_output_folder(path: PathOrUrl, *, overwrite: bool = False) -> None:
+    """Raise if an output folder cannot be written, or has files and may not be changed."""
+    final = output_location(path)
+    if isinstance(final, Path):
+        _check_parent(path, final)
+    if final.is_file():
+        raise InputError(str(path), problem="a file", expected="a folder, or a new path")
+    if not overwrite and names(final):
+        raise InputError(str(path), problem="it exists", expected=EXPECTED)
+
+
+def _check_parent(path: PathOrUrl, final: Path) -> None:
+    """Raise unless a file can be created in the first folder above ``final`` that exists."""
+    if is_remote(path):
+        split(path)  # raises: the URL is read-only
+    with one_line(path, "a writable folder"):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            final.with_name(f".{final.name}.part").lstat()  # raises if the name is too long
+        folder = next(folder for folder in final.parents if folder.exists())
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
+def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
+    """Raise if an output is one of its inputs."""
+    output = output_location(path)
+    for file in inputs:
+        if output_location(file) == output:
+            raise InputError(
+                str(path), problem="also an input of this command", expected="another output file"
+            )
+
+
+@contextmanager
+def output_file(path: PathOrUrl) -> Iterator[Path]:
+    """Yield a local file to write, which becomes ``path`` if the block succeeds and otherwise vanishes.
+
+    A disk's file is renamed, and one process at a time writes it; a store's file is uploaded in one call.
+    """
+    final = output_location(path)
+    if isinstance(final, Url):
+        with tempfile.TemporaryDirectory(prefix="aptool-") as folder:
+            yield (temporary := Path(folder) / (final.name[-60:] or "file"))
+            upload(temporary, final)
+        return
+    with one_line(path, "a writable file or folder"):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        # A fixed name: the next writer truncates what a killed one has left.
+        temporary = final.with_name(f".{final.name}.part")
+        with _locked(temporary, path):
+            mode = temporary.stat().st_mode
+            try:
+                yield temporary
+                _flush(temporary, mode)
+                os.replace(temporary, final)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def output_folder(path: PathOrUrl, mark: str) -> Iterator[Path]:
+    """Yield a local folder to fill, whose files get into the folder ``path`` if the block succeeds.
+
+    ``mark`` is the file by which readers recognize a complete folder: where ``path`` has files, it is removed
+    first and written last. Other files there stay.
+    """
+    final = output_location(path)
+    if isinstance(final, Url):
+        with tempfile.TemporaryDirectory(prefix="aptool-") as name:
+            yield (folder := Path(name))
+            delete([final / mark])
+            for file in sorted(names(folder), key=lambda file: file == mark):
+                upload(folder / file, final / file)
+        return
+    with one_line(path, "a writable file or folder"):
+        temporary = final.with_name(f".{final.name}.part")
+        temporary.mkdir(parents=True, exist_ok=True)
+        with _locked(temporary / ".lock", path) as lock_file:
+            for name in names(temporary):
+                if name != ".lock":  # of a killed process
+                    (temporary / name).unlink()
+            mode = os.fstat(lock_file.fileno()).st_mode
+            try:
+                yield temporary
+                (temporary / ".lock").unlink()
+                files = sorted(names(temporary), key=lambda file: file == mark)
+                for name in files:
+                    _flush(temporary / name, mode)
+                if not final.exists() or not any(final.iterdir()):
+                    os.replace(temporary, final)
+                    return
+                (final / mark).unlink(missing_ok=True)
+                for name in files:
+                    (final / name).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(temporary / name, final / name)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _flush(path: Path, mode: int) -> None:
+    """Flush a file to the disk, with the mode of new files: some libraries write private ones."""
+    path.chmod(mode)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def upload(file: Path, target: Url) -> None:
+    """Write an object in one call: closing a stream publishes it, also after an exception."""
+    import pyarrow as pa
+
+    with one_line(target, "a reachable store"):
+        system, name = split(target)
+        data = pa.memory_map(str(file)).read_buffer() if file.stat().st_size else b""
+        with system.open_output_stream(name, compression=None) as sink:
+            sink.write(data)
+
+
+def delete(paths: Iterable[PathOrUrl]) -> None:
+    """Remove files, if they exist."""
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        list(pool.map(lambda path: location(path).unlink(missing_ok=True), paths))
+
+
+def remove_tree(folder: Location) -> None:
+    """Remove a folder and its content, as far as possible."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with contextlib.suppress(AptoolError):
+        delete([folder / name for name in names(folder)])
+
+
+@contextmanager
+def lock(folder: Location) -> Iterator[None]:
+    """Let one process at a time write a local folder; a store has no locks, and each write is whole."""
+    if isinstance(folder, Url):
+        yield
+        return
+    with contextlib.ExitStack() as locks:
+        with one_line(folder, "a writable folder"):
+            folder.mkdir(parents=True, exist_ok=True)
+            file = locks.enter_context(_locked(folder / ".lock", folder))
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%FT%T%z')}\n")
+            file.flush()
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
+
+
+@contextmanager
+def _locked(file: Path, output: object) -> Iterator[IO[str]]:
+    """Lock and empty a file with ``flock``, which ends with the process; raise if it is locked."""
+    while True:
+        with file.open("a+") as handle:  # NFS locks only files that are open for writing
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                handle.seek(0)
+                owner = handle.readline(200).strip() if file.name == ".lock" else ""
+                problem = f"being written by {owner or 'another process'}"
+                raise InputError(str(output), problem=problem, expected="one command at a time") from error
+            if file.exists() and os.path.samestat(
+                os.fstat(handle.fileno()), file.stat()
+            ):  # else just removed
+                handle.truncate(0)
+                yield handle
+                return
