@@ -24,7 +24,7 @@ _K, _FOLDS = 60.0, 5
 @click.option(
     "--output", required=True, type=click.Path(), help="TREC run file."
 )  # a str, so that a trailing slash is kept
-@overwrite_option("RUN")
+@overwrite_option()
 @click.option("--train", "qrels", metavar="QRELS", help="Learn the weights from these qrels.")
 @click.option(
     "--train-run",
@@ -90,13 +90,13 @@ def fuse(
     if train_runs and folds is not None:
         raise UsageError("--folds given with --train-run; expected one or the other")
     check_one_word("--tag", tag)
-    from aptool.formats.atomic import check_apart, files_of
     from aptool.formats.runs import check_run_output
     from aptool.library.evaluation import fuse as fuse_runs
     from aptool.library.evaluation import learn_fusion
+    from aptool.outputs import check_apart
 
     check_run_output(output)
-    check_apart(output, files_of(*runs, *train_runs, *([qrels] if qrels is not None else [])))
+    check_apart(output, [*runs, *train_runs, *([qrels] if qrels is not None else [])])
     if qrels is None:
         fuse_runs(runs, method=method or "rrf", k=k, normalization=normalization, tag=tag).save(output)
         weights = []

@@ -11,13 +11,12 @@ import polars as pl
 from typing_extensions import override
 
 from aptool.errors import InputError, UsageError, counted, shortened
-from aptool.formats.atomic import check_apart, output_file
+from aptool.files import expand
 from aptool.formats.collection import answers_of_all
-from aptool.formats.inputs import expand
-from aptool.formats.outputs import Kind, adopt
 from aptool.formats.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.library.arguments import PathLike, check_path, check_paths, is_path
 from aptool.library.frames import TABLE, Table, is_table, nested_items, read_frame
+from aptool.outputs import check_apart, check_output, output_file
 from aptool.version import Tabular
 
 _COLUMNS = ("question_id", "question", "answer_id", "answer")
@@ -128,7 +127,7 @@ class Pools(Tabular):
 
         Args:
             path: a file name that ends in ``.pools.parquet``.
-            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
+            overwrite: replace an existing file.
 
         Example:
             >>> pools = aptool.Pools({"q1": ("who wrote it?", {"b": "She did."})})
@@ -139,10 +138,9 @@ class Pools(Tabular):
         file = check_path("path", path)
         if self._files is not None:
             check_apart(file, self._files.paths)
-        if overwrite:
-            adopt(file, Kind.POOLS)
+        check_output(file, overwrite=overwrite)
         frame = self.frame
-        with output_file(file, Kind.POOLS) as temporary, PoolsWriter(temporary) as writer:
+        with output_file(file) as temporary, PoolsWriter(temporary) as writer:
             for (question_id, question), rows in frame.group_by(
                 "question_id", "question", maintain_order=True
             ):

@@ -6,11 +6,11 @@ import polars as pl
 from typing_extensions import override
 
 from aptool.errors import counted
-from aptool.formats.outputs import Kind, adopt
 from aptool.formats.runs import check_run_output, read_run, write_run
 from aptool.formats.trec import rank_candidates, read_qrels, to_dicts, write_qrels
 from aptool.library.arguments import PathLike, check_path, check_text, is_path
 from aptool.library.frames import TABLE, Table, read_frame
+from aptool.outputs import check_output
 from aptool.version import Tabular
 
 _COLUMNS = ("question_id", "answer_id", "score")
@@ -99,7 +99,7 @@ class Run(Tabular):
             path: a TREC run file, gzip if the name ends in ``.gz``; a table with question_id, answer_id,
                 score and rank if it ends in ``.parquet``; a folder of shards if it ends in a slash.
             tag: the name of the system in the file, one word. Default: the tag of the run.
-            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
+            overwrite: replace an existing file.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine")
@@ -205,7 +205,7 @@ class Qrels(Tabular):
 
         Args:
             path: the file; gzip if the name ends in ``.gz``.
-            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
+            overwrite: replace an existing file.
 
         Example:
             >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
@@ -214,8 +214,7 @@ class Qrels(Tabular):
             ['q1 0 a 0', 'q1 0 b 1']
         """
         file = check_path("path", path)
-        if overwrite:
-            adopt(file, Kind.QRELS)
+        check_output(file, overwrite=overwrite)
         write_qrels(file, self.frame)
 
     def __repr__(self) -> str:

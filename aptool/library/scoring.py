@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
 from aptool.errors import UsageError
-from aptool.formats.atomic import check_apart, files_of
 from aptool.formats.ids import check_one_word
 from aptool.formats.runs import check_run_output
 from aptool.library.arguments import (
@@ -20,6 +19,7 @@ from aptool.library.arguments import (
 )
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.where import Address, Where
+from aptool.outputs import check_apart, files_of
 from aptool.scoring.score import Executor, ScoredRun, score_files, score_in_memory
 from aptool.scoring.systems import BASELINES, Bm25, System, baseline
 from aptool.text.words import EXPECTED, word_splitter
