@@ -32,7 +32,7 @@ from aptool.formats.outputs import Kind, adopt
 from aptool.formats.runs import read_run, write_run
 from aptool.formats.trec import read_qrels, run_lines
 from aptool.models.build import check_recipe
-from aptool.scoring.score import Executor
+from aptool.scoring.run import Executor
 
 logger = logging.getLogger(__name__)
 
@@ -237,7 +237,7 @@ def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Loc
     name = f"{source}-{POOLED}"
     run = output / name / first.system / f"seed{first.seed}" / f"{POOLED}.run"
     frame = pl.concat([read_run(part.run).frame for part in parts])
-    lines, _ = run_lines(run, frame, first.system)
+    lines = run_lines(run, frame, first.system)
     if not (run.is_file() and run.read_bytes() == lines):
         write_run(run, frame, first.system)
     evaluation = evaluate(

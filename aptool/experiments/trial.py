@@ -34,7 +34,7 @@ from aptool.progress import measures_line
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.model_system import ModelSystem, model_system
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.score import Executor, score_files
+from aptool.scoring.run import Executor, score_files
 from aptool.scoring.sentence_transformers import checkpoint_fingerprint, local_folder
 from aptool.scoring.systems import System, baseline
 from aptool.training.checkpoint import inputs_of
