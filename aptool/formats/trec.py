@@ -97,9 +97,11 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
     Questions stay in the order of their first rows. The order within one is score descending, answer id
     descending, compared as bytes.
     """
-    first = pl.int_range(pl.len()).first().over("question_id")
-    ordered = frame.with_columns(question=first).sort(
-        "question", "score", "answer_id", descending=[False, True, True]
+    first = pl.col("question").min().over("question_id")  # row numbers
+    ordered = (
+        frame.with_row_index("question")
+        .with_columns(first)
+        .sort("question", "score", "answer_id", descending=[False, True, True])
     )
     rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("question")
     return ordered.with_columns(rank=rank).drop("question")
