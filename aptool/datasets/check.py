@@ -11,12 +11,12 @@ from aptool.datasets.text_files import read_lines
 from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.inputs import unpacked_name
-from aptool.formats.location import PathOrUrl, location
 from aptool.formats.other_layouts import trec_lines
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.formats.runs import is_folder, read_run
 from aptool.formats.trec import read_qrels, to_dicts
+from aptool.paths import PathOrUrl, location
 from aptool.text.words import has_words
 
 logger = logging.getLogger(__name__)

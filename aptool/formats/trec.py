@@ -26,7 +26,7 @@ from aptool.formats import ids
 from aptool.formats.inputs import check_is_text, open_unpacked
 from aptool.formats.schemas import Table
 from aptool.outputs import output_file
-from aptool.paths import PathOrUrl, one_line
+from aptool.paths import PathOrUrl, file_errors
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ def packed(data: bytes | memoryview) -> bytes:
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
     from aptool.formats import other_layouts  # scoring reads no run
 
-    with open_unpacked(path) as file, one_line(path):
+    with open_unpacked(path) as file, file_errors(path):
         data = _text(path, file.read())
     if other_layouts.is_json(data):
         return _parse_json(path, data, line_format)

@@ -29,7 +29,7 @@ from aptool.formats.inputs import Input
 from aptool.formats.pools import Answers, Unit, answers_beside, read_pools
 from aptool.formats.runs import is_folder, part_bytes, part_suffix
 from aptool.formats.trec import count_ties
-from aptool.paths import Location, PathOrUrl, is_remote, location, names, one_line, output_location, split
+from aptool.paths import Location, PathOrUrl, file_errors, is_remote, location, names, output_location, split
 from aptool.scoring.systems import Scorer
 from aptool.version import __version__
 
@@ -122,7 +122,7 @@ def record_of(frame: pl.DataFrame, truncated: int) -> Record:
 
 def _put(path: Location, data: bytes) -> None:
     """Write a file whole; other writers of the same bytes may do so at the same time."""
-    with one_line(path, "a writable folder"):
+    with file_errors(path, "a writable folder"):
         if not isinstance(path, Path):
             system, name = split(path)
             with system.open_output_stream(name, compression=None) as sink:
@@ -240,7 +240,7 @@ def read_records(parts: Sequence[Part]) -> Iterator[Record]:
 
 
 def _read_record(part: Part) -> Record:
-    with one_line(part.record):
+    with file_errors(part.record):
         return Record(**json.loads(part.record.read_bytes()))
 
 
