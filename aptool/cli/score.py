@@ -67,7 +67,7 @@ class SystemType(LocationType):
 @click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end
-    help="TREC run file (.gz: gzip), table (.parquet) or folder of shards (ends in /).  "
+    help="TREC run file (.gz: gzip), table (.parquet) or folder of parts (ends in /).  "
     "[default: POOLS with .run]",
 )
 @overwrite_flag
@@ -101,12 +101,11 @@ def score(
     The models bm25 and random are untrained baselines; pass a model folder named bm25 as ./bm25. BM25 counts
     document frequencies over the distinct answers of all POOLS.
 
-    Run the same command again after an interruption to resume.
+    Run the same command again after an interruption to resume. A complete run of the same command is left
+    as it is.
     """
     if tag is not None:
         check_one_word("--tag", tag)
-    if options["overwrite"] and output is None:
-        raise UsageError("--overwrite: requires --output")
     model = model if model is not None else default_model()
     output = output if output is not None else _default_run(pools)
 

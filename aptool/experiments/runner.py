@@ -30,7 +30,7 @@ from aptool.formats.trec import read_qrels
 from aptool.models.build import check_recipe
 from aptool.outputs import check_output_folder, lock
 from aptool.paths import Location
-from aptool.scoring.score import Executor
+from aptool.scoring.run import Executor
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from aptool.progress import measures_line
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.model_system import ModelSystem, model_system
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.score import Executor, score_files
+from aptool.scoring.run import Executor, score_files
 from aptool.scoring.sentence_transformers import checkpoint_fingerprint, local_folder
 from aptool.scoring.systems import System, baseline
 from aptool.training.checkpoint import inputs_of
@@ -272,7 +272,7 @@ class TrialRunner:
 
 def write_derived_run(run: Location, frame: pl.DataFrame, tag: str, *, overwrite: bool) -> None:
     """Write a run that follows from other runs, unless it exists with these lines."""
-    lines, _ = run_lines(run, frame, tag)
+    lines = run_lines(run, frame, tag)
     if not (run.is_file() and run.read_bytes() == lines):
         check_output(run, overwrite=overwrite)
         write_run(run, frame, tag)

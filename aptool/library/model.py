@@ -40,7 +40,7 @@ from aptool.outputs import check_output_folder
 from aptool.paths import location
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.score import score_in_memory
+from aptool.scoring.run import score_in_memory
 from aptool.scoring.sentence_transformers import SentenceTransformers, SentenceTransformersScorer
 from aptool.scoring.systems import System
 

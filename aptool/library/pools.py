@@ -27,7 +27,7 @@ _TABLE = f"{TABLE}, or {_NESTED}; Pools.load reads files"
 class PoolFiles(NamedTuple):
     """Pools on disk."""
 
-    units: list[Unit]  # row groups
+    units: list[Unit]
     answers: str | None  # file of the answers that the pools share
 
     @property
@@ -39,7 +39,7 @@ class PoolFiles(NamedTuple):
 class Pools(Tabular):
     """Questions, each with the candidate answers to rank.
 
-    Pools of files stay on disk until ``frame`` is used, and are scored one row group at a time.
+    Pools of files stay on disk until ``frame`` is used, and are scored unit by unit.
 
     Args:
         candidates: ``{question id: (question, {answer id: answer})}``, or a table with one row per candidate

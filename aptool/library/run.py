@@ -53,7 +53,7 @@ class Run(Tabular):
 
     @classmethod
     def load(cls, path: PathLike) -> "Run":
-        """Read a run, with its tag: a TREC file, a table (``.parquet``) or a folder of shards.
+        """Read a run, with its tag: a TREC file, a table (``.parquet``) or a folder of parts.
 
         Args:
             path: a file or a URL, also packed as gzip, bzip2 or xz; or a folder that `score` wrote.
@@ -74,8 +74,8 @@ class Run(Tabular):
         """Return the ranked candidates as a polars frame.
 
         Returns:
-            question_id (str), answer_id (str), score (f64) and rank (i64, from 1), in trec_eval's order:
-            question id ascending, score descending, answer id descending.
+            question_id (str), answer_id (str), score (f64) and rank (i64, from 1):
+            questions as they come first in ``frame``, score descending, answer id descending.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).to_polars().rows()
@@ -97,7 +97,7 @@ class Run(Tabular):
 
         Args:
             path: a TREC run file, gzip if the name ends in ``.gz``; a table with question_id, answer_id,
-                score and rank if it ends in ``.parquet``; a folder of shards if it ends in a slash.
+                rank and score if it ends in ``.parquet``; a folder of parts if it ends in a slash.
             tag: the name of the system in the file, one word. Default: the tag of the run.
             overwrite: replace an existing file.
 
