@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import pytest
 import s3
-from scene import Scene
-
 from aptool.formats.location import ObjectPath
+from scene import Scene
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -3,15 +3,15 @@
 import hashlib
 import time
 
+from aptool.formats.atomic import atomic_file
+from aptool.formats.outputs import MANIFEST
+from aptool.scoring.parts import parts_folder, plan, write_part
+from aptool.scoring.score import score_files
 from slow import ONE_CORE, SlowSystem, executor_of
 from tiny import labelled_pools, row, write_pools
 
-from aptool.formats.atomic import atomic_file
-from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import list_units, read_pools
-from aptool.scoring.parts import parts_folder, plan, write_part
 from aptool.scoring.pipeline import prepare, score
-from aptool.scoring.score import score_files
 
 UNITS = 8
 

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 import pytest
+from aptool.scoring.score import score_files
 from scene import write_row_groups
 from slow import SlowSystem, scored
 
 from aptool.formats.pools import list_units
-from aptool.scoring.score import score_files
 
 STORE = 80 << 20
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import pytest
 import s3
-
 from aptool.formats.location import ObjectPath, store_of
 
 yaml = pytest.importorskip("yaml")

@@ -3,11 +3,11 @@
 import signal
 
 import pytest
+from aptool.formats.location import store_of
 from scene import UNITS, pools_of, sha256, wait_for
 from slow import scored
 
 from aptool.errors import InputError
-from aptool.formats.location import store_of
 
 
 def overwrite(path, data):

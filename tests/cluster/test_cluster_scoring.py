@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from aptool.scoring.score import score_files
 from recorded import recorded
 from scene import UNITS, sha256, wait_for
 from slow import ONE_CORE, SlowSystem, executor_of, scored
 
 from aptool.cluster.resources import Resources
 from aptool.formats.runs import read_run, write_run
-from aptool.scoring.score import score_files
 
 
 def test_two_workers_write_the_run_of_one_process(cluster, anywhere):

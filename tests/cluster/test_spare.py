@@ -1,14 +1,14 @@
 """Units of stragglers, re-scored by an idle worker; without a cluster."""
 
 import pytest
+from aptool.formats.claim import DRIVER, Claim
+from aptool.scoring.parts import parts_folder, plan
 from scene import write_row_groups
 
 from aptool.cluster import ray_data
 from aptool.cluster.ray_data import MOST_UNITS, batches_of, score_stragglers, wait_until_started
 from aptool.cluster.worker import ScoringJob, Worker, start_attempt
-from aptool.formats.claim import DRIVER, Claim
 from aptool.formats.pools import list_units
-from aptool.scoring.parts import parts_folder, plan
 from aptool.scoring.systems import RandomScores
 
 

@@ -11,6 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from aptool.formats.claim import DRIVER, Claim
+from aptool.formats.location import store_of
+from aptool.formats.store import ReplacedError
+from aptool.scoring.parts import digest_of, parts_folder, plan
 from safetensors.numpy import load_file, save_file
 from scene import write_row_groups
 from slow import run_out_of_memory
@@ -25,12 +29,8 @@ from aptool.cluster.worker import (
 )
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.formats.claim import DRIVER, Claim
-from aptool.formats.location import store_of
 from aptool.formats.pools import Unit, list_units
-from aptool.formats.store import ReplacedError
 from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.parts import digest_of, parts_folder, plan
 from aptool.scoring.systems import RandomScorer, RandomScores
 
 NOBODY = 65534
