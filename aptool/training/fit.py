@@ -94,7 +94,7 @@ def fit(
     recipe, key = check_training(collection, recipe, output, seed, device.type)
     with claimed_folder(training_folder(output), output) as claim:
         member = GroupMember(SINGLE_PROCESS, claim.check)
-        result = fit_in_group(
+        return fit_in_group(
             *(collection, recipe, output, key, member),
             seed=seed,
             vectors_cache=vectors_cache,
@@ -102,8 +102,6 @@ def fit(
             checkpoint_minutes=checkpoint_minutes,
             evaluate_untrained=evaluate_untrained,
         )
-    assert result is not None  # nothing stops it
-    return result
 
 
 def fit_in_group(
@@ -118,8 +116,8 @@ def fit_in_group(
     device: torch.device,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     evaluate_untrained: bool = True,
-) -> Fit | None:
-    """Train as ``fit`` does, as a member of a group of processes; return None if the group stopped early.
+) -> Fit:
+    """Train as ``fit`` does, as a member of a group of processes.
 
     ``recipe`` and ``key`` are the results of ``check_training``.
     """
@@ -185,14 +183,10 @@ def fit_in_group(
         evaluate=evaluate,
         resume_from=state,
         save=lambda state: member.write(lambda: save_state(folder, key, state)),
-        should_stop=member.stops,
         checkpoint_minutes=checkpoint_minutes,
         group=group,
         is_preempted=member.is_preempted,
     )
-    if trained is None:
-        return None
-
     best_epoch, history, measures = trained
     metadata = {
         "collection": collection.name,
@@ -220,14 +214,11 @@ class GroupMember:
     Attributes:
         group: the processes; process 0 writes.
         check_claim: called before writing; raises if the claim of the output is lost.
-        should_stop: called in process 0 after each checkpoint except that of the last epoch; True ends
-            training in all processes.
         is_preempted: whether a machine of the group is about to be taken away.
     """
 
     group: ProcessGroup
-    check_claim: Callable[[], None]
-    should_stop: Callable[[], bool] | None = None
+    check_claim: Callable[[], None] = lambda: None
     is_preempted: Callable[[], bool] | None = None
 
     def write(self, write: Callable[[], None]) -> None:
@@ -236,14 +227,6 @@ class GroupMember:
             if self.group.rank == 0:
                 self.check_claim()
                 write()
-
-    def stops(self) -> bool:
-        """Whether training ends after a checkpoint, the same in all processes."""
-        if self.should_stop is None:
-            return False
-        with self.group.together():
-            stops = self.group.rank == 0 and self.should_stop()
-        return bool(self.group.broadcast(stops))
 
 
 def _prepare_output(output: PathOrUrl, key: str) -> Fit | None:
