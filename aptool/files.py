@@ -7,6 +7,7 @@ URLs, such as ``hf://`` and ``https://``, are read through fsspec. A folder on a
 import errno
 import fnmatch
 import glob
+import hashlib
 import io
 import os
 import shutil
@@ -21,11 +22,11 @@ from aptool.paths import (
     Location,
     PathOrUrl,
     Url,
+    file_errors,
     is_glob,
     is_object_url,
     is_remote,
     names,
-    one_line,
     split,
     whole_url,
     with_home,
@@ -57,7 +58,7 @@ class ReplacedError(InputError):
 
 def stat(path: PathOrUrl) -> Stat:
     """Size and version of a file; raise if it is missing."""
-    with one_line(path):
+    with file_errors(path):
         if not is_remote(path):
             status = Path(with_home(str(path))).stat()
             return Stat(status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
@@ -84,7 +85,7 @@ def open_input(path: PathOrUrl, version: str | None = None) -> "pa.NativeFile":
     """
     import pyarrow as pa
 
-    with one_line(path):
+    with file_errors(path):
         if is_object_url(path):
             system, name = split(path)
             file = system.open_input_file(name)
@@ -105,7 +106,7 @@ def open_input(path: PathOrUrl, version: str | None = None) -> "pa.NativeFile":
 
 def open_binary(path: PathOrUrl) -> io.BufferedReader:
     """Open a file for reading."""
-    with one_line(path):
+    with file_errors(path):
         if is_object_url(path):
             return Url(str(path)).open()
         if is_remote(path):
@@ -172,7 +173,7 @@ def _matches(path: str, suffix: str) -> list[str]:
 def _other_matches(path: str, suffix: str) -> list[str]:
     import fsspec
 
-    with one_line(path):
+    with file_errors(path):
         system, name = fsspec.core.url_to_fs(whole_url(path))
         if is_glob(name) and not system.exists(name):
             files: list[Any] = system.glob(name)
@@ -181,6 +182,12 @@ def _other_matches(path: str, suffix: str) -> list[str]:
         else:
             return [path]
     return sorted(str(system.unstrip_protocol(file)) for file in files)
+
+
+def sha256_of(file: Location) -> str:
+    """SHA-256 of a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 @contextmanager
@@ -197,6 +204,6 @@ def local_copy(path: Location) -> Iterator[Path]:
             files = {path / name: copy / name for name in names(path)}
         for source, target in files.items():
             target.parent.mkdir(parents=True, exist_ok=True)
-            with one_line(path), open_binary(source) as opened, target.open("wb") as file:
+            with file_errors(path), open_binary(source) as opened, target.open("wb") as file:
                 shutil.copyfileobj(opened, file, _BUFFER_BYTES)
         yield copy

@@ -24,10 +24,10 @@ from aptool.paths import (
     Location,
     PathOrUrl,
     Url,
+    file_errors,
     is_remote,
     location,
     names,
-    one_line,
     output_location,
     split,
 )
@@ -68,7 +68,7 @@ def _check_parent(path: PathOrUrl, final: Path) -> None:
     """Raise unless a file can be created in the first folder above ``final`` that exists."""
     if is_remote(path):
         split(path)  # raises: the URL is read-only
-    with one_line(path, "a writable folder"):
+    with file_errors(path, "a writable folder"):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             final.with_name(f".{final.name}.part").lstat()  # raises if the name is too long
         folder = next(folder for folder in final.parents if folder.exists())
@@ -79,13 +79,12 @@ def _check_parent(path: PathOrUrl, final: Path) -> None:
 
 
 def check_apart(path: PathOrUrl, inputs: Iterable[PathOrUrl]) -> None:
-    """Raise if an output is one of its inputs."""
+    """Raise if an output is one of its inputs, or one of the files of an input folder, such as a model."""
     output = output_location(path)
-    for file in inputs:
-        if output_location(file) == output:
-            raise InputError(
-                str(path), problem="also an input of this command", expected="another output file"
-            )
+    for file in map(output_location, inputs):
+        if file == output or (file == output.parent and file.is_dir() and output.exists()):
+            problem, expected = "also an input of this command", "another output file"
+            raise InputError(str(path), problem=problem, expected=expected)
 
 
 @contextmanager
@@ -100,7 +99,7 @@ def output_file(path: PathOrUrl) -> Iterator[Path]:
             yield (temporary := Path(folder) / (final.name[-60:] or "file"))
             upload(temporary, final)
         return
-    with one_line(path, "a writable file or folder"):
+    with file_errors(path, "a writable file or folder"):
         final.parent.mkdir(parents=True, exist_ok=True)
         # A fixed name: the next writer truncates what a killed one has left.
         temporary = final.with_name(f".{final.name}.part")
@@ -129,7 +128,7 @@ def output_folder(path: PathOrUrl, mark: str) -> Iterator[Path]:
             for file in sorted(names(folder), key=lambda file: file == mark):
                 upload(folder / file, final / file)
         return
-    with one_line(path, "a writable file or folder"):
+    with file_errors(path, "a writable file or folder"):
         temporary = final.with_name(f".{final.name}.part")
         temporary.mkdir(parents=True, exist_ok=True)
         with _locked(temporary / ".lock", path) as lock_file:
@@ -165,7 +164,7 @@ def upload(file: Path, target: Url) -> None:
     """Write an object in one call: closing a stream publishes it, also after an exception."""
     import pyarrow as pa
 
-    with one_line(target, "a reachable store"):
+    with file_errors(target, "a reachable store"):
         system, name = split(target)
         data = pa.memory_map(str(file)).read_buffer() if file.stat().st_size else b""
         with system.open_output_stream(name, compression=None) as sink:
@@ -194,7 +193,7 @@ def lock(folder: Location) -> Iterator[None]:
         yield
         return
     with contextlib.ExitStack() as locks:
-        with one_line(folder, "a writable folder"):
+        with file_errors(folder, "a writable folder"):
             folder.mkdir(parents=True, exist_ok=True)
             file = locks.enter_context(_locked(folder / ".lock", folder))
             file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%FT%T%z')}\n")

@@ -74,7 +74,7 @@ def whole_url(path: str) -> str:
 
 
 @contextmanager
-def one_line(path: object, expected: str = "a file that can be read") -> Iterator[None]:
+def file_errors(path: object, expected: str = "a file that can be read") -> Iterator[None]:
     """Raise errors of disks, stores and fsspec as InputError."""
     try:
         yield
@@ -147,7 +147,7 @@ def _object_names(folder: "Url") -> list[str]:
     """The relative names of all objects below a folder."""
     from pyarrow.fs import FileSelector
 
-    with one_line(folder):
+    with file_errors(folder):
         system, name = split(folder)
         root = name.rstrip("/") + "/"
         with contextlib.suppress(FileNotFoundError):  # allow_not_found would also hide a missing bucket
@@ -224,7 +224,7 @@ class Url:
 
     def is_file(self) -> bool:
         """Whether the object exists."""
-        with one_line(self):
+        with file_errors(self):
             system, name = split(self)
             return bool(system.get_file_info(name).is_file)
 
@@ -243,7 +243,7 @@ class Url:
 
     def read_bytes(self) -> bytes:
         """Read the object."""
-        with one_line(self), self.open() as file:
+        with file_errors(self), self.open() as file:
             return file.read()
 
     def read_text(self, encoding: str = "utf-8") -> str:
@@ -254,13 +254,13 @@ class Url:
         """Open the object for reading; the mode must be ``"rb"``."""
         if mode != "rb":
             raise ValueError(f"mode {mode!r}: objects are only read by their path")
-        with one_line(self):
+        with file_errors(self):
             system, name = split(self)
             return io.BufferedReader(cast(io.RawIOBase, system.open_input_file(name)), _BUFFER_BYTES)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object, if it exists."""
-        with one_line(self), contextlib.suppress(FileNotFoundError):
+        with file_errors(self), contextlib.suppress(FileNotFoundError):
             system, name = split(self)
             system.delete_file(name)  # S3 may get an empty object FOLDER/ instead, which listings skip
 

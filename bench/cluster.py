@@ -32,7 +32,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aptool.formats.location import Location, location, store_of
+from aptool.formats.location import store_of
+from aptool.paths import Location, location
 from bench.common import benchmark_parser, write_results
 from bench.end_to_end import measured, write_input
 from bench.object_server import object_server

@@ -27,12 +27,12 @@ from aptool.evaluation.evaluation import mean_over_runs
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
 from aptool.experiments.table import PERMUTATIONS
-from aptool.formats.atomic import atomic_file
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import PathOrUrl, location
 from aptool.formats.runs import read_run
 from aptool.formats.schemas import check_document
 from aptool.formats.trec import rank_candidates, read_qrels
+from aptool.outputs import output_file
+from aptool.paths import PathOrUrl, location
 from aptool.version import __version__
 from bench.common import benchmark_parser
 
@@ -163,7 +163,7 @@ def write_ranks(file: Path, run: pl.DataFrame, tag: str) -> None:
     ids = ["question_id", "answer_id"]
     ranked = rank_candidates(run).sort(ids).select(*ids, score=-pl.col("rank").cast(pl.Float64))
     file.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(file) as temporary:
+    with output_file(file) as temporary:
         pq.write_table(
             ranked.to_arrow().replace_schema_metadata({"aptool.tag": tag}),
             temporary,
@@ -232,7 +232,7 @@ def write_result(path: PathOrUrl, document: Mapping[str, Any]) -> None:
     check_document(SCHEMA, document, path)
     if location(path).exists():
         check_document(SCHEMA, read_json(path), path)
-    with atomic_file(path) as temporary:
+    with output_file(path) as temporary:
         temporary.write_text(json_text(document), encoding="utf-8")
 
 

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import numpy as np
 
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.atomic import check_output_folder
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.location import PathOrUrl
 from aptool.formats.outputs import Kind
+from aptool.outputs import check_output_folder
+from aptool.paths import PathOrUrl
 from bench.common import benchmark_parser
 from bench.made_up_words import FACETS, Lexicon
 from bench.published_shapes import KEYWORDS, SHAPES, CollectionShape, scaled, spread_sizes

@@ -12,7 +12,7 @@ import click
 from aptool.cli.tables import print_table
 from aptool.documents import read_json
 from aptool.evaluation.significance import mean_and_sd
-from aptool.formats.location import location
+from aptool.paths import location
 from aptool.reporting.html import markdown_table
 
 # Largest difference of the mean over seeds from the paper's value that counts as "close".

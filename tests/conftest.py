@@ -136,15 +136,15 @@ def s3_at(monkeypatch):
     """Direct this process and its child processes to an S3 server or a proxy."""
     import s3
 
-    from aptool.formats.location import bucket_store
+    from aptool.paths import open_store
 
     def direct(url):
         for name, value in {**s3.CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
             monkeypatch.setenv(name, value)
-        bucket_store.cache_clear()
+        open_store.cache_clear()
 
     yield direct
-    bucket_store.cache_clear()
+    open_store.cache_clear()
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def bucket_on(request, monkeypatch):
     import other_stores
     import s3
 
-    from aptool.formats.location import bucket_store
+    from aptool.paths import open_store
 
     def make(scheme):
         if scheme == "s3":
@@ -197,11 +197,11 @@ def bucket_on(request, monkeypatch):
             other_stores.new_container(url, name)
         for variable, value in variables.items():
             monkeypatch.setenv(variable, value)
-        bucket_store.cache_clear()
+        open_store.cache_clear()
         return f"{scheme}://{name}"
 
     yield make
-    bucket_store.cache_clear()
+    open_store.cache_clear()
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import pytest
 from networks import REASON, write_network
 from tiny import options
 
-from aptool.formats.location import location, store_of
+from aptool.formats.location import store_of
 from aptool.formats.outputs import MANIFEST, sha256_of
+from aptool.paths import location
 
 # Content of other programs, by name. Runs, vectors and pages look like outputs of aptool.
 FOREIGN = {

@@ -7,10 +7,11 @@ import pytest
 from tiny import labelled_pools, row, write_pools
 
 from aptool.errors import InputError
-from aptool.formats.atomic import output_folder, remove_leftovers
+from aptool.formats.atomic import remove_leftovers
 from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.formats.outputs import Kind
 from aptool.models.model import load_model, save_model
+from aptool.outputs import output_folder
 
 
 def texts(folder):

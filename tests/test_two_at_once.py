@@ -9,9 +9,9 @@ import pytest
 from tiny import options
 
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_file
 from aptool.formats.claim import DRIVER, Claim, claimed_beside, claimed_folder
 from aptool.formats.ir_metadata import metadata_path
+from aptool.outputs import output_file
 from aptool.scoring.parts import parts_folder
 from aptool.training.checkpoint import training_folder
 
@@ -187,7 +187,7 @@ def test_a_hard_link_is_an_output_of_its_own(tmp_path):
     first.write_text("before")
     second.hardlink_to(first)
 
-    with atomic_file(first) as temporary:
+    with output_file(first) as temporary:
         temporary.write_text("after")
 
     assert (first.read_text(), second.read_text()) == ("after", "before")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from aptool.cli.imports import import_, output_option, report_collection
-from aptool.cli.parameters import Count, json_option, overwrite_option, seed_option
+from aptool.cli.parameters import Count, json_option, overwrite_flag, seed_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, printable
 
@@ -29,12 +28,12 @@ def data() -> None:
 @data.command()
 @output_option
 @click.option("--limit", type=Count(0), metavar="N", help="Maximum number of functions.  [default: no limit]")
-def functions(output: str, limit: int | None) -> None:
+def functions(output: str, overwrite: bool, limit: int | None) -> None:
     """Build a code-search collection from the installed Python packages."""
     from aptool.datasets.functions import import_functions
     from aptool.formats.collection import CollectionFiles
 
-    import_functions(output, limit=limit)
+    import_functions(output, limit=limit, overwrite=overwrite)
     report_collection(CollectionFiles(output))
 
 
@@ -86,15 +85,6 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
         context.exit(1)
 
 
-def _fold_folders(output: str) -> list[str]:
-    """The folders of folds in an output, on a disk or an object store."""
-    from aptool.formats.location import store_of
-
-    store, key = store_of(output)
-    folders = {name.partition("/")[0] for name in store.names(key) if re.match(r"fold\d+/", name)}
-    return [f"{output}/{folder}" for folder in sorted(folders)]
-
-
 @data.command()
 @click.argument("collection", metavar="COLLECTION")
 @click.option(
@@ -121,9 +111,15 @@ def _fold_folders(output: str) -> list[str]:
 )
 @seed_option
 @click.option("--output", metavar="FOLDER", required=True, help="Folder of the folds: FOLDER/fold1 etc.")
-@overwrite_option("COLLECTION", files=_fold_folders)
+@overwrite_flag
 def folds(
-    collection: str, folds: int, splits: tuple[str, ...], pool_size: int, seed: int, output: str
+    collection: str,
+    folds: int,
+    splits: tuple[str, ...],
+    pool_size: int,
+    seed: int,
+    output: str,
+    overwrite: bool,
 ) -> None:
     """Split COLLECTION into cross-validation folds.
 
@@ -133,7 +129,15 @@ def folds(
     from aptool.datasets.folds import write_folds
     from aptool.formats.collection import CollectionFiles
 
-    written = write_folds(CollectionFiles(collection), output, folds, splits, pool_size=pool_size, seed=seed)
+    written = write_folds(
+        CollectionFiles(collection),
+        output,
+        folds,
+        splits,
+        pool_size=pool_size,
+        seed=seed,
+        overwrite=overwrite,
+    )
     for fold in written:
         counts = fold.manifest["splits"]
         click.echo(f"{fold.path}: {counts['train']['questions']:,} train, {counts['dev']['questions']:,} dev")

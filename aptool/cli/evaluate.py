@@ -75,7 +75,7 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
     callback=_check_suffix,
     help="Write measures per question to a .parquet, .csv or .jsonl file.",
 )
-@overwrite_option("EVALUATION", "per_question")
+@overwrite_option("per_question")
 @json_option
 @click.option("--markdown", is_flag=True, help="Print a Markdown table.")
 @click.option("--latex", is_flag=True, help="Print a LaTeX table (with booktabs).")
@@ -105,10 +105,9 @@ def evaluate(
     from aptool.datasets.importing import warn_of_added, warn_of_runs
     from aptool.evaluation import names
     from aptool.evaluation.significance import CONFIDENCE
-    from aptool.formats.atomic import check_apart, check_output, files_of
-    from aptool.formats.outputs import Kind
     from aptool.library.evaluated_runs import evaluate_runs
     from aptool.library.run import Qrels, Run
+    from aptool.outputs import check_apart
     from aptool.reporting.html import latex_table, markdown_table
 
     if as_json + markdown + latex > 1:
@@ -122,8 +121,7 @@ def evaluate(
     read = {run: Run.load(run) for run in runs}
     qrels = qrels_of(runs, qrels)
     if per_question is not None:
-        check_apart(per_question, files_of(*runs, qrels, *(pools or (str(location_of_pools(qrels)),))))
-        check_output(per_question, Kind.EVALUATION)
+        check_apart(per_question, [*runs, qrels, *(pools or (str(location_of_pools(qrels)),))])
     if intervals and confidence is None:
         confidence = CONFIDENCE
     texts = pools_given(pools, qrels) if by is not None and groups is None else None
@@ -182,14 +180,13 @@ def _report_groups(by: str, evaluation: Evaluation) -> None:
 def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
     import polars as pl
 
-    from aptool.formats.atomic import output_file
-    from aptool.formats.outputs import Kind
+    from aptool.outputs import output_file
 
     frame = pl.concat(
         evaluation.per_question.select(pl.lit(printable(run)).alias("run"), pl.all())
         for run, evaluation in evaluations.items()
     )
-    with output_file(path, Kind.EVALUATION) as temporary:
+    with output_file(path) as temporary:
         if path.endswith(".parquet"):
             frame.write_parquet(temporary)
         elif path.endswith(".csv"):

@@ -20,9 +20,9 @@ from aptool.errors import UsageError, counted, printable
 if TYPE_CHECKING:
     import numpy as np
 
-    from aptool.formats.location import Location
     from aptool.models.explain import Explanation, TextWeights
     from aptool.models.model import LoadedModel
+    from aptool.paths import Location
 
 _LISTED = 8  # words below each text
 _WIDTH = 100
@@ -40,7 +40,7 @@ _VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 @click.option("--question-id", type=UTF8, metavar="ID", help="Question id.")
 @click.option("--answer-id", type=UTF8, metavar="ID", help="Answer id.")
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
-@overwrite_option("HEAT_MAP", "html")
+@overwrite_option("html")
 @click.option("--matrix", is_flag=True, help="Include the alignment matrix of question and answer words.")
 @device_option
 @json_option
@@ -81,14 +81,10 @@ def explain(
         raise UsageError(f"--model {folder}: a baseline, which has no weights of words; expected a model")
     find_folder(folder)  # before PyTorch is imported
 
-    from aptool.formats.atomic import check_output
-    from aptool.formats.outputs import Kind
     from aptool.models.device import pick_device
     from aptool.models.explain import explain_pairs
     from aptool.models.model import load_model
 
-    if html is not None:
-        check_output(html, Kind.HEAT_MAP)
     if collection is not None:
         from aptool.evaluation.texts import find_pair
         from aptool.formats.collection import CollectionFiles
@@ -106,7 +102,7 @@ def explain(
         from aptool.reporting.html import write_page
 
         names = {"name": model.recipe.preset, "model": printable(str(folder))}
-        write_page(html, Kind.HEAT_MAP, "explain.html", {"explanation": explanation, **names})
+        write_page(html, "explain.html", {"explanation": explanation, **names})
     if as_json:
         import json
 

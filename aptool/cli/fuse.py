@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import UTF8, Bounded, json_option, overwrite_option
+from aptool.cli.parameters import UTF8, Bounded, json_option, overwrite_flag
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError
 from aptool.formats.ids import check_one_word
@@ -24,7 +24,7 @@ _K, _FOLDS = 60.0, 5
 @click.option(
     "--output", required=True, type=click.Path(), help="TREC run file."
 )  # a str, so that a trailing slash is kept
-@overwrite_option("RUN")
+@overwrite_flag
 @click.option("--train", "qrels", metavar="QRELS", help="Learn the weights from these qrels.")
 @click.option(
     "--train-run",
@@ -62,6 +62,7 @@ _K, _FOLDS = 60.0, 5
 def fuse(
     runs: tuple[str, ...],
     output: str,
+    overwrite: bool,
     qrels: str | None,
     train_runs: tuple[str, ...],
     folds: int | None,
@@ -90,20 +91,21 @@ def fuse(
     if train_runs and folds is not None:
         raise UsageError("--folds given with --train-run; expected one or the other")
     check_one_word("--tag", tag)
-    from aptool.formats.atomic import check_apart, files_of
     from aptool.formats.runs import check_run_output
     from aptool.library.evaluation import fuse as fuse_runs
     from aptool.library.evaluation import learn_fusion
+    from aptool.outputs import check_apart
 
-    check_run_output(output)
-    check_apart(output, files_of(*runs, *train_runs, *([qrels] if qrels is not None else [])))
+    check_run_output(output, overwrite=overwrite)
+    check_apart(output, [*runs, *train_runs, *([qrels] if qrels is not None else [])])
     if qrels is None:
-        fuse_runs(runs, method=method or "rrf", k=k, normalization=normalization, tag=tag).save(output)
+        fused = fuse_runs(runs, method=method or "rrf", k=k, normalization=normalization, tag=tag)
         weights = []
     else:
         learned = learn_fusion(runs, qrels, train_runs=train_runs or None, folds=folds or _FOLDS, tag=tag)
-        learned.run.save(output)
+        fused = learned.run
         weights = [(run, mean, sd) for run, (mean, sd) in zip(runs, learned.weights, strict=True)]
+    fused.save(output, overwrite=overwrite)
     if as_json:
         entries = [{"run": run, "weight": mean, "sd": sd} for run, mean, sd in weights]
         click.echo(json.dumps({"output": output, "runs": list(runs), "weights": entries}, indent=2))

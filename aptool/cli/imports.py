@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import Count, SectionedCommand, overwrite_option, with_options
+from aptool.cli.parameters import Count, SectionedCommand, overwrite_flag, with_options
 from aptool.cli.tables import print_table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _by_split(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 def _splits_of_folder(splits: tuple[str, ...], names: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The path of each split, from ``SPLIT=PATH`` values or one folder with files of the given names."""
     from aptool.datasets.importing import parse_splits, splits_in
-    from aptool.formats.location import location
+    from aptool.paths import location
 
     if len(splits) == 1 and (folder := location(splits[0])).is_dir():
         return splits_in(folder, names)
@@ -40,7 +40,7 @@ def _splits_of_folder(splits: tuple[str, ...], names: Mapping[str, Sequence[str]
 _folder_or_splits = click.argument("splits", metavar="FOLDER | SPLIT=PATH...", nargs=-1, required=True)
 output_option = with_options(
     click.option("--output", metavar="FOLDER", required=True, help="Folder of the collection to write."),
-    overwrite_option("COLLECTION"),
+    overwrite_flag,
 )
 _questions = click.option(
     "--questions",
@@ -88,28 +88,28 @@ def import_() -> None:
 @_folder_or_splits
 @output_option
 @_questions
-def wikiqa(splits: tuple[str, ...], output: str, questions: str) -> None:
+def wikiqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
     """Import WikiQA: TSV files, or Parquet files of microsoft/wiki_qa.
 
     For the questions of the paper, pass --questions answerable.
     """
     from aptool.datasets.wikiqa import SPLITS, import_wikiqa
 
-    report_collection(import_wikiqa(output, _splits_of_folder(splits, SPLITS), questions=questions))
+    report_collection(import_wikiqa(output, _splits_of_folder(splits, SPLITS), **options))
 
 
 @import_.command()
 @_folder_or_splits
 @output_option
 @_questions
-def trecqa(splits: tuple[str, ...], output: str, questions: str) -> None:
+def trecqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
     """Import TREC-QA: XML files of jacana, or folders with a.toks, b.toks, id.txt and sim.txt.
 
     For the questions of the paper, pass --questions both-labels.
     """
     from aptool.datasets.trecqa import SPLITS, import_trecqa
 
-    collection = import_trecqa(output, _splits_of_folder(splits, SPLITS), questions=questions)
+    collection = import_trecqa(output, _splits_of_folder(splits, SPLITS), **options)
     details = collection.manifest["details"]
     logger.info(f"variant: {details['variant'] or 'none'} ({details['variant_decided']})")
     report_collection(collection)
@@ -125,11 +125,11 @@ def trecqa(splits: tuple[str, ...], output: str, questions: str) -> None:
     default="500",
     help="Candidates per question; V2 only.",
 )
-def insuranceqa(folder: str, output: str, questions: str, pool_size: str) -> None:
+def insuranceqa(folder: str, output: str, pool_size: str, **options: Any) -> None:
     """Import InsuranceQA V1 or V2 (github.com/shuzi/insuranceQA)."""
     from aptool.datasets.insuranceqa import import_insuranceqa
 
-    collection = import_insuranceqa(output, folder, questions=questions, pool_size=int(pool_size))
+    collection = import_insuranceqa(output, folder, pool_size=int(pool_size), **options)
     for split in collection.manifest["details"].get("splits_not_found", []):
         logger.info(f"{split}: skipped, its file is not in {folder}")
     report_collection(collection)
@@ -165,6 +165,7 @@ def insuranceqa(folder: str, output: str, questions: str, pool_size: str) -> Non
 def table(
     tables: tuple[str, ...],
     output: str,
+    overwrite: bool,
     separator: str | None,
     encoding: str | None,
     questions: str,
@@ -190,7 +191,8 @@ def table(
         splits = parse_splits(tables, ", or --split-ratio 80:10:10 to split one table")
     text = TextFormat("\t" if separator == "\\t" else separator, encoding)
     policies = ImportPolicies(questions, unlabelled, add_candidates, split_ratio)
-    collection = import_table(output, splits, ColumnNames(**columns), policies, text)
+    names = ColumnNames(**columns)
+    collection = import_table(output, splits, names, policies, text, overwrite=overwrite)
     report_collection(collection, by_text=columns["question_id"] is None)
 
 

@@ -173,9 +173,6 @@ def _make_streams_tolerant() -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    from aptool.formats.local_store import remove_empty_folders
-
-    remove_empty_folders()
     line = " ".join(message.splitlines())
     line = line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
     with contextlib.suppress(OSError):  # a full disk, or a closed pipe

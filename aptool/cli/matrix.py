@@ -13,15 +13,14 @@ from aptool.cli.parameters import (
     cluster_options,
     device_option,
     overwrite_flag,
-    overwrite_option,
 )
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
     from aptool.experiments.matrix import ExperimentMatrix
-    from aptool.formats.location import Location
     from aptool.library.where import Jobs, Where
+    from aptool.paths import Location
 
 
 class JobsType(click.ParamType):  # type: ignore[type-arg]
@@ -82,9 +81,8 @@ def matrix(
     _check_collections(plan)
 
     from aptool.evaluation.names import is_mean
-    from aptool.experiments.runner import adopt_results, run_matrix
+    from aptool.experiments.runner import run_matrix
     from aptool.experiments.table import (
-        TABLES,
         not_above_random,
         paired_cells,
         paired_tests,
@@ -92,23 +90,23 @@ def matrix(
         table_cells,
         write_table,
     )
-    from aptool.formats.atomic import check_output
-    from aptool.formats.outputs import Kind
 
-    if overwrite:
-        adopt_results(output)
     if quick:
         experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in plan.experiments]
         plan = plan._replace(experiments=experiments)
-    for name in TABLES:
-        check_output(output / name, Kind.TABLE)
 
     with where.connected() as connection:
         if where.on_cluster and jobs == 1:
-            results = run_matrix(plan, output, train=connection.trainer(), executor=connection.executor())
+            results = run_matrix(
+                plan,
+                output,
+                train=connection.trainer(),
+                executor=connection.executor(),
+                overwrite=overwrite,
+            )
         else:
             processes = connection.processes(jobs)
-            results = run_matrix(plan, output, device=where.device, processes=processes)
+            results = run_matrix(plan, output, device=where.device, processes=processes, overwrite=overwrite)
     summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
     options += [word for pattern in patterns for word in ("--only", pattern)]
@@ -150,7 +148,7 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
 @click.command("report")
 @click.argument("runs", metavar="RUNS", type=LOCATION)
 @click.option("--output", metavar="FILE", type=LOCATION, help="HTML file.  [default: RUNS/report.html]")
-@overwrite_option("REPORT")
+@overwrite_flag
 @click.option(
     "--collection",
     "collections",
@@ -181,6 +179,7 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
 def report(
     runs: "Location",
     output: "Location | None",
+    overwrite: bool,
     collections: tuple[str, ...],
     baseline: str | None,
     questions: int,
@@ -193,7 +192,7 @@ def report(
     the largest differences, with ranked answers and heat maps. It is self-contained: one HTML file, no
     network, no scripts.
     """
-    from aptool.formats.inputs import stat
+    from aptool.files import stat
     from aptool.reporting.report import write_report
 
     page = output if output is not None else runs / "report.html"
@@ -205,13 +204,14 @@ def report(
         questions=questions,
         depth=depth,
         device=device,
+        overwrite=overwrite,
     )
     click.echo(f"{page}: {stat(page).size / 1e6:.1f} MB")
 
 
 def _folders(collections: tuple[str, ...]) -> dict[str, "Location"]:
     """Return folders by name; the name is empty for a folder without one."""
-    from aptool.formats.location import location
+    from aptool.paths import location
 
     folders: dict[str, Location] = {}
     for argument in collections:

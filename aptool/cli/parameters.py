@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,7 +18,7 @@ from aptool.errors import UsageError
 from aptool.options import BELOW
 
 if TYPE_CHECKING:
-    from aptool.formats.location import Location
+    from aptool.paths import Location
 
 Command: TypeAlias = Callable[..., None]
 
@@ -83,7 +83,7 @@ class LocationType(click.ParamType):  # type: ignore[type-arg]
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location | str:
-        from aptool.formats.location import location
+        from aptool.paths import location
 
         return location(value)
 
@@ -173,35 +173,26 @@ seed_option = click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", defa
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
 
 
-overwrite_flag = click.option(
-    "--overwrite",
-    is_flag=True,
-    help="Also replace a file that aptool did not write, or that has changed since. Other outputs of aptool "
-    "are always replaced.",
-)
+overwrite_flag = click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
 
 
-def overwrite_option(
-    kind: str, *parameters: str, files: Callable[[Any], Iterable[Any]] | None = None
-) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``--overwrite`` for outputs of a `Kind`, by default ``output``.
+def overwrite_option(*parameters: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds ``--overwrite``; without it, an output file that exists is refused.
 
-    ``files`` returns the files or folders of an output; without it, they are the output itself.
+    ``parameters`` are the names of the outputs, by default ``output``.
     """
     names = parameters or ("output",)
 
     def add(command: Command) -> Command:
         @wraps(command)
         def run(*, overwrite: bool, **arguments: Any) -> None:
-            outputs = [arguments[name] for name in names if arguments[name] is not None]
-            if overwrite:
-                from aptool.formats.outputs import Kind, adopt
+            from aptool.outputs import check_output
 
-                if not outputs:
-                    raise UsageError(f"--overwrite: requires --{' or --'.join(names).replace('_', '-')}")
-                for output in outputs:
-                    for path in [output] if files is None else files(output):
-                        adopt(path, Kind[kind])
+            outputs = [arguments[name] for name in names if arguments[name] is not None]
+            if overwrite and not outputs:
+                raise UsageError(f"--overwrite: requires --{' or --'.join(names).replace('_', '-')}")
+            for output in outputs:
+                check_output(output, overwrite=overwrite)
             command(**arguments)
 
         return overwrite_flag(run)

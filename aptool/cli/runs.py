@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aptool.evaluation.evaluation import Evaluation
-    from aptool.formats.location import Location
     from aptool.library.pools import Pools
+    from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def parse_measures(measures: str | None) -> tuple[str, ...]:
 
 def qrels_of(runs: Sequence[str], given: str | None) -> str:
     """Return the given file, or the qrels of the runs in the given folder, else in their folder."""
-    from aptool.formats.location import location
+    from aptool.paths import location
 
     folder = location(given) if given is not None else None
     if given is not None and not (folder is not None and folder.is_dir()):
@@ -153,7 +153,7 @@ def pools_given(pools: tuple[str, ...], qrels: str) -> Pools | None:
 
 def location_of_pools(qrels: str) -> Location:
     """Return the path of the pools in the folder of the qrels."""
-    from aptool.formats.location import location
+    from aptool.paths import location
 
     stem = qrels.removesuffix(".gz").removesuffix(".parquet").removesuffix(".qrels")
     return location(f"{stem}.pools.parquet")
@@ -162,7 +162,7 @@ def location_of_pools(qrels: str) -> Location:
 def _without_labels(run: str) -> str:
     """Return a hint if the run is of a collection's split that has no labels."""
     from aptool.formats.collection import MANIFEST, CollectionFiles
-    from aptool.formats.location import location
+    from aptool.paths import location
 
     folder = location(run).parent
     if not (folder / MANIFEST).is_file():
@@ -181,7 +181,7 @@ def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:
     A ``folder`` of None is that of the run.
     """
     from aptool.formats.inputs import unpacked_name
-    from aptool.formats.location import location
+    from aptool.paths import location
 
     path = location(run)
     parts = unpacked_name(path.name).removesuffix(".run").split(".")

@@ -23,8 +23,8 @@ from aptool.errors import InputError, UsageError
 from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
-    from aptool.formats.location import Location
     from aptool.library.where import Where
+    from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class SystemType(LocationType):
 @click.option(
     "--output",
     type=click.Path(),  # it keeps a slash at its end
-    help="TREC run file (.gz: gzip), table (.parquet) or folder of shards (ends in /).  "
+    help="TREC run file (.gz: gzip), table (.parquet) or folder of parts (ends in /).  "
     "[default: POOLS with .run]",
 )
 @overwrite_flag
@@ -101,16 +101,15 @@ def score(
     The models bm25 and random are untrained baselines; pass a model folder named bm25 as ./bm25. BM25 counts
     document frequencies over the distinct answers of all POOLS.
 
-    Run the same command again after an interruption to resume.
+    Run the same command again after an interruption to resume. A complete run of the same command is left
+    as it is.
     """
     if tag is not None:
         check_one_word("--tag", tag)
-    if options["overwrite"] and output is None:
-        raise UsageError("--overwrite: requires --output")
     model = model if model is not None else default_model()
     output = output if output is not None else _default_run(pools)
 
-    from aptool.formats.inputs import expand, stat
+    from aptool.files import expand, stat
     from aptool.models.hub import find_folder
 
     stat(expand(pools, ".pools.parquet")[0])  # before large libraries are imported
@@ -134,7 +133,7 @@ def score(
 
 def _default_run(pools: tuple[str, ...]) -> str:
     """Return the run file in the folder of a single local pools file."""
-    from aptool.formats.location import is_glob, is_remote, with_home
+    from aptool.paths import is_glob, is_remote, with_home
 
     path = with_home(pools[0])
     if len(pools) == 1 and not (is_remote(path) or is_glob(path) or Path(path).exists()):

@@ -25,8 +25,8 @@ from aptool.progress import measures_line
 
 if TYPE_CHECKING:
     from aptool.config import Recipe
-    from aptool.formats.location import Location
     from aptool.library.where import Where
+    from aptool.paths import Location
     from aptool.training.fit import Fit
 
 logger = logging.getLogger(__name__)
@@ -107,21 +107,18 @@ def train(
     """
     collection = _check_collection(collection)
     from aptool.config import load_recipe
-    from aptool.formats.location import with_home
+    from aptool.paths import with_home
 
     if preset is not None and start is None:
         load_recipe(with_home(preset), overrides)  # before PyTorch is imported
     _check_inputs(vectors, start)
     from aptool.formats.collection import CollectionFiles
-    from aptool.formats.outputs import Kind, adopt
     from aptool.library.training import build_recipe, train_models
 
     recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
     if output is None:
         output = Path("models") / recipe.preset
         logger.info(f"--output not given: {output}")
-    if overwrite:
-        adopt(output, Kind.MODEL)
     fit = train_models(
         lambda: CollectionFiles(collection),
         recipe,
@@ -129,6 +126,7 @@ def train(
         where,
         seed=seed,
         checkpoint_minutes=checkpoint_minutes,
+        overwrite=overwrite,
     )
     if as_json:
         import json
@@ -157,7 +155,7 @@ def _check_collection(collection: str | None) -> str:
 
 def _check_inputs(vectors: str | None, start: str | None) -> None:
     """Raise, before PyTorch is imported, if word vectors or a model does not exist."""
-    from aptool.formats.inputs import stat
+    from aptool.files import stat
     from aptool.models.hub import find_folder
 
     if start is not None:

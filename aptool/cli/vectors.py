@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,7 @@ from aptool.cli.parameters import (
 from aptool.options import WIDEST
 
 if TYPE_CHECKING:
-    from aptool.formats.location import Location
+    from aptool.paths import Location
 
 
 @click.group()
@@ -34,7 +33,7 @@ def vectors() -> None:
     required=True,
     help="File to write, in word2vec's binary format.",
 )
-@overwrite_option("VECTORS")
+@overwrite_option()
 @click.option(
     "--model",
     required=True,
@@ -63,16 +62,13 @@ def distill(
     output: Location, model: str, collections: tuple[Location, ...], dim: int, sif: float, device: str
 ) -> None:
     """Distill a sentence encoder into static vectors of the words of collections."""
-    from aptool.formats.atomic import check_apart, check_output
-    from aptool.formats.claim import claimed_beside
     from aptool.formats.collection import CollectionFiles
-    from aptool.formats.outputs import Kind
+    from aptool.outputs import check_apart
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.version import check_installed
 
     files = [CollectionFiles(path) for path in collections]
-    check_apart(output, chain.from_iterable(collection.path.iterdir() for collection in files))
-    check_output(output, Kind.VECTORS)
+    check_apart(output, (collection.path for collection in files))
     check_installed("transformers", purpose=f"distilling from {model}", extra="transformers")
 
     from aptool.models.device import pick_device
@@ -83,25 +79,24 @@ def distill(
     from aptool.training.texts import read_texts
 
     start = time.perf_counter()
-    with claimed_beside(output):
-        network = open_network(model)
-        subwords = SubwordTokenizer(network.tokenizer.backend_tokenizer)
-        texts = [
-            text
-            for collection in files
-            for split in collection.splits
-            for text in read_texts(collection, split).all()
-        ]
-        tokenizer = WordTokenizer.learn(texts)
-        distilled = distill_vectors(
-            SentenceEncoder(model, subwords, network.network, network.max_tokens),
-            tokenizer.words[UNK + 1 :],
-            tokenizer.encode(texts).counts(len(tokenizer))[UNK + 1 :],
-            dim=dim,
-            sif=sif,
-            device=pick_device(device),
-        )
-        write_vectors(output, distilled)
+    network = open_network(model)
+    subwords = SubwordTokenizer(network.tokenizer.backend_tokenizer)
+    texts = [
+        text
+        for collection in files
+        for split in collection.splits
+        for text in read_texts(collection, split).all()
+    ]
+    tokenizer = WordTokenizer.learn(texts)
+    distilled = distill_vectors(
+        SentenceEncoder(model, subwords, network.network, network.max_tokens),
+        tokenizer.words[UNK + 1 :],
+        tokenizer.encode(texts).counts(len(tokenizer))[UNK + 1 :],
+        dim=dim,
+        sif=sif,
+        device=pick_device(device),
+    )
+    write_vectors(output, distilled)
     seconds = time.perf_counter() - start
     words, dim = distilled.matrix.shape
     click.echo(f"{output}: {words:,} words, dimension {dim}, in {seconds:.0f} s")

@@ -83,6 +83,7 @@ def fit_on_cluster(
     workers: Workers = None,
     each: Resources | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    overwrite: bool = False,
 ) -> Fit:
     """Train on a cluster, as ``fit`` does in one process; all nodes see the collection and the output.
 
@@ -91,7 +92,8 @@ def fit_on_cluster(
     remaining cores are divided among the workers.
     """
     each = each if each is not None else Resources()
-    recipe, key = check_training(collection, recipe, output, seed, "cuda" if each.gpus else "cpu")
+    device = "cuda" if each.gpus else "cpu"
+    recipe, key = check_training(collection, recipe, output, seed, device, overwrite=overwrite)
     with lock(training_folder(output)):
         done = already_trained(output, key)
         if done is not None:
@@ -127,7 +129,7 @@ def _train(job: TrainingJob, cluster: Cluster, workers: Workers, least: Resource
     logging.getLogger("ray.train").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="aptool-") as folder, _relayed_logs() as queue:
         trainer: Any = TorchTrainer(
-            train_worker,
+            cast(Any, train_worker),
             train_loop_config={"job": job, "log": queue},
             # NCCL does not support two workers on one GPU.
             torch_config=TorchConfig("nccl" if each.gpus >= 1 else "gloo", timeout_s=TIMEOUT_SECONDS),

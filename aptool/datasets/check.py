@@ -11,12 +11,12 @@ from aptool.datasets.text_files import read_lines
 from aptool.errors import InputError, counted
 from aptool.formats.collection import MANIFEST, CollectionFiles
 from aptool.formats.inputs import unpacked_name
-from aptool.formats.location import PathOrUrl, location
 from aptool.formats.other_layouts import trec_lines
 from aptool.formats.parquet import open_parquet
 from aptool.formats.pools import Answers, answers_beside, list_units, read_answers, read_pools
-from aptool.formats.runs import is_sharded, read_run
+from aptool.formats.runs import is_folder, read_run
 from aptool.formats.trec import read_qrels, to_dicts
+from aptool.paths import PathOrUrl, location
 from aptool.text.words import has_words
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ _QRELS_FIELDS, _RUN_FIELDS = 4, 6
 
 def collection_folder(path: str) -> str | None:
     """The folder of the collection that a path names, by its folder or its manifest; None for other files."""
-    if location(path).is_dir() and not is_sharded(path):
+    if location(path).is_dir() and not is_folder(path):
         return path
     return str(location(path).parent) if path.rsplit("/", 1)[-1] == MANIFEST else None
 
@@ -61,9 +61,9 @@ def _check_run(path: str) -> str:
 
 
 def _is_scores(path: str) -> bool:
-    """Whether a path is a table of scores, or a run in shards."""
-    if is_sharded(path) or not path.endswith(".parquet"):
-        return is_sharded(path)
+    """Whether a path is a table of scores, or a run in parts."""
+    if is_folder(path) or not path.endswith(".parquet"):
+        return is_folder(path)
     with open_parquet(path) as reader:
         return "score" in reader.schema.names
 
@@ -87,21 +87,19 @@ def _check_pools(
     """Check a pools file; return its question ids and counts."""
     pool_counts = PoolCounts(labelled=judgements is not None)
     seen: set[str] = set()
-    with open_parquet(path) as reader:
-        counts = reader.candidate_counts()
     for unit in list_units([path]):
         pools = read_pools(unit, answers)
-        position = f"row group {unit.row_group}"
-        if len(pools.answer_ids) != counts[unit.row_group]:
+        position = unit.position
+        if unit.rows is None and len(pools.answer_ids) != unit.pairs:
             problem = f"{len(pools.answer_ids)} candidates"
-            expected = f"{counts[unit.row_group]}, as the footer says"
+            expected = f"{unit.pairs}, as the footer says"
             raise InputError(path, position=position, problem=problem, expected=expected)
         texts = list(map(comparable, pools.answers.to_pylist())) if judgements else []
         for row, question_id in enumerate(pools.question_ids.to_pylist()):
             if question_id in seen:
-                position, column = f"{position}: row {row}", "question_id"
+                expected = "each question once"
                 raise InputError(
-                    path, position=position, column=column, value=question_id, expected="each question once"
+                    path, position=position, column="question_id", value=question_id, expected=expected
                 )
             seen.add(question_id)
             start, end = int(pools.offsets[row]), int(pools.offsets[row + 1])

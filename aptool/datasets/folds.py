@@ -18,11 +18,16 @@ from aptool.datasets.candidates import add_candidates
 from aptool.datasets.importing import ANSWERS_ADDED, SplitPools
 from aptool.datasets.leaks import THRESHOLD, encode, labelled_pools, near_pairs
 from aptool.errors import AptoolError, InputError, counted
-from aptool.formats.atomic import check_output_folder, remove_tree
-from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.outputs import Kind
+from aptool.formats.collection import (
+    MANIFEST,
+    CollectionFiles,
+    CollectionWriter,
+    LabelledPool,
+    check_collection_output,
+)
 from aptool.formats.pools import read_answers
+from aptool.outputs import remove_tree
+from aptool.paths import Location, PathOrUrl, location
 from aptool.text.words import unicode_words as words
 
 logger = logging.getLogger(__name__)
@@ -46,6 +51,7 @@ def write_folds(
     pool_size: int = POOL_SIZE,
     train_share: float = 1.0,
     seed: int = 0,
+    overwrite: bool = False,
 ) -> list[CollectionFiles]:
     """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on; missing splits are skipped.
 
@@ -80,12 +86,12 @@ def write_folds(
         "train_share": train_share,
     }
     for target in targets:
-        check_output_folder(target, Kind.COLLECTION)
+        check_collection_output(target, collection.name, overwrite=overwrite)
     with contextlib.ExitStack() as undo:
         for number, target in enumerate(targets):
             if not target.exists():
                 undo.callback(remove_tree, target)
-            _write_fold(collection, target, number, questions, fold_of, details, train_share)
+            _write_fold(collection, target, number, questions, fold_of, details, train_share, overwrite)
         undo.pop_all()
     return [CollectionFiles(target) for target in targets]
 
@@ -98,12 +104,15 @@ def _write_fold(
     fold_of: Sequence[int],
     details: Mapping[str, object],
     train_share: float,
+    overwrite: bool,
 ) -> None:
     train = [question.source for question, fold in zip(questions, fold_of, strict=True) if fold != number]
     dev = [question for question, fold in zip(questions, fold_of, strict=True) if fold == number]
     source = f"fold {number + 1} of {details['folds']} of {collection.name}"
     details = {**details, "fold": number + 1}
-    with CollectionWriter(target, name=collection.name, source=source, details=details) as writer:
+    with CollectionWriter(
+        target, name=collection.name, source=source, details=details, overwrite=overwrite
+    ) as writer:
         writer.add_split("train", _share(train, train_share))
         writer.add_split("dev", [question.evaluated for question in dev])
         if added := sum(len(pool.evaluated.answer_ids) - len(pool.source.answer_ids) for pool in dev):

@@ -22,14 +22,13 @@ from aptool.datasets.source_code import (
     without_garbage_collection,
 )
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.atomic import check_output_folder
-from aptool.formats.collection import CollectionWriter, LabelledPool
-from aptool.formats.location import PathOrUrl
-from aptool.formats.outputs import Kind
+from aptool.formats.collection import CollectionWriter, LabelledPool, check_collection_output
+from aptool.paths import PathOrUrl
 from aptool.text.bm25 import BM25
 
 logger = logging.getLogger(__name__)
 
+NAME = "functions"
 POOL_SIZE = 100
 SMALLEST_LIMIT = 100
 
@@ -56,6 +55,7 @@ def import_functions(
     limit: int | None = None,
     *,
     sources: Iterable[SourceFile] | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Write the collection ``functions``.
 
@@ -64,7 +64,7 @@ def import_functions(
     """
     if limit is not None and limit < SMALLEST_LIMIT:
         raise UsageError(f"limit {limit}: expected at least {SMALLEST_LIMIT}")
-    check_output_folder(out, Kind.COLLECTION)
+    check_collection_output(out, NAME, overwrite=overwrite)
     versions: dict[str, str] = {}
     if sources is None:
         versions = installed_packages()
@@ -88,9 +88,10 @@ def import_functions(
     }
     with CollectionWriter(
         out,
-        name="functions",
+        name=NAME,
         source="documented functions of the Python standard library and of installed packages",
         details=details,
+        overwrite=overwrite,
     ) as writer:
         for split, reasons in dropped.items():
             for reason, rows in sorted(reasons.items()):

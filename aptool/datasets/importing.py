@@ -16,11 +16,10 @@ from aptool.formats.collection import (
     CollectionFiles,
     CollectionWriter,
     LabelledPool,
-    check_splits_kept,
     collection_beside,
     keeps_question,
 )
-from aptool.formats.location import Location, PathOrUrl, location, output_location, with_home
+from aptool.paths import Location, PathOrUrl, location, output_location, with_home
 
 logger = logging.getLogger(__name__)
 
@@ -97,18 +96,20 @@ def write_collection(
     questions: str = "all",
     details: Mapping[str, Any] | None = None,
     answers: Iterable[tuple[str, str]] | None = None,
+    overwrite: bool = False,
 ) -> CollectionFiles:
     """Write a collection and log warnings on its pools.
 
     The splits are read one after the other. ``answers`` are the ``(answer id, text)`` pairs that pools share.
     The manifest's ``details`` get the entry ``read``, with the counts before any policy.
     """
-    check_splits_kept(out, splits)
     rows_read: dict[str, dict[str, int]] = {}
     pool_counts: dict[str, PoolCounts] = {}
     # The manifest is written last, with the final `rows_read`.
     details = {**(details or {}), "questions": questions, "read": rows_read}
-    with CollectionWriter(out, name=name, source=source, questions=questions, details=details) as writer:
+    with CollectionWriter(
+        out, name=name, source=source, questions=questions, details=details, overwrite=overwrite
+    ) as writer:
         if answers is not None:
             writer.add_answers(answers)
         for split, content in splits.items():

@@ -19,7 +19,7 @@ from aptool.errors import InputError, UsageError
 from aptool.formats.collection import CollectionFiles, LabelledPool
 from aptool.formats.ids import check_answer_id
 from aptool.formats.inputs import open_unpacked
-from aptool.formats.location import PathOrUrl, is_remote, location
+from aptool.paths import PathOrUrl, is_remote, location
 
 HOME = "github.com/shuzi/insuranceQA"
 VOCABULARY = "vocabulary"
@@ -47,6 +47,7 @@ def import_insuranceqa(
     *,
     questions: str = "all",
     pool_size: int = 500,
+    overwrite: bool = False,
 ) -> CollectionFiles:
     """Import the version that ``folder`` contains: V1 or V2 of the published repository, packed (.gz) or not.
 
@@ -86,6 +87,7 @@ def import_insuranceqa(
         questions=questions,
         details=details,
         answers=answers.items(),
+        overwrite=overwrite,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from aptool.errors import InputError
 from aptool.formats.collection import LabelledPool
 from aptool.formats.ids import check_answer_id, check_question_id
-from aptool.formats.location import PathOrUrl
+from aptool.paths import PathOrUrl
 
 EMPTY_DROPPED = "empty_candidates_dropped"
 SPELLINGS_JOINED = "other_spellings_of_a_question_joined"  # see `comparable`

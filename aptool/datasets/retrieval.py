@@ -16,14 +16,12 @@ from aptool.datasets.pairs import check_text, id_text
 from aptool.datasets.table_files import column_value, table_files
 from aptool.datasets.text_files import read_json_lines, read_rows
 from aptool.errors import AptoolError, InputError, UsageError, first_line
-from aptool.formats.atomic import check_output_folder
-from aptool.formats.collection import CollectionFiles, LabelledPool, check_splits_kept
+from aptool.formats.collection import CollectionFiles, LabelledPool, check_collection_output
 from aptool.formats.ids import check_question_id
 from aptool.formats.inputs import unpacked_name
-from aptool.formats.location import Location, PathOrUrl, location
-from aptool.formats.outputs import Kind
 from aptool.formats.runs import read_run
 from aptool.formats.trec import QRELS_SCHEMA, rank_candidates, read_qrels
+from aptool.paths import Location, PathOrUrl, location
 from aptool.version import require
 
 _KEYS = ["question_id", "answer_id"]
@@ -144,6 +142,7 @@ def import_retrieval(
     depth: int = 100,
     add_relevant: Sequence[str] = (),
     questions: str = "all",
+    overwrite: bool = False,
 ) -> CollectionFiles:
     """Write a collection with one pool per judged query and shared answers.
 
@@ -155,8 +154,7 @@ def import_retrieval(
         if split not in collection.splits:
             splits = ", ".join(collection.splits)
             raise UsageError(f"--add-relevant {split}: expected one of the splits {splits}")
-    check_output_folder(out, Kind.COLLECTION)
-    check_splits_kept(out, collection.splits)
+    check_collection_output(out, collection_name(out), overwrite=overwrite)
     candidates: dict[str, pl.DataFrame] = {}
     first_stage: dict[str, dict[str, int]] = {}
     policies: dict[str, dict[str, int]] = {}
@@ -186,6 +184,7 @@ def import_retrieval(
         questions=questions,
         details={"pools": details, "first_stage": first_stage},
         answers=_texts(collection, set(answer_ids)),
+        overwrite=overwrite,
     )
 
 

@@ -24,7 +24,7 @@ from aptool.datasets.pairs import (
 from aptool.datasets.table_files import Row, TextFormat, column_value, read_table, table_files
 from aptool.errors import InputError, UsageError
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import PathOrUrl
+from aptool.paths import PathOrUrl
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ def import_table(
     text: TextFormat | None = None,
     *,
     name: str | None = None,
+    overwrite: bool = False,
 ) -> CollectionFiles:
     """Import each split from a file, a folder, a glob, or rows in memory; see `table_files`.
 
@@ -125,6 +126,7 @@ def import_table(
         splits=sources,
         questions=policies.questions,
         details=details,
+        overwrite=overwrite,
     )
     for split, counts in written.manifest["splits"].items():
         if not policies.add_candidates and counts["candidates"] < 2 * counts["questions"]:

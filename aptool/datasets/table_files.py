@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from aptool.datasets.text_files import read_json_lines, read_lines, without_blank_end
 from aptool.errors import InputError, UsageError, first_line
-from aptool.formats.inputs import expand, open_unpacked, readable, unpacked_name
-from aptool.formats.location import is_object_url, is_remote, location, store_of
+from aptool.files import expand
+from aptool.formats.inputs import open_unpacked, unpacked_name
 from aptool.formats.parquet import check_once, open_parquet
+from aptool.paths import file_errors, is_object_url, is_remote, location, names
 from aptool.version import check_installed
 
 logger = logging.getLogger(__name__)
@@ -106,11 +107,12 @@ def is_folder(path: str) -> bool:
 
 def names_below(folder: str) -> tuple[list[str], list[str]]:
     """The sorted names of the files below a folder, relative to it: visible and hidden ones."""
-    store, key = store_of(folder)
-    names: tuple[list[str], list[str]] = [], []
-    for name in store.names(key):
-        names[any(part.startswith(("_", ".")) for part in name.split("/"))].append(name)
-    return names
+    visible: list[str] = []
+    hidden: list[str] = []
+    for name in names(folder):
+        is_hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
+        (hidden if is_hidden else visible).append(name)
+    return visible, hidden
 
 
 def read_table(path: str, text: TextFormat, columns: Iterable[str]) -> Iterator[tuple[str, Row]]:
@@ -200,7 +202,7 @@ def _read_excel(path: str) -> Iterator[tuple[str, Row]]:
     """Read the first sheet as texts; its first row has the names of the columns. Blank rows are skipped."""
     import fastexcel
 
-    with open_unpacked(path) as file, readable(path):
+    with open_unpacked(path) as file, file_errors(path):
         data = file.read()
     try:
         sheet = pl.read_excel(

@@ -16,9 +16,9 @@ from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.pairs import Columns, Pair, parse_label, pools_of
 from aptool.datasets.text_files import read_rows
 from aptool.errors import InputError
+from aptool.files import expand
 from aptool.formats.collection import CollectionFiles, LabelledPool
-from aptool.formats.inputs import expand, readable
-from aptool.formats.location import PathOrUrl, is_remote
+from aptool.paths import PathOrUrl, file_errors, is_remote
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,9 @@ SPLITS = {"train": ("train-all", "train"), "dev": ("clean-dev", "dev"), "test": 
 Lines = Iterator[tuple[int, str]]
 
 
-def import_trecqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
+def import_trecqa(
+    out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", overwrite: bool = False
+) -> CollectionFiles:
     """Import TREC-QA, each split from a jacana file, or from a folder with one line per pair.
 
     The paper's questions are ``both-labels`` (1,162 train, 65 dev, 68 test).
@@ -49,6 +51,7 @@ def import_trecqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str =
         variant, decided = "raw" if _is_raw(sources, questions) else "clean", "found from the labels"
     return write_collection(
         out,
+        overwrite=overwrite,
         name=f"trecqa-{variant}" if variant else "trecqa",
         source=SOURCE,
         splits=sources,
@@ -76,7 +79,7 @@ def read_pools(path: str) -> Iterator[LabelledPool]:
 
 def _is_folder(path: str) -> bool:
     if is_remote(path):
-        with readable(path):
+        with file_errors(path):
             return expand([path], _QUESTION) != [path]
     return Path(path).is_dir()
 

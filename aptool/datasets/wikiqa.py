@@ -10,10 +10,11 @@ from aptool.datasets.importing import SplitPools, write_collection
 from aptool.datasets.pairs import Columns, Pair, id_text, parse_label, pools_of
 from aptool.datasets.table_files import column_value, read_delimited
 from aptool.errors import InputError
+from aptool.files import expand
 from aptool.formats.collection import CollectionFiles, LabelledPool
-from aptool.formats.inputs import expand, open_unpacked, readable
-from aptool.formats.location import PathOrUrl
+from aptool.formats.inputs import open_unpacked
 from aptool.formats.parquet import open_parquet
+from aptool.paths import PathOrUrl, file_errors
 
 SOURCE = "WikiQA (Microsoft Research), www.microsoft.com/download/details.aspx?id=52419"
 TSV = Columns("QuestionID", "Question", "SentenceID", "Sentence", "Label")
@@ -22,17 +23,21 @@ SPLITS = {split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")}
 _PARQUET_MAGIC = b"PAR1"
 
 
-def import_wikiqa(out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all") -> CollectionFiles:
+def import_wikiqa(
+    out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", overwrite: bool = False
+) -> CollectionFiles:
     """Import WikiQA, each split from a TSV or Parquet file, a glob of Parquet files, or a folder of them.
 
     There are 2,118 train, 296 dev and 633 test questions; the paper's are ``answerable`` (873, 126, 243).
     """
     sources = {split: SplitPools(path, _read_pools(path)) for split, path in splits.items()}
-    return write_collection(out, name="wikiqa", source=SOURCE, splits=sources, questions=questions)
+    return write_collection(
+        out, name="wikiqa", source=SOURCE, splits=sources, questions=questions, overwrite=overwrite
+    )
 
 
 def _read_pools(path: str) -> Iterator[LabelledPool]:
-    with readable(path):
+    with file_errors(path):
         files = expand([path], ".parquet")
     if len(files) == 1 and not _is_parquet(files[0]):
         yield from pools_of(files[0], _tsv_pairs(files[0]), TSV)
@@ -42,7 +47,7 @@ def _read_pools(path: str) -> Iterator[LabelledPool]:
 
 
 def _is_parquet(path: str) -> bool:
-    with open_unpacked(path) as file, readable(path):
+    with open_unpacked(path) as file, file_errors(path):
         return file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
 
 

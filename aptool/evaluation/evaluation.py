@@ -14,8 +14,7 @@ from typing_extensions import override
 from aptool.errors import InputError, counted, first_line
 from aptool.evaluation.names import is_mean, printed_name
 from aptool.evaluation.significance import CONFIDENCE, Interval, bootstrap_interval
-from aptool.formats.inputs import readable
-from aptool.formats.location import PathOrUrl, location
+from aptool.paths import PathOrUrl, file_errors, location
 from aptool.version import Tabular
 
 # Means of groups with fewer questions are unreliable.
@@ -253,7 +252,7 @@ def read_groups(path: PathOrUrl, column: str) -> pl.DataFrame:
     suffix = PurePosixPath(str(path)).suffix
     if suffix not in SUFFIXES:
         raise InputError(path, problem="unknown format", expected=f"a name ending in {', '.join(SUFFIXES)}")
-    with readable(path):
+    with file_errors(path):
         content = io.BytesIO(location(path).read_bytes())
     try:
         if suffix == ".parquet":

@@ -27,15 +27,15 @@ def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K)
     """Score every candidate by the sum of ``1 / (k + rank)`` over the runs that rank it.
 
     Ranks start at 1 and follow trec_eval's order. The result does not depend on the order of the runs.
-    Returns question_id, answer_id, score (f64), in trec_eval's order.
+    Returns question_id, answer_id, score (f64), ranked, with questions in the order of the runs.
     """
     parts = [
         rank_candidates(frame).select("question_id", "answer_id", part=1.0 / (k + pl.col("rank")))
         for frame in frames
     ]
     # Floating-point sums depend on the order of their terms.
-    fused = pl.concat(parts).group_by("question_id", "answer_id").agg(score=pl.col("part").sort().sum())
-    return rank_candidates(fused).drop("rank")
+    total = pl.col("part").sort().sum()
+    return _ranked(pl.concat(parts).group_by(_KEYS).agg(score=total), frames)
 
 
 def combine_scores(
@@ -57,7 +57,13 @@ def combine_scores(
     parts = [_scaled(frame).select(*_KEYS, part=normalized.otherwise(0.0)) for frame in frames]
     # Floating-point sums depend on the order of their terms.
     total = pl.col("part").sort().sum() * (pl.len() if multiply else 1)
-    return rank_candidates(pl.concat(parts).group_by(_KEYS).agg(score=total)).drop("rank")
+    return _ranked(pl.concat(parts).group_by(_KEYS).agg(score=total), frames)
+
+
+def _ranked(fused: pl.DataFrame, runs: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Rank candidates, with questions in the order of their first rows in the runs."""
+    questions = pl.concat(run.select("question_id") for run in runs).unique(maintain_order=True)
+    return rank_candidates(questions.join(fused, on="question_id", maintain_order="left")).drop("rank")
 
 
 def _scaled(frame: pl.DataFrame) -> pl.DataFrame:
@@ -74,7 +80,7 @@ def _scaled(frame: pl.DataFrame) -> pl.DataFrame:
 class LearnedFusion(NamedTuple):
     """A fused run and the weights of its models."""
 
-    frame: pl.DataFrame  # question_id, answer_id, score (f64), in trec_eval's order
+    frame: pl.DataFrame  # question_id, answer_id, score (f64), ranked, questions in the order of the runs
     weights: np.ndarray  # (models, runs) float64, weights of the standardized scores
     questions: int  # number of judged questions in the training data
 
@@ -88,7 +94,7 @@ def learn_fusion(
     """
     judged = _judged(_columns(train), qrels)
     model = _fit(judged)
-    frame = rank_candidates(_scored(_columns(runs), model)).drop("rank")
+    frame = _ranked(_scored(_columns(runs), model), runs)
     return LearnedFusion(frame, model.coef_, judged["question_id"].n_unique())
 
 
@@ -113,7 +119,7 @@ def cross_fitted(
     unjudged = columns.filter(~pl.col("question_id").is_in(questions))
     if unjudged.height:
         parts.append(_scored(unjudged, _fit(judged)))
-    frame = rank_candidates(pl.concat(parts)).drop("rank")
+    frame = _ranked(pl.concat(parts), runs)
     return LearnedFusion(frame, np.stack(weights), len(questions))
 
 

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import PathOrUrl
 from aptool.formats.pools import Answers, PoolBatch, list_units, read_pools
+from aptool.paths import PathOrUrl
 from aptool.text.tokenizer import WordTokenizer
 
 Kind: TypeAlias = Literal["question-length", "answer-length", "type"]

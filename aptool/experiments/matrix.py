@@ -14,8 +14,8 @@ from aptool.documents import read_toml
 from aptool.environment import Backend, ScorePrecision
 from aptool.errors import AptoolError, InputError, UsageError, first_few, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
-from aptool.formats.location import Location, location
 from aptool.formats.schemas import check_document
+from aptool.paths import Location, location
 
 # The split that fusions are fitted on: systems overfit their training split.
 DEV = "dev"

@@ -5,7 +5,6 @@ into one run over all questions: a system that was not trained on a question sco
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -23,20 +22,17 @@ from aptool.errors import AptoolError, InputError, located
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
-from aptool.experiments.table import TABLES
-from aptool.experiments.trial import Result, Train, TrialRunner
-from aptool.formats.claim import claimed
+from aptool.experiments.table import TABLE, start_table
+from aptool.experiments.trial import Result, Train, TrialRunner, write_derived_run
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter
-from aptool.formats.location import Location, store_of
-from aptool.formats.outputs import Kind, adopt
-from aptool.formats.runs import read_run, write_run
-from aptool.formats.trec import read_qrels, run_lines
+from aptool.formats.runs import read_run
+from aptool.formats.trec import read_qrels
 from aptool.models.build import check_recipe
-from aptool.scoring.score import Executor
+from aptool.outputs import check_output_folder, lock
+from aptool.paths import Location
+from aptool.scoring.run import Executor
 
 logger = logging.getLogger(__name__)
-
-CLAIM = ".claim"  # claim file of the output folder
 
 # Importers of published data sets from a folder, which may lack the test split, with the paper's questions.
 PUBLISHED: Mapping[str, Callable[[Location, Location], CollectionFiles]] = {
@@ -65,24 +61,6 @@ def _insuranceqa_folder(folder: Location) -> Location:
 POOLED = "folds"
 
 
-def adopt_results(output: Location) -> None:
-    """Let a matrix replace the tables, runs, results and models in its output folder."""
-    store, key = store_of(output)
-    models = set()
-    for name in store.names(key):
-        folder, _, _ = name.partition("/model/")
-        if folder != name:
-            models.add(f"{folder}/model")
-        elif name in TABLES:
-            adopt(output / name, Kind.TABLE)
-        elif name.endswith(".run"):
-            adopt(output / name, Kind.RUN)
-        elif re.search(r"/seed\d+/[^/]+\.json$", name):
-            adopt(output / name, Kind.RESULT)
-    for name in sorted(models):
-        adopt(output / name, Kind.MODEL)
-
-
 def run_matrix(
     matrix: ExperimentMatrix,
     output: Location,
@@ -91,20 +69,23 @@ def run_matrix(
     executor: Executor | None = None,
     device: str = "auto",
     processes: Callable[[], AbstractContextManager[Processes]] | None = None,
+    overwrite: bool = False,
 ) -> list[Result]:
     """Run the experiments of a matrix into a folder; return all results, in the order of the matrix.
 
     ``train`` replaces ``fit`` to train elsewhere, and ``executor`` scores trained models elsewhere; None is
     this process, on ``device``. ``processes`` opens the processes that run trials side by side; None runs
-    one trial after the other in this process.
+    one trial after the other in this process. Results of other inputs are an error, or replaced with
+    ``overwrite``.
     """
     _check_recipes(matrix)
-    output.mkdir(parents=True, exist_ok=True)
-    with claimed(output / CLAIM, output):
+    check_output_folder(output, overwrite=overwrite or (output / TABLE).is_file())
+    with lock(output):
+        start_table(output)
         collections = _open_collections(matrix, output)
         experiments = [experiment for experiment in matrix.experiments if experiment.evaluated in collections]
         folders = {evaluated.collection: collection.path for evaluated, collection in collections.items()}
-        runner = TrialRunner(matrix, output, folders, device, train, executor)
+        runner = TrialRunner(matrix, output, folders, device, train, executor, overwrite)
         trials = list_trials(experiments, matrix.systems)
         for trial in trials:
             runner.check_outputs(trial)
@@ -123,7 +104,7 @@ def run_matrix(
             for experiment in experiments
             for seed in experiment.seeds
         ]
-        return _pool_folds(ordered, collections, output)
+        return _pool_folds(ordered, collections, output, overwrite)
 
 
 def _check_recipes(matrix: ExperimentMatrix) -> None:
@@ -214,6 +195,7 @@ def _pool_folds(
     results: Iterable[tuple[EvaluatedSplit, Result]],
     collections: Mapping[EvaluatedSplit, CollectionFiles],
     output: Location,
+    overwrite: bool,
 ) -> list[Result]:
     """Replace the results on the folds of a collection by one result over all of its questions."""
     folds: dict[str, list[CollectionFiles]] = {}
@@ -226,20 +208,20 @@ def _pool_folds(
         source = evaluated.fold.source if evaluated.fold is not None else evaluated
         groups.setdefault((source, result.system, result.seed), []).append(result)
     return [
-        _pool(source, group, pooled[source], output) if isinstance(source, str) else group[0]
+        _pool(source, group, pooled[source], output, overwrite) if isinstance(source, str) else group[0]
         for (source, _, _), group in groups.items()
     ]
 
 
-def _pool(source: str, parts: list[Result], pooled: CollectionFiles, output: Location) -> Result:
+def _pool(
+    source: str, parts: list[Result], pooled: CollectionFiles, output: Location, overwrite: bool
+) -> Result:
     """Pool the results of all folds, of one system with one seed."""
     first = parts[0]
     name = f"{source}-{POOLED}"
     run = output / name / first.system / f"seed{first.seed}" / f"{POOLED}.run"
     frame = pl.concat([read_run(part.run).frame for part in parts])
-    lines, _ = run_lines(run, frame, first.system)
-    if not (run.is_file() and run.read_bytes() == lines):
-        write_run(run, frame, first.system)
+    write_derived_run(run, frame, first.system, overwrite=overwrite)
     evaluation = evaluate(
         read_qrels(pooled.qrels(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
     )

@@ -13,18 +13,17 @@ from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import Paired, Spread, compare_paired, holm, mean_and_sd
 from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.trial import Result
-from aptool.formats.atomic import output_file
+from aptool.files import sha256_of
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location
-from aptool.formats.outputs import Kind, sha256_of
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
+from aptool.outputs import output_file
+from aptool.paths import Location
 from aptool.reporting.html import markdown_table
 
 # Fewer than for one comparison: every pair of systems is tested.
 PERMUTATIONS = 10_000
-# The files of ``write_table``.
-TABLES = ("table.md", "table.json", "paired.md")
+TABLE = "table.json"
 
 _CLOCK_STEP = 1e-9  # of `time.perf_counter`, in seconds
 
@@ -108,6 +107,13 @@ def table_cells(
     return rows
 
 
+def start_table(folder: Location) -> None:
+    """Write a table without results, which marks the folder of a matrix, unless there is one."""
+    if not (folder / TABLE).is_file():
+        empty: dict[str, list[Any]] = {"results": []}
+        _write(folder / TABLE, json_text(empty))
+
+
 def write_table(
     folder: Location,
     summaries: Sequence[Summary],
@@ -151,7 +157,7 @@ def write_table(
     _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
     if tests:
         _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
-    _write(folder / "table.json", json_text(document))
+    _write(folder / TABLE, json_text(document))
 
 
 def not_above_random(summaries: Sequence[Summary], matrix: ExperimentMatrix) -> list[str]:
@@ -240,7 +246,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _write(path: Location, text: str) -> None:
-    with output_file(path, Kind.TABLE) as temporary:
+    with output_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

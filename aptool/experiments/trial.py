@@ -21,20 +21,20 @@ from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import cross_fitted, learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, SystemSpec, Trial, parts_of
-from aptool.formats.atomic import output_file
+from aptool.files import sha256_of
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location
-from aptool.formats.outputs import Kind, check_replaceable, sha256_of
 from aptool.formats.pools import list_units
 from aptool.formats.runs import read_run, write_run
-from aptool.formats.trec import read_qrels
+from aptool.formats.trec import read_qrels, run_lines
 from aptool.models.build import code_of
 from aptool.models.model import load_model, remove_model
+from aptool.outputs import EXPECTED, check_output, output_file
+from aptool.paths import Location
 from aptool.progress import measures_line
 from aptool.scoring.encoded import PoolTokenizer
 from aptool.scoring.model_system import ModelSystem, model_system
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.score import Executor, score_files
+from aptool.scoring.run import Executor, score_files
 from aptool.scoring.sentence_transformers import checkpoint_fingerprint, local_folder
 from aptool.scoring.systems import System, baseline
 from aptool.training.checkpoint import inputs_of
@@ -97,13 +97,16 @@ class TrialRunner:
     device: str = "auto"
     train: Train | None = None
     executor: Executor | None = None
+    overwrite: bool = False
 
     def check_outputs(self, trial: Trial) -> None:
-        """Raise if a run file or a result is not aptool's, or has changed."""
+        """Raise if a stored result is of other inputs, or its run has changed; see `run_matrix`."""
+        collection = CollectionFiles(self.collections[trial.collection])
         for evaluated in trial.splits:
-            run = self._run_file(trial, evaluated.split)
-            check_replaceable(run, Kind.RUN)
-            check_replaceable(_record(run), Kind.RESULT)
+            record = _record(self._run_file(trial, evaluated.split))
+            if not self.overwrite and record.is_file() and self._stored(trial, evaluated, collection) is None:
+                problem = "a result of another recipe, collection or version, or its run has changed"
+                raise InputError(record, problem=problem, expected=EXPECTED)
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""
@@ -137,7 +140,7 @@ class TrialRunner:
                 f"{run}: {len(evaluation.missing)} questions missing and {len(evaluation.extra)} extra"
             )
         measures = dict(evaluation.means)
-        with output_file(_record(run), Kind.RESULT) as temporary:
+        with output_file(_record(run)) as temporary:
             key, sha256 = self._key(trial, collection, evaluated.split), sha256_of(run)
             saved = {"key": key, "run": sha256, "measures": measures, **spent._asdict()}
             temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
@@ -180,7 +183,8 @@ class TrialRunner:
         system = trial.system
         started = time.perf_counter()
         if parts_of(trial, self.matrix.systems):
-            write_run(run, self._fused(trial, evaluated, collection), system.name)
+            frame = self._fused(trial, evaluated, collection)
+            write_derived_run(run, frame, system.name, overwrite=self.overwrite)
             return _Spent({"train": 0.0, "score": time.perf_counter() - started}, {})
         model = run.parent / "model"
         train_seconds = self._fit(trial, collection, model) if system.recipe is not None else 0.0
@@ -192,7 +196,9 @@ class TrialRunner:
         else:
             scoring_system, executor = self._model_system(system, model), self.executor
         answers = collection.answers
-        scored = score_files(units, scoring_system, run, executor, tag=system.name, answers=answers)
+        scored = score_files(
+            units, scoring_system, run, executor, tag=system.name, answers=answers, overwrite=self.overwrite
+        )
         seconds = {"train": train_seconds, "score": time.perf_counter() - started}
         if system.preset is None:
             return _Spent(seconds, {})
@@ -245,7 +251,9 @@ class TrialRunner:
             # The run on dev has the measures of an untrained system.
             on_dev = any(evaluated.split == DEV for evaluated in trial.splits)
             train = partial(fit, vectors_cache=vectors, device=self.device, evaluate_untrained=not on_dev)
-        return float(train(collection, trial.system.recipe, model, seed=trial.seed).seconds)
+        return float(
+            train(collection, trial.system.recipe, model, seed=trial.seed, overwrite=self.overwrite).seconds
+        )
 
     def _key(self, trial: Trial, collection: CollectionFiles, split: str) -> str:
         """Hash all inputs of a result."""
@@ -260,6 +268,14 @@ class TrialRunner:
         if system.combine:
             inputs.append(["combine", "logistic"])
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def write_derived_run(run: Location, frame: pl.DataFrame, tag: str, *, overwrite: bool) -> None:
+    """Write a run that follows from other runs, unless it exists with these lines."""
+    lines = run_lines(run, frame, tag)
+    if not (run.is_file() and run.read_bytes() == lines):
+        check_output(run, overwrite=overwrite)
+        write_run(run, frame, tag)
 
 
 def _record(run: Location) -> Location:

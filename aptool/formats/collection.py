@@ -7,10 +7,11 @@ stored once.
 
 import hashlib
 import json
+import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -18,11 +19,8 @@ from typing import Any, NamedTuple
 
 from aptool.documents import json_text, read_json
 from aptool.errors import AptoolError, InputError, UsageError
+from aptool.files import sha256_of
 from aptool.formats import ids
-from aptool.formats.atomic import check_output_folder, output_folder
-from aptool.formats.claim import claimed_beside
-from aptool.formats.location import Location, PathOrUrl, location, why_missing
-from aptool.formats.outputs import EXPECTED, Kind, is_adopted, sha256_of
 from aptool.formats.pools import (
     ANSWERS,
     PoolBatch,
@@ -36,6 +34,10 @@ from aptool.formats.pools import (
 )
 from aptool.formats.schemas import check_document, load_schema
 from aptool.formats.shared_texts import SharedTexts
+from aptool.outputs import check_output_folder, delete, output_folder
+from aptool.paths import Location, PathOrUrl, location, why_missing
+
+logger = logging.getLogger(__name__)
 
 MANIFEST = "collection.json"
 POOLS_SUFFIX = ".pools.parquet"
@@ -179,8 +181,9 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         source: str,
         questions: str = "all",
         details: dict[str, Any] | None = None,
+        overwrite: bool = False,
     ) -> None:
-        """Prepare to write; a collection at ``path`` is replaced, other files in it are kept.
+        """Prepare to write. Files in the folder are an error without ``overwrite``, except the same collection.
 
         The policy ``questions`` keeps ``all``, ``answerable`` ones (with a relevant answer in the pool or the
         qrels) or those with ``both-labels`` in the pool. ``details``, further entries of the manifest, may be
@@ -192,18 +195,16 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
                 f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"
             )
         self._path = location(path)
-        self._questions = questions
+        self._questions, self._overwrite = questions, overwrite
         self._policies: dict[str, Counter[str]] = defaultdict(Counter)
         self._splits: dict[str, dict[str, int]] = {}
         self._texts = SharedTexts()
         self._manifest = {"format": 1, "name": name, "source": source, "details": details or {}}
 
     def __enter__(self) -> "CollectionWriter":
-        check_output_folder(self._path, Kind.COLLECTION)
-        with ExitStack() as entered:
-            entered.enter_context(claimed_beside(self._path))
-            self._into = entered.enter_context(output_folder(self._path, Kind.COLLECTION, MANIFEST))
-            self._entered = entered.pop_all()
+        check_collection_output(self._path, str(self._manifest["name"]), overwrite=self._overwrite)
+        self._entered = ExitStack()
+        self._into = self._entered.enter_context(output_folder(self._path, MANIFEST))
         return self
 
     def __exit__(
@@ -211,12 +212,21 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
     ) -> bool | None:
         if kind is not None:
             return self._entered.__exit__(kind, error, trace)
-        with self._entered:
-            check_splits_kept(self._path, self._splits)
+        with suppress(_SameCollectionError), self._entered:
             answers = self._into / ANSWERS
             if not answers.exists():  # else ``add_answers`` wrote it
                 self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)
-            self._write_manifest()
+            manifest = self._write_manifest()
+            present = collection_beside(self._path / MANIFEST)
+            if present is not None and present.manifest == manifest:
+                logger.info(f"{self._path}: it has this collection already")
+                raise _SameCollectionError
+            if not self._overwrite:
+                check_output_folder(self._path)
+        if present is not None:
+            delete(
+                [self._path / name for name in present.manifest["files"].keys() - manifest["files"].keys()]
+            )
         return None
 
     def count(self, policy: str, split: str, rows: int) -> None:
@@ -297,7 +307,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             ids.check_answer_id(self._path, ANSWERS, answer_id, "answer_id")
             yield answer_id, text
 
-    def _write_manifest(self) -> None:
+    def _write_manifest(self) -> dict[str, Any]:
         files = sorted(file for file in self._into.iterdir() if file.is_file())
         manifest = {
             **self._manifest,
@@ -308,21 +318,18 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         check_document("collection", manifest, self._path / MANIFEST)
         ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
         (self._into / MANIFEST).write_text(json_text(ordered), encoding="utf-8")
+        return read_json(self._into / MANIFEST)
 
 
-def check_splits_kept(path: PathOrUrl, splits: Collection[str]) -> None:
-    """Raise if a new collection would remove splits of the present one; after `adopt`, it may."""
-    if not (location(path) / MANIFEST).is_file() or is_adopted(path):
-        return
-    try:
-        present = CollectionFiles(path).splits
-    except InputError:  # a file of another program, which is never replaced
-        return
-    removed = [split for split in present if split not in splits]
-    if removed:
-        noun = "split" if len(removed) == 1 else "splits"
-        problem = f"{noun} {', '.join(removed)} of the collection there would be removed"
-        raise InputError(path, problem=problem, expected=f"all of its splits, {EXPECTED}")
+class _SameCollectionError(Exception):
+    """The folder has the collection already."""
+
+
+def check_collection_output(path: PathOrUrl, name: str, *, overwrite: bool = False) -> None:
+    """Raise if a folder has files, except a collection of this name: the same one may be written again."""
+    present = collection_beside(location(path) / MANIFEST)
+    is_same = present is not None and present.name == name
+    check_output_folder(path, overwrite=overwrite or is_same)
 
 
 def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping[str, int]) -> bool:

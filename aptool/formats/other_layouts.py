@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.formats import ids
-from aptool.formats.location import PathOrUrl
+from aptool.paths import PathOrUrl
 
 _MOST = {int: (1 << 63) - 1, float: sys.float_info.max}
 _JSON = re.compile(rb'\s*\{\s*(\}\s*\Z|"(?:[^"\\]|\\.)*"\s*:)')  # an id of a TREC file may begin with a brace

@@ -1,15 +1,12 @@
 """Parquet files: reading, footers, and vectorized checks of columns.
 
-Errors name the file and the row group or row. The footer is parsed here as well: Arrow aborts the process if
-it reads damaged metadata of a column. Parsing takes 60 times as long as Arrow's, so footers are cached.
+Errors name the file and the row group or row.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from threading import Lock
-from typing import IO, Any, NamedTuple, TypeAlias, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,46 +14,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from aptool.errors import InputError, first_line
-from aptool.formats.inputs import open_native, stat
-from aptool.formats.location import PathOrUrl, is_remote
+from aptool.files import open_input
 from aptool.formats.schemas import Table, arrow_schema
+from aptool.paths import PathOrUrl
 
 T = TypeVar("T")
 
-# Types of Thrift's compact protocol, and the maximum nesting.
-_BINARY, _LIST, _SET, _STRUCT = 8, 9, 10, 12
-_DEEPEST = 32
-
-_CANDIDATE_ID = (b"candidates", b"answer_id")  # first and fourth name of the column's path
-
-
-# Number of candidates per row group; None in other files than pools.
-_Counts: TypeAlias = list[int | None]
-
-# LRU cache of footers by path and version, because each unit of work opens the file of its row group again.
-_footers: OrderedDict[tuple[str, str | None], tuple[pq.FileMetaData, _Counts]] = OrderedDict()
-_MOST_FOOTERS = 8
-_footers_lock = Lock()
+_READABLE = "a readable Parquet file"
 
 
 class ParquetReader:
     """An open Parquet file."""
 
-    def __init__(self, path: PathOrUrl, file: pa.NativeFile, version: str | None = None) -> None:
-        """Read the footer, unless it is cached for this ``version``; errors name ``path``."""
+    def __init__(self, path: PathOrUrl, file: pa.NativeFile) -> None:
+        """Read the footer; errors name ``path``."""
         self._path = str(path)
-        self._source = file
-        self._threads = not isinstance(file, pa.PythonFile)  # see inputs.open_native
-        self._version = version
-        with _footers_lock:
-            cached = _footers.get((self._path, version))
-            if cached is not None:
-                _footers.move_to_end((self._path, version))
-        metadata = None if cached is None else cached[0]
-        self._groups = None if cached is None else cached[1]
-        self._file = self._checked(
-            None, lambda: pq.ParquetFile(file, metadata=metadata, page_checksum_verification=True)
-        )
+        self._threads = not isinstance(file, pa.PythonFile)  # see files.open_input
+        options: dict[str, Any] = {"pre_buffer": self._threads, "page_checksum_verification": True}
+        self._file = self._checked(None, lambda: pq.ParquetFile(file, **options))
         self.schema: pa.Schema = self._checked(None, lambda: self._file.schema_arrow)
         for field in self.schema:
             self._checked("schema", partial(_names, field))
@@ -68,40 +43,64 @@ class ParquetReader:
 
     def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
         """Read columns of a row group."""
-        position = f"row group {group}"
-        table = self._checked(
-            position, lambda: self._file.read_row_group(group, columns, use_threads=self._threads)
-        )
-        if table.num_rows != (rows := self.metadata.row_group(group).num_rows):  # Arrow does not compare
-            problem = f"{table.num_rows} rows, but {rows} in the footer"
-            expected = "a readable Parquet file"
-            raise InputError(self._path, position=position, problem=problem, expected=expected)
-        return table
+        return self.read_row_groups([group], columns, self.rows_of(group) or 1)
+
+    def read_row_groups(
+        self, groups: Sequence[int], columns: list[str], batch: int, rows: tuple[int, int] | None = None
+    ) -> pa.Table:
+        """Read columns of row groups, in chunks of ``batch`` rows.
+
+        A chunk holds at most 2 GiB of a nested column of texts. ``rows`` are begin and end (exclusive) within
+        a single row group; the rows before them are decoded and dropped.
+        """
+        begin, end = rows if rows is not None else (0, sum(map(self.rows_of, groups)))
+        position = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {groups[0]} to {groups[-1]}"
+        try:
+            batches = self._checked(position, lambda: self._batches(groups, columns, batch, begin, end))
+            found = sum(each.num_rows for each in batches)
+            if found != end - begin:  # Arrow does not compare
+                problem = f"{found} rows, but {end - begin} in the footer"
+                raise InputError(self._path, position=position, problem=problem, expected=_READABLE)
+        except InputError:
+            for group in groups if len(groups) > 1 else ():  # to name the one at fault
+                self.read_row_groups([group], columns, batch)
+            raise
+        schema = None if batches else pa.schema([self.schema.field(name) for name in columns])
+        return pa.Table.from_batches(batches, schema)
+
+    def _batches(
+        self, groups: Sequence[int], columns: list[str], batch: int, begin: int, end: int
+    ) -> list[pa.RecordBatch]:
+        batches, at = [], 0
+        for read in self._file.iter_batches(batch, list(groups), columns, use_threads=self._threads):
+            first, at = at, at + read.num_rows
+            if at > begin:
+                batches.append(read.slice(max(0, begin - first), end - max(begin, first)))
+            if at >= end:
+                break
+        return batches
+
+    def rows_of(self, group: int) -> int:
+        """The number of rows of a row group."""
+        return int(self.metadata.row_group(group).num_rows)
 
     def candidate_counts(self) -> list[int]:
         """The number of candidates in each row group of a pools file."""
-        groups = self._checked(None, self._row_groups)
-        counts = [count for count in groups if count is not None]
-        if len(counts) < len(groups):
-            problem = "no column candidates.answer_id in the metadata of a row group"
-            raise InputError(self._path, problem=problem, expected="a readable Parquet file")
-        return counts
+        schema = self.metadata.schema
+        # The two names in the middle of the path depend on the writer.
+        paths = [schema.column(number).path.split(".") for number in range(len(schema))]
+        column = next((i for i, path in enumerate(paths) if path[::3] == ["candidates", "answer_id"]), None)
+        if column is None:
+            problem = "no column candidates.answer_id in the metadata"
+            raise InputError(self._path, problem=problem, expected=_READABLE)
+        groups = range(self.metadata.num_row_groups)
+        return [self.metadata.row_group(group).column(column).num_values for group in groups]
 
     def rows(self, columns: list[str]) -> Iterator[dict[str, Any]]:
         """Iterate over the rows as dictionaries, with one row group in memory."""
         for group in range(self.metadata.num_row_groups):
             table = self.read_row_group(group, columns)
             yield from self._checked(f"row group {group}", table.to_pylist)
-
-    def _row_groups(self) -> _Counts:
-        if self._groups is None:
-            self._groups = row_groups(read_footer(self._source))
-            if self._version is not None:
-                with _footers_lock:
-                    _footers[self._path, self._version] = self.metadata, self._groups
-                    while len(_footers) > _MOST_FOOTERS:
-                        _footers.popitem(last=False)
-        return self._groups
 
     def _checked(self, position: str | None, read: Callable[[], T]) -> T:
         try:
@@ -110,7 +109,7 @@ class ParquetReader:
             raise
         except Exception as error:  # Arrow raises various types on damaged bytes
             raise InputError(
-                self._path, position=position, problem=first_line(error), expected="a readable Parquet file"
+                self._path, position=position, problem=first_line(error), expected=_READABLE
             ) from error
 
 
@@ -122,106 +121,14 @@ def _names(field: pa.Field) -> list[str]:
 
 @contextmanager
 def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[ParquetReader]:
-    """Open a Parquet file; see ``inputs.open_native``."""
-    if version is None and not is_remote(path):
-        version = stat(path).version  # so that its footer can be cached
-    with open_native(path, version) as file:
-        yield ParquetReader(path, file, version)
+    """Open a Parquet file; see ``files.open_input``."""
+    with open_input(path, version) as file:
+        yield ParquetReader(path, file)
 
 
 def parquet_writer(path: PathOrUrl | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
     """A writer of Parquet files with page checksums, which detect a flipped bit."""
     return pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
-
-
-class _ThriftReader:
-    """Parser of Thrift's compact protocol, in which Parquet footers are written."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-            if shift > 63:
-                raise ValueError("a number of more than 64 bits")
-
-    def value(self, kind: int, depth: int = 0) -> Any:
-        """Parse a value of a type; a struct becomes a dictionary by field number."""
-        if depth > _DEEPEST:
-            raise ValueError("nested too deeply")
-        if kind in (4, 5, 6):
-            number = self.varint()
-            return (number >> 1) ^ -(number & 1)
-        if kind == _BINARY:
-            size = self.varint()
-            self._at += size
-            if self._at > len(self._data):
-                raise ValueError("text beyond the end")
-            return self._data[self._at - size : self._at]
-        if kind in (_LIST, _SET):
-            head = self.byte()
-            size = head >> 4 if head >> 4 < 15 else self.varint()
-            if size > len(self._data):
-                raise ValueError("a list beyond the end")
-            inner = head & 15
-            if inner in (1, 2):
-                return [self.byte() == 1 for _ in range(size)]
-            return [self.value(inner, depth + 1) for _ in range(size)]
-        if kind == _STRUCT:
-            return self._struct(depth)
-        if kind in (1, 2):
-            return kind == 1
-        if kind == 3:
-            return self.byte()
-        if kind == 7:
-            self._at += 8
-            return None
-        raise ValueError(f"a value of the unknown type {kind}")
-
-    def _struct(self, depth: int) -> dict[int, Any]:
-        fields: dict[int, Any] = {}
-        number = 0
-        while head := self.byte():
-            number = number + (head >> 4) if head >> 4 else self.value(4)
-            fields[number] = self.value(head & 15, depth + 1)
-        return fields
-
-
-def read_footer(file: Any) -> bytes:
-    """Read the footer of an open Parquet file, without parsing it."""
-    size = file.size()
-    file.seek(max(0, size - 8))
-    length = int.from_bytes(file.read(4), "little")
-    file.seek(max(0, size - 8 - length))
-    return bytes(file.read(length))
-
-
-def row_groups(footer: bytes) -> list[int | None]:
-    """Parse the number of candidates per row group; raise ValueError if a footer is damaged or encrypted."""
-    try:
-        return [
-            _candidates([column[3] for column in group[1]])
-            for group in _ThriftReader(footer).value(_STRUCT)[4]
-        ]
-    except (IndexError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError("damaged or encrypted metadata of a column") from error
-
-
-def _candidates(columns: list[dict[int, Any]]) -> int | None:
-    """The candidates are as many as their ids. The two names in the middle depend on the writer."""
-    counts = [int(column[5]) for column in columns if (column[3][0], *column[3][3:]) == _CANDIDATE_ID]
-    return counts[0] if counts else None
 
 
 def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
@@ -283,13 +190,12 @@ def is_type(kind: pa.DataType, expected: pa.DataType, *, is_id: bool = False) ->
 
 def strings(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Convert strings of any type to one array with 64-bit offsets."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # no chunk, or too large for one array
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
-    return array.cast(pa.large_string())
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    arrays = [chunk.cast(pa.large_string()) for chunk in chunks]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays([pa.nulls(0, pa.large_string()), *arrays])
 
 
-def to_numpy(array: pa.Array) -> np.ndarray:
+def to_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """Convert numbers or booleans without nulls. ``pyarrow.Array.to_numpy`` would import pandas."""
     import polars as pl
 
@@ -303,13 +209,17 @@ def to_arrow(values: np.ndarray) -> pa.Array:
     return pl.Series(values).to_arrow()
 
 
+def _place(row: int) -> str:
+    return f"row {row}"
+
+
 class Column(NamedTuple):
     """A column of strings, and its location for errors."""
 
     path: PathOrUrl
     name: str
-    values: pa.Array
-    row: str = "row"  # description of a row in errors
+    values: pa.Array | pa.ChunkedArray
+    place: Callable[[int], str] = _place  # the position of a row in errors
     rows: np.ndarray | None = None  # (values,) the row of each value; None is its index
 
     def check(self) -> None:
@@ -347,19 +257,26 @@ class Column(NamedTuple):
         order = np.argsort(keys, kind="stable")
         is_repeated = np.zeros(len(keys), dtype=bool)
         is_repeated[order[1:]] = keys[order][1:] == keys[order][:-1]
-        if is_repeated.any():
-            raise self.error(is_repeated, expected)
+        if not is_repeated.any():
+            return
+        if not in_row:
+            first = int(np.argmax(keys == keys[np.argmax(is_repeated)]))
+            expected = f"{expected}, but it is also in {self._position(first)}"
+        raise self.error(is_repeated, expected)
 
     def error(self, is_bad: np.ndarray, expected: str) -> InputError:
         """The error for the first bad value."""
         index = int(np.argmax(is_bad))
         return InputError(
             self.path,
-            position=f"{self.row} {index if self.rows is None else self.rows[index]}",
+            position=self._position(index),
             column=self.name,
             value=self.values[index].as_py(),
             expected=expected,
         )
+
+    def _position(self, index: int) -> str:
+        return self.place(index if self.rows is None else int(self.rows[index]))
 
 
 def _is_utf8(data: bytes) -> bool:

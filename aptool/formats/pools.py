@@ -1,9 +1,10 @@
 """Pools of candidate answers in Parquet files, with one row per question.
 
-A unit of work is one row group. Its data stay in Arrow columns, without a Python loop over candidates.
+The data of a unit of work stay in Arrow columns, without a Python loop over candidates.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
@@ -14,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aptool.errors import InputError
+from aptool.files import stat
 from aptool.formats import ids
-from aptool.formats.inputs import stat
-from aptool.formats.location import Location, PathOrUrl, location
 from aptool.formats.parquet import (
     Column,
     check_columns,
@@ -28,6 +28,7 @@ from aptool.formats.parquet import (
     to_numpy,
 )
 from aptool.formats.schemas import arrow_schema, load_schema
+from aptool.paths import Location, PathOrUrl, location
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,12 +43,31 @@ ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_CANDIDATES = 1 << 18
 
 
+# Candidates of a unit: smaller row groups are joined, larger ones divided.
+UNIT_PAIRS = 1 << 18
+
+# Candidates that are decoded at a time: Arrow cannot divide a nested column of more than 2 GiB itself.
+_BATCH_PAIRS = 1 << 15
+
+_FILES = 32  # files whose footers are read at the same time
+
+
 class Unit(NamedTuple):
-    """One row group of a pools file: the unit of scoring, locally and on a cluster."""
+    """What a worker scores at a time: consecutive row groups of a file, or some rows of a large one."""
 
     path: str
-    row_group: int  # from 0
+    row_groups: tuple[int, ...]  # from 0; empty ones are left out
+    pairs: int  # number of candidates, from the footer; an estimate for a divided row group
+    rows: tuple[int, int] | None = None  # begin and end (exclusive) within the only row group; None is all
     version: str | None = None  # expected version of the file; None for any
+
+    @property
+    def position(self) -> str:
+        """The position in the file, for errors."""
+        first, last = self.row_groups[0], self.row_groups[-1]
+        if self.rows is not None:
+            return f"row group {first}: rows {self.rows[0]} to {self.rows[1] - 1}"
+        return f"row group {first}" if first == last else f"row groups {first} to {last}"
 
 
 class Answers(NamedTuple):
@@ -69,7 +89,7 @@ class PoolRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class PoolBatch:
-    """The pools of one row group, in columns; each distinct answer text is stored once.
+    """The pools of a unit, in columns; each distinct answer text is stored once.
 
     Pair ``i`` is question ``pair_question[i]`` with answer ``answer_ids[i]``, whose text is
     ``answers[pair_answer[i]]``. The pairs of a pool are adjacent, in file order.
@@ -121,20 +141,49 @@ class PoolBatch:
 
 
 def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
-    """List the non-empty row groups of pools files, after a check of each schema."""
-    units = []
-    path: PathOrUrl = ""
-    for path in paths:
-        version = stat(path).version
-        with open_parquet(path, version) as reader:
-            check_columns(path, reader.schema, "pools")
-            reader.candidate_counts()  # raises if scoring could not count pairs
-            sizes = [
-                reader.metadata.row_group(group).num_rows for group in range(reader.metadata.num_row_groups)
-            ]
-            units += [Unit(str(path), group, version) for group, rows in enumerate(sizes) if rows]
+    """List the units of pools files, in the order of the files, after a check of each schema.
+
+    A unit is consecutive row groups of at most ``UNIT_PAIRS`` candidates together; a row group with more is
+    divided into parts of equally many rows. Units depend on the files alone, so that runs do.
+    """
+    paths = list(paths)
+    with ThreadPoolExecutor(_FILES) as threads:
+        units = [unit for units in threads.map(_units_of, paths) for unit in units]
     if not units:
-        raise InputError(path, problem="no row", expected="at least one pool")
+        raise InputError(paths[-1] if paths else "", problem="no row", expected="at least one pool")
+    return units
+
+
+def _units_of(path: PathOrUrl) -> list[Unit]:
+    version = stat(path).version
+    with open_parquet(path, version) as reader:
+        check_columns(path, reader.schema, "pools")
+        counts = reader.candidate_counts()
+        sizes = [reader.rows_of(group) for group in range(len(counts))]
+    units: list[Unit] = []
+    joined: list[int] = []  # row groups of the next unit
+    total = 0  # their candidates
+
+    def flush() -> None:
+        nonlocal total
+        if joined:
+            units.append(Unit(str(path), tuple(joined), total, version=version))
+        joined.clear()
+        total = 0
+
+    for group, (pairs, rows) in enumerate(zip(counts, sizes, strict=True)):
+        if total + pairs > UNIT_PAIRS:
+            flush()
+        if pairs > UNIT_PAIRS and rows > 1:
+            divisions = min(rows, -(-pairs // UNIT_PAIRS))
+            bounds = [rows * number // divisions for number in range(divisions + 1)]
+            shares = [pairs * bound // rows for bound in bounds]
+            for (begin, end), (low, high) in zip(pairwise(bounds), pairwise(shares), strict=True):
+                units.append(Unit(str(path), (group,), high - low, (begin, end), version))
+        elif rows:
+            joined.append(group)
+            total += pairs
+    flush()
     return units
 
 
@@ -153,17 +202,22 @@ def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
 
 
 def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
-    """Read and validate a row group; errors name row group, row (from 0), column and value.
+    """Read and validate a unit; errors name row group, row (from 0), column and value.
 
     ``answers`` has the texts of candidates whose text is null; None for ``answers.parquet`` next to the file.
     """
-    path, row = unit.path, f"row group {unit.row_group}: row"
+    path = unit.path
     with open_parquet(path, unit.version) as reader:
         check_columns(path, reader.schema, "pools")
-        table = reader.read_row_group(unit.row_group, ["question_id", "question", "candidates"])
-    question_ids = Column(path, "question_id", strings(table["question_id"]), row)
-    questions = Column(path, "question", strings(table["question"]), row)
-    candidates = Column(path, "candidates", table["candidates"].combine_chunks(), row)
+        sizes_of_groups = [reader.rows_of(group) for group in unit.row_groups]
+        rows = unit.rows[1] - unit.rows[0] if unit.rows is not None else sum(sizes_of_groups)
+        batch = max(1, rows * _BATCH_PAIRS // max(1, unit.pairs))
+        columns = ["question_id", "question", "candidates"]
+        table = reader.read_row_groups(unit.row_groups, columns, batch, unit.rows)
+    place = _places(unit, sizes_of_groups)
+    question_ids = Column(path, "question_id", strings(table["question_id"]), place)
+    questions = Column(path, "question", strings(table["question"]), place)
+    candidates = Column(path, "candidates", table["candidates"], place)
     question_ids.check()
     questions.check()
     question_ids.check_ids(ids.QUESTION_ID, ids.EXPECTED_QUESTION_ID)
@@ -175,14 +229,14 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
         raise candidates.error(is_short, "a pool of at least one candidate")
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     pools = np.repeat(np.arange(len(sizes)), sizes)
-    flat = candidates.values.flatten()
-    answer_ids = Column(path, "candidates.answer_id", strings(flat.field("answer_id")), row, pools)
-    texts = Column(path, "candidates.text", strings(flat.field("text")), row, pools)
+    flat = [chunk.flatten() for chunk in candidates.values.chunks]
+    answer_ids = Column(path, "candidates.answer_id", _field(flat, "answer_id"), place, pools)
+    texts = Column(path, "candidates.text", _field(flat, "text"), place, pools)
     answer_ids.check()
     texts.check_text()
     text_ids = _text_ids(path, flat)
     if text_ids is not None:
-        Column(path, "candidates.text_id", text_ids, row, pools).check_text()
+        Column(path, "candidates.text_id", text_ids, place, pools).check_text()
     answer_ids.check_ids(ids.ANSWER_ID, ids.EXPECTED_ANSWER_ID)
     answer_ids.check_distinct("each answer once in a pool", in_row=True)
     if answers is None and texts.values.null_count and (beside := answers_beside(path)) is not None:
@@ -192,6 +246,22 @@ def read_pools(unit: Unit, answers: Answers | None = None) -> PoolBatch:
         *(question_ids.values, questions.values, offsets),
         *(answer_ids.values, distinct, pair_answer, answers, shared_rows),
     )
+
+
+def _places(unit: Unit, sizes: list[int]) -> Callable[[int], str]:
+    """The position of each row of a unit; ``sizes`` are the numbers of rows of its row groups."""
+    starts = np.cumsum([0, *sizes])
+
+    def place(row: int) -> str:
+        row += unit.rows[0] if unit.rows is not None else 0
+        number = int(np.searchsorted(starts, row, side="right")) - 1
+        return f"row group {unit.row_groups[number]}: row {row - starts[number]}"
+
+    return place
+
+
+def _field(candidates: list[pa.StructArray], name: str) -> pa.Array:
+    return strings(pa.chunked_array([chunk.field(name) for chunk in candidates]))
 
 
 def answers_beside(pools: PathOrUrl) -> Location | None:
@@ -262,15 +332,15 @@ def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
             writer.write_table(pa.table(columns, schema=schema))
 
 
-def _text_ids(path: PathOrUrl, candidates: pa.StructArray) -> pa.Array | None:
+def _text_ids(path: PathOrUrl, candidates: list[pa.StructArray]) -> pa.Array | None:
     """The optional column ``text_id``; None if it is missing or all null."""
-    index = candidates.type.get_field_index("text_id")
-    if index < 0 or candidates.field(index).null_count == len(candidates):
+    index = candidates[0].type.get_field_index("text_id")
+    if index < 0 or all(chunk.field(index).null_count == len(chunk) for chunk in candidates):
         return None
-    kind = candidates.type.field(index).type
+    kind = candidates[0].type.field(index).type
     if not is_type(kind, pa.string(), is_id=True):
         raise InputError(path, column="candidates.text_id", value=str(kind), expected="type string")
-    return strings(candidates.field(index))
+    return _field(candidates, "text_id")
 
 
 def _resolve_texts(

@@ -1,121 +1,122 @@
-"""Runs on disk: a TREC run file, a table, or a folder of shards.
+"""Runs on disk: a TREC run file, a table, or a folder of parts.
 
-The name decides the form. Every form holds the same rows in the order of trec_eval:
+The name decides the form. Every form holds the same rows in the same order: questions in the order of the
+pools, the candidates of each in that of trec_eval.
 
     dev.run, dev.run.gz     the lines of ``formats.trec``
-    scores.parquet          a table with question_id, answer_id, score and rank
-    dev/, scores.parquet/   shards of either form, and ``_run.json``, which lists them in order
+    scores.parquet          a table with question_id, answer_id, rank and score
+    dev/, scores.parquet/   parts of either form, 000000-FINGERPRINT.SUFFIX; their numbers order them
 
-A path names a folder of shards if it ends in a slash or holds a manifest.
+``RUN.json`` beside a run, its sidecar, says what wrote it. A path names a folder of parts if it ends in a
+slash, or is a folder with a sidecar; without one the folder is not complete.
 """
 
+import contextlib
 import hashlib
+import io
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import IO, Any, NamedTuple, Protocol
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.errors import InputError
-from aptool.formats.atomic import (
-    check_output,
-    check_output_folder,
-    output_file,
-    output_stream,
-    remove_outputs,
-)
-from aptool.formats.ir_metadata import drop_metadata
-from aptool.formats.location import Location, PathOrUrl, location, output_location, store_of
-from aptool.formats.outputs import Kind, adopt, sha256_of, sha256_of_output
+from aptool import outputs
+from aptool.errors import AptoolError, InputError
+from aptool.files import open_binary
 from aptool.formats.trec import (
     check_rows,
-    open_text,
+    packed,
+    printable,
     read_run_lines,
     read_table,
     run_lines,
     tag_of_name,
 )
+from aptool.outputs import output_file
+from aptool.paths import Location, PathOrUrl, location, names, output_location
+from aptool.version import __version__
 
 logger = logging.getLogger(__name__)
 
-# Spark, DuckDB and Arrow skip files of a folder of tables whose name begins with an underscore or a dot.
-MANIFEST = "_run.json"
+# Number and fingerprint of a part, and its suffix.
+PART_NAME = re.compile(r"(\d{6,})-[0-9a-f]{24}\.(run|run\.gz|parquet)")
 
 # Entry of the metadata of a table with the tag of the run.
 _TAG = b"aptool.tag"
 
-# Rows per row group of a table. The bytes do not depend on the sizes of the blocks that are written.
-TABLE_ROWS = 1 << 18
-
-_LINE_SCHEMA = {
-    **dict.fromkeys(("question_id", "Q0", "answer_id"), pl.String),
-    "rank": pl.Int64,
-    "score": pl.Float64,
-    "tag": pl.String,
-}
+_COPY_BYTES = 4 << 20
 
 
 class RunTable(NamedTuple):
-    """A run as read from a file or a folder of shards."""
+    """A run as read from a file or a folder of parts."""
 
     frame: pl.DataFrame  # question_id (str), answer_id (str), score (f64), in the order of the file
     tag: str  # from the last line, as in trec_eval
 
 
-class Shard(NamedTuple):
-    """A file of a run in shards, as in the manifest."""
-
-    file: str  # name in the folder
-    sha256: str
-    bytes: int
-    pairs: int
-    first: str  # first and last question id
-    last: str
-
-
-class LineWriter(Protocol):
-    """The destination of the lines of a run."""
-
-    def write(self, lines: bytes, /) -> object:
-        """Write whole lines."""
-
-
 def is_table(path: PathOrUrl) -> bool:
-    """Whether a run, or each of its shards, is a table."""
+    """Whether a run, or each of its parts, is a table."""
     return str(path).rstrip("/").endswith(".parquet")
 
 
-def is_sharded(path: PathOrUrl) -> bool:
-    """Whether a path names a folder of shards."""
-    return str(path).endswith("/") or (location(path) / MANIFEST).is_file()
+def is_folder(path: PathOrUrl) -> bool:
+    """Whether a path names a run in a folder of parts."""
+    return str(path).endswith("/") or (location(path).is_dir() and read_sidecar(path) is not None)
 
 
-def main_file(path: PathOrUrl) -> Location:
-    """The file that identifies the content of a run: the manifest of shards, or the run itself."""
-    return output_location(path) / MANIFEST if is_sharded(path) else output_location(path)
+def part_suffix(path: PathOrUrl) -> str:
+    """The suffix of the parts of a run."""
+    name = output_location(path).name
+    return ".parquet" if is_table(name) else ".run.gz" if name.endswith(".gz") else ".run"
+
+
+def sidecar_path(path: PathOrUrl) -> Location:
+    """The sidecar of a run: RUN.json."""
+    return location(f"{output_location(path)}.json")
+
+
+def read_sidecar(path: PathOrUrl) -> dict[str, Any] | None:
+    """The sidecar of a run; None if there is no such file, or another program wrote it."""
+    return parse_sidecar(sidecar_path(path))
+
+
+def parse_sidecar(file: Location) -> dict[str, Any] | None:
+    """The content of a sidecar; None if there is no such file, or another program wrote it."""
+    with contextlib.suppress(AptoolError, OSError, ValueError):
+        document = json.loads(file.read_bytes())
+        if isinstance(document, dict) and {"key", "tag"} <= set(document):
+            return document if "aptool" in document.get("versions", ()) else None
+    return None
+
+
+def write_sidecar(file: Location, document: dict[str, Any]) -> None:
+    """Write a sidecar, which completes a run."""
+    with output_file(file) as temporary:
+        temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def check_run_output(path: PathOrUrl, *, overwrite: bool = False) -> None:
     """Raise if a run cannot be written or may not be replaced. Call before long work."""
-    kind = Kind.SHARDS if is_sharded(path) else Kind.RUN
-    if overwrite:
-        adopt(path, kind)
-    if kind is Kind.RUN:
-        check_output(path, kind)
+    if is_folder(path):
+        outputs.check_output_folder(path, overwrite=overwrite)
+        if not overwrite and read_sidecar(path) is not None:
+            raise InputError(str(path), problem="it exists", expected=outputs.EXPECTED)
     else:
-        check_output_folder(path, kind)
+        outputs.check_output(path, overwrite=overwrite)
 
 
 def read_run(path: PathOrUrl) -> RunTable:
     """Read a run of any form; warn if its ranks contradict its scores."""
-    if not is_sharded(path) and location(path).is_dir():
-        expected = (
-            "a file, or the folder of a run in shards (tables of other programs: join them to one file)"
-        )
-        raise InputError(path, problem=f"a folder without {MANIFEST}", expected=expected)
-    frame = pl.concat(_read_shards(location(path))) if is_sharded(path) else _read_file(path)
+    is_parts = is_folder(path)
+    if not is_parts and location(path).is_dir():
+        problem = f"a folder without {sidecar_path(path).name} beside it"
+        expected = "a file, or a complete run in parts (tables of other programs: join them to one file)"
+        raise InputError(path, problem=problem, expected=expected)
+    frame = pl.concat(map(_read_file, _parts_of(path))) if is_parts else _read_file(path)
     contradicting = _contradicting_questions(frame)
     if contradicting:
         questions = frame["question_id"].n_unique()
@@ -138,31 +139,20 @@ def _read_table(path: PathOrUrl) -> pl.DataFrame:
     return frame.select("question_id", "answer_id", rank.alias("rank"), "score", tag=pl.lit(tag))
 
 
-def _read_shards(folder: Location) -> Iterator[pl.DataFrame]:
-    """Read the shards of a folder; raise if one is missing, has changed or contradicts the manifest."""
-    from aptool.documents import read_json
-    from aptool.formats.schemas import check_document
-
-    manifest = folder / MANIFEST
-    if not manifest.is_file():
-        raise InputError(folder, problem=f"no {MANIFEST} in it", expected="a run in shards")
-    document = read_json(manifest)
-    check_document("run", document, manifest)
-    last = ""
-    for entry in document["shards"]:
-        shard = Shard(**entry)
-        file = folder / shard.file
-        if not file.is_file():
-            raise InputError(file, problem="file not found", expected=f"the shard that {MANIFEST} lists")
-        if sha256_of(file) != shard.sha256:
-            raise InputError(file, problem="changed since the run was written", expected=f"as in {MANIFEST}")
-        frame = _read_file(file)
-        ends = frame.item(0, "question_id"), frame.item(-1, "question_id")
-        if (frame.height, *ends) != (shard.pairs, shard.first, shard.last) or not last < ends[0]:
-            expected = "the pairs of each shard, and shards in the order of their questions"
-            raise InputError(manifest, position=shard.file, value=entry, expected=expected)
-        last = ends[1]
-        yield frame
+def _parts_of(path: PathOrUrl) -> list[Location]:
+    """The parts of a complete run in a folder, in the order of their numbers."""
+    folder = location(path)
+    sidecar = read_sidecar(path)
+    if sidecar is None:
+        problem = f"no {sidecar_path(path).name} beside it"
+        raise InputError(path, problem=problem, expected="a complete run in parts")
+    parts = {int(match[1]): folder / name for name in names(folder) if (match := PART_NAME.fullmatch(name))}
+    numbers = sidecar.get("parts", 0)
+    for number in range(numbers):
+        if number not in parts:
+            problem = f"no part {number:06} of {numbers:,}"
+            raise InputError(path, problem=problem, expected=f"as {sidecar_path(path).name} says")
+    return [parts[number] for number in range(numbers)]
 
 
 def _contradicting_questions(frame: pl.DataFrame) -> int:
@@ -179,94 +169,73 @@ def _contradicting_questions(frame: pl.DataFrame) -> int:
 
 
 def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
-    """Write a run (question_id, answer_id, score) of any form, in the order of `rank_candidates`.
+    """Write a run (question_id, answer_id, score) of any form, ranked and printed by ``trec.printable``.
 
-    Scores are the numbers that `run_lines` prints. Stale metadata of the run is deleted.
+    The sidecar of a file that is replaced is removed.
     """
     check_rows(path, frame, "score")
-    lines, ends = run_lines(path, frame, tag)
-    if is_sharded(path):
-        file = shard_location(path, 0, hashlib.sha256(lines).hexdigest())
-        with open_run(file, Kind.SHARDS, tag) as run:
-            run.write(lines)
-        questions = ends["question_id"]
-        publish_shards(path, tag, [shard_of(file, frame.height, questions[0], questions[-1])])
-    else:
-        with open_run(path, Kind.RUN, tag) as run:
-            run.write(lines)
-    drop_metadata(path)
-
-
-@contextmanager
-def open_run(path: PathOrUrl, kind: Kind, tag: str) -> Iterator[LineWriter]:
-    """Open a file of a run atomically, to write its lines in order; a table gets the rows of the lines."""
-    if not is_table(path):
-        with open_text(path, kind) as file:
-            yield file
+    data, is_parts = part_bytes(path, frame, tag), is_folder(path)
+    if read_sidecar(path) is not None:
+        sidecar_path(path).unlink(missing_ok=True)
+    if not is_parts:
+        with output_file(path) as file:
+            file.write_bytes(data)
         return
-    with output_stream(path, kind) as stream, _TableWriter(stream, tag) as table:
-        yield table
+    key = hashlib.sha256(data).hexdigest()[:24]
+    folder = output_location(path)
+    name = f"{0:06}-{key}{part_suffix(path)}"
+    with output_file(folder / name) as file:
+        file.write_bytes(data)
+    outputs.delete([folder / old for old in names(folder) if PART_NAME.fullmatch(old) and old != name])
+    write_sidecar(
+        sidecar_path(path), {"key": key, "tag": tag, "parts": 1, "versions": {"aptool": __version__}}
+    )
 
 
-class _TableWriter:
-    """Context manager that writes lines as the rows of a table, and buffers one row group."""
-
-    def __init__(self, stream: IO[bytes], tag: str) -> None:
-        from aptool.formats.parquet import parquet_writer
-        from aptool.formats.schemas import arrow_schema
-
-        schema = arrow_schema("scores", optional=True).with_metadata({_TAG: tag.encode()})
-        self._writer = parquet_writer(stream, schema)
-        self._lines: list[bytes] = []
-        self._rows = 0  # rows of the lines
-        self._rest: list[pl.DataFrame] = []  # parsed rows
-
-    def __enter__(self) -> "_TableWriter":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if exception[0] is None:
-            self._flush(1)
-        self._writer.close()
-
-    def write(self, lines: bytes) -> None:
-        """Add lines."""
-        self._lines.append(lines)
-        self._rows += lines.count(b"\n")
-        if self._rows >= TABLE_ROWS:
-            self._flush(TABLE_ROWS)
-
-    def _flush(self, least: int) -> None:
-        """Write row groups while ``least`` rows are left."""
-        if self._lines:
-            options: dict[str, Any] = {"has_header": False, "separator": " ", "quote_char": None}
-            self._rest.append(pl.read_csv(b"".join(self._lines), schema=_LINE_SCHEMA, **options))
-        frame = pl.concat(self._rest).rechunk()
-        while frame.height >= least:
-            rows = frame.head(TABLE_ROWS).select(self._writer.schema.names).rechunk()
-            self._writer.write_table(rows.to_arrow().cast(self._writer.schema))
-            frame = frame.slice(TABLE_ROWS)
-        self._lines, self._rest, self._rows = [], [frame], frame.height
+def part_bytes(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
+    """The bytes of a run, or of a part: lines, packed lines or a table, as the name of the file says."""
+    if is_table(path):
+        return _table_bytes(path, frame, tag)
+    lines = run_lines(path, frame, tag)
+    return packed(lines) if part_suffix(path).endswith(".gz") else lines
 
 
-def shard_location(folder: PathOrUrl, number: int, digest: str) -> Location:
-    """The file of a shard. Its name has a digest, so that a new run does not damage the one it replaces."""
-    name = output_location(folder).name
-    suffix = ".parquet" if is_table(name) else ".run.gz" if name.endswith(".gz") else ".run"
-    return output_location(folder) / f"part-{number:05}-{digest[:12]}{suffix}"
+def _table_bytes(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
+    from aptool.formats.ids import is_answer_id
+    from aptool.formats.parquet import parquet_writer
+    from aptool.formats.schemas import arrow_schema
+
+    if not is_answer_id(tag):
+        raise InputError(path, column="tag", value=tag, expected="one word without white space")
+    schema = arrow_schema("scores", optional=True).with_metadata({_TAG: tag.encode()})
+    # The numbers that are printed: the nearest float64 of 0.1 in float32 is not 0.1.
+    printed = pl.col("score").cast(pl.String).cast(pl.Float64)
+    rows = printable(frame).with_columns(score=printed).select(schema.names).rechunk()
+    stream = io.BytesIO()
+    with parquet_writer(stream, schema) as writer:
+        writer.write_table(rows.to_arrow().cast(schema))
+    return stream.getvalue()
 
 
-def shard_of(file: Location, pairs: int, first: str, last: str) -> Shard:
-    """The entry of a shard that `open_run` has written, from its first to its last question."""
-    store, key = store_of(file)
-    return Shard(file.name, sha256_of_output(file), store.stat(key).size, pairs, first, last)
+def join_parts(parts: Sequence[Location], path: PathOrUrl) -> None:
+    """Write a run file that is its parts, one after the other: their bytes, or their row groups."""
+    with output_file(path) as temporary:
+        if is_table(path):
+            _join_tables(parts, temporary)
+            return
+        with temporary.open("wb") as file:
+            for part in parts:
+                with open_binary(part) as opened:
+                    shutil.copyfileobj(opened, file, _COPY_BYTES)
 
 
-def publish_shards(folder: PathOrUrl, tag: str, shards: Sequence[Shard]) -> None:
-    """Complete a run in shards: write its manifest, then remove the shards of the run that it replaces."""
-    final = output_location(folder)
-    document = {"tag": tag, "pairs": sum(shard.pairs for shard in shards)}
-    document |= {"shards": [shard._asdict() for shard in shards]}
-    with output_file(final / MANIFEST, Kind.SHARDS) as temporary:
-        temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    remove_outputs(final, Kind.SHARDS, keep={MANIFEST, *(shard.file for shard in shards)})
+def _join_tables(parts: Sequence[Location], file: Path) -> None:
+    from aptool.formats.parquet import open_parquet, parquet_writer
+
+    with open_parquet(parts[0]) as reader:
+        schema = reader.schema
+    with parquet_writer(str(file), schema) as writer:
+        for part in parts:
+            with open_parquet(part) as reader:
+                for group in range(reader.metadata.num_row_groups):
+                    writer.write_table(reader.read_row_group(group, schema.names))

@@ -38,9 +38,9 @@ def arrow_schema(name: Table, *, optional: bool = False) -> pa.Schema:
         columns = [pa.field("question_id", pa.string(), nullable=False), answer_id]
         if name == "qrels":
             return pa.schema([*columns, pa.field("relevance", pa.int64(), nullable=False)])
-        columns.append(pa.field("score", pa.float64(), nullable=False))
-        rank = pa.field("rank", pa.int64(), nullable=False)
-        return pa.schema([*columns, rank] if optional else columns)
+        score = pa.field("score", pa.float64(), nullable=False)
+        ranks = [pa.field("rank", pa.int64(), nullable=False)] if optional else []
+        return pa.schema([*columns, *ranks, score])
     candidate = pa.field("element", pa.struct(columns), nullable=False)
     return pa.schema(
         [

@@ -15,20 +15,18 @@ import logging
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from aptool.errors import InputError, shortened
 from aptool.formats import ids
-from aptool.formats.atomic import output_stream
-from aptool.formats.inputs import check_is_text, open_unpacked, readable
-from aptool.formats.location import PathOrUrl
-from aptool.formats.outputs import Kind
+from aptool.formats.inputs import check_is_text, open_unpacked
 from aptool.formats.schemas import Table
+from aptool.outputs import output_file
+from aptool.paths import PathOrUrl, file_errors
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ _AS_SPACES = bytes.maketrans(_BLANKS, b" " * len(_BLANKS))
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
-_BLOCK = 1 << 20  # bytes per check, and per write to gzip
+_BLOCK = 1 << 20  # bytes per check
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # Leading zeros are separate: Python refuses to convert thousands of digits.
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
@@ -94,12 +92,19 @@ def read_run_lines(path: PathOrUrl) -> pl.DataFrame:
 
 
 def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sort a run as trec_eval does and add the column ``rank`` (i64), from 1 per question.
+    """Sort the candidates of each question as trec_eval does; add the column ``rank`` (i64), from 1.
 
-    The order is: question id ascending, score descending, answer id descending, ids compared as bytes.
+    Questions stay in the order of their first rows. The order within one is score descending, answer id
+    descending, compared as bytes.
     """
-    ordered = frame.sort("question_id", "score", "answer_id", descending=[False, True, True])
-    return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("question_id"))
+    first = pl.col("question").min().over("question_id")  # row numbers
+    ordered = (
+        frame.with_row_index("question")
+        .with_columns(first)
+        .sort("question", "score", "answer_id", descending=[False, True, True])
+    )
+    rank = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("question")
+    return ordered.with_columns(rank=rank).drop("question")
 
 
 def count_ties(frame: pl.DataFrame) -> tuple[int, int]:
@@ -142,12 +147,12 @@ def write_qrels(path: PathOrUrl, frame: pl.DataFrame) -> None:
     )
     text = io.BytesIO()
     lines.write_csv(text, include_header=False, separator=" ", quote_style="never")
-    with open_text(path, Kind.QRELS) as file:
-        file.write(text.getbuffer())
+    with output_file(path) as file:
+        file.write_bytes(packed(text.getvalue()) if str(path).endswith(".gz") else text.getbuffer())
 
 
-def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl.DataFrame]:
-    """Format a run, with an index to merge runs of different questions without parsing.
+def printable(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rank a run (question_id, answer_id, score), with the scores that its files print.
 
     If all scores are float32 values, in any column type, they are printed as the shortest decimals that
     identify the float32 (at most nine digits), else as those that identify the float64. Reading restores the
@@ -156,34 +161,39 @@ def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> tuple[bytes, pl
     The frame has legal ids, each pair once, and finite scores.
 
     Returns:
-        The lines; question_id (str), pairs (i64), end (i64): the byte offset after a question's last line,
-        is_tied (bool): whether all its candidates, two or more, have the same score.
+        question_id, answer_id, rank (i64), score (f32 or f64), in the order of ``rank_candidates``.
     """
+    scores = frame["score"].cast(pl.Float64)
+    scores = scores.set(scores == 0, 0.0)  # replaces -0.0
+    narrow = scores.cast(pl.Float32)
+    # Polars prints the shortest decimals of a type.
+    scores = narrow if (narrow.cast(pl.Float64) == scores).all() else scores
+    return rank_candidates(frame.select("question_id", "answer_id", score=scores)).select(
+        "question_id", "answer_id", "rank", "score"
+    )
+
+
+def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
+    """The lines of a run, ranked and printed by ``printable``."""
     if not ids.is_answer_id(tag):
         raise InputError(path, column="tag", value=tag, expected="one word without white space")
-    frame = frame.with_columns(pl.col("score").cast(pl.Float64))
-    ranked = rank_candidates(frame.with_columns(_printable(frame["score"])))
-    lines = ranked.select(
-        question_id="question_id",
-        score="score",
-        line=pl.concat_str(
-            "question_id", pl.lit(" Q0 "), "answer_id", pl.lit(" "), "rank", pl.lit(" "), "score",
-            pl.lit(f" {tag}\n"),
-        ),
+    line = pl.concat_str(
+        "question_id", pl.lit(" Q0 "), "answer_id", pl.lit(" "), "rank", pl.lit(" "), "score",
+        pl.lit(f" {tag}\n"),
     )  # fmt: skip
-    ends = lines.group_by("question_id", maintain_order=True).agg(
-        pairs=pl.len().cast(pl.Int64),
-        end=pl.col("line").str.len_bytes().cast(pl.Int64).sum(),
-        is_tied=_IS_TIED,
-    )
-    text = lines["line"].str.join("").item().encode()
-    return text, ends.with_columns(pl.col("end").cum_sum())
+    lines: str = printable(frame).select(line.str.join("")).item()
+    return lines.encode()
+
+
+def packed(data: bytes | memoryview) -> bytes:
+    """Data as a gzip file; equal data give equal bytes, whatever the name and the time."""
+    return gzip.compress(data, _GZIP_LEVEL, mtime=0)
 
 
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
     from aptool.formats import other_layouts  # scoring reads no run
 
-    with open_unpacked(path) as file, readable(path):
+    with open_unpacked(path) as file, file_errors(path):
         data = _text(path, file.read())
     if other_layouts.is_json(data):
         return _parse_json(path, data, line_format)
@@ -407,25 +417,3 @@ def check_rows(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:
         pair = frame.filter(pl.struct("question_id", "answer_id").is_duplicated()).row(0, named=True)
         value = f"{pair['question_id']} {pair['answer_id']}"
         raise InputError(path, value=value, expected="each candidate of a question once")
-
-
-def _printable(scores: pl.Series) -> pl.Series:
-    """The scores as float32 if no value changes, since polars prints the shortest decimals of a type."""
-    scores = scores.set(scores == 0, 0.0)  # replaces -0.0
-    narrow = scores.cast(pl.Float32)
-    return narrow if (narrow.cast(pl.Float64) == scores).all() else scores
-
-
-@contextmanager
-def open_text(path: PathOrUrl, kind: Kind) -> Iterator[IO[bytes]]:
-    """Open a file atomically to write lines, compressed if its name ends in ``.gz``."""
-    with output_stream(path, kind) as raw:
-        if not str(path).endswith(".gz"):
-            yield raw
-            return
-        # No name and no time in the header, so that equal runs give equal files.
-        with (
-            gzip.GzipFile("", "wb", compresslevel=_GZIP_LEVEL, fileobj=raw, mtime=0) as packed,
-            io.BufferedWriter(packed, _BLOCK) as file,
-        ):
-            yield file

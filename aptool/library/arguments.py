@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, TypeGuard
 
 from aptool.errors import InputError
-from aptool.formats.location import ObjectPath, with_home
+from aptool.paths import Url, with_home
 
-PathLike: TypeAlias = str | os.PathLike[str] | ObjectPath
+PathLike: TypeAlias = str | os.PathLike[str] | Url
 
 # Maximum of waits and intervals: one year.
 LONGEST_SECONDS = 365 * 24 * 3600
@@ -16,13 +16,13 @@ LONGEST_SECONDS = 365 * 24 * 3600
 
 def is_path(value: object) -> TypeGuard[PathLike]:
     """Whether a value is a path or URL; a text may be any path."""
-    return isinstance(value, str | os.PathLike | ObjectPath)
+    return isinstance(value, str | os.PathLike | Url)
 
 
 def check_path(name: str, value: object, expected: str = "a path (str or os.PathLike)") -> str:
     """Return a path or URL as a string."""
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if isinstance(path, ObjectPath):
+    if isinstance(path, Url):
         return str(path)
     if not isinstance(path, str) or not path or "\0" in path:
         raise InputError(name, value=value, expected=expected)
@@ -31,7 +31,7 @@ def check_path(name: str, value: object, expected: str = "a path (str or os.Path
 
 def check_paths(name: str, value: object) -> list[str]:
     """Return one or several paths or URLs as a list of strings."""
-    single = isinstance(value, str | ObjectPath) or not isinstance(value, Iterable)
+    single = isinstance(value, str | Url) or not isinstance(value, Iterable)
     paths = [value] if single else check_list(name, list(value), "at least one path")  # type: ignore[call-overload]
     return [check_path(name, path) for path in paths]
 

@@ -12,12 +12,11 @@ from aptool.datasets.table import ColumnNames, ImportPolicies, import_table
 from aptool.datasets.table_files import TextFormat
 from aptool.errors import InputError
 from aptool.formats import collection as formats
-from aptool.formats.location import Location
-from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
 from aptool.library.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.library.pools import Pools
 from aptool.library.run import Qrels
+from aptool.paths import Location
 
 Rows: TypeAlias = PathLike | Table
 
@@ -76,7 +75,7 @@ class Collection:
             rows: a table as for `Run`, or a file, a folder or a glob of files (.csv, .tsv, .jsonl, .parquet,
                 .xlsx), for the split ``train``; or a dict of these by split.
             output: folder of the collection. Default: a temporary folder, deleted when Python exits.
-            overwrite: replace an existing collection even if aptool did not write it, or it has changed.
+            overwrite: replace an existing collection.
             question: column of the question text.
             answer: column of the answer text.
             label: column of the relevance: a whole number, relevant from 1 on, or a boolean.
@@ -120,9 +119,9 @@ class Collection:
             # Pools of the collection may read its files until the end of the process.
             atexit.register(shutil.rmtree, output, ignore_errors=True)
         path = check_path("output", output)
-        if overwrite:
-            adopt(path, Kind.COLLECTION)
-        import_table(path, splits, names, policies, TextFormat(separator, encoding), name=name)
+        import_table(
+            path, splits, names, policies, TextFormat(separator, encoding), name=name, overwrite=overwrite
+        )
         if question_id is None:
             logger.info("questions with the same text are one question (see question_id)")
         return cls(path)

@@ -15,9 +15,6 @@ from aptool.environment import PRECISIONS, Precision
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.formats.ids import check_one_word
-from aptool.formats.location import location
-from aptool.formats.outputs import MANIFEST as OUTPUTS
-from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import (
     PathLike,
     check_choice,
@@ -34,15 +31,16 @@ from aptool.models.explain import Explanation, explain_pairs
 from aptool.models.hub import find_folder, is_trained
 from aptool.models.model import (
     LoadedModel,
-    check_model_folder,
     load_model,
     model_fingerprint,
     new_model_folder,
     opened_folder,
 )
+from aptool.outputs import check_output_folder
+from aptool.paths import location
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
-from aptool.scoring.score import score_in_memory
+from aptool.scoring.run import score_in_memory
 from aptool.scoring.sentence_transformers import SentenceTransformers, SentenceTransformersScorer
 from aptool.scoring.systems import System
 
@@ -217,8 +215,8 @@ class Model:
         """Copy the model folder, atomically.
 
         Args:
-            folder: the new folder; an unchanged model of aptool is replaced.
-            overwrite: replace an existing model even if aptool did not write it, or it has changed since.
+            folder: the new folder.
+            overwrite: replace an existing model.
 
         Raises:
             AptoolError: the folder cannot be written, the original folder has changed since the model was
@@ -245,11 +243,9 @@ class Model:
             and target.samefile(self.folder)
         ):
             return
-        if overwrite:
-            adopt(target, Kind.MODEL)
-        check_model_folder(target)
+        check_output_folder(target, overwrite=overwrite)
         with new_model_folder(target) as into, opened_folder(self.folder) as source:
-            shutil.copytree(source, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(OUTPUTS))
+            shutil.copytree(source, into, dirs_exist_ok=True)
 
     def system(self, tokens_per_batch: int | None = None) -> System:
         """The model as a system that scores pools."""

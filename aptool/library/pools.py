@@ -11,13 +11,12 @@ import polars as pl
 from typing_extensions import override
 
 from aptool.errors import InputError, UsageError, counted, shortened
-from aptool.formats.atomic import check_apart, output_file
+from aptool.files import expand
 from aptool.formats.collection import answers_of_all
-from aptool.formats.inputs import expand
-from aptool.formats.outputs import Kind, adopt
 from aptool.formats.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.library.arguments import PathLike, check_path, check_paths, is_path
 from aptool.library.frames import TABLE, Table, is_table, nested_items, read_frame
+from aptool.outputs import check_apart, check_output, output_file
 from aptool.version import Tabular
 
 _COLUMNS = ("question_id", "question", "answer_id", "answer")
@@ -28,7 +27,7 @@ _TABLE = f"{TABLE}, or {_NESTED}; Pools.load reads files"
 class PoolFiles(NamedTuple):
     """Pools on disk."""
 
-    units: list[Unit]  # row groups
+    units: list[Unit]
     answers: str | None  # file of the answers that the pools share
 
     @property
@@ -40,7 +39,7 @@ class PoolFiles(NamedTuple):
 class Pools(Tabular):
     """Questions, each with the candidate answers to rank.
 
-    Pools of files stay on disk until ``frame`` is used, and are scored one row group at a time.
+    Pools of files stay on disk until ``frame`` is used, and are scored unit by unit.
 
     Args:
         candidates: ``{question id: (question, {answer id: answer})}``, or a table with one row per candidate
@@ -128,7 +127,7 @@ class Pools(Tabular):
 
         Args:
             path: a file name that ends in ``.pools.parquet``.
-            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
+            overwrite: replace an existing file.
 
         Example:
             >>> pools = aptool.Pools({"q1": ("who wrote it?", {"b": "She did."})})
@@ -139,10 +138,9 @@ class Pools(Tabular):
         file = check_path("path", path)
         if self._files is not None:
             check_apart(file, self._files.paths)
-        if overwrite:
-            adopt(file, Kind.POOLS)
+        check_output(file, overwrite=overwrite)
         frame = self.frame
-        with output_file(file, Kind.POOLS) as temporary, PoolsWriter(temporary) as writer:
+        with output_file(file) as temporary, PoolsWriter(temporary) as writer:
             for (question_id, question), rows in frame.group_by(
                 "question_id", "question", maintain_order=True
             ):

@@ -6,11 +6,11 @@ import polars as pl
 from typing_extensions import override
 
 from aptool.errors import counted
-from aptool.formats.outputs import Kind, adopt
 from aptool.formats.runs import check_run_output, read_run, write_run
 from aptool.formats.trec import rank_candidates, read_qrels, to_dicts, write_qrels
 from aptool.library.arguments import PathLike, check_path, check_text, is_path
 from aptool.library.frames import TABLE, Table, read_frame
+from aptool.outputs import check_output
 from aptool.version import Tabular
 
 _COLUMNS = ("question_id", "answer_id", "score")
@@ -53,7 +53,7 @@ class Run(Tabular):
 
     @classmethod
     def load(cls, path: PathLike) -> "Run":
-        """Read a run, with its tag: a TREC file, a table (``.parquet``) or a folder of shards.
+        """Read a run, with its tag: a TREC file, a table (``.parquet``) or a folder of parts.
 
         Args:
             path: a file or a URL, also packed as gzip, bzip2 or xz; or a folder that `score` wrote.
@@ -74,8 +74,8 @@ class Run(Tabular):
         """Return the ranked candidates as a polars frame.
 
         Returns:
-            question_id (str), answer_id (str), score (f64) and rank (i64, from 1), in trec_eval's order:
-            question id ascending, score descending, answer id descending.
+            question_id (str), answer_id (str), score (f64) and rank (i64, from 1):
+            questions as they come first in ``frame``, score descending, answer id descending.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).to_polars().rows()
@@ -97,9 +97,9 @@ class Run(Tabular):
 
         Args:
             path: a TREC run file, gzip if the name ends in ``.gz``; a table with question_id, answer_id,
-                score and rank if it ends in ``.parquet``; a folder of shards if it ends in a slash.
+                rank and score if it ends in ``.parquet``; a folder of parts if it ends in a slash.
             tag: the name of the system in the file, one word. Default: the tag of the run.
-            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
+            overwrite: replace an existing file.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine")
@@ -205,7 +205,7 @@ class Qrels(Tabular):
 
         Args:
             path: the file; gzip if the name ends in ``.gz``.
-            overwrite: replace an existing file even if aptool did not write it, or it has changed since.
+            overwrite: replace an existing file.
 
         Example:
             >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
@@ -214,8 +214,7 @@ class Qrels(Tabular):
             ['q1 0 a 0', 'q1 0 b 1']
         """
         file = check_path("path", path)
-        if overwrite:
-            adopt(file, Kind.QRELS)
+        check_output(file, overwrite=overwrite)
         write_qrels(file, self.frame)
 
     def __repr__(self) -> str:

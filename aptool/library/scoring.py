@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
 from aptool.errors import UsageError
-from aptool.formats.atomic import check_apart, files_of
 from aptool.formats.ids import check_one_word
-from aptool.formats.runs import check_run_output
 from aptool.library.arguments import (
     PathLike,
     check_choice,
@@ -20,7 +18,7 @@ from aptool.library.arguments import (
 )
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.where import Address, Where
-from aptool.scoring.score import Executor, ScoredRun, score_files, score_in_memory
+from aptool.scoring.run import Executor, ScoredRun, check_scored_output, score_files, score_in_memory
 from aptool.scoring.systems import BASELINES, Bm25, System, baseline
 from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import requiring_torch
@@ -53,9 +51,10 @@ def score(
     gpus_per_worker: float | None = None,
     wait: float | None = None,
 ) -> ScoredRun:
-    """Score pools into a TREC run file, as ``aptool score`` does, one row group in memory at a time.
+    """Score pools into a TREC run file, as ``aptool score`` does, a few units of work in memory at a time.
 
-    After an interruption, a call with the same arguments resumes.
+    A unit is consecutive row groups, or a part of a large one. After an interruption, a call with the same
+    arguments resumes; a complete run of the same arguments is left as it is.
 
     Args:
         pools: ``Pools``, a table as for `Pools`, or files, folders, globs or URLs of pools.
@@ -64,8 +63,8 @@ def score(
             ``"./bm25"`` for a model folder with that name. Baselines ignore ``device``, ``precision``
             and ``tokens_per_batch``.
         output: the run: a TREC file, gzip if the name ends in ``.gz``; a table if it ends in ``.parquet``; a
-            folder of shards of either form if it ends in a slash, as for `Run.save`.
-        executor: backend that scores the row groups, instead of ``cluster``.
+            folder of parts of either form if it ends in a slash, as for `Run.save`.
+        executor: backend that scores the units, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
         tag: the name of the run in the file, one word. Default: the preset of the model.
         device: device of a model folder, as for `load`. ``cuda`` uses all GPUs of the machine.
@@ -76,7 +75,7 @@ def score(
         backend: ``"openvino"`` computes the network of a checkpoint of another library, or of a model with
             mean pooling, in OpenVINO, on a CPU. Default: PyTorch.
         words: the words of ``"bm25"``, as for `bm25_run`. Default: ``unicode``.
-        overwrite: replace an existing run even if aptool did not write it, or it has changed since.
+        overwrite: replace an existing run, and remove the parts of other arguments.
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster. Default: as many as fit.
         gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
@@ -84,7 +83,7 @@ def score(
 
     Returns:
         Statistics such as ``pairs`` (number of scores), ``truncated`` (number of truncated answers),
-        ``units`` (number of row groups), ``resumed`` (row groups of an earlier call) and ``seconds``.
+        ``units`` (units of work), ``resumed`` (units of an earlier call) and ``seconds``.
 
     Example:
         >>> result = aptool.score("data/wikiqa/dev.pools.parquet", "models/wikiqa", "dev.run")
@@ -94,7 +93,7 @@ def score(
         Run('ap-cnn': 20 questions, 120 candidates)
     """
     path = check_path("output", output)
-    check_run_output(path, overwrite=overwrite)
+    check_scored_output(path, overwrite=overwrite)
     if tag is not None:
         check_one_word("tag", check_text("tag", tag))
     check_choice("precision", precision, SCORE_PRECISIONS)
@@ -108,10 +107,11 @@ def score(
     settings = {"device": where.device, "precision": precision, "tokens_per_batch": tokens_per_batch}
     is_local = executor is None and not where.on_cluster
     system = _system(model, words, backend, is_local=is_local, **settings)
-    check_apart(path, files_of(*system.paths))
     with pools.on_disk() as files, where.connected() as connected:
         executor = executor if executor is not None else connected.executor()
-        return score_files(files.units, system, path, executor, tag=tag, answers=files.answers)
+        return score_files(
+            files.units, system, path, executor, tag=tag, answers=files.answers, overwrite=overwrite
+        )
 
 
 def _system(model: object, words: str | None, backend: Backend, *, is_local: bool, **settings: Any) -> System:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location, location, with_home
-from aptool.formats.outputs import Kind, adopt
 from aptool.library.arguments import (
     LONGEST_SECONDS,
     PathLike,
@@ -29,7 +27,7 @@ from aptool.library.arguments import (
 from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
 from aptool.models.device import pick_device
-from aptool.models.model import check_model_folder
+from aptool.paths import Location, location, with_home
 from aptool.training.fit import Fit
 
 if TYPE_CHECKING:
@@ -100,9 +98,7 @@ def train(
     recipe = build_recipe(preset, set=set, start=start, vectors=vectors)
     check_integer("seed", seed, 0, 1 << 63)
     if output is not None:
-        path = check_path("output", output, "a folder to write to (str or os.PathLike)")
-        if overwrite:
-            adopt(path, Kind.MODEL)
+        check_path("output", output, "a folder to write to (str or os.PathLike)")
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     if where.on_cluster and output is None:
         raise InputError("output", value=None, expected="a folder on storage that all nodes share")
@@ -115,6 +111,7 @@ def train(
             where,
             seed=seed,
             checkpoint_minutes=checkpoint_minutes,
+            overwrite=overwrite,
         )
         # The workers' device may not exist in this process.
         model = Model(folder, "auto" if where.on_cluster else where.device)
@@ -155,6 +152,7 @@ def train_models(
     *,
     seed: int,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    overwrite: bool = False,
 ) -> Fit:
     """Train a model into ``output``; called again, it resumes.
 
@@ -162,10 +160,10 @@ def train_models(
     """
     if not where.on_cluster:
         pick_device(where.device)
-    check_model_folder(output)
     collection = open_collection()
     with where.connected() as connected:
-        return connected.trainer(checkpoint_minutes)(collection, recipe, output, seed=seed)
+        train = connected.trainer(checkpoint_minutes)
+        return train(collection, recipe, output, seed=seed, overwrite=overwrite)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from aptool.library.arguments import LONGEST_SECONDS, check_integer, check_numbe
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster, Resources, Workers
     from aptool.experiments.side_by_side import Processes
-    from aptool.scoring.score import Executor
+    from aptool.scoring.run import Executor
     from aptool.training.fit import Fit
 
 # Address of a cluster; True for RAY_ADDRESS (auto if unset), None for this process.

@@ -6,8 +6,7 @@ from typing import Any
 
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.formats.location import Location, PathOrUrl, is_object_url, location
-from aptool.formats.object_folder import OBJECTS
+from aptool.paths import Location, PathOrUrl, is_object_url, location
 from aptool.version import require
 
 CONFIG = "config.json"
@@ -63,7 +62,7 @@ def trained_config(document: Any) -> dict[str, Any] | None:
         return None
     own = document.get("aptool")
     if isinstance(own, dict):
-        network = {name: value for name, value in document.items() if name not in ("aptool", OBJECTS)}
+        network = {name: value for name, value in document.items() if name != "aptool"}
         return {**own, "network": network}
     return document if document.get("model_type") == "aptool" else None
 

@@ -18,10 +18,10 @@ from torch import nn
 
 from aptool.config import Recipe, VectorOptions
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_file
-from aptool.formats.location import Location
-from aptool.formats.object_folder import local_copy
+from aptool.files import local_copy
 from aptool.models.tensor_file import read_tensors, write_tensors
+from aptool.outputs import output_file
+from aptool.paths import Location
 from aptool.text.tokenizer import PAD, UNK, TextTokenizer, Tokens, WordTokenizer
 from aptool.version import __version__
 
@@ -142,7 +142,7 @@ def learned_vectors(
         seed=seed,
     )
     if cached is not None:
-        with atomic_file(cached) as temporary:
+        with output_file(cached) as temporary:
             write_tensors(temporary, {_MATRIX: torch.from_numpy(matrix)}, {})
     return WordVectors(tokenizer.words[words], matrix[words], "learned")
 

@@ -17,19 +17,18 @@ import torch
 from aptool.config import Recipe, recipe_from_dict
 from aptool.documents import read_json, yaml_text
 from aptool.errors import AptoolError, InputError
-from aptool.formats.atomic import check_output_folder, output_folder, remove_outputs
-from aptool.formats.location import Location, ObjectPath, PathOrUrl, location
-from aptool.formats.object_folder import fetched, remove_published
-from aptool.formats.outputs import Kind
+from aptool.files import local_copy
 from aptool.formats.schemas import check_document
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import to_device
-from aptool.models.hub import CONFIG, WEIGHTS, find_folder, trained_config
+from aptool.models.hub import CONFIG, WEIGHTS, find_folder, is_trained, trained_config
 from aptool.models.initialization import EncoderSpec
 from aptool.models.ranker import Ranker
 from aptool.models.sentence_files import FILES as SENTENCE_FILES
 from aptool.models.sentence_files import POOLING, write_sentence_files
 from aptool.models.tensor_file import check_finite, read_header, read_tensors, write_tensors
+from aptool.outputs import delete, output_folder
+from aptool.paths import PathOrUrl, location
 from aptool.text.tokenizer import TextTokenizer
 from aptool.version import __version__
 
@@ -83,7 +82,6 @@ def save_model(
         "training": training,
     }
     check_document("model", config, location(folder) / CONFIG)
-    check_model_folder(folder)
     document = config if spec.network is None else {**spec.network, "aptool": config}
     with new_model_folder(folder) as into:
         (into / CONFIG).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -100,40 +98,29 @@ def save_model(
 
 def new_model_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
     """Open a temporary folder, which becomes the model folder if the block succeeds."""
-    return output_folder(folder, Kind.MODEL, _marker(location(folder)), _ALL_FILES, by_content=True)
+    return output_folder(folder, CONFIG)
 
 
 def opened_folder(folder: PathOrUrl) -> AbstractContextManager[Path]:
     """Open a local copy of a model folder or ``hf://ORG/NAME``, which exists while the block runs."""
-    return fetched(find_folder(folder), CONFIG, _ALL_FILES)
+    return local_copy(find_folder(folder))
 
 
 def has_model(folder: PathOrUrl) -> bool:
     """Whether a folder is a model folder."""
-    path = location(folder)
-    return (path / _marker(path)).is_file()
-
-
-def _marker(folder: Location) -> str:
-    """Return the file that marks a model folder; on an object store it is written last."""
-    return WEIGHTS if isinstance(folder, Path) else CONFIG
+    return (location(folder) / CONFIG).is_file()
 
 
 def remove_model(folder: PathOrUrl) -> None:
     """Remove a model folder, except files that aptool did not write."""
     path = location(folder)
-    if isinstance(path, ObjectPath):
-        remove_published(path, CONFIG)
-    remove_outputs(path, Kind.MODEL)
+    if not (has_model(path) and is_trained(path)):
+        return
+    delete([path / name for name in _ALL_FILES])
     if isinstance(path, Path):
         for subfolder in (path / "training", path / POOLING, path):
             with contextlib.suppress(OSError):  # missing, or not empty
                 subfolder.rmdir()
-
-
-def check_model_folder(folder: PathOrUrl) -> None:
-    """Raise unless a model can be written to a folder. Call before training."""
-    check_output_folder(folder, Kind.MODEL, _ALL_FILES)
 
 
 def load_model(folder: PathOrUrl, device: torch.device | str = "cpu") -> LoadedModel:

@@ -11,8 +11,8 @@ from torch import nn
 
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
-from aptool.formats.location import is_remote
 from aptool.models.hub import CONFIG, MODULES
+from aptool.paths import is_remote
 from aptool.text.tokenizer import RARE
 from aptool.version import check_installed, require
 

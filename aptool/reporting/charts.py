@@ -14,14 +14,12 @@ import polars as pl
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.texts import relevant_lengths
+from aptool.files import stat
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.inputs import stat
-from aptool.formats.location import PathOrUrl, location
-from aptool.formats.object_folder import located
 from aptool.formats.pools import read_answers
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
-from aptool.models.hub import CONFIG
+from aptool.paths import PathOrUrl, location
 from aptool.reporting.plots import plot_accuracy_by_length, plot_costs, plot_scores, plot_training, svg
 from aptool.reporting.runs import ACCURACY, TABLE, CollectionResults, Runs, SystemResults
 
@@ -100,7 +98,7 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
 
 def was_trained(model: PathOrUrl) -> bool:
     """Whether a model was trained for at least one epoch."""
-    path = located(location(model), CONFIG, HISTORY)
+    path = location(model) / HISTORY
     return not path.is_file() or stat(path).size > 0
 
 
@@ -111,7 +109,7 @@ def read_history(model: PathOrUrl) -> pl.DataFrame:
         One row per epoch: epoch, loss (mean loss), active (share of pairs with a loss), learning_rate,
         ``dev_NAME`` for each measure on the dev split, and ``seconds_NAME``; only recorded columns.
     """
-    path = located(location(model), CONFIG, HISTORY)
+    path = location(model) / HISTORY
     if not path.is_file():
         raise InputError(path, problem="file not found", expected="the history of a trained model")
     try:

@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aptool.formats.atomic import output_file
-from aptool.formats.location import PathOrUrl
-from aptool.formats.outputs import Kind
+from aptool.outputs import output_file
+from aptool.paths import PathOrUrl
 from aptool.version import require
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ _LATEX = str.maketrans(
 _MARKDOWN = re.compile(r"[\\`*<>|\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
-def write_page(path: PathOrUrl, kind: Kind, template: str, values: dict[str, Any]) -> None:
+def write_page(path: PathOrUrl, template: str, values: dict[str, Any]) -> None:
     """Render a template of this package into a file."""
     page = environment().get_template(template)
-    with output_file(path, kind) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+    with output_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(page.generate(values))
 
 

@@ -13,9 +13,8 @@ from aptool.environment import command
 from aptool.errors import UsageError
 from aptool.evaluation.compare import verdict
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-from aptool.formats.atomic import check_apart, check_output, files_of
-from aptool.formats.location import Location, store_of
-from aptool.formats.outputs import Kind
+from aptool.outputs import check_apart, check_output
+from aptool.paths import Location, names
 from aptool.reporting.charts import cost_table, draw_charts
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.plots import check_installed
@@ -49,6 +48,7 @@ def write_report(
     questions: int,
     depth: int,
     device: str,
+    overwrite: bool = False,
 ) -> None:
     """Write the report of a folder of runs, the output folder of ``aptool matrix``, into an HTML file.
 
@@ -60,16 +60,16 @@ def write_report(
         questions: number of questions with the largest gains, and as many with the largest losses.
         depth: number of answers from the top of the ranking of each of these questions.
         device: the device that computes the heat maps.
+        overwrite: replace an existing file.
     """
     runs = read_runs(folder)
-    store, key = store_of(folder)
-    check_apart(output, (folder / name for name in store.names(key) if not name.endswith(".html")))
+    check_apart(output, (folder / name for name in names(folder) if not name.endswith(".html")))
+    check_output(output, overwrite=overwrite)
     opened = find_collections(runs, collections)
-    check_apart(output, files_of(*(collection.path for collection in opened.values())))
-    check_output(output, Kind.REPORT)
-    names = {entry.system for entry in runs.entries}
-    if baseline is not None and baseline not in names:
-        raise UsageError(f"--baseline {baseline!r}: expected one of {', '.join(sorted(names))}")
+    check_apart(output, (collection.path for collection in opened.values()))
+    systems_of_runs = {entry.system for entry in runs.entries}
+    if baseline is not None and baseline not in systems_of_runs:
+        raise UsageError(f"--baseline {baseline!r}: expected one of {', '.join(sorted(systems_of_runs))}")
     # After the checks of paths, as PyTorch takes seconds to import, and before the slow part.
     environment()
     check_installed()
@@ -83,11 +83,11 @@ def write_report(
         sections.append({"depth": depth, **_section(f"c{number}", results, runs, differences)})
     values = {
         "collections": sections,
-        "systems": len(names),
+        "systems": len(systems_of_runs),
         "version": __version__,
         "command": command(),
     }
-    write_page(output, Kind.REPORT, "report.html", values)
+    write_page(output, "report.html", values)
 
 
 def _device(name: str) -> "torch.device | None":

@@ -13,11 +13,11 @@ from aptool.evaluation.evaluation import averages, mean_intervals, mean_over_run
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
+from aptool.files import sha256_of
 from aptool.formats.collection import MANIFEST, CollectionFiles
-from aptool.formats.location import Location, PathOrUrl, is_remote, location, why_missing
-from aptool.formats.outputs import sha256_of
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
+from aptool.paths import Location, PathOrUrl, is_remote, location, why_missing
 
 logger = logging.getLogger(__name__)
 

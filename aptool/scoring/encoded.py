@@ -37,33 +37,13 @@ MOST_TOKENS = 1 << 24
 
 
 class TokenizedPools(NamedTuple):
-    """The pools of one row group as token ids."""
+    """The pools of a unit as token ids."""
 
     questions: Tokens
     answers: Tokens
     pair_question: np.ndarray  # (pairs,) into questions
     pair_answer: np.ndarray  # (pairs,) into answers
     cache_keys: np.ndarray  # (answers,) keys for ``AnswerCache``; the key None is not cached
-
-
-def joined_pools(parts: Sequence[TokenizedPools]) -> TokenizedPools:
-    """Join pools whose answers all have keys; an answer of several parts occurs once."""
-    index: dict[Hashable, int] = {}
-    chosen, rows = [], []
-    for part in parts:
-        before = len(index)
-        numbers = np.array([index.setdefault(key, len(index)) for key in part.cache_keys.tolist()])
-        new, position = np.unique(numbers, return_index=True)
-        chosen.append(part.answers.take(position[new >= before]))
-        rows.append(numbers[part.pair_answer])
-    shifts = np.cumsum([0, *(len(part.questions) for part in parts)])
-    return TokenizedPools(
-        concatenated([part.questions for part in parts]),
-        concatenated(chosen),
-        np.concatenate([part.pair_question + shift for part, shift in zip(parts, shifts, strict=False)]),
-        np.concatenate(rows),
-        np.fromiter(index, dtype=object, count=len(index)),
-    )
 
 
 class PoolTokenizer:

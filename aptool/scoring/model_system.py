@@ -26,14 +26,14 @@ from aptool.models.device import (
 )
 from aptool.models.hub import MODULES, find_folder, is_trained
 from aptool.models.model import LoadedModel, load_model
-from aptool.scoring.encoded import PoolTokenizer, TokenizedPools, joined_pools
+from aptool.scoring.encoded import PoolTokenizer, TokenizedPools
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.scoring.systems import Scorer, System
 
 # Limit of the cache of encoded answers on a CPU: InsuranceQA's 25,000 at 400 features take 3.9 GB.
 CACHE_BYTES = 4 << 30
 
-# Number of pools in the sample that decides the precision, and the maximum from one of several row groups.
+# Number of pools in the sample that decides the precision, and the maximum from one of several units.
 SAMPLE, SAMPLE_PER_UNIT = 50, 10
 
 # Multiples of the golden ratio, modulo 1, are spread evenly.
@@ -56,7 +56,7 @@ class ModelSystem(System):
     def open(
         self, units: Sequence[Unit] = (), answers: Answers | None = None, device: str | None = None
     ) -> "ModelScorer":
-        """Open the model; the row groups decide the precision ``auto``."""
+        """Open the model; the units decide the precision ``auto``."""
         target = pick_device(self.device) if device is None else torch.device(device)
         model = self.model or load_model(self.folder, target)
         sample = sample_units(units)
@@ -150,16 +150,6 @@ class ModelScorer(Scorer):
         return self._ranker_scorer.score(*inputs, progress)
 
     @override
-    def is_joinable(self, inputs: TokenizedPools) -> bool:
-        if self.device != "cpu" or None in inputs.cache_keys.tolist():
-            return False
-        return self._ranker_scorer.is_joinable(inputs.pair_answer)
-
-    @override
-    def join(self, inputs: Sequence[TokenizedPools]) -> TokenizedPools:
-        return joined_pools(inputs)
-
-    @override
     def copies(self, most: int) -> list[Scorer]:
         """On ``cuda``, copy the model to all GPUs; the copies share the tokenizer."""
         scorers: list[Scorer] = [self]
@@ -206,7 +196,7 @@ def pick_precision(
 
 
 def sample_units(units: Sequence[Unit]) -> list[Unit]:
-    """Select at most ``SAMPLE`` row groups, spread evenly."""
+    """Select at most ``SAMPLE`` units, spread evenly."""
     order = np.argsort(np.arange(len(units)) * _GOLDEN % 1, kind="stable")
     return [units[number] for number in order[:SAMPLE].tolist()]
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from aptool.errors import AptoolError
 from aptool.models.device import batch_sizes, is_out_of_memory, memory_for
-from aptool.models.features import NoHead
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring.cores import ForEach, one_core_per_thread
@@ -73,10 +72,6 @@ class RankerScorer:
     def clear_cache(self) -> None:
         """Remove all encoded answers."""
         self._cache = AnswerCache(self._cache.capacity)
-
-    def is_joinable(self, pair_answer: np.ndarray) -> bool:
-        """Whether pairs have the same scores, to the bit, in any union with other joinable pairs on a CPU."""
-        return isinstance(self._ranker.head, NoHead) and self._pair_scorer.groups_by_answer(pair_answer)
 
     @memory_for("scoring", MEMORY_HINT)
     @torch.inference_mode()

@@ -36,7 +36,7 @@ class System(ABC):
         """Open the system in this process.
 
         Args:
-            units: the row groups to score; some settings depend on them.
+            units: the units to score; some settings depend on them.
             answers: the shared answers of the pools.
             device: a device that exists; None is that of the description.
         """
@@ -80,14 +80,6 @@ class Scorer(ABC):
 
         ``progress`` is called with the number of pairs of each scored block, if there are blocks.
         """
-
-    def is_joinable(self, inputs: Any) -> bool:
-        """Whether ``join`` accepts an input: its scores do not depend on the pairs scored together."""
-        return False
-
-    def join(self, inputs: Sequence[Any]) -> Any:
-        """Join inputs of ``score``; the scores follow each other. Shared answers then take less work."""
-        raise NotImplementedError
 
     def copies(self, most: int) -> "list[Scorer]":
         """Return this scorer, then its copies on further devices: at most ``most`` scorers."""
@@ -167,7 +159,7 @@ class WordCounts:
         split = word_splitter(words)
 
         def texts() -> Iterator[str]:
-            with progress("document frequencies", len(units), "row groups") as bar:
+            with progress("document frequencies", len(units), "units") as bar:
                 for unit in units:
                     pools = read_pools(unit, answers)
                     query_words.update(

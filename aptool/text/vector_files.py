@@ -15,8 +15,8 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from aptool.errors import InputError
-from aptool.formats.inputs import Unpacked, check_is_text, open_unpacked, readable
-from aptool.formats.location import PathOrUrl
+from aptool.formats.inputs import Unpacked, check_is_text, open_unpacked
+from aptool.paths import PathOrUrl, file_errors
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class VectorFile:
 @contextmanager
 def open_vectors(path: PathOrUrl) -> Iterator[VectorFile]:
     """Open a file or URL of word vectors; its rows are checked as they are read."""
-    with readable(path), open_unpacked(path) as file:
+    with file_errors(path), open_unpacked(path) as file:
         yield _detect_format(path, file, " (gz)" if isinstance(file, Unpacked) else "")
 
 

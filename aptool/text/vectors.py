@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from aptool.errors import InputError
-from aptool.formats.atomic import output_file
-from aptool.formats.location import PathOrUrl
-from aptool.formats.outputs import Kind
+from aptool.outputs import output_file
+from aptool.paths import PathOrUrl
 from aptool.text.vector_files import VectorFile, open_vectors
 
 logger = logging.getLogger(__name__)
@@ -123,7 +122,7 @@ def write_vectors(path: PathOrUrl, vectors: WordVectors) -> None:
             raise InputError(path, column="word", value=word, expected="each word once")
         if not np.isfinite(row).all():
             raise InputError(path, column="word", value=word, expected="finite numbers for every word")
-    with output_file(path, Kind.VECTORS) as temporary, temporary.open("wb") as file:
+    with output_file(path) as temporary, temporary.open("wb") as file:
         file.write(f"{matrix.shape[0]} {matrix.shape[1]}\n".encode())
         for word, row in zip(vectors.words, matrix, strict=True):
             file.write(word.encode() + b" ")

@@ -24,15 +24,14 @@ from torch import Tensor
 from aptool.config import Recipe
 from aptool.documents import read_json
 from aptool.errors import InputError, one_line
-from aptool.formats.atomic import atomic_file, remove_leftovers, remove_matching
+from aptool.files import local_copy, stat
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.inputs import stat
-from aptool.formats.location import Location, PathOrUrl, is_remote, location, output_location
-from aptool.formats.object_folder import local_copy
 from aptool.models.build import code_of, encoder_type
 from aptool.models.device import seed_generators
 from aptool.models.hub import CONFIG, trained_config
 from aptool.models.tensor_file import read_tensors, write_tensors
+from aptool.outputs import output_file
+from aptool.paths import Location, PathOrUrl, is_remote, location, names, output_location
 from aptool.training.process_group import ProcessGroup
 
 # Seconds between two questions to the cluster whether a machine is about to be taken away.
@@ -202,20 +201,18 @@ def save_state(folder: Location, key: str, state: TrainingState) -> None:
         "within": json.dumps(_flatten(within, "within", tensors)),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    with atomic_file(folder / STATE) as temporary:
+    with output_file(folder / STATE) as temporary:
         write_tensors(temporary, tensors, metadata)
 
 
-def load_state(folder: Location, key: str) -> TrainingState | None:
-    """Read the checkpoint in a folder; return None if it does not exist or has another key."""
+def load_state(folder: Location) -> tuple[str, TrainingState] | None:
+    """Read the key and the state of the checkpoint in a folder; return None if there is none."""
     path = folder / STATE
     if not path.is_file():
         return None
     try:
         with local_copy(path) as file:
             tensors, metadata = read_tensors(file, checked=True)
-        if metadata["key"] != key:
-            return None
         history, best_epoch = json.loads(metadata["history"]), int(metadata["best_epoch"])
         weights = _under("weights/", tensors)
         best = _under("best/", tensors) or {name: weight.clone() for name, weight in weights.items()}
@@ -226,23 +223,19 @@ def load_state(folder: Location, key: str) -> TrainingState | None:
         problem = f"damaged ({one_line(str(error))})"
         expected = f"a training checkpoint; remove {folder} to train from the beginning"
         raise InputError(path, problem=problem, expected=expected) from error
-    return TrainingState(history, best_epoch, weights, best, optimizers, within)
-
-
-def clean_up(output: PathOrUrl) -> None:
-    """Remove temporary files that a killed training left."""
-    remove_leftovers(output)
-    remove_leftovers(training_folder(output) / STATE)
+    return metadata["key"], TrainingState(history, best_epoch, weights, best, optimizers, within)
 
 
 def remove_state(output: PathOrUrl) -> None:
     """Remove the checkpoint, and its folder if it has no other files."""
     folder = training_folder(output)
-    clean_up(output)
     (folder / STATE).unlink(missing_ok=True)
-    remove_matching(folder / VECTORS, LEARNED_VECTORS)
-    with contextlib.suppress(OSError):  # missing, or not empty
-        folder.rmdir()
+    for name in names(folder / VECTORS):
+        if LEARNED_VECTORS.fullmatch(name):
+            (folder / VECTORS / name).unlink(missing_ok=True)
+    for emptied in (folder / VECTORS, folder):
+        with contextlib.suppress(OSError):  # missing, or not empty
+            emptied.rmdir()
 
 
 def trained_key(output: PathOrUrl) -> str | None:

@@ -12,10 +12,7 @@ from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.evaluation.names import measure_names
-from aptool.formats.atomic import check_apart
-from aptool.formats.claim import claimed_folder
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.location import Location, PathOrUrl, location
 from aptool.models.build import build_ranker, check_recipe, initialize
 from aptool.models.device import (
     check_training_precision,
@@ -27,14 +24,14 @@ from aptool.models.device import (
 )
 from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
-from aptool.models.model import check_model_folder, has_model, opened_folder, read_config, save_model
+from aptool.models.model import has_model, opened_folder, read_config, save_model
 from aptool.models.ranker import Ranker
+from aptool.outputs import EXPECTED, check_apart, check_output_folder, lock
+from aptool.paths import Location, PathOrUrl, location
 from aptool.progress import progress
 from aptool.training.checkpoint import (
-    STATE,
     VECTORS,
     TrainingState,
-    clean_up,
     load_state,
     remove_state,
     save_state,
@@ -81,19 +78,21 @@ def fit(
     device: torch.device | str = "auto",
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     evaluate_untrained: bool = True,
+    overwrite: bool = False,
 ) -> Fit:
     """Train a system on the split train and write its model folder; the split dev picks the best epoch.
 
     The checkpoint is in ``OUTPUT.training`` until the model is saved. Called again with the same arguments,
-    training resumes from the checkpoint; if the model is complete, nothing is trained. Systems share learned
+    training resumes from the checkpoint; if the model is complete, nothing is trained. Another model or
+    checkpoint there is an error, or replaced with ``overwrite``. Systems share learned
     vectors in the folder ``vectors_cache``. Within an epoch, a checkpoint is saved every
     ``checkpoint_minutes``; 0 saves none. Without ``evaluate_untrained``, a model of 0 epochs gets no dev
     measures.
     """
     device = pick_device(str(device))
-    recipe, key = check_training(collection, recipe, output, seed, device.type)
-    with claimed_folder(training_folder(output), output) as claim:
-        member = GroupMember(SINGLE_PROCESS, claim.check)
+    recipe, key = check_training(collection, recipe, output, seed, device.type, overwrite=overwrite)
+    with lock(training_folder(output)):
+        member = GroupMember(SINGLE_PROCESS)
         return fit_in_group(
             *(collection, recipe, output, key, member),
             seed=seed,
@@ -126,7 +125,7 @@ def fit_in_group(
         check_training_precision(
             *(recipe.encoder.get("precision", "fp32"), device), lstm=recipe.encoder["type"] == "bilstm"
         )
-        finished = _prepare_output(output, key) if group.rank == 0 else None
+        finished = already_trained(output, key) if group.rank == 0 else None
     finished = group.broadcast(finished)
     if finished is not None:
         return finished
@@ -162,7 +161,7 @@ def fit_in_group(
         keep_states(ranker, [examples.questions, examples.answers, *dev.texts])
 
     epochs = recipe.training.epochs
-    state = _restore(output, key, epochs, group)
+    state = _restore(output, epochs, group)
     logger.info(
         f"{'training' if epochs else 'initialized'} {recipe.preset} on {len(examples.pairs)} pairs of "
         f"{len(examples.questions)} questions, {len(examples.answers)} answers "
@@ -213,36 +212,29 @@ class GroupMember:
 
     Attributes:
         group: the processes; process 0 writes.
-        check_claim: called before writing; raises if the claim of the output is lost.
         is_preempted: whether a machine of the group is about to be taken away.
     """
 
     group: ProcessGroup
-    check_claim: Callable[[], None] = lambda: None
     is_preempted: Callable[[], bool] | None = None
 
     def write(self, write: Callable[[], None]) -> None:
-        """Write in process 0, if it holds the claim; an AptoolError is raised in all processes."""
+        """Write in process 0; an AptoolError is raised in all processes."""
         with self.group.together():
             if self.group.rank == 0:
-                self.check_claim()
                 write()
 
 
-def _prepare_output(output: PathOrUrl, key: str) -> Fit | None:
-    """Return the result of a completed training with this key; otherwise clean up after killed trainings."""
-    finished = already_trained(output, key)
-    if finished is None:
-        if has_model(output):
-            logger.info(f"{output}: replacing its model, of another recipe, seed, collection or version")
-        clean_up(output)
-    return finished
-
-
 def check_training(
-    collection: CollectionFiles, recipe: Recipe, output: PathOrUrl, seed: int, device_type: str = "cpu"
+    collection: CollectionFiles,
+    recipe: Recipe,
+    output: PathOrUrl,
+    seed: int,
+    device_type: str = "cpu",
+    *,
+    overwrite: bool = False,
 ) -> tuple[Recipe, str]:
-    """Raise, before any work, if training cannot start on any device of a type.
+    """Raise, before any work, if training cannot start on any device of a type, or would replace an output.
 
     Returns the recipe with the printed name of its dev measure, and the key of the training.
     """
@@ -253,7 +245,6 @@ def check_training(
         check_start(recipe)
         check_apart(location(output) / CONFIG, [location(recipe.start.model) / CONFIG])
     (name,) = measure_names([recipe.training.dev_measure])
-    check_model_folder(output)
     folder = training_folder(output)
     if folder.exists() and not folder.is_dir():
         expected = "a folder for the training checkpoint, or a new one"
@@ -265,7 +256,16 @@ def check_training(
     collection.qrels(DEV)
     collection.qrels(TRAIN)
     recipe = replace(recipe, training=replace(recipe.training, dev_measure=name))
-    return recipe, training_key(collection, recipe, seed, device_type)
+    key = training_key(collection, recipe, seed, device_type)
+    if trained_key(output) != key or not has_model(output):
+        check_output_folder(output, overwrite=overwrite)
+        stored = load_state(folder)
+        if stored is not None and stored[0] != key:
+            if not overwrite:
+                problem = "the checkpoint of another training (recipe, seed, collection or versions differ)"
+                raise InputError(folder, problem=problem, expected=EXPECTED)
+            remove_state(output)
+    return recipe, key
 
 
 def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:
@@ -289,19 +289,15 @@ def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | N
     )
 
 
-def _restore(output: PathOrUrl, key: str, epochs: int, group: ProcessGroup) -> TrainingState | None:
+def _restore(output: PathOrUrl, epochs: int, group: ProcessGroup) -> TrainingState | None:
     """Read the checkpoint, if any."""
     folder = training_folder(output)
     with group.together():
-        state = load_state(folder, key) if group.rank == 0 else None
-    state = group.broadcast(state)
-    if state is None:
-        if (folder / STATE).is_file():
-            logger.info(
-                f"{output}: its checkpoint is of another training (recipe, seed, collection or versions "
-                "differ): training from the beginning"
-            )
+        stored = load_state(folder) if group.rank == 0 else None
+    stored = group.broadcast(stored)
+    if stored is None:
         return None
+    _, state = stored
     if state.within is None:
         position = f"after epoch {len(state.history)} of {epochs}"
     else:

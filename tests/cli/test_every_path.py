@@ -9,7 +9,8 @@ import pytest
 import s3
 from tiny import labelled_pools, options
 
-from aptool.formats.location import ObjectPath, store_of
+from aptool.formats.location import store_of
+from aptool.paths import Url
 
 SETTINGS = " ".join(
     f"--set {option}" for option in options("qa-cnn", "training.epochs=1") if not option.startswith("vectors")
@@ -200,7 +201,7 @@ def test_each_command_on_a_disk_and_on_s3(aptool, local_inputs, uploaded_inputs,
     if case.command != "train":  # it prints seconds
         assert re.sub(r"\d+\.\d+", "", printed["disk"]) == re.sub(r"\d+\.\d+", "", printed["s3"])
     for file in case.same:
-        assert ObjectPath(f"{folders['s3'][1]}/{file}").read_bytes() == (tmp_path / file).read_bytes()
+        assert Url(f"{folders['s3'][1]}/{file}").read_bytes() == (tmp_path / file).read_bytes()
     for file in case.written:
         assert (tmp_path / file).stat().st_size > 0
-        assert ObjectPath(f"{folders['s3'][1]}/{file}").ranged().version
+        assert Url(f"{folders['s3'][1]}/{file}").ranged().version

@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 
-from aptool.formats.location import ObjectPath, store_of
+from aptool.formats.location import store_of
+from aptool.paths import Url
 
 
 def put(source, folder):
@@ -59,7 +60,7 @@ def test_score_and_eval_and_compare(aptool, remote, local_run):
     done = ok(aptool("score", f"{remote}/c/test.pools.parquet", "--model", f"{remote}/m", "--output", run))
 
     assert done.out[0].startswith(f"{run}: ")
-    assert sha256(ObjectPath(run)) == sha256(local_run)
+    assert sha256(Url(run)) == sha256(local_run)
     assert [name for name in names(remote) if "parts" in name] == []
     # Qrels are next to the run, and texts next to the qrels.
     table = ok(aptool("eval", run)).out

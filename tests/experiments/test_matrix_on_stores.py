@@ -4,7 +4,8 @@ import pytest
 from small_matrix import TABLE
 from tiny import options
 
-from aptool.formats.location import ObjectPath, store_of
+from aptool.formats.location import store_of
+from aptool.paths import Url
 
 SETS = {"qa_cnn": str([*options("qa-cnn", "training.epochs=1")]), "ap_cnn": "[]", "ap_bilstm": "[]"}
 
@@ -57,19 +58,19 @@ def test_results_and_report_equal_those_on_disk(aptool, store, collection_folder
     runs = sorted(str(run.relative_to(tmp_path / "out")) for run in (tmp_path / "out").rglob("*.run"))
     assert [name for name in names(f"{store}/out") if name.endswith(".run")] == runs
     for name in runs:
-        assert ObjectPath(f"{store}/out/{name}").read_bytes() == (tmp_path / "out" / name).read_bytes()
+        assert Url(f"{store}/out/{name}").read_bytes() == (tmp_path / "out" / name).read_bytes()
     assert not [name for name in names(f"{store}/out") if ".parts/" in name or ".training/" in name]
 
     # Nothing is run again, and what is missing alone is.
-    before = ObjectPath(f"{store}/out/{runs[0]}").ranged().version
+    before = Url(f"{store}/out/{runs[0]}").ranged().version
     assert not any("seed 1" in line for line in ok(aptool("matrix", table, "--output", f"{store}/out")).err)
-    assert ObjectPath(f"{store}/out/{runs[0]}").ranged().version == before
-    ObjectPath(f"{store}/out/{runs[1]}").unlink()
+    assert Url(f"{store}/out/{runs[0]}").ranged().version == before
+    Url(f"{store}/out/{runs[1]}").unlink()
     again = ok(aptool("matrix", table, "--output", f"{store}/out"))
     assert sum("seed 1" in line and "map" not in line.lower() for line in again.err) == 1
 
     page = ok(aptool("report", f"{store}/out"))
     assert page.out[0].startswith(f"{store}/out/report.html: ")
-    text = ObjectPath(f"{store}/out/report.html").read_text()
+    text = Url(f"{store}/out/report.html").read_text()
     assert "qa-cnn" in text
     assert f"{store}/out/tiny/qa-cnn/seed1/test.run" in text

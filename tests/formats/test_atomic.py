@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_file, check_output_folder, check_writable, output_folder
+from aptool.formats.atomic import check_writable
 from aptool.formats.outputs import Kind
+from aptool.outputs import check_output_folder, output_file, output_folder
 
 
 def names(folder):
@@ -18,7 +19,7 @@ def names(folder):
 def test_file_appears_when_the_block_ends(tmp_path):
     final = tmp_path / "new" / "x.run"
 
-    with atomic_file(final) as temporary:
+    with output_file(final) as temporary:
         temporary.write_text("whole")
         assert not final.exists()
         # In the same folder, because a rename between file systems is a copy, which is not atomic.
@@ -33,7 +34,7 @@ def test_target_of_a_symbolic_link_is_replaced(tmp_path):
     (tmp_path / "elsewhere" / "x.run").write_text("old")
     (tmp_path / "x.run").symlink_to(tmp_path / "elsewhere" / "x.run")
 
-    with atomic_file(tmp_path / "x.run") as temporary:
+    with output_file(tmp_path / "x.run") as temporary:
         temporary.write_text("new")
 
     assert (tmp_path / "x.run").is_symlink()
@@ -41,7 +42,7 @@ def test_target_of_a_symbolic_link_is_replaced(tmp_path):
 
 
 def test_file_has_the_default_mode(tmp_path):
-    with atomic_file(tmp_path / "x") as temporary:
+    with output_file(tmp_path / "x") as temporary:
         temporary.write_text("x")
     (tmp_path / "ordinary").write_text("x")
 
@@ -55,7 +56,7 @@ def test_failure_leaves_only_the_old_file(tmp_path, error):
     final.write_text("old")
 
     def write():
-        with atomic_file(final) as temporary:
+        with output_file(final) as temporary:
             temporary.write_text("half of the ne")
             raise error
 
@@ -190,7 +191,7 @@ def test_check_leaves_no_file(tmp_path):
 
 def test_disk_error_during_writing_is_one_line(tmp_path):
     def write():
-        with atomic_file(tmp_path / "x.run"):
+        with output_file(tmp_path / "x.run"):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(InputError, match=r"x\.run: No space left on device; expected a writable file"):
@@ -213,10 +214,10 @@ def test_leftovers_of_killed_processes_are_removed_but_not_of_running_ones(tmp_p
     (tmp_path / ".x.abcd1234.part").write_text("half")
     (tmp_path / ".c.abcd1234.part").mkdir()
 
-    with atomic_file(tmp_path / "x") as file, output_folder(tmp_path / "c", Kind.MODEL, "mark") as folder:
+    with output_file(tmp_path / "x") as file, output_folder(tmp_path / "c", Kind.MODEL, "mark") as folder:
         assert {path.name for path in tmp_path.iterdir()} == {file.name, folder.name}
         with (
-            atomic_file(tmp_path / "x") as other,
+            output_file(tmp_path / "x") as other,
             output_folder(tmp_path / "c", Kind.MODEL, "mark") as another,
         ):
             assert file.exists()

@@ -12,13 +12,13 @@ import pytest
 from aptool.errors import InputError
 from aptool.formats import claim as claims
 from aptool.formats.claim import Claim, SupersededError, claimed, holds
-from aptool.formats.location import ObjectPath, location
+from aptool.paths import Url, location
 
 # Claims an output, prints a line and waits to be killed.
 OWNER = """
 import sys
 from aptool.formats.claim import Claim
-from aptool.formats.location import location
+from aptool.paths import location
 Claim(location(sys.argv[1]), "x.run").take()
 print("claimed", flush=True)
 sys.stdin.read()
@@ -27,7 +27,7 @@ sys.stdin.read()
 
 @pytest.fixture(params=["disk", "s3"])
 def path(request, tmp_path):
-    folder = location(tmp_path) if request.param == "disk" else ObjectPath(request.getfixturevalue("bucket"))
+    folder = location(tmp_path) if request.param == "disk" else Url(request.getfixturevalue("bucket"))
     return folder / "claim"
 
 

@@ -5,15 +5,16 @@ import json
 import pytest
 
 from aptool.errors import InputError
-from aptool.formats.atomic import output_folder
-from aptool.formats.location import ObjectPath, store_of
+from aptool.formats.location import store_of
 from aptool.formats.object_folder import fetched
 from aptool.formats.outputs import MANIFEST, Kind
+from aptool.outputs import output_folder
+from aptool.paths import Url
 
 
 @pytest.fixture
 def folder(bucket):
-    return ObjectPath(f"{bucket}/sub/model")
+    return Url(f"{bucket}/sub/model")
 
 
 def names(folder):

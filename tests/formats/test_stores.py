@@ -11,11 +11,12 @@ import pytest
 import s3
 
 from aptool.errors import InputError
-from aptool.formats.atomic import atomic_file, check_writable, output_folder
-from aptool.formats.inputs import expand, open_binary
-from aptool.formats.location import ObjectPath, bucket_store, location, store_of
+from aptool.files import ReplacedError, expand, open_binary
+from aptool.formats.atomic import check_writable
+from aptool.formats.location import store_of
 from aptool.formats.outputs import MANIFEST, Kind
-from aptool.formats.store import ReplacedError
+from aptool.outputs import output_file, output_folder
+from aptool.paths import Url, location, open_store
 from aptool.version import install_command
 
 
@@ -23,7 +24,7 @@ from aptool.version import install_command
 def folder(request, tmp_path):
     if request.param == "disk":
         return location(tmp_path)
-    return ObjectPath(request.getfixturevalue("bucket_on")(request.param))
+    return Url(request.getfixturevalue("bucket_on")(request.param))
 
 
 def test_only_one_of_many_writers_creates_a_file(folder):
@@ -167,14 +168,14 @@ def test_a_buffer_may_be_used_again_after_it_is_written(folder):
 
 
 def test_file_is_written_through_a_temporary_file(folder):
-    with atomic_file(folder / "sub" / "one") as temporary:
+    with output_file(folder / "sub" / "one") as temporary:
         temporary.write_bytes(b"whole")
         assert not (folder / "sub" / "one").exists()
 
     assert (folder / "sub" / "one").read_bytes() == b"whole"
 
     def fail():
-        with atomic_file(folder / "sub" / "one") as temporary:
+        with output_file(folder / "sub" / "one") as temporary:
             temporary.write_bytes(b"half")
             raise RuntimeError
 
@@ -194,14 +195,14 @@ def test_ranges_are_read(folder):
 
 @pytest.mark.parametrize("kind", ["s3", "gs", "az"])
 def test_ranges_of_an_object_are_read_from_one_version(bucket_on, kind):
-    folder = ObjectPath(bucket_on(kind))
+    folder = Url(bucket_on(kind))
     store, key = store_of(folder / "one")
     store.create(key, bytes(range(100)))
     version = store.stat(key).version
 
     assert store.read(key, 3, 7, version) == bytes([3, 4, 5, 6])
     assert store.read(key, 98, None, version) == bytes([98, 99])
-    with atomic_file(folder / "one") as temporary:
+    with output_file(folder / "one") as temporary:
         temporary.write_bytes(b"another")
     with pytest.raises(ReplacedError, match=r"one: replaced while it was read"):
         store.read(key, 3, 7, version)
@@ -230,7 +231,7 @@ def test_missing_files_do_not_stop_a_deletion(folder):
 
 
 def test_object_paths_behave_like_local_paths(bucket):
-    path = ObjectPath(f"{bucket}/a/b.c.txt")
+    path = Url(f"{bucket}/a/b.c.txt")
 
     assert (path.name, path.stem, path.suffix) == ("b.c.txt", "b.c", ".txt")
     assert str(path.parent) == f"{bucket}/a"
@@ -239,7 +240,7 @@ def test_object_paths_behave_like_local_paths(bucket):
     assert location(Path(str(path))) == path  # pathlib removes a slash
     assert not path.is_file()
     assert not path.parent.is_dir()
-    with atomic_file(path) as temporary:
+    with output_file(path) as temporary:
         temporary.write_text("ä", encoding="utf-8")
     assert path.is_file()
     assert not path.is_dir()
@@ -313,7 +314,7 @@ def test_refused_request_is_one_line_without_retries(s3_proxy, bucket, status, p
 
 def test_missing_credentials_are_one_line(bucket, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    bucket_store.cache_clear()
+    open_store.cache_clear()
 
     with pytest.raises(InputError, match=r"no credentials; expected .* AWS_ACCESS_KEY_ID"):
         open_binary(f"{bucket}/x")
@@ -333,7 +334,7 @@ def test_missing_azure_account_and_invalid_key_are_one_line(key, problem, monkey
     if key is not None:
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lab")
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", key)
-    bucket_store.cache_clear()
+    open_store.cache_clear()
 
     with pytest.raises(InputError, match=problem):
         open_binary("az://container/x")
@@ -364,7 +365,7 @@ def test_other_protocols_are_read_only():
 
 def test_missing_obstore_is_one_line(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    bucket_store.cache_clear()
+    open_store.cache_clear()
 
     with pytest.raises(
         InputError, match=re.escape(f"obstore is not installed; expected {install_command('cloud')}")
@@ -390,9 +391,9 @@ def test_url_without_an_object_is_one_line(url, problem, s3_at):
 
 
 def test_object_whose_name_is_too_long_for_a_disk_is_written(bucket):
-    path = ObjectPath(bucket) / ("x" * 900 + ".yml")
+    path = Url(bucket) / ("x" * 900 + ".yml")
 
-    with atomic_file(path) as temporary:
+    with output_file(path) as temporary:
         assert temporary.suffix == ".yml"
         temporary.write_bytes(b"written")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import aptool as library
-from aptool.formats.location import location
+from aptool.paths import location
 
 RUN = {"q1": {"a": 0.2, "b": 0.7}}
 QRELS = {"q1": {"a": 0, "b": 1}}

@@ -68,7 +68,7 @@ def fit_as_member(collection, tiny_recipe, output, device="cpu", checkpoint_minu
     """Train as a worker of a cluster does."""
     tiny_recipe, key = check_training(collection, tiny_recipe, output, 3, device)
     return fit_in_group(
-        *(collection, tiny_recipe, output, key, GroupMember(SINGLE_PROCESS, lambda: None, **member)),
+        *(collection, tiny_recipe, output, key, GroupMember(SINGLE_PROCESS, **member)),
         seed=3,
         device=torch.device(device),
         checkpoint_minutes=checkpoint_minutes,
