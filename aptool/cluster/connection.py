@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -51,12 +52,29 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
             yield replace(_connected(ray, address), wait=wait)
             return
         with contextlib.ExitStack() as opened:
-            if not debug:  # Ray prints warnings of nodes on stdout, also while it shuts down
-                nowhere = opened.enter_context(Path(os.devnull).open("w"))
-                opened.enter_context(contextlib.redirect_stdout(nowhere))
+            if not debug:
+                opened.enter_context(_without_rays_output())
             opened.callback(ray.shutdown)
             _init(ray, address, debug)
             yield replace(_connected(ray, address), wait=wait)
+
+
+@contextlib.contextmanager
+def _without_rays_output() -> Iterator[None]:
+    """Drop what Ray's threads print on stdout, and its C++ code on descriptor 2; ``sys.stderr`` still works."""
+    saved = os.dup(2)
+    with (
+        Path(os.devnull).open("w") as nowhere,
+        os.fdopen(saved, "w", buffering=1, encoding=sys.stderr.encoding) as terminal,
+        contextlib.redirect_stdout(nowhere),
+        # A replacement of sys.stderr, as in a notebook, does not write to descriptor 2.
+        contextlib.redirect_stderr(terminal if sys.stderr is sys.__stderr__ else sys.stderr),
+    ):
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(saved, 2)
 
 
 def check_address(address: str, source: str = "--cluster") -> None:

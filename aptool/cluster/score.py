@@ -166,8 +166,8 @@ class ClusterExecutor(Executor):
         if not missing:
             return
         cluster, each, workers = self.cluster, self._each, self._workers
-        first_task(cluster, each, host)
         room = max(cluster.room(each), 1)
+        first_task(cluster, each, host)
         described = f"room for {counted(room, 'worker')}"
         if workers is not None:
             described = counted(workers, "worker") + (f", {described} now," if room < workers else "")
