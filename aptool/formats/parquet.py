@@ -62,9 +62,10 @@ class ParquetReader:
                 problem = f"{found} rows, but {end - begin} in the footer"
                 raise InputError(self._path, position=position, problem=problem, expected=_READABLE)
         except InputError:
-            for group in groups if len(groups) > 1 else ():  # to name the one at fault
-                self.read_row_groups([group], columns, batch)
-            raise
+            if len(groups) == 1:
+                raise
+            # One by one, to name the one at fault; and Arrow joins no nested columns of other dictionaries.
+            return pa.concat_tables([self.read_row_groups([group], columns, batch) for group in groups])
         schema = None if batches else pa.schema([self.schema.field(name) for name in columns])
         return pa.Table.from_batches(batches, schema)
 

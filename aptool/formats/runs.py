@@ -18,7 +18,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,13 +146,17 @@ def _parts_of(path: PathOrUrl) -> list[Location]:
     if sidecar is None:
         problem = f"no {sidecar_path(path).name} beside it"
         raise InputError(path, problem=problem, expected="a complete run in parts")
-    parts = {int(match[1]): folder / name for name in names(folder) if (match := PART_NAME.fullmatch(name))}
-    numbers = sidecar.get("parts", 0)
-    for number in range(numbers):
-        if number not in parts:
-            problem = f"no part {number:06} of {numbers:,}"
-            raise InputError(path, problem=problem, expected=f"as {sidecar_path(path).name} says")
-    return [parts[number] for number in range(numbers)]
+    parts = in_order(names(folder))
+    if len(parts) != sidecar.get("parts"):
+        expected = f"{sidecar.get('parts')}, as {sidecar_path(path).name} says"
+        raise InputError(path, problem=f"{len(parts):,} parts", expected=expected)
+    return [folder / name for name in parts]
+
+
+def in_order(files: Iterable[str]) -> list[str]:
+    """The names of parts among those of files, by their numbers."""
+    numbers = {name: int(match[1]) for name in files if (match := PART_NAME.fullmatch(name))}
+    return sorted(numbers, key=numbers.__getitem__)
 
 
 def _contradicting_questions(frame: pl.DataFrame) -> int:

@@ -183,7 +183,11 @@ def _identities(units: Sequence[Unit], answers: Input | None) -> dict[str, tuple
             folders = {location(path).parent: path for path in versions}
             beside = dict(zip(folders, threads.map(_answers_beside, folders.values()), strict=True))
             shared = [beside[location(path).parent] for path in versions]
-        files = list(dict.fromkeys([*map(Input, versions, versions.values()), *filter(None, shared)]))
+        files = list(
+            dict.fromkeys(
+                [*map(Input, versions, versions.values()), *(file for file in shared if file is not None)]
+            )
+        )
         identity = dict(zip(files, threads.map(lambda file: _identity(*file), files), strict=True))
     return {
         path: (identity[Input(path, version)], identity[of_path] if of_path is not None else None)

@@ -42,7 +42,7 @@ from pathlib import Path
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_pools
 from aptool.scoring.systems import RandomScores
-from aptool.scoring.parts import plan
+from aptool.scoring.units import plan
 path = Path(sys.argv[1]); original = path.read_bytes(); random.seed(1)
 begin = len(original) - 8 - int.from_bytes(original[-8:-4], "little")
 for _ in range(400):

@@ -73,7 +73,7 @@ def test_a_folder_of_tables_is_no_run(tmp_path):
     folder.mkdir()
     pq.write_table(run(), folder / "part-0.parquet")
     with pytest.raises(
-        InputError, match=r"a folder without _run.json; expected a file, or the folder of a run"
+        InputError, match=r"a folder without spark.parquet.json beside it; expected a file, or a complete run"
     ):
         Run.load(folder)
 

@@ -11,6 +11,7 @@ from tiny import row, write_pools
 
 import aptool
 from aptool.errors import InputError
+from aptool.files import stat
 from aptool.formats import pools as pools_module
 from aptool.formats.pools import (
     PoolRecord,
@@ -54,7 +55,7 @@ def test_pools_of_another_writer_are_read(tmp_path):
         [row("q3", "who?", [("a3", "")])],
     )
 
-    assert [unit[:2] for unit in list_units([path])] == [(str(path), 0), (str(path), 1)]
+    assert list_units([path]) == [Unit(str(path), (0, 1), 4, None, stat(path).version)]
     assert read(path) == [
         ("q1", "where?", [("a1", "here"), ("a2", "there")]),
         ("q2", "", [("a1", "here")]),
@@ -72,10 +73,79 @@ def test_distinct_texts_are_stored_once(tmp_path):
         ],
     )
 
-    pools = read_pools(Unit(str(path), 0))
+    pools = read_pools(Unit(str(path), (0,), 4))
 
     assert pools.answers.to_pylist() == ["here", "there"]
     assert pools.pair_answer.tolist() == [0, 1, 0, 1]
+
+
+def sized(path, *pools_of_groups, candidates=2):
+    """A file whose row groups have these numbers of pools."""
+    rows = iter(range(sum(pools_of_groups)))
+    pairs = [(f"a{number}", f"text {number}") for number in range(candidates)]
+    return write_pools(
+        path, *([row(f"q{next(rows)}", "why?", pairs) for _ in range(n)] for n in pools_of_groups)
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "limit", "units"),
+    [
+        ([2, 2, 2], 8, [((0, 1), 8, None), ((2,), 4, None)]),
+        ([2, 2, 2], 7, [((0,), 4, None), ((1,), 4, None), ((2,), 4, None)]),
+        ([1, 0, 1], 100, [((0, 2), 4, None)]),  # the empty row group is left out
+        ([5, 1], 4, [((0,), 2, (0, 1)), ((0,), 4, (1, 3)), ((0,), 4, (3, 5)), ((1,), 2, None)]),
+        ([3], 1, [((0,), 2, (0, 1)), ((0,), 2, (1, 2)), ((0,), 2, (2, 3))]),  # a pool is not divided
+    ],
+)
+def test_units_join_small_row_groups_and_divide_large_ones(tmp_path, monkeypatch, groups, limit, units):
+    monkeypatch.setattr(pools_module, "UNIT_PAIRS", limit)
+
+    found = list_units([sized(tmp_path / "x.parquet", *groups)])
+
+    assert [(unit.row_groups, unit.pairs, unit.rows) for unit in found] == units
+
+
+def test_units_never_join_files_and_have_their_order(tmp_path):
+    paths = [sized(tmp_path / f"{name}.parquet", 1) for name in "bca"]
+
+    assert [unit.path for unit in list_units(paths)] == [str(path) for path in paths]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 9, 1000])
+@pytest.mark.parametrize("batch", [1, 3, 1000])
+def test_units_of_any_size_have_the_pools_of_the_file(tmp_path, monkeypatch, limit, batch):
+    path = sized(tmp_path / "x.parquet", 7, 1, 2)
+    whole = read(path)
+    monkeypatch.setattr(pools_module, "UNIT_PAIRS", limit)
+    monkeypatch.setattr(pools_module, "_BATCH_PAIRS", batch)
+
+    assert read(path) == whole
+    assert len(whole) == 10
+
+
+@pytest.mark.parametrize("limit", [2, 1000])
+def test_a_faulty_row_of_a_unit_is_named_with_its_row_group(tmp_path, monkeypatch, limit):
+    """The unit joins both row groups, or is a row of the second one."""
+    monkeypatch.setattr(pools_module, "UNIT_PAIRS", limit)
+    write_pools(tmp_path / "x.parquet", [row("q1"), row("q2")], [row("q3"), row("q 4"), row("q5")])
+    monkeypatch.chdir(tmp_path)
+
+    message = error_of(tmp_path / "x.parquet")
+
+    assert message.startswith("x.parquet: row group 1: row 1: column 'question_id': 'q 4'")
+
+
+def test_a_question_in_two_row_groups_of_a_unit_names_both_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pools(tmp_path / "x.parquet", [row("q1"), row("q2")], [row("q3"), row("q2")])
+
+    message = error_of(tmp_path / "x.parquet")
+
+    assert message == (
+        "x.parquet: row group 1: row 1: column 'question_id': 'q2': expected each question once, "
+        "but it is also in row group 0: row 1"
+    )
 
 
 names = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=5)
@@ -350,7 +420,10 @@ ANSWERS = pa.schema([("answer_id", pa.string()), ("text", pa.string())])
     [
         ([("a1", "x"), (None, "y")], "row 1: column 'answer_id': None: expected a value"),
         ([("a1", None)], "row 0: column 'text': None: expected a value"),
-        ([("a1", "x"), ("a2", "y"), ("a1", "z")], "row 2: column 'answer_id': 'a1': expected each id once"),
+        (
+            [("a1", "x"), ("a2", "y"), ("a1", "z")],
+            "row 2: column 'answer_id': 'a1': expected each id once, but it is also in row 0",
+        ),
         (
             [("a 1", "x")],
             "row 0: column 'answer_id': 'a 1': expected an id without white space or control characters",
@@ -377,7 +450,7 @@ def test_empty_answers_file_can_be_written_and_read(tmp_path):
 def test_offsets_delimit_the_pools(tmp_path):
     path = write_pools(tmp_path / "x.parquet", [row("q1"), row("q2", candidates=[("a5", "x")]), row("q3")])
 
-    pools = read_pools(Unit(str(path), 0))
+    pools = read_pools(Unit(str(path), (0,), 4))
 
     assert pools.offsets.tolist() == [0, 2, 3, 5]
     assert pools.pair_question.tolist() == [0, 0, 1, 2, 2]

@@ -80,11 +80,12 @@ def is_faulty(row):
 
 def faulty_rows(groups):
     """The faulty rows, by row group and row from 0; a question that is repeated is a faulty row."""
-    faulty = set()
+    faulty, seen = set(), set()
     for number, group in enumerate(groups):
-        names = [row["question_id"] for row in group]
-        repeated = {n for n, name in enumerate(names) if name in names[:n]}
-        faulty |= {(number, n) for n, row in enumerate(group) if n in repeated or is_faulty(row)}
+        for n, row in enumerate(group):
+            if row["question_id"] in seen or is_faulty(row):
+                faulty.add((number, n))
+            seen.add(row["question_id"])
     return faulty
 
 

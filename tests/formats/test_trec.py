@@ -70,24 +70,26 @@ def test_leading_zeros_of_a_relevance_are_read_in_every_file(run_file, monkeypat
     assert qrels["relevance"].to_list() == [2, -1]
 
 
-def test_run_is_written_in_the_order_of_trec_eval(tmp_path):
+def test_a_run_is_written_in_the_order_of_its_questions_and_of_trec_eval(tmp_path):
     rows = [
         ("q2", "a1", 1.0),
         ("q1", "a10", 0.25),
         ("q1", "a9", 0.25),  # a tie: the higher id in bytes is first, so a9 precedes a10
         ("q1", "é", 0.25),  # é is 0xC3 0xA9 in UTF-8, above all of ASCII
         ("q1", "Z", 1e-30),
-        ("q10", "x", -3.5),  # "q10" < "q2" in bytes
+        ("q10", "x", -3.5),
+        ("q2", "a2", 2.0),  # far from the other row of its question
     ]
     write_run(tmp_path / "dev.run", frame(rows), "ap-cnn")
 
     assert (tmp_path / "dev.run").read_text(encoding="utf-8") == (
+        "q2 Q0 a2 1 2.0 ap-cnn\n"
+        "q2 Q0 a1 2 1.0 ap-cnn\n"
         "q1 Q0 é 1 0.25 ap-cnn\n"
         "q1 Q0 a9 2 0.25 ap-cnn\n"
         "q1 Q0 a10 3 0.25 ap-cnn\n"
         "q1 Q0 Z 4 1e-30 ap-cnn\n"
         "q10 Q0 x 1 -3.5 ap-cnn\n"
-        "q2 Q0 a1 1 1.0 ap-cnn\n"
     )
 
 
@@ -388,7 +390,7 @@ def test_fractional_relevance_is_not_truncated(tmp_path):
 def test_ranks_start_at_one_per_question():
     ranked = rank_candidates(frame([("b", "x", 1), ("a", "x", 1), ("a", "y", 2)]))
 
-    assert ranked.rows() == [("a", "y", 2, 1), ("a", "x", 1, 2), ("b", "x", 1, 1)]
+    assert ranked.rows() == [("b", "x", 1, 1), ("a", "y", 2, 1), ("a", "x", 1, 2)]
 
 
 # Ranks and scores of a question, and whether the scores order it otherwise than the ranks.
