@@ -61,7 +61,7 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
 
 @contextlib.contextmanager
 def _without_rays_output() -> Iterator[None]:
-    """Drop what Ray's threads print on stdout, and its C++ code on descriptor 2; ``sys.stderr`` still works."""
+    """Drop what Ray's threads print on stdout, and its C++ code on descriptor 2, but not ``sys.stderr``."""
     saved = os.dup(2)
     with (
         Path(os.devnull).open("w") as nowhere,

@@ -10,11 +10,13 @@ from pathlib import Path
 import ray
 import ray.data.exceptions
 
+from aptool.cluster.resources import Cluster
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, error_with, first_line
 from aptool.paths import Location
 from aptool.plugins import hash_file, load_plugins
 
+MEMORY_HINT = "a smaller --tokens-per-batch takes less memory, and so do fewer --workers on a node"
 RESUME = "finished work is kept: run the same command again to resume"
 
 # The user's limit for an execution of Ray Data without a completed batch.
@@ -28,31 +30,32 @@ _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, Sys
 
 
 @contextlib.contextmanager
-def ray_failures(address: str, hint: str = "") -> Iterator[None]:
-    """Convert errors of Ray to an ``AptoolError`` of one line; errors of aptool keep exit code and text.
-
-    ``hint`` is a remedy if a process has died, such as one that was out of memory.
-    """
+def ray_failures(cluster: Cluster) -> Iterator[None]:
+    """Convert errors of Ray to an ``AptoolError`` of one line; errors of aptool keep exit code and text."""
     try:
         yield
     except AptoolError:
         raise
     except Exception as error:
-        if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):
-            raise AptoolError(
-                f"--cluster {address}: no progress within Ray Data's limit: expected a higher "
-                f"{NO_PROGRESS_VARIABLE}, or -1 for no limit; {RESUME}"
-            ) from error
         raised = innermost(error)
         if isinstance(raised, AptoolError):
             raise error_with(raised.exit_code, str(raised)) from error
+        if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):
+            expected = f"a higher {NO_PROGRESS_VARIABLE}, or -1 for no limit"
+            reason = f"no progress within Ray Data's limit: expected {expected}"
+        elif isinstance(error, ray.exceptions.WorkerCrashedError):
+            reason = (
+                f"a worker process cannot start ({last_log_line(cluster.logs)}): expected `python -c 'import "
+                f"ray, aptool'` to work there; logs in {cluster.logs}"
+            )
+        elif isinstance(error, ray.exceptions.ActorDiedError):
+            reason = f"{cause(error)} If it was out of memory: {MEMORY_HINT}"
         # Ray Data raises its own errors with a SystemException as their cause.
-        if isinstance(error, _RAY_ERRORS) or isinstance(error.__cause__, ray.data.exceptions.SystemException):
-            text = cause(error)
-            if hint and isinstance(error, ray.exceptions.ActorDiedError | ray.exceptions.WorkerCrashedError):
-                text += f" ({hint})"
-            raise AptoolError(f"--cluster {address}: {text}; {RESUME}") from error
-        raise
+        elif isinstance(error, _RAY_ERRORS) or isinstance(error.__cause__, _RAY_ERRORS):
+            reason = cause(error)
+        else:
+            raise
+        raise AptoolError(f"--cluster {cluster.address}: {reason}; {RESUME}") from error
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -70,8 +73,8 @@ def cause(error: BaseException) -> str:
     return raised[-1] if raised else first_line(error)
 
 
-def last_log_lines(folder: str) -> str:
-    """The last line of the newest log of a worker process on this node, or a text that there is none."""
+def last_log_line(folder: str) -> str:
+    """The last line in the logs of the worker processes of this node."""
     logs = [file for pattern in ("worker-*.err", "worker-*.out") for file in Path(folder).glob(pattern)]
     for file in sorted(logs, key=lambda file: file.stat().st_mtime, reverse=True):
         lines = file.read_text(errors="replace").split("\n")

@@ -1,11 +1,8 @@
 """The nodes of a Ray cluster, and the resources of a worker."""
 
-import contextlib
 import logging
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from aptool.errors import AptoolError, UsageError, counted
@@ -140,24 +137,6 @@ def wait_until_free(cluster: Cluster, workers: int, each: Resources) -> None:
     wait = Wait(cluster, workers, each, free=True)
     while cluster.capacity(each) >= workers and not wait.is_over():
         time.sleep(POLL_SECONDS)
-
-
-@contextlib.contextmanager
-def logging_missing(cluster: Cluster, workers: int, each: Resources) -> Iterator[None]:
-    """Log every half minute that the nodes have no room for the workers, while the block runs."""
-    ended, wait = threading.Event(), Wait(replace(cluster, wait=None), workers, each)
-
-    def poll() -> None:
-        while not ended.wait(1.0):
-            wait.is_over()
-
-    thread = threading.Thread(target=poll, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def worker_resources(cluster: Cluster, device: str = "auto", gpus: float | None = None) -> Resources:

@@ -22,24 +22,9 @@ import ray.data
 import torch
 from typing_extensions import override
 
-from aptool.cluster.failures import (
-    NO_PROGRESS_VARIABLE,
-    Versions,
-    check_shared,
-    check_versions,
-    host,
-    last_log_lines,
-    ray_failures,
-)
-from aptool.cluster.resources import (
-    POLL_SECONDS,
-    Cluster,
-    Resources,
-    Wait,
-    logging_missing,
-    wait_until_free,
-    worker_resources,
-)
+from aptool.cluster import failures
+from aptool.cluster.failures import Versions, host, ray_failures
+from aptool.cluster.resources import Cluster, Resources, Wait, wait_until_free, worker_resources
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.formats.inputs import Input
@@ -80,8 +65,6 @@ MOST_UNITS = 64
 # Estimated memory of a worker: a process with torch, and copies of the model's weights.
 WORKER_BYTES = 512 << 20
 MODEL_COPIES = 3
-
-MEMORY_HINT = "a smaller --tokens-per-batch takes less memory, and so do fewer --workers on a node"
 
 # Names of Ray Data's threads that call Ray, and the time limit for their end.
 RAY_DATA_THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
@@ -182,7 +165,7 @@ class ClusterExecutor(Executor):
             self._debug,
         )
         pairs = {part.number: part.unit.pairs for part in missing}
-        with logging_missing(cluster, 1, each), ray_failures(cluster.address, MEMORY_HINT):
+        with ray_failures(cluster):
             try:
                 for rows in map_parts(missing, job, workers, room, each).iter_batches(
                     prefetch_batches=0, batch_size=None, batch_format="numpy"
@@ -211,17 +194,10 @@ def first_task(cluster: Cluster, each: Resources, function: Callable[..., T], *a
     wait_until_free(cluster, 1, each)
     remote: Any = ray.remote(max_retries=0)(function)
     task, wait = remote.options(**each.options).remote(*arguments), Wait(cluster, 1, each)
-    while not ray.wait([task], timeout=POLL_SECONDS)[0]:  # signals interrupt only a wait with a timeout
+    while not ray.wait([task], timeout=1.0)[0]:  # signals interrupt only a wait with a timeout
         wait.is_over()
-    with ray_failures(cluster.address):
-        try:
-            result: T = ray.get(task)
-        except ray.exceptions.WorkerCrashedError as error:
-            reason = last_log_lines(cluster.logs)
-            raise AptoolError(
-                f"--cluster {cluster.address}: a worker process cannot start: {reason}: expected an "
-                f"environment in which `python -c 'import ray, aptool'` works; logs in {cluster.logs}"
-            ) from error
+    with ray_failures(cluster):
+        result: T = ray.get(task)
     return result
 
 
@@ -295,8 +271,8 @@ class ScoreUnits:
         logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("aptool").setLevel(logging.DEBUG if job.debug else logging.WARNING)
         try:
-            check_versions(job.versions)
-            check_shared(job.folder)
+            failures.check_versions(job.versions)
+            failures.check_shared(job.folder)
             self._scorer = job.system.open(device=job.device)
             if self._scorer.fingerprint != job.fingerprint:
                 raise AptoolError("the model differs from the driver's: expected the same model folder")
@@ -329,7 +305,7 @@ class ScoreUnits:
             if not is_out_of_memory(error):
                 raise
             raise AptoolError(
-                f"{unit.path}: {unit.position}: out of memory on node {host()}: {MEMORY_HINT}"
+                f"{unit.path}: {unit.position}: out of memory on node {host()}: {failures.MEMORY_HINT}"
             ) from error
         seconds = time.monotonic() - started
         logger.debug(f"{unit.path}: {unit.position}: {record.pairs} pairs in {seconds:.2f} s")
@@ -344,7 +320,7 @@ def _set_context(debug: bool) -> None:
         if not debug and "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)
     default = ray.data.DataContext.execution_no_progress_timeout_s
-    if context.execution_no_progress_timeout_s == default and NO_PROGRESS_VARIABLE not in os.environ:
+    if context.execution_no_progress_timeout_s == default and failures.NO_PROGRESS_VARIABLE not in os.environ:
         context.execution_no_progress_timeout_s = -1  # a unit, or a wait for nodes, may take longer
 
 

@@ -17,7 +17,7 @@ import pytest
 import s3
 from scene import Scene
 
-from aptool.formats.location import ObjectPath
+from aptool.paths import Url
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -189,4 +189,4 @@ def anywhere(request, tmp_path, object_server):
     if request.param == "disk":
         return request.getfixturevalue("scene")
     s3.require()
-    return Scene(ObjectPath(s3.new_bucket(object_server)), tmp_path / "notes")
+    return Scene(Url(s3.new_bucket(object_server)), tmp_path / "notes")

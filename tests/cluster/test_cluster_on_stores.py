@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import s3
+from aptool.formats.location import ObjectPath, store_of
 from small_matrix import TABLE
 from tiny import labelled_pools, options
 
-from aptool.formats.location import ObjectPath, store_of
 from aptool.models.model import opened_folder
 from aptool.text.vectors import WordVectors, write_vectors
 
