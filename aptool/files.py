@@ -149,15 +149,16 @@ def expand(paths: Iterable[str], suffix: str) -> list[str]:
 def _matches(path: str, suffix: str) -> list[str]:
     if is_object_url(path):
         folder, pattern = Url(path), path
+        if is_glob(str(folder).split("/")[2]):
+            problem, expected = "a wildcard in the bucket", "the bucket's name"
+            raise InputError(path, problem=problem, expected=expected)
         if folder.is_dir():
             pattern = f"{folder}/*{suffix}"
         elif not is_glob(path) or folder.is_file():
             return [path]
-        while is_glob(str(folder)):
-            if folder.parent == folder:
-                problem, expected = "a wildcard in the bucket", "the bucket's name"
-                raise InputError(path, problem=problem, expected=expected)
-            folder = folder.parent
+        else:
+            while is_glob(str(folder)):
+                folder = folder.parent
         files = [str(folder / name) for name in names(folder)]
         # As on a disk, wildcards do not match a slash.
         depth = pattern.count("/")

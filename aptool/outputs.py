@@ -69,9 +69,11 @@ def _check_parent(path: PathOrUrl, final: Path) -> None:
     if is_remote(path):
         split(path)  # raises: the URL is read-only
     with file_errors(path, "a writable folder"):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            final.with_name(f".{final.name}.part").lstat()  # raises if the name is too long
         folder = next(folder for folder in final.parents if folder.exists())
+        missing = final.relative_to(folder).parts
+        for name in (*missing[:-1], f".{final.name}.part"):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                (folder / name).lstat()  # raises if the name is too long
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
         with tempfile.TemporaryFile(dir=folder):

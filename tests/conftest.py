@@ -156,54 +156,6 @@ def bucket(s3_server, s3_at):
     return s3.new_bucket(s3_server)
 
 
-@pytest.fixture(scope="session")
-def google_server(s3_server):
-    """A server on loopback with the API of Google Cloud Storage."""
-    import other_stores
-
-    with other_stores.google(s3_server) as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def azure_server():
-    """Azurite on loopback; skips where it is not installed."""
-    import other_stores
-
-    with other_stores.azurite() as url:
-        yield url
-
-
-@pytest.fixture
-def bucket_on(request, monkeypatch):
-    """Create a bucket on ``s3``, ``gs`` or ``az``, and direct this process to its server."""
-    import secrets
-
-    import other_stores
-    import s3
-
-    from aptool.paths import open_store
-
-    def make(scheme):
-        if scheme == "s3":
-            return request.getfixturevalue("bucket")
-        name = f"bucket-{secrets.token_hex(4)}"
-        if scheme == "gs":
-            variables = other_stores.google_variables(request.getfixturevalue("google_server"))
-            s3.new_bucket(request.getfixturevalue("s3_server"), name)
-        else:
-            url = request.getfixturevalue("azure_server")
-            variables = other_stores.azure_variables(url)
-            other_stores.new_container(url, name)
-        for variable, value in variables.items():
-            monkeypatch.setenv(variable, value)
-        open_store.cache_clear()
-        return f"{scheme}://{name}"
-
-    yield make
-    open_store.cache_clear()
-
-
 @pytest.fixture
 def s3_proxy(s3_server, bucket, s3_at):
     """A proxy of the server of ``bucket``; see ``s3.Proxy``."""

@@ -45,13 +45,13 @@ run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
 
 def is_installed():
     """Whether the server and the client are installed."""
-    return all(importlib.util.find_spec(name) is not None for name in ("moto", "obstore"))
+    return all(importlib.util.find_spec(name) is not None for name in ("moto", "pyarrow"))
 
 
 def require():
     """Skip a test if the server or the client is not installed."""
     if not is_installed():
-        pytest.skip("moto or obstore is not installed")
+        pytest.skip("moto is not installed")
 
 
 @contextmanager
@@ -146,7 +146,7 @@ class PassOn(http.server.BaseHTTPRequestHandler):
 
     def _pass_on(self):
         server = self.server
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body()
         with server.lock:
             server.requests.append((self.command, self.path))
         status = server.before(self.command, self.path)
@@ -161,11 +161,23 @@ class PassOn(http.server.BaseHTTPRequestHandler):
                 server.bytes_read += len(answer[2])
         return self._answer(*answer)
 
+    def _body(self):
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chunks = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(chunks)
+
     def forward(self, body):
         """Status, headers and content of the response of the server."""
         connection = http.client.HTTPConnection(self.server.backend, timeout=60)
         try:
-            connection.request(self.command, self.path, body=body, headers=dict(self.headers))
+            dropped = ("transfer-encoding", "expect")
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
+            connection.request(self.command, self.path, body=body, headers=headers)
             response = connection.getresponse()
             return response.status, response.getheaders(), response.read()
         finally:

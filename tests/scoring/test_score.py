@@ -1,6 +1,7 @@
 """Scoring into a run file: an interrupted run resumes only from its own parts."""
 
-import re
+import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,17 @@ from tiny import Opened, labelled_pools, model_system, row, write_pools
 
 import aptool as library
 from aptool.errors import InputError, UsageError
-from aptool.formats.local_store import LocalStore
-from aptool.formats.pools import list_units, read_pools
+from aptool.formats.pools import list_units
 from aptool.formats.runs import read_run
-from aptool.formats.schemas import arrow_schema
+from aptool.formats.schemas import arrow_schema, check_document
 from aptool.models.model import load_model, save_model
-from aptool.scoring import score as scoring
+from aptool.scoring import run as scoring
 from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.parts import missing_parts, plan, write_part
-from aptool.scoring.pipeline import UnitRecord, prepare
-from aptool.scoring.pipeline import score as score_prepared
+from aptool.scoring.pipeline import UnitRecord
 from aptool.scoring.systems import RandomScorer, RandomScores, Scorer
+from aptool.scoring.units import read as read_unit
+from aptool.scoring.units import score as score_unit
+from aptool.scoring.units import write as write_part
 
 GROUPS = 4  # row groups of three pools, eighteen candidates each
 
@@ -44,14 +45,15 @@ def write(path, rows, **more):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Twelve pools in four row groups, in the current folder."""
+    """Twelve pools in four row groups, in the current folder; each is a unit."""
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 18)
     write(tmp_path / "test.pools.parquet", rows())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 class Counting(Scorer):
-    """A scorer that counts scored row groups, and fails after ``stop_after`` of them."""
+    """A scorer that counts scored units, and fails after ``stop_after`` of them."""
 
     def __init__(self, scorer, stop_after=None):
         super().__init__(scorer.system, scorer.tag, [scorer.fingerprint], scorer.description)
@@ -74,13 +76,13 @@ def system(folder, model_folder):
     return model_system(load_model(model_folder))
 
 
-def score(system, output="out.run", pools="test.pools.parquet", answers=None, stop_after=None):
-    """Score into a run file; return the number of scored row groups, and the bytes of the file."""
+def score(system, output="out.run", pools="test.pools.parquet", answers=None, stop_after=None, **more):
+    """Score into a run file; return the number of scored units, and the bytes of the file."""
     counting = Counting(system.open(), stop_after)
     units = list_units([pools])
     if stop_after is None:
-        run = scoring.score_files(units, Opened(counting), output, tag="x", answers=answers)
-        assert (run.pairs, run.truncated, run.units, run.retried) == (72, 0, len(units), 0)
+        run = scoring.score_files(units, Opened(counting), output, tag="x", answers=answers, **more)
+        assert (run.pairs, run.truncated, run.units) == (72, 0, len(units))
         assert run.resumed == len(units) - counting.scored
         assert run.workers == (1 if counting.scored else 0)
         assert not Path(f"{output}.parts").exists()
@@ -92,7 +94,7 @@ def score(system, output="out.run", pools="test.pools.parquet", answers=None, st
 
 
 def parts():
-    return sorted(Path("out.run.parts").glob("*"))
+    return sorted(Path("out.run.parts").glob("*.run"))
 
 
 @pytest.mark.parametrize("done", [0, 1, 3])
@@ -121,7 +123,7 @@ def test_progress_counts_pairs_block_by_block(model_folder, folder):
     assert log.messages == []
 
 
-def test_progress_of_a_system_without_blocks_counts_row_groups(folder):
+def test_progress_of_a_system_without_blocks_counts_units(folder):
     with recorded() as log:
         scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
 
@@ -180,23 +182,25 @@ def test_a_model_is_loaded_from_its_folder(system, model_folder):
 def test_an_input_is_not_overwritten(system, folder):
     before = Path("test.pools.parquet").read_bytes()
 
-    with pytest.raises(InputError, match=r"^test\.pools\.parquet: no record that aptool wrote it"):
-        scoring.score_files(list_units(["test.pools.parquet"]), system, "test.pools.parquet", tag="x")
+    with pytest.raises(InputError, match=r"^test\.pools\.parquet: also an input of this command"):
+        scoring.score_files(
+            list_units(["test.pools.parquet"]), system, "test.pools.parquet", tag="x", overwrite=True
+        )
 
     assert Path("test.pools.parquet").read_bytes() == before
 
 
 class OtherExecutor(scoring.Executor):
-    """Scores in this process, in reverse order, as if by two workers after the loss of a worker."""
+    """Scores in this process, in reverse order, as if by two workers."""
 
     def open(self, system, units, answers):
         return system.open(units)
 
     def run(self, missing, scorer, meter):
-        for number, part in enumerate(reversed(missing)):
-            unit = prepare(part.unit, read_pools(part.unit), scorer)
-            write_part(part, *score_prepared([unit], scorer), unit.truncated)
-            yield UnitRecord(number, part.pairs, f"worker {number % 2}", attempts=2 if number == 1 else 1)
+        for part in reversed(missing):
+            unit = read_unit(part.unit, scorer, None)
+            record = write_part(part, score_unit(unit, scorer), unit.truncated)
+            yield UnitRecord(part.number, record, f"worker {part.number % 2}")
 
 
 def test_the_run_does_not_depend_on_the_executor(system):
@@ -204,59 +208,175 @@ def test_the_run_does_not_depend_on_the_executor(system):
     units = list_units(["test.pools.parquet"])
     executor = OtherExecutor()
 
-    for _ in range(2):  # an executor may be used again
-        run = scoring.score_files(units, system, "out.run", executor, tag="x")
-        assert (run.pairs, run.resumed, run.retried, run.workers) == (72, 0, 1, 2)
-
-    assert Path("out.run").read_bytes() == whole
-
-
-def emptied(part):
-    part.write_bytes(b"")
+    for name in ("out.run", "again.run"):  # an executor may be used again
+        run = scoring.score_files(units, system, name, executor, tag="x")
+        assert (run.pairs, run.resumed, run.workers) == (72, 0, 2)
+        assert Path(name).read_bytes() == whole
 
 
-def cut(part):
-    part.write_bytes(part.read_bytes()[:-20])
+FORMS = ["out.run", "out.run.gz", "out.parquet", "out/", "out.gz/", "out.parquet/"]
 
 
-def garbled(part):
-    part.write_bytes(b"\x00\xff" * (part.stat().st_size // 2))
+@pytest.mark.parametrize("output", FORMS)
+def test_every_form_has_the_rows_of_a_run_file_and_the_sidecar(folder, output):
+    units = list_units(["test.pools.parquet"])
+    scoring.score_files(units, RandomScores(), "whole.run", tag="x")
+
+    run = scoring.score_files(units, RandomScores(), output, tag="x")
+
+    frame, tag = read_run(output)
+    assert (frame.rows(), tag) == (read_run("whole.run").frame.rows(), "x")
+    sidecar = json.loads(Path(f"{output.rstrip('/')}.json").read_text())
+    check_document("run", sidecar, "sidecar")
+    assert (sidecar["tag"], sidecar["parts"], sidecar["work"]["pairs"]) == ("x", GROUPS, run.pairs)
+    assert sidecar["system"] == {"name": "random scores", "seed": 0}
+    assert [pools["path"] for pools in sidecar["pools"]] == ["test.pools.parquet"]
 
 
-def garbled_inside(part):
-    data = bytearray(part.read_bytes())
-    middle = len(data) // 3
-    data[middle : middle + 200] = b"\xff" * 200
-    part.write_bytes(data)
+def test_questions_have_the_order_of_the_pools(folder):
+    scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
+
+    lines = [line.split() for line in Path("out.run").read_text().splitlines()]
+    questions = list(dict.fromkeys(line[0] for line in lines))
+    assert questions == [line["question_id"] for line in rows()]
+    assert questions != sorted(questions)
+    assert [int(line[3]) for line in lines] == [1, 2, 3, 4, 5, 6] * 12
 
 
-@pytest.mark.parametrize("damage", [emptied, cut, garbled, garbled_inside])
-def test_a_damaged_part_is_scored_again(system, damage):
-    _, whole = score(system, "whole.run")
-    score(system, stop_after=GROUPS - 1)
+@pytest.mark.parametrize("output", FORMS)
+def test_a_complete_run_of_the_same_command_is_left_as_it_is(folder, output):
+    units = list_units(["test.pools.parquet"])
+    first = scoring.score_files(units, RandomScores(), output, tag="x")
+    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    damage(parts()[1])
+    with recorded() as log:
+        again = scoring.score_files(units, RandomScores(), output, tag="x")
 
-    assert score(system) == (2, whole)
+    assert again == dataclasses.replace(first, resumed=GROUPS)
+    assert log.messages == [f"{output}: complete, written by the same command before"]
+    assert log.updates.get("score", []) == []
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
 
 
-def test_a_part_that_is_removed_while_it_is_compared_is_written(system, monkeypatch):
-    """A driver removes a damaged part, which a worker has found in its place."""
-    scorer = system.open()
-    part = plan(list_units(["test.pools.parquet"]), scorer, "out.run", "x")[0]
-    part.path.parent.mkdir()
-    part.path.write_bytes(b"damaged")
-    unit = prepare(part.unit, read_pools(part.unit), scorer)
-    read = LocalStore.read_versioned
+@pytest.mark.parametrize("output", FORMS)
+def test_a_run_of_other_arguments_is_replaced_when_asked(folder, output):
+    units = list_units(["test.pools.parquet"])
+    scoring.score_files(units, RandomScores(1), output, tag="x")
+    scoring.score_files(units[:2], RandomScores(0), "half.run", tag="x")
+    before = read_run(output).frame.rows()
 
-    def read_removed(self, key):
-        Path(key).unlink(missing_ok=True)
-        return read(self, key)
+    with pytest.raises(InputError, match=r"it exists; expected another path, or --overwrite"):
+        scoring.score_files(units[:2], RandomScores(0), output, tag="x")
+    assert read_run(output).frame.rows() == before
+    scoring.score_files(units[:2], RandomScores(0), output, tag="x", overwrite=True)
 
-    monkeypatch.setattr(LocalStore, "read_versioned", read_removed)
-    write_part(part, *score_prepared([unit], scorer), 0)
+    assert read_run(output).frame.rows() == read_run("half.run").frame.rows()
 
-    assert missing_parts([part]) == []
+
+@pytest.mark.parametrize("output", FORMS)
+def test_a_file_of_the_user_is_replaced_only_when_asked(folder, output):
+    path = Path(output) / "notes.txt" if output.endswith("/") else Path(output)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    units = list_units(["test.pools.parquet"])
+
+    with pytest.raises(InputError, match=r"it exists; expected another path, or --overwrite"):
+        library.score("test.pools.parquet", RandomScores(), output)
+    assert path.read_text() == "mine"
+    scoring.score_files(units, RandomScores(), output, overwrite=True)
+
+    assert read_run(output).frame.height == 72
+
+
+def test_a_json_file_of_the_user_in_the_place_of_the_sidecar_is_not_replaced(folder):
+    Path("out.json").write_text("{}")
+
+    with pytest.raises(InputError, match=r"/out\.json: it exists"):
+        library.score("test.pools.parquet", RandomScores(), "out/")
+
+    assert Path("out.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("output", ["out.run", "out/"])
+def test_parts_of_other_arguments_are_refused_or_removed(folder, output):
+    units = list_units(["test.pools.parquet"])
+    with pytest.raises(RuntimeError):
+        scoring.score_files(units, Opened(Counting(RandomScores(1).open(), 3)), output)
+    scoring.score_files(units[:2], RandomScores(0), "half.run")
+
+    with pytest.raises(
+        InputError, match="parts of a run with other arguments; expected the same arg"
+    ) as error:
+        scoring.score_files(units[:2], RandomScores(0), output)
+    assert str(error.value).startswith(
+        ("out.run.parts: ", f"{folder}/out.run.parts: ", f"{folder}/out.parts: ")
+    )
+    assert "--overwrite" in str(error.value)
+    scoring.score_files(units[:2], RandomScores(0), output, overwrite=True)
+
+    assert read_run(output).frame.rows() == read_run("half.run").frame.rows()
+    assert not list(folder.glob("*.parts"))
+
+
+def test_parts_beyond_those_of_the_pools_are_refused(folder):
+    """The same pools, of which the first half was scored last."""
+    units = list_units(["test.pools.parquet"])
+    with pytest.raises(RuntimeError):
+        scoring.score_files(units, Opened(Counting(RandomScores().open(), 3)), "out.run")
+
+    with pytest.raises(InputError, match="parts of a run with other arguments"):
+        scoring.score_files(units[:2], Opened(Counting(RandomScores().open())), "out.run")
+
+
+def test_files_of_the_user_in_the_folder_of_parts_stay(folder):
+    Path("out.run.parts").mkdir()
+    Path("out.run.parts/notes.txt").write_text("mine")
+
+    scoring.score_files(list_units(["test.pools.parquet"]), RandomScores(), "out.run")
+
+    assert [path.name for path in Path("out.run.parts").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("output", ["out.run", "out/"])
+@pytest.mark.parametrize("step", ["join_parts", "write_sidecar", "_remove_parts"])
+def test_a_run_is_completed_after_an_interruption_while_it_gets_its_name(folder, monkeypatch, output, step):
+    """An old run is replaced without asking again, or is still there as a whole."""
+    units = list_units(["test.pools.parquet"])
+    scoring.score_files(units, RandomScores(1), output, tag="x")
+    scoring.score_files(units, RandomScores(0), "whole.run", tag="x")
+    done = getattr(scoring, step)
+
+    def dying(*args):
+        if step == "write_sidecar" and args[0].parent.name.endswith(".parts"):
+            return done(*args)
+        if step == "join_parts":
+            done(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scoring, step, dying)
+        if (step, output) == ("join_parts", "out/"):
+            return  # its parts have their names already
+        with pytest.raises(KeyboardInterrupt):
+            scoring.score_files(units, RandomScores(0), output, tag="x", overwrite=True)
+
+    assert scoring.score_files(units, RandomScores(0), output, tag="x").resumed == GROUPS
+    assert read_run(output).frame.rows() == read_run("whole.run").frame.rows()
+    assert not list(folder.glob("*.parts"))
+
+
+def test_a_row_group_that_is_divided_has_the_run_of_the_whole(system, monkeypatch):
+    """A row group of 72 pairs in units of three pools, as one unit, and in units of one pool."""
+    write_pools("one.parquet", rows())
+    files = set()
+    for limit in (1000, 18, 1):
+        monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", limit)
+        units = list_units(["one.parquet"])
+        scoring.score_files(units, RandomScores(), f"{limit}.run")
+        files.add(Path(f"{limit}.run").read_bytes())
+        assert len(units) == {1000: 1, 18: 4, 1: 12}[limit]
+
+    assert len(files) == 1
 
 
 def test_parts_of_another_model_are_not_used(system, model_folder, folder):
@@ -268,7 +388,9 @@ def test_parts_of_another_model_are_not_used(system, model_folder, folder):
     _, whole = score(other, "whole.run")
     score(system, stop_after=3)
 
-    assert score(other) == (GROUPS, whole)
+    with pytest.raises(InputError, match="parts of a run with other arguments"):
+        score(other)
+    assert score(other, overwrite=True) == (GROUPS, whole)
 
 
 def test_parts_of_another_input_are_not_used(system):
@@ -277,7 +399,9 @@ def test_parts_of_another_input_are_not_used(system):
     write("test.pools.parquet", [{**line, "question": line["question"] + "?"} for line in rows()])
     _, whole = score(system, "whole.run")
 
-    assert score(system) == (GROUPS, whole)
+    with pytest.raises(InputError, match="parts of a run with other arguments"):
+        score(system)
+    assert score(system, overwrite=True) == (GROUPS, whole)
 
 
 def test_parts_of_other_answers_are_not_used(system, folder):
@@ -289,33 +413,9 @@ def test_parts_of_other_answers_are_not_used(system, folder):
     _, whole = score(system, "whole.run", answers="right.parquet")
     score(system, stop_after=3, answers="wrong.parquet")
 
-    assert score(system, answers="right.parquet") == (GROUPS, whole)
-
-
-def test_disk_space_is_checked_before_a_large_run(system, monkeypatch):
-    """The parts and the run have the lines twice."""
-    _, whole = score(system, "whole.run")
-    monkeypatch.setattr(scoring, "_LARGE_RUN", 72)
-    monkeypatch.setattr(scoring, "free_bytes", lambda path: len(whole))
-
-    with pytest.raises(
-        InputError, match=r"bytes free; expected about [0-9,]+ for the parts and the"
-    ) as error:
-        scoring.score_files(list_units(["test.pools.parquet"]), system, "out.run", tag="x")
-
-    needed = int(re.search(r"about ([0-9,]+) for", str(error.value))[1].replace(",", ""))
-    assert needed == pytest.approx(2 * len(whole), rel=0.1)
-    assert not Path("out.run.parts").exists()
-
-
-def test_disk_space_of_a_large_run_is_logged(system, monkeypatch):
-    monkeypatch.setattr(scoring, "_LARGE_RUN", 72)
-    monkeypatch.setattr(scoring, "free_bytes", lambda path: 8_000_000_000)
-
-    with recorded() as log:
-        scoring.score_files(list_units(["test.pools.parquet"]), system, "out.run", tag="x")
-
-    assert log.messages == ["out.run: about 0.0 GB for the parts and the run, 8.0 GB free"]
+    with pytest.raises(InputError, match="parts of a run with other arguments"):
+        score(system, answers="right.parquet")
+    assert score(system, answers="right.parquet", overwrite=True) == (GROUPS, whole)
 
 
 def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):
@@ -399,13 +499,16 @@ def test_questions_without_a_ranking_are_counted_once(folder):
 
 
 def test_a_question_in_two_row_groups_in_memory_is_named(folder):
-    write_pools("b.parquet", [row("q2")], [row("q1")], [row("q1")])
+    """The row groups are units of their own."""
+    three = [("a1", "x"), ("a2", "y"), ("a3", "z")]
+    pools = [[row(f"{name}-{n}", candidates=three) for n in range(6)] for name in ("q2", "q1", "q1")]
+    write_pools("b.parquet", *pools)
 
     with pytest.raises(InputError) as error:
         scoring.score_in_memory(list_units(["b.parquet"]), RandomScores())
 
     assert str(error.value) == (
-        "b.parquet: row group 2: column 'question_id': 'q1': expected one pool per question, "
+        "b.parquet: row group 2: column 'question_id': 'q1-0': expected one pool per question, "
         "but it is also in b.parquet, row group 1"
     )
 

@@ -1,4 +1,6 @@
-"""Units of scoring: the names of their parts, and invalid scores."""
+"""Units of work: the names of their parts, invalid scores, and parts that several workers write."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -6,30 +8,32 @@ from tiny import row, write_pools
 
 from aptool.errors import AptoolError
 from aptool.formats.inputs import Input
-from aptool.formats.pools import list_units, read_pools, write_answers
-from aptool.scoring.parts import parts_folder, plan
-from aptool.scoring.pipeline import prepare, score
+from aptool.formats.pools import list_units, write_answers
 from aptool.scoring.systems import RandomScorer, RandomScores
+from aptool.scoring.units import missing_parts, parts_folder, plan, read, read_records, score, write
 
 
 @pytest.fixture
 def units(tmp_path, monkeypatch):
-    """Three row groups of two pools, in the current folder."""
+    """Three row groups of two pools, in the current folder; each is a unit."""
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 4)
     monkeypatch.chdir(tmp_path)
     groups = [[row(f"q{2 * group + position}") for position in range(2)] for group in range(3)]
     return list_units([write_pools("test.pools.parquet", *groups)])
 
 
-def names(units, system=None, tag="x", answers=None):
+def names(units, system=None, tag="x", answers=None, output="out.run"):
     scorer = (system or RandomScores(0)).open()
-    return [part.path.name for part in plan(units, scorer, "out.run", tag, answers)]
+    return [part.path.name for part in plan(units, scorer, output, tag, answers)]
 
 
-def test_each_unit_has_a_part_with_its_number_of_pairs(units):
+def test_each_unit_has_a_part(units):
     parts = plan(units, RandomScores(0).open(), "out.run", "x")
 
     assert [part.unit for part in parts] == units
-    assert [part.pairs for part in parts] == [4, 4, 4]
+    assert [part.number for part in parts] == [0, 1, 2]
+    assert [part.path.name[:7] for part in parts] == ["000000-", "000001-", "000002-"]
+    assert [part.record for part in parts] == [part.path.with_suffix(".json") for part in parts]
     assert {part.path.parent for part in parts} == {parts_folder("out.run")}
     assert len({part.path.name for part in parts}) == 3
 
@@ -44,6 +48,8 @@ def test_the_name_of_a_part_depends_on_everything_that_decides_its_lines(units):
         names(units, RandomScores(1)),
         names(units, answers=Input("one.parquet", None)),
         names(units, answers=Input("two.parquet", None)),
+        names(units, output="out.run.gz"),
+        names([unit._replace(rows=(0, 1)) for unit in units]),
     ]
     groups = [
         [row(f"q{2 * group + position}", "where was it") for position in range(2)] for group in range(3)
@@ -51,7 +57,7 @@ def test_the_name_of_a_part_depends_on_everything_that_decides_its_lines(units):
     write_pools("test.pools.parquet", *groups)
     other_names.append(names(list_units(["test.pools.parquet"])))
 
-    assert len({*before, *(name for other in other_names for name in other)}) == 3 * 6
+    assert len({*before, *(name for other in other_names for name in other)}) == 3 * 8
 
 
 def test_the_same_input_in_another_folder_has_the_same_parts(units, tmp_path):
@@ -70,8 +76,7 @@ class Constant(RandomScorer):
 
 
 def scored(unit, scorer):
-    (frame,) = score([prepare(unit, read_pools(unit), scorer)], scorer)
-    return frame
+    return score(read(unit, scorer, None), scorer)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -85,3 +90,33 @@ def test_scores_keep_the_order_of_the_pools(units):
     frame = scored(units[2], Constant(0.5))
 
     assert frame.rows() == [(q, a, 0.5) for q in ("q4", "q5") for a in ("a1", "a2")]
+
+
+@pytest.mark.parametrize("output", ["out.run", "out.run.gz", "out.parquet", "out/"])
+def test_a_part_is_missing_until_it_and_its_record_exist(units, output):
+    scorer = RandomScores().open()
+    parts = plan(units, scorer, output, "x")
+    assert missing_parts(parts) == parts
+
+    records = [write(part, scored(part.unit, scorer), 3) for part in parts]
+
+    assert missing_parts(parts) == []
+    assert list(read_records(parts)) == records
+    assert records[1] == (4, 3, 0, ["q2", "q3"])
+    assert len({*parts[0].path.parent.iterdir(), *parts[0].record.parent.iterdir()}) == 6
+    parts[1].record.unlink()
+    parts[2].path.unlink()
+    assert missing_parts(parts) == parts[1:]
+
+
+def test_workers_write_the_same_part_at_the_same_time(units):
+    scorer = RandomScores().open()
+    part = plan(units, scorer, "out.run", "x")[0]
+    frame = scored(part.unit, scorer)
+
+    with ThreadPoolExecutor(8) as threads:
+        records = list(threads.map(lambda _: write(part, frame, 0), range(40)))
+
+    assert {record[:3] for record in records} == {(4, 0, 0)}
+    assert sorted(part.path.parent.iterdir()) == sorted([part.path, part.record])
+    assert len(part.path.read_text().splitlines()) == 4
