@@ -1,7 +1,6 @@
 """Conversion of Ray's errors to one line, and checks of a worker's node."""
 
 import contextlib
-import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -67,6 +66,8 @@ def innermost(error: BaseException) -> BaseException:
 
 def cause(error: BaseException) -> str:
     """The line of the innermost exception in a long message of Ray."""
+    if lost := getattr(error, "worker_failures", None):  # of a training, by rank
+        return f"worker {min(lost)}: {cause(lost[min(lost)])}"
     error = innermost(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
@@ -112,8 +113,7 @@ def check_shared(folder: Location) -> None:
         )
 
 
-def set_up_worker(start: Path, debug: bool = False) -> None:
-    """Set the current folder of a worker, the base of relative paths, and the level of its log."""
+def change_folder(start: Path) -> None:
+    """Set the current folder of a worker to that of the driver, the base of relative paths."""
     with contextlib.suppress(OSError):  # absolute paths need no current folder
         os.chdir(start)
-    logging.getLogger("aptool").setLevel(logging.DEBUG if debug else logging.INFO)

@@ -8,7 +8,6 @@ same bytes. The driver gets a record per unit.
 import logging
 import os
 import pickle
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -32,7 +31,7 @@ from aptool.formats.pools import Unit, read_answers
 from aptool.models.device import is_out_of_memory
 from aptool.models.hub import pinned_name
 from aptool.models.model import load_model
-from aptool.paths import Location, is_remote, location
+from aptool.paths import Location, location
 from aptool.progress import Bar
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
 from aptool.scoring.pipeline import UnitRecord
@@ -53,9 +52,9 @@ T = TypeVar("T")
 # Calls of an actor with a GPU at the same time: one reads, one scores, one writes.
 THREADS = 3
 
-# Restarts of an actor, and retries of a batch, after the loss of its process or node. Preemptions of nodes
-# that Ray knows of do not count.
-RESTARTS = 2
+# Restarts of an actor after the loss of its process or node, with its batches. Preemptions of nodes that Ray
+# knows of do not count. Without a limit, a unit that always ends its process would be retried forever.
+RESTARTS = 3
 
 # Batches per actor if they had the size of the first one, and maximum number of units in a batch: Ray Data
 # takes about 10 ms per batch.
@@ -75,13 +74,13 @@ TIMEOUT_SECONDS = 10.0
 class ScoringJob:
     """The settings of a run, the same for all actors."""
 
+    start: Path  # base of relative paths
     system: System
     device: str
     fingerprint: str  # of the driver's scorer
     folder: Location  # of the parts
     answers: Input | None  # shared answers
     versions: Versions  # on the driver
-    debug: bool
 
 
 class ClusterExecutor(Executor):
@@ -109,12 +108,11 @@ class ClusterExecutor(Executor):
     @override
     def open(self, system: System, units: Sequence[Unit], answers: Input | None) -> Scorer:
         """Open a system as workers do, but in this process; the weights of a model are on the CPU."""
-        # Without the version of a local file: its copies on nodes may have other times.
-        self._answers = _absolute(answers) if answers is not None else None
+        self._answers = answers
         if isinstance(system, ModelSystem):
-            return self._open_model(system, units)
+            return self._open_model(replace(system, folder=pinned_name(system.folder)), units)
         if isinstance(system, SentenceTransformers):
-            system = replace(system, folder=absolute_path(pinned_name(system.folder)))
+            system = replace(system, folder=pinned_name(system.folder))
             checkpoint = load_checkpoint(system)
             each = self._reserve(system.open_device, checkpoint)
             return SentenceTransformersScorer(system, checkpoint, "cuda" if each.gpus else "cpu")
@@ -122,17 +120,15 @@ class ClusterExecutor(Executor):
         return system.open(units, read_answers(*answers) if answers is not None else None, "cpu")
 
     def _open_model(self, system: ModelSystem, units: Sequence[Unit]) -> ModelScorer:
-        folder = absolute_path(pinned_name(system.folder))
-        model = load_model(folder)
+        model = load_model(system.folder)
         each = self._reserve(system.device, model.ranker)
         # On a GPU, each worker derives the size of its cache from the free memory.
         cache_bytes = None if each.gpus else min(CACHE_BYTES, self.cluster.memory(each) // 3)
-        system = replace(system, folder=folder, cache_bytes=cache_bytes)
+        system = replace(system, cache_bytes=cache_bytes)
         precision: Precision = "fp32" if system.precision == "auto" else system.precision
-        if system.precision == "auto" and each.gpus:
-            # One worker tries the precision for all workers.
-            sample = [_absolute_unit(unit) for unit in sample_units(units)]
-            precision = first_task(self.cluster, each, _try_precision, system, sample, self._answers)
+        if system.precision == "auto" and each.gpus:  # one worker tries it for all workers
+            arguments = Path.cwd(), system, sample_units(units), self._answers
+            precision = first_task(self.cluster, each, _try_precision, *arguments)
         return ModelScorer(system, model, "cuda" if each.gpus else "cpu", precision)
 
     def _reserve(self, device: str, network: torch.nn.Module) -> Resources:
@@ -156,14 +152,11 @@ class ClusterExecutor(Executor):
             described = counted(workers, "worker") + (f", {described} now," if room < workers else "")
         logger.info(cluster.describe(described, each))
         job = ScoringJob(
-            scorer.system,
-            scorer.device,
-            scorer.fingerprint,
-            missing[0].record.parent.absolute(),
-            self._answers,
-            tuple(versions_of("torch", "ray").items()),
-            self._debug,
+            *(Path.cwd(), scorer.system, scorer.device, scorer.fingerprint, missing[0].record.parent),
+            answers=self._answers,
+            versions=tuple(versions_of("torch", "ray").items()),
         )
+        _set_context(self._debug)
         pairs = {part.number: part.unit.pairs for part in missing}
         with ray_failures(cluster):
             try:
@@ -209,16 +202,9 @@ def map_parts(
     ``workers`` is the maximum of actors (None: no limit), ``room`` the number that fits now, and ``each``
     their resources.
     """
-    _set_context(job.debug)
     begin = min(room, workers) if workers is not None else room
     batches = batches_of([part.unit.pairs for part in missing], begin)
     most = min(len(batches), workers if workers is not None else len(batches))
-    parts = [
-        part._replace(
-            unit=_absolute_unit(part.unit), path=part.path.absolute(), record=part.record.absolute()
-        )
-        for part in missing
-    ]
     rows = [{"indices": batch} for batch in batches]
     dataset = ray.data.from_items(rows, override_num_blocks=len(rows))  # a task per batch is retried alone
     dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
@@ -228,7 +214,7 @@ def map_parts(
     return dataset.map_batches(
         ScoreUnits,
         batch_size=1,
-        fn_constructor_args=(job, ray.put(parts)),
+        fn_constructor_args=(job, ray.put(list(missing))),
         compute=ray.data.ActorPoolStrategy(
             min_size=least,
             max_size=most,
@@ -241,7 +227,7 @@ def map_parts(
         num_gpus=each.gpus or None,
         memory=each.memory or None,
         max_restarts=RESTARTS,
-        max_task_retries=RESTARTS,
+        max_task_retries=-1,  # as long as the actor is restarted
     )
 
 
@@ -268,8 +254,7 @@ class ScoreUnits:
 
     def __init__(self, job: ScoringJob, parts: Any) -> None:
         """Open the system; raise on a node that differs from the driver's."""
-        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-        logging.getLogger("aptool").setLevel(logging.DEBUG if job.debug else logging.WARNING)
+        failures.change_folder(job.start)
         try:
             failures.check_versions(job.versions)
             failures.check_shared(job.folder)
@@ -307,9 +292,8 @@ class ScoreUnits:
             raise AptoolError(
                 f"{unit.path}: {unit.position}: out of memory on node {host()}: {failures.MEMORY_HINT}"
             ) from error
-        seconds = time.monotonic() - started
-        logger.debug(f"{unit.path}: {unit.position}: {record.pairs} pairs in {seconds:.2f} s")
-        return UnitRecord(part.number, record, self._worker, seconds, time.thread_time() - cpu)
+        cost = time.monotonic() - started, time.thread_time() - cpu
+        return UnitRecord(part.number, record, self._worker, *cost)
 
 
 def _set_context(debug: bool) -> None:
@@ -332,22 +316,11 @@ def _join_threads() -> None:
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def absolute_path(path: str | Path) -> str:
-    """An absolute path as a string; URLs do not change."""
-    return str(path) if is_remote(path) else str(Path(path).absolute())
-
-
-def _absolute(file: Input) -> Input:
-    return file if is_remote(file.path) else Input(absolute_path(file.path), None)
-
-
-def _absolute_unit(unit: Unit) -> Unit:
-    file = _absolute(Input(unit.path, unit.version))
-    return unit._replace(path=file.path, version=file.version)
-
-
-def _try_precision(system: ModelSystem, units: Sequence[Unit], answers: Input | None) -> Precision:
+def _try_precision(
+    start: Path, system: ModelSystem, units: Sequence[Unit], answers: Input | None
+) -> Precision:
     """Pick the precision on a worker with a GPU."""
+    failures.change_folder(start)
     texts = read_answers(*answers) if answers is not None else None
     precision: Any = system.open(units, texts, "cuda").system.precision
     return precision

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from typing_extensions import override
 
-from aptool.cluster.failures import Versions, cause, check_shared, check_versions, host, set_up_worker
+from aptool.cluster.failures import Versions, cause, change_folder, check_shared, check_versions, host
 from aptool.cluster.resources import Cluster, Resources, Wait
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
@@ -88,7 +88,7 @@ def _run_trial(
     trial: Trial, runner: TrialRunner, start: Path, expected: Versions
 ) -> list[Result] | AptoolError:
     """Run a trial on a worker, with the current folder of the driver."""
-    set_up_worker(start)
+    change_folder(start)
     try:
         check_versions(expected)
         check_shared(runner.output)

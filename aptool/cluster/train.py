@@ -26,7 +26,7 @@ from ray.util.queue import Queue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from typing_extensions import override
 
-from aptool.cluster.failures import RESUME, Versions, cause, check_shared, check_versions, host, set_up_worker
+from aptool.cluster.failures import RESUME, Versions, cause, change_folder, check_shared, check_versions, host
 from aptool.cluster.resources import (
     POLL_SECONDS,
     Cluster,
@@ -154,7 +154,7 @@ def _train(job: TrainingJob, cluster: Cluster, workers: Workers, least: Resource
             if isinstance(raised, AptoolError):
                 raise raised from error
             raise AptoolError(
-                f"--cluster {cluster.address}: training stopped: {_reason(error)}; {RESUME}"
+                f"--cluster {cluster.address}: training stopped: {cause(error)}; {RESUME}"
             ) from error
     return result
 
@@ -205,15 +205,6 @@ def _in_thread(work: Callable[[], T], room: Wait) -> T:
     return ended.result()
 
 
-def _reason(error: BaseException) -> str:
-    """The reason why workers failed, in one line."""
-    failures = getattr(error, "worker_failures", None)
-    if failures:
-        rank = min(failures)
-        return f"worker {rank}: {cause(failures[rank])}"
-    return cause(error)
-
-
 @contextlib.contextmanager
 def _relayed_logs() -> Iterator[Queue]:
     """Yield a queue for log records of workers, which this process logs."""
@@ -242,8 +233,9 @@ def train_worker(config: dict[str, Any]) -> Fit:
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
-    set_up_worker(job.start)
+    change_folder(job.start)
     root, handler = logging.getLogger("aptool"), logging.handlers.QueueHandler(config["log"])
+    root.setLevel(logging.INFO)
     if rank == 0:
         root.addHandler(handler)
     try:

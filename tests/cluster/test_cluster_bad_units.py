@@ -30,7 +30,7 @@ def test_unit_that_kills_its_workers_ends_the_run(cluster, scene):
     assert "The actor died unexpectedly" in str(error.value)
     assert "a smaller --tokens-per-batch takes less memory" in str(error.value)
     assert "run the same command again" in str(error.value)
-    assert [question for _, question in scored(scene.notes)].count("test-q6") == 3
+    assert [question for _, question in scored(scene.notes)].count("test-q6") == 4
     assert_resumes(cluster, scene)
 
 

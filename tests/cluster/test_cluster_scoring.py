@@ -40,7 +40,7 @@ def test_other_forms_of_a_run_are_those_of_one_process(cluster, scene, name):
     assert written[0] == written[1]
 
 
-def test_workers_with_a_gpu_read_score_and_write_at_the_same_time(nodes, cluster, scene):
+def test_workers_with_a_gpu_write_the_run_of_one_process(nodes, cluster, scene):
     """The GPU is only a resource of the scheduler."""
     node = nodes.add_node(num_cpus=2, num_gpus=1, object_store_memory=80 << 20)
     try:
@@ -50,7 +50,7 @@ def test_workers_with_a_gpu_read_score_and_write_at_the_same_time(nodes, cluster
         nodes.remove_node(node)
 
     scene.assert_complete()
-    assert (result.pairs, result.workers) == (96, 2)
+    assert (result.pairs, result.units) == (96, UNITS)
 
 
 def score_and_meanwhile(cluster, scene, act, **more):
