@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aptool.cluster.resources import Cluster
-from aptool.errors import AptoolError, UsageError, first_line
+from aptool.errors import AptoolError, UsageError, one_line
 from aptool.plugins import VARIABLE
 from aptool.version import install_command
 
@@ -23,7 +23,7 @@ ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d{1,5}")
 
 # The token of the clusters that this process starts: Ray reads a token once per process.
 TOKEN = secrets.token_hex(16)
-TOKEN_HINT = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the cluster's token"
+TOKEN_HINT = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the token"
 
 
 @contextlib.contextmanager
@@ -79,16 +79,9 @@ def _without_rays_output() -> Iterator[None]:
 
 def check_address(address: str, source: str = "--cluster") -> None:
     """Raise unless an address is valid; ``source`` is the option or variable that errors name."""
-    if address in ("auto", "local") or ADDRESS.fullmatch(address):
-        return
-    if address.startswith(("http://", "https://", "ray://")):
-        server = "client" if address.startswith("ray://") else "jobs"
-        raise UsageError(
-            f"{source} {address!r}: the address of Ray's {server} server; expected host:port of the head, or "
-            "`ray job submit -- aptool ... --cluster`, which runs the command there"
-        )
-    remedy = "; to use the default address, put --cluster last" if source == "--cluster" else ""
-    raise UsageError(f"{source} {address!r}: expected host:port, auto or local{remedy}")
+    if address not in ("auto", "local") and not ADDRESS.fullmatch(address):
+        remedy = "; to use the default address, put --cluster last" if source == "--cluster" else ""
+        raise UsageError(f"{source} {address!r}: expected host:port of the head, auto or local{remedy}")
 
 
 def _variables(address: str) -> dict[str, str]:
@@ -136,39 +129,21 @@ def _init(ray: Any, address: str, debug: bool) -> None:
     try:
         ray.init(address=address, **options)
     except Exception as error:
-        refused = isinstance(error, ray.exceptions.AuthenticationError)
-        raise connection_error(address, error, refused) from error
+        raise connection_error(address, error) from error
     finally:
         # Ray's own handler of SIGTERM would exit with code 15.
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGTERM, handler)
 
 
-def connection_error(address: str, error: Exception, refused: bool = False) -> AptoolError:
-    """Convert an error of ``ray.init`` to one line; ``refused`` is for a missing or a wrong token."""
-    text = str(error)
-    # "The cluster was started with: Ray: A Python: B This process ... was started with: Ray: C Python: D"
-    versions = re.findall(r"^\s*(Ray|Python): (\S+)", text, re.MULTILINE)
-    if len(versions) == 4:
-        (_, ray), (_, python), (_, own_ray), (_, own_python) = versions
-        return AptoolError(
-            f"--cluster {address}: Ray {ray} and Python {python} there, Ray {own_ray} and Python "
-            f"{own_python} here: expected the same versions"
+def connection_error(address: str, error: Exception) -> AptoolError:
+    """Convert an error of ``ray.init`` to one line."""
+    expected = f"the head of a Ray cluster to answer there; if it requires a token, {TOKEN_HINT}"
+    if address == "auto":
+        expected = (
+            "a cluster on this machine, or RAY_ADDRESS; `ray start --head` starts one, `--cluster local` one "
+            f"for this command alone; if it requires a token, {TOKEN_HINT}"
         )
-    if refused or re.search("unauthenticated|permission.?denied|invalidauthtoken", text, re.IGNORECASE):
-        return AptoolError(f"--cluster {address}: the token is missing or refused: {TOKEN_HINT}")
-    reason = first_line(error)
-    if address == "auto" and isinstance(error, ConnectionError):
-        return AptoolError(
-            f"--cluster: no Ray cluster answers on this machine, and RAY_ADDRESS is not set ({reason}): "
-            "expected one; `ray start --head` starts one, `--cluster local` one for this command alone"
-        )
-    if address == "local":
-        expected = "Ray to start on this machine"
-        if isinstance(error, OSError) or "AF_UNIX" in text:
-            expected = "RAY_TMPDIR to name a writable folder with a short path, for the files of Ray"
-        return AptoolError(f"--cluster local: {reason}: expected {expected}")
-    return AptoolError(
-        f"--cluster {address}: {reason}: expected the head of a Ray cluster to answer there; if it requires "
-        f"a token, {TOKEN_HINT}"
-    )
+    elif address == "local":
+        expected = "Ray to start; RAY_TMPDIR names a writable folder with a short path for its files"
+    return AptoolError(f"--cluster {address}: {one_line(str(error))}: expected {expected}")

@@ -10,10 +10,11 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import ray
@@ -21,9 +22,16 @@ import ray.data
 import torch
 from typing_extensions import override
 
-from aptool.cluster import failures
-from aptool.cluster.failures import Versions, host, ray_failures
-from aptool.cluster.resources import Cluster, Resources, Wait, wait_until_free, worker_resources
+from aptool.cluster.resources import Cluster, Resources, worker_resources
+from aptool.cluster.workers import (
+    MEMORY_HINT,
+    NO_PROGRESS_VARIABLE,
+    Versions,
+    check_worker,
+    first_task,
+    host,
+    ray_failures,
+)
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.formats.inputs import Input
@@ -31,12 +39,12 @@ from aptool.formats.pools import Unit, read_answers
 from aptool.models.device import is_out_of_memory
 from aptool.models.hub import pinned_name
 from aptool.models.model import load_model
-from aptool.paths import Location, location
+from aptool.paths import location
 from aptool.progress import Bar
 from aptool.scoring.model_system import CACHE_BYTES, ModelScorer, ModelSystem, sample_units
 from aptool.scoring.pipeline import UnitRecord
 from aptool.scoring.ranker_scorer import Precision
-from aptool.scoring.run import Executor, ScoredRun
+from aptool.scoring.run import Executor
 from aptool.scoring.sentence_transformers import (
     SentenceTransformers,
     SentenceTransformersScorer,
@@ -46,8 +54,6 @@ from aptool.scoring.systems import Scorer, System
 from aptool.scoring.units import Part, read, score, write
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # Calls of an actor with a GPU at the same time: one reads, one scores, one writes.
 THREADS = 3
@@ -68,19 +74,6 @@ MODEL_COPIES = 3
 # Names of Ray Data's threads that call Ray, and the time limit for their end.
 RAY_DATA_THREADS = ("iter_threaded", "StreamingExecutor", "ray-data")
 TIMEOUT_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class ScoringJob:
-    """The settings of a run, the same for all actors."""
-
-    start: Path  # base of relative paths
-    system: System
-    device: str
-    fingerprint: str  # of the driver's scorer
-    folder: Location  # of the parts
-    answers: Input | None  # shared answers
-    versions: Versions  # on the driver
 
 
 class ClusterExecutor(Executor):
@@ -145,90 +138,51 @@ class ClusterExecutor(Executor):
         if not missing:
             return
         cluster, each, workers = self.cluster, self._each, self._workers
-        room = max(cluster.room(each), 1)
         first_task(cluster, each, host)
+        room = max(cluster.capacity(each), 1)
         described = f"room for {counted(room, 'worker')}"
         if workers is not None:
-            described = counted(workers, "worker") + (f", {described} now," if room < workers else "")
+            described = counted(workers, "worker") + (f", {described}," if room < workers else "")
         logger.info(cluster.describe(described, each))
-        job = ScoringJob(
-            *(Path.cwd(), scorer.system, scorer.device, scorer.fingerprint, missing[0].record.parent),
-            answers=self._answers,
-            versions=tuple(versions_of("torch", "ray").items()),
+        batches = batches_of([part.unit.pairs for part in missing], min(room, workers or room))
+        most = min(len(batches), workers or len(batches))
+        least = most if workers is not None else 1  # their number waits for nodes; an autoscaler sees it
+        threads = THREADS if each.gpus else 1
+        versions = tuple(versions_of("torch", "ray").items())
+        rows = [{"indices": batch} for batch in batches]
+        warnings.filterwarnings("ignore", "`ray_remote_args` is deprecated")  # has no successor yet
+        dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(  # a task per row
+            ScoreUnits,
+            batch_size=1,
+            fn_constructor_args=(
+                *(Path.cwd(), versions, scorer.system, scorer.device, scorer.fingerprint),
+                *(self._answers, ray.put(list(missing))),
+            ),
+            compute=ray.data.ActorPoolStrategy(
+                min_size=least,
+                max_size=most,
+                initial_size=max(least, min(room, most)),
+                max_tasks_in_flight_per_actor=2 * threads,
+                max_concurrent_calls_per_actor=threads,
+                enable_true_multi_threading=True,
+            ),
+            num_cpus=each.cpus,
+            num_gpus=each.gpus or None,
+            memory=each.memory or None,
+            max_restarts=RESTARTS,
+            max_task_retries=-1,  # as long as the actor is restarted
         )
-        _set_context(self._debug)
+        dataset.set_name(f"aptool-score-{missing[0].record.parent.stem}")  # as the dashboard shows it
+        _set_context(dataset.context, self._debug)
         pairs = {part.number: part.unit.pairs for part in missing}
         with ray_failures(cluster):
             try:
-                for rows in map_parts(missing, job, workers, room, each).iter_batches(
-                    prefetch_batches=0, batch_size=None, batch_format="numpy"
-                ):
-                    for records in rows["records"]:
-                        for record in pickle.loads(records):
-                            bar.update(pairs[record.number])
-                            yield record._replace(gpu_seconds=record.seconds * each.gpus)
+                for row in dataset.iter_rows():
+                    for record in pickle.loads(row["records"]):
+                        bar.update(pairs[record.number])
+                        yield record._replace(gpu_seconds=record.seconds * each.gpus)
             finally:
                 _join_threads()
-
-    @override
-    def log_summary(self, scored: ScoredRun) -> None:
-        logger.info(
-            f"score: {counted(scored.units, 'unit')}, {scored.resumed} resumed, by "
-            f"{counted(scored.workers, 'worker')} in {scored.seconds:.0f} s: "
-            f"{scored.core_seconds:.0f} core-seconds, {scored.gpu_seconds:.0f} GPU-seconds"
-        )
-
-
-def first_task(cluster: Cluster, each: Resources, function: Callable[..., T], *arguments: Any) -> T:
-    """Run a function on a worker before all others start; raise at once if workers cannot start.
-
-    Waits for resources as long as ``--wait`` says.
-    """
-    wait_until_free(cluster, 1, each)
-    remote: Any = ray.remote(max_retries=0)(function)
-    task, wait = remote.options(**each.options).remote(*arguments), Wait(cluster, 1, each)
-    while not ray.wait([task], timeout=1.0)[0]:  # signals interrupt only a wait with a timeout
-        wait.is_over()
-    with ray_failures(cluster):
-        result: T = ray.get(task)
-    return result
-
-
-def map_parts(
-    missing: Sequence[Part], job: ScoringJob, workers: int | None, room: int, each: Resources
-) -> ray.data.Dataset:
-    """The data set whose rows are the pickled records of a batch of parts; reading it writes the parts.
-
-    ``workers`` is the maximum of actors (None: no limit), ``room`` the number that fits now, and ``each``
-    their resources.
-    """
-    begin = min(room, workers) if workers is not None else room
-    batches = batches_of([part.unit.pairs for part in missing], begin)
-    most = min(len(batches), workers if workers is not None else len(batches))
-    rows = [{"indices": batch} for batch in batches]
-    dataset = ray.data.from_items(rows, override_num_blocks=len(rows))  # a task per batch is retried alone
-    dataset.set_name(f"aptool-score-{job.folder.name.removesuffix('.parts')}")  # as the dashboard shows it
-    threads = THREADS if each.gpus else 1
-    # A number of workers waits for nodes; an autoscaler sees its demand.
-    least = most if workers is not None else 1
-    return dataset.map_batches(
-        ScoreUnits,
-        batch_size=1,
-        fn_constructor_args=(job, ray.put(list(missing))),
-        compute=ray.data.ActorPoolStrategy(
-            min_size=least,
-            max_size=most,
-            initial_size=max(least, min(room, most)),
-            max_tasks_in_flight_per_actor=2 * threads,
-            max_concurrent_calls_per_actor=threads,
-            enable_true_multi_threading=True,
-        ),
-        num_cpus=each.cpus,
-        num_gpus=each.gpus or None,
-        memory=each.memory or None,
-        max_restarts=RESTARTS,
-        max_task_retries=-1,  # as long as the actor is restarted
-    )
 
 
 def batches_of(pairs: Sequence[int], workers: int) -> list[list[int]]:
@@ -252,19 +206,30 @@ def batches_of(pairs: Sequence[int], workers: int) -> list[list[int]]:
 class ScoreUnits:
     """An open system in an actor, which reads, scores and writes the units of a batch."""
 
-    def __init__(self, job: ScoringJob, parts: Any) -> None:
-        """Open the system; raise on a node that differs from the driver's."""
-        failures.change_folder(job.start)
+    def __init__(
+        self,
+        start: Path,
+        versions: Versions,
+        system: System,
+        device: str,
+        fingerprint: str,
+        answers: Input | None,
+        parts: Any,
+    ) -> None:
+        """Open a system; raise on a node that differs from the driver's.
+
+        ``start`` is the base of relative paths, ``versions`` and ``fingerprint`` are those of the driver,
+        ``parts`` is a reference to the parts of the run.
+        """
+        self._parts: list[Part] = ray.get(parts)
         try:
-            failures.check_versions(job.versions)
-            failures.check_shared(job.folder)
-            self._scorer = job.system.open(device=job.device)
-            if self._scorer.fingerprint != job.fingerprint:
+            check_worker(start, versions, self._parts[0].record.parent)
+            self._scorer = system.open(device=device)
+            if self._scorer.fingerprint != fingerprint:
                 raise AptoolError("the model differs from the driver's: expected the same model folder")
-            self._answers = read_answers(*job.answers) if job.answers is not None else None
+            self._answers = read_answers(*answers) if answers is not None else None
         except AptoolError as error:
             raise located(error, f"node {host()}") from error
-        self._parts: list[Part] = ray.get(parts)
         self._worker = f"{host()}:{os.getpid()}"
         self._scoring = threading.Lock()  # the other threads read and write meanwhile
 
@@ -290,21 +255,20 @@ class ScoreUnits:
             if not is_out_of_memory(error):
                 raise
             raise AptoolError(
-                f"{unit.path}: {unit.position}: out of memory on node {host()}: {failures.MEMORY_HINT}"
+                f"{unit.path}: {unit.position}: out of memory on node {host()}: {MEMORY_HINT}"
             ) from error
         cost = time.monotonic() - started, time.thread_time() - cpu
         return UnitRecord(part.number, record, self._worker, *cost)
 
 
-def _set_context(debug: bool) -> None:
+def _set_context(context: ray.data.DataContext, debug: bool) -> None:
     """Turn off Ray Data's progress bars and messages unless debugging, and its limit without progress."""
-    context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = debug
     for handler in logging.getLogger("ray.data").handlers:
         if not debug and "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)
-    default = ray.data.DataContext.execution_no_progress_timeout_s
-    if context.execution_no_progress_timeout_s == default and failures.NO_PROGRESS_VARIABLE not in os.environ:
+    limit, default = context.execution_no_progress_timeout_s, type(context).execution_no_progress_timeout_s
+    if limit == default and NO_PROGRESS_VARIABLE not in os.environ:
         context.execution_no_progress_timeout_s = -1  # a unit, or a wait for nodes, may take longer
 
 
@@ -320,7 +284,7 @@ def _try_precision(
     start: Path, system: ModelSystem, units: Sequence[Unit], answers: Input | None
 ) -> Precision:
     """Pick the precision on a worker with a GPU."""
-    failures.change_folder(start)
+    os.chdir(start)
     texts = read_answers(*answers) if answers is not None else None
     precision: Any = system.open(units, texts, "cuda").system.precision
     return precision

@@ -13,8 +13,8 @@ from typing import Any
 import ray
 from typing_extensions import override
 
-from aptool.cluster.failures import Versions, cause, change_folder, check_shared, check_versions, host
 from aptool.cluster.resources import Cluster, Resources, Wait
+from aptool.cluster.workers import Versions, cause, check_worker, first_task, host
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.experiments.matrix import Trial
@@ -33,7 +33,8 @@ class ClusterProcesses(Processes):
 
     def __init__(self, cluster: Cluster, each: Resources, number: int | None = None) -> None:
         """Set the resources of a task, and the maximum number of parallel tasks (default: as many as fit)."""
-        logger.info(cluster.describe(f"room for {counted(cluster.room(each), 'trial')}", each))
+        first_task(cluster, each, host)
+        logger.info(cluster.describe(f"room for {counted(cluster.capacity(each), 'trial')}", each))
         self._room = Wait(cluster, 1, each)
         self._each = each
         self._number = number
@@ -67,7 +68,7 @@ class ClusterProcesses(Processes):
 
     @override
     def ended(self, timeout: float) -> list[Ended]:
-        self._room.is_over()
+        self._room.poll()
         tasks: list[Any] = []
         if self._tasks:
             tasks, _ = ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
@@ -88,10 +89,8 @@ def _run_trial(
     trial: Trial, runner: TrialRunner, start: Path, expected: Versions
 ) -> list[Result] | AptoolError:
     """Run a trial on a worker, with the current folder of the driver."""
-    change_folder(start)
     try:
-        check_versions(expected)
-        check_shared(runner.output)
+        check_worker(start, expected, runner.output)
     except AptoolError as error:
         return located(error, f"{trial}: node {host()}")
     return run_trial(trial, runner)

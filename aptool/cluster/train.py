@@ -26,16 +26,8 @@ from ray.util.queue import Queue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from typing_extensions import override
 
-from aptool.cluster.failures import RESUME, Versions, cause, change_folder, check_shared, check_versions, host
-from aptool.cluster.resources import (
-    POLL_SECONDS,
-    Cluster,
-    Resources,
-    Wait,
-    Workers,
-    capacity,
-    wait_until_free,
-)
+from aptool.cluster.resources import Cluster, Resources, Wait, Workers
+from aptool.cluster.workers import Versions, check_worker, first_task, host, ray_failures
 from aptool.config import CHECKPOINT_MINUTES, Recipe
 from aptool.errors import AptoolError, UsageError, counted, located
 from aptool.formats.collection import CollectionFiles
@@ -124,7 +116,7 @@ def _train(job: TrainingJob, cluster: Cluster, workers: Workers, least: Resource
     each = with_cores(cluster, maximum, least)
     text = counted(maximum, "worker") if minimum == maximum else f"{minimum} to {maximum} workers"
     logger.info(cluster.describe(text, each))
-    wait_until_free(cluster, minimum, each)
+    first_task(cluster, each, host)
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.5")
     logging.getLogger("ray.train").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="aptool-") as folder, _relayed_logs() as queue:
@@ -147,21 +139,14 @@ def _train(job: TrainingJob, cluster: Cluster, workers: Workers, least: Resource
                 callbacks=cast(Any, [_EndOnError()]),
             ),
         )
-        try:
+        with ray_failures(cluster, ray.train.TrainingFailedError):
             result: Fit = _in_thread(trainer.fit, Wait(cluster, minimum, each)).return_value
-        except (ray.train.TrainingFailedError, ray.exceptions.RayError) as error:
-            raised = getattr(error, "controller_failure", None)
-            if isinstance(raised, AptoolError):
-                raise raised from error
-            raise AptoolError(
-                f"--cluster {cluster.address}: training stopped: {cause(error)}; {RESUME}"
-            ) from error
     return result
 
 
 def default_workers(cluster: Cluster, each: Resources, minibatch: int) -> int:
     """One worker per GPU, or per node without GPUs, and at most one per question of a minibatch."""
-    fit = [capacity(node.total, each) for node in cluster.nodes()]
+    fit = [node.capacity(each) for node in cluster.nodes()]
     return max(1, min(sum(fit) if each.gpus else sum(number > 0 for number in fit), minibatch))
 
 
@@ -190,7 +175,7 @@ def _in_thread(work: Callable[[], T], room: Wait) -> T:
     Raises if the cluster has no room for longer than ``--wait``.
     """
     ended: Future[T] = Future()
-    room.is_over()
+    room.poll()
 
     def run() -> None:
         try:
@@ -200,8 +185,8 @@ def _in_thread(work: Callable[[], T], room: Wait) -> T:
 
     threading.Thread(target=run, name="aptool training", daemon=True).start()
     while not ended.done():  # signals interrupt only a wait with a timeout
-        room.is_over()
-        wait([ended], timeout=POLL_SECONDS)
+        room.poll()
+        wait([ended], timeout=0.5)
     return ended.result()
 
 
@@ -233,15 +218,13 @@ def train_worker(config: dict[str, Any]) -> Fit:
     context = ray.train.get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     group = TorchProcessGroup(rank, size) if size > 1 else SINGLE_PROCESS
-    change_folder(job.start)
     root, handler = logging.getLogger("aptool"), logging.handlers.QueueHandler(config["log"])
     root.setLevel(logging.INFO)
     if rank == 0:
         root.addHandler(handler)
     try:
         with group.together():
-            check_shared(training_folder(job.output))
-            check_versions(job.versions)
+            check_worker(job.start, job.versions, training_folder(job.output))
             collection = CollectionFiles(job.collection)
             device = pick_device(str(get_device()) if job.gpu else "cpu")
         result = fit_in_group(

@@ -100,6 +100,13 @@ class Scene:
         assert names - {"notes"} == {"pools", "out.run", "out.run.json"}
 
 
+def node_ids():
+    """The ids of the nodes of the cluster that this process is connected to."""
+    import ray
+
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+
+
 def wait_for(condition, seconds=600):  # long enough for a busy machine
     end = time.monotonic() + seconds
     while not condition():

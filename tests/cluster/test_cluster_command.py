@@ -122,8 +122,7 @@ def test_nothing_listens_at_the_address(score):
     ("value", "phrase"),
     [
         ("test.pools.parquet", "expected host:port, auto or local"),
-        ("http://127.0.0.1:8265", "`ray job submit"),
-        ("ray://127.0.0.1:10001", "`ray job submit"),
+        ("http://127.0.0.1:8265", "expected host:port of the head"),
     ],
 )
 def test_invalid_address_is_refused(score, value, phrase):
@@ -160,22 +159,20 @@ def test_different_versions_are_named(score, nodes):
     finally:
         store.internal_kv_put(key[0], before, True, key[1])
 
-    assert_one_line(finished, 1, "Ray 2.1.0 and Python 3.9.1 there, Ray 2.", "expected the same versions")
+    assert_one_line(finished, 1, "Version mismatch", "Ray: 2.1.0 Python: 3.9.1")
 
 
 def test_missing_resources_are_named(score, address):
     finished = score("--cluster", address, "--gpus-per-worker", 2, "--wait", 0)
 
-    assert_one_line(
-        finished, 1, "2 CPUs and 0 GPUs free, of 2 CPUs", "room for 0; expected room for 1 worker"
-    )
+    assert_one_line(finished, 1, "2 CPUs and 0 GPUs, on 3 nodes: room for 0; expected room for 1 worker")
 
 
 def test_scoring_starts_with_fewer_workers_than_requested(score, folder, address):
     finished = score("--cluster", address, "--workers", 3)
 
     assert finished.code == 0, finished.err
-    assert ": 3 workers, room for 2 workers now, with 1 CPU and 0 GPUs each" in finished.err[0]
+    assert ": 3 workers, room for 2 workers, with 1 CPU and 0 GPUs each" in finished.err[0]
 
 
 def test_no_pools(score, folder, address):
@@ -203,7 +200,7 @@ def test_model_that_workers_do_not_see_is_named(score, folder, model_folder, add
 
     finished = score("--cluster", address, model=f"{HERE_ONLY}/model")
 
-    assert_one_line(finished, 1, "node ", f"{HERE_ONLY}/model: ")
+    assert_one_line(finished, 1, "node ", f"{HERE_ONLY}/model")
 
 
 def test_local_cluster_writes_the_same_bytes_and_nothing_to_the_home_folder(run, folder, tmp_path):

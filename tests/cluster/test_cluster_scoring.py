@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from recorded import recorded
-from scene import UNITS, wait_for
+from scene import UNITS, node_ids, wait_for
 from slow import ONE_CORE, SlowSystem, executor_of, scored
 
 from aptool.cluster.resources import Resources
@@ -88,16 +88,16 @@ def test_unit_of_a_killed_worker_is_scored_again(cluster, anywhere):
 @pytest.mark.parametrize("announced", [False, True], ids=["lost", "preempted"])
 def test_units_of_a_removed_node_are_scored_again(nodes, cluster, scene, preempt, announced):
     """The third node is lost while its worker scores."""
-    before = {node.node_id for node in cluster.nodes()}
+    before = node_ids()
     node = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
-    wait_for(lambda: cluster.room(Resources(cpus=1)) == 3)
+    wait_for(lambda: cluster.capacity(Resources(cpus=1)) == 3)
     raylet = node.all_processes["raylet"][0].process.pid
 
     def remove():
         wait_for(lambda: any(_parent(process) == raylet for process, _ in scored(scene.notes)))
         process, question = next(unit for unit in scored(scene.notes) if _parent(unit[0]) == raylet)
         if announced:
-            (new,) = {node.node_id for node in cluster.nodes()} - before
+            (new,) = node_ids() - before
             preempt(new)
         os.kill(process, signal.SIGKILL)  # the unit must not be completed before
         nodes.remove_node(node, allow_graceful=False)

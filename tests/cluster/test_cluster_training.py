@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from scene import wait_for
+from scene import node_ids, wait_for
 from tiny import options, recipe
 from trainings import OPTIONS, SEED, trained
 
@@ -207,10 +207,10 @@ def test_notice_of_preemption_saves_a_checkpoint_within_the_epoch(
     """Only the updates after the notice are lost; the same number of workers ends in the same bytes."""
     import dying_training
 
-    before = {node.node_id for node in cluster.nodes()}
+    before = node_ids()
     extra = nodes.add_node(num_cpus=1, object_store_memory=80 << 20)
     trained(cluster, collection_folder, tmp_path / "whole", workers=3)
-    (new,) = {node.node_id for node in cluster.nodes()} - before
+    (new,) = node_ids() - before
     monkeypatch.setattr("aptool.cluster.train.train_worker", dying_training.preempted_worker)
     monkeypatch.setenv("RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S", "0.5")
     output, state = tmp_path / "model", tmp_path / "model.training" / "state.safetensors"
@@ -263,7 +263,9 @@ def test_training_waits_until_a_lost_node_is_replaced(
             nodes.remove_node(extra)
 
     lines = log.read_text().splitlines()
-    waiting = "waiting for 3 workers with 1 CPU and 0 GPUs each; the cluster has 2 CPUs and 0 GPUs"
+    waiting = (
+        "waiting for 3 workers with 1 CPU and 0 GPUs each; the cluster has 2 CPUs and 0 GPUs, on 3 nodes"
+    )
     assert waiting in lines
     assert any("resuming after epoch" in line for line in lines)
     assert same(tmp_path / "model", tmp_path / "undisturbed")

@@ -1,8 +1,10 @@
 """Parts of training on a cluster that need no cluster: resources and checks of workers."""
 
+from pathlib import Path
+
 import pytest
 
-from aptool.cluster.resources import Cluster, Node, Resources
+from aptool.cluster.resources import Cluster, Resources
 from aptool.environment import versions_of
 from aptool.errors import AptoolError
 
@@ -17,22 +19,22 @@ def train():
 
 
 @pytest.fixture
-def failures():
+def workers():
     pytest.importorskip("ray")
-    from aptool.cluster import failures
+    from aptool.cluster import workers
 
-    return failures
+    return workers
 
 
 class FreeCluster(Cluster):
-    """Nodes with the given cores and GPUs, all free."""
+    """Nodes with the given cores and GPUs."""
 
     def __init__(self, *totals):
         super().__init__("here", "logs")
         object.__setattr__(self, "totals", totals)
 
     def nodes(self):
-        return [Node(str(i), Resources(*total)) for i, total in enumerate(self.totals)]
+        return [Resources(*total) for total in self.totals]
 
 
 @pytest.mark.parametrize(
@@ -65,13 +67,15 @@ def test_cores_are_divided_among_workers(train, totals, workers, gpus, expected)
     assert train.with_cores(FreeCluster(*totals), workers, Resources(1, gpus)) == Resources(expected, gpus)
 
 
-def test_a_node_that_does_not_see_the_output_is_an_error(failures, tmp_path):
-    failures.check_shared(tmp_path)
-    with pytest.raises(AptoolError, match="/none: not found on node .*: expected an output on storage that"):
-        failures.check_shared(tmp_path / "none")
+def test_a_node_that_does_not_see_the_output_is_an_error(workers, tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    workers.check_worker(tmp_path, (), tmp_path)
+    assert Path.cwd() == tmp_path
+    with pytest.raises(AptoolError, match=r"^none: not found: expected an output on storage that all nodes"):
+        workers.check_worker(tmp_path, (), Path("none"))
 
 
-def test_a_worker_with_another_torch_is_an_error(failures):
-    failures.check_versions(tuple(versions_of("torch").items()))
+def test_a_worker_with_another_torch_is_an_error(workers):
+    workers.check_versions(tuple(versions_of("torch").items()))
     with pytest.raises(AptoolError, match=r"torch \d.* there, 1\.0 here: expected the same versions"):
-        failures.check_versions((("torch", "1.0"),))
+        workers.check_versions((("torch", "1.0"),))

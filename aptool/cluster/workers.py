@@ -1,19 +1,22 @@
-"""Conversion of Ray's errors to one line, and checks of a worker's node."""
+"""What all workers share: their start, errors of Ray as one line, and checks of a worker's node."""
 
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import ray
 import ray.data.exceptions
 
-from aptool.cluster.resources import Cluster
+from aptool.cluster.resources import Cluster, Resources, Wait
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, error_with, first_line
 from aptool.paths import Location
 from aptool.plugins import hash_file, load_plugins
+
+T = TypeVar("T")
 
 MEMORY_HINT = "a smaller --tokens-per-batch takes less memory, and so do fewer --workers on a node"
 RESUME = "finished work is kept: run the same command again to resume"
@@ -28,9 +31,25 @@ Versions = tuple[tuple[str, str], ...]
 _RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
 
 
+def first_task(cluster: Cluster, each: Resources, function: Callable[..., T], *arguments: Any) -> T:
+    """Run a function on a worker, before all others start: raise at once if workers cannot start."""
+    wait = Wait(cluster, 1, each)
+    wait.poll(has_begun=False)
+    remote: Any = ray.remote(max_retries=0)(function)
+    task = remote.options(**each.options).remote(*arguments)
+    while not ray.wait([task], timeout=1.0)[0]:  # signals interrupt only a wait with a timeout
+        wait.poll(has_begun=False)
+    with ray_failures(cluster):
+        result: T = ray.get(task)
+    return result
+
+
 @contextlib.contextmanager
-def ray_failures(cluster: Cluster) -> Iterator[None]:
-    """Convert errors of Ray to an ``AptoolError`` of one line; errors of aptool keep exit code and text."""
+def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
+    """Convert errors of Ray to an ``AptoolError`` of one line; errors of aptool keep exit code and text.
+
+    ``more`` are further types of Ray's errors.
+    """
     try:
         yield
     except AptoolError:
@@ -50,7 +69,7 @@ def ray_failures(cluster: Cluster) -> Iterator[None]:
         elif isinstance(error, ray.exceptions.ActorDiedError):
             reason = f"{cause(error)} If it was out of memory: {MEMORY_HINT}"
         # Ray Data raises its own errors with a SystemException as their cause.
-        elif isinstance(error, _RAY_ERRORS) or isinstance(error.__cause__, _RAY_ERRORS):
+        elif isinstance(error, (*_RAY_ERRORS, *more)) or isinstance(error.__cause__, _RAY_ERRORS):
             reason = cause(error)
         else:
             raise
@@ -59,9 +78,8 @@ def ray_failures(cluster: Cluster) -> Iterator[None]:
 
 def innermost(error: BaseException) -> BaseException:
     """The exception that Ray's exceptions wrap."""
-    while isinstance(getattr(error, "cause", None), BaseException):
-        error = error.cause  # type: ignore[attr-defined]
-    return error
+    wrapped = getattr(error, "cause", None) or getattr(error, "controller_failure", None)
+    return innermost(wrapped) if isinstance(wrapped, BaseException) else error
 
 
 def cause(error: BaseException) -> str:
@@ -105,15 +123,15 @@ def check_versions(expected: Versions) -> None:
         raise AptoolError(f"{'; '.join(differ)}: expected the same versions and plugins")
 
 
-def check_shared(folder: Location) -> None:
-    """Raise unless this node sees an output folder of the driver; a URL is not checked."""
-    if isinstance(folder, Path) and not folder.is_dir():
-        raise AptoolError(
-            f"{folder}: not found on node {host()}: expected an output on storage that all nodes share"
-        )
+def check_worker(start: Path, versions: Versions, folder: Location) -> None:
+    """Set the current folder to that of the driver, the base of relative paths, and check this node.
 
-
-def change_folder(start: Path) -> None:
-    """Set the current folder of a worker to that of the driver, the base of relative paths."""
+    Raises:
+        AptoolError: versions differ from those of the driver, or this node does not see ``folder``, the
+            driver's folder of unfinished work. A URL is not checked.
+    """
     with contextlib.suppress(OSError):  # absolute paths need no current folder
         os.chdir(start)
+    check_versions(versions)
+    if isinstance(folder, Path) and not folder.is_dir():
+        raise AptoolError(f"{folder}: not found: expected an output on storage that all nodes share")
