@@ -131,16 +131,15 @@ def output_folder(path: PathOrUrl, mark: str) -> Iterator[Path]:
                 upload(folder / file, final / file)
         return
     with file_errors(path, "a writable file or folder"):
+        final.parent.mkdir(parents=True, exist_ok=True)
         temporary = final.with_name(f".{final.name}.part")
-        temporary.mkdir(parents=True, exist_ok=True)
-        with _locked(temporary / ".lock", path) as lock_file:
-            for name in names(temporary):
-                if name != ".lock":  # of a killed process
-                    (temporary / name).unlink()
-            mode = os.fstat(lock_file.fileno()).st_mode
+        lock_file = final.with_name(f".{final.name}.lock")
+        with _locked(lock_file, path):
+            shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
+            temporary.mkdir()
+            mode = lock_file.stat().st_mode
             try:
                 yield temporary
-                (temporary / ".lock").unlink()
                 files = sorted(names(temporary), key=lambda file: file == mark)
                 for name in files:
                     _flush(temporary / name, mode)
@@ -153,6 +152,7 @@ def output_folder(path: PathOrUrl, mark: str) -> Iterator[Path]:
                     os.replace(temporary / name, final / name)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
+                lock_file.unlink(missing_ok=True)
 
 
 def _flush(path: Path, mode: int) -> None:
@@ -217,7 +217,7 @@ def _locked(file: Path, output: object) -> Iterator[IO[str]]:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 handle.seek(0)
-                owner = handle.readline(200).strip() if file.name == ".lock" else ""
+                owner = handle.readline(200).strip() if file.suffix != ".part" else ""
                 problem = f"being written by {owner or 'another process'}"
                 raise InputError(str(output), problem=problem, expected="one command at a time") from error
             if file.exists() and os.path.samestat(

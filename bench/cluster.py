@@ -32,8 +32,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aptool.formats.location import store_of
-from aptool.paths import Location, location
+from aptool.outputs import upload as upload_file
+from aptool.paths import Location, Url, location
 from bench.common import benchmark_parser, write_results
 from bench.end_to_end import measured, write_input
 from bench.object_server import object_server
@@ -190,8 +190,7 @@ def upload(folder: Path, bucket: str) -> None:
     files = [folder / "answers.parquet", folder / "test.pools.parquet", *(folder / "model").rglob("*")]
     for file in files:
         if file.is_file():
-            store, key = store_of(f"{bucket}/{file.relative_to(folder)}")
-            store.upload(key, file)
+            upload_file(file, Url(f"{bucket}/{file.relative_to(folder)}"))
 
 
 def stages(folder: Path, cores: int) -> dict[str, Any]:

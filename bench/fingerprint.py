@@ -22,7 +22,7 @@ from aptool.config import load_recipe, preset_names
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.formats.pools import list_units
 from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.score import score_in_memory
+from aptool.scoring.run import score_in_memory
 from aptool.training.fit import fit
 
 DECIMALS = 3

@@ -24,7 +24,6 @@ import numpy as np
 
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.outputs import Kind
 from aptool.outputs import check_output_folder
 from aptool.paths import PathOrUrl
 from bench.common import benchmark_parser
@@ -57,7 +56,7 @@ def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Co
         raise UsageError(f"shape {like!r}: expected one of {', '.join(SHAPES)}")
     if not 0 < scale < float("inf"):
         raise UsageError(f"scale {scale}: expected a number above 0")
-    check_output_folder(out, Kind.COLLECTION)
+    check_output_folder(out)
     shape = scaled(SHAPES[like], scale)
     generator = _Generator(shape, seed)
     details = {"like": like, "scale": scale, "seed": seed, "numpy": np.__version__, "shape": asdict(shape)}

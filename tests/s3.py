@@ -98,6 +98,18 @@ def put_empty(url):
     urllib.request.urlopen(request, timeout=120).close()
 
 
+def put(source, url):
+    """Upload a file, or the files of a folder."""
+    from aptool.outputs import upload
+    from aptool.paths import Url
+
+    if source.is_file():
+        upload(source, Url(str(url)))
+    for file in source.rglob("*") if source.is_dir() else ():
+        if file.is_file():
+            upload(file, Url(f"{url}/{file.relative_to(source)}"))
+
+
 class Proxy(http.server.ThreadingHTTPServer):
     """Forwards requests to an S3 server.
 

@@ -86,11 +86,11 @@ def pools(folder, collection_folder):
     return folder / "many.parquet"
 
 
-def train(aptool, collection, output="m"):
+def train(aptool, collection, output="m", *more):
     options = [*OPTIONS, "encoder.features=8", "pooling.type=scaled", "training.epochs=1"]
     sets = [argument for option in options for argument in ("--set", option)]
     ended = aptool(
-        *("--plugin", "plug.py", "train", collection, "--preset", "qa-cnn", "--output", output, *sets)
+        *("--plugin", "plug.py", "train", collection, "--preset", "qa-cnn", "--output", output, *sets, *more)
     )
     assert ended.code == 0, ended.err
     return ended
@@ -98,12 +98,23 @@ def train(aptool, collection, output="m"):
 
 def interrupted(aptool, monkeypatch, output, *command):
     """Run a command that stops when two parts are written; the parts stay."""
-    monkeypatch.setenv("STOP_AT", f"{output}.parts/*.part")
+    monkeypatch.setenv("STOP_AT", f"{output}.parts/*.run")
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 24)  # a row group each
     ended = aptool(*command, "--output", output)
     monkeypatch.setenv("STOP_AT", "")
     assert ended.code == 1
     assert "stopped by the test" in ended.err[-1]
-    assert len(list(Path(f"{output}.parts").glob("*.part"))) >= 2
+    assert len(list(Path(f"{output}.parts").glob("*.run"))) >= 2
+
+
+def resumed_units():
+    """The number of units of the last run that an earlier command scored."""
+    return json.loads(Path("r.run.json").read_text(encoding="utf-8"))["work"]["resumed"]
+
+
+def assert_refused(ended):
+    assert ended.code == 1
+    assert "r.run.parts: parts of a run with other arguments; expected the same arguments" in ended.err[-1]
 
 
 def test_a_run_that_an_edited_plugin_continues_has_no_line_of_the_earlier_code(
@@ -115,12 +126,13 @@ def test_a_run_that_an_edited_plugin_continues_has_no_line_of_the_earlier_code(
     interrupted(aptool, monkeypatch, "r.run", *command)
 
     edit(PLUGIN, "SCALE = 1.0", "SCALE = 30.0")
-    assert aptool(*command, "--output", "r.run").code == 0
+    assert_refused(aptool(*command, "--output", "r.run"))
+    assert aptool(*command, "--output", "r.run", "--overwrite").code == 0
     assert aptool(*command, "--output", "fresh.run").code == 0
 
     resumed, fresh = (library.Run.load(name) for name in ("r.run", "fresh.run"))
     assert resumed.to_dict() == fresh.to_dict()
-    assert "resumed: 0" in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
+    assert resumed_units() == 0
 
 
 def test_a_run_that_the_same_plugin_continues_keeps_its_parts(aptool, pools, collection_folder, monkeypatch):
@@ -132,7 +144,7 @@ def test_a_run_that_the_same_plugin_continues_keeps_its_parts(aptool, pools, col
     forget()
     assert aptool(*command, "--output", "r.run").code == 0
 
-    assert "resumed: 0" not in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
+    assert resumed_units() > 0
 
 
 def test_training_notices_an_edited_plugin(aptool, folder, collection_folder):
@@ -143,7 +155,7 @@ def test_training_notices_an_edited_plugin(aptool, folder, collection_folder):
     assert "up to date" in "".join(train(aptool, collection_folder).err)
 
     edit(PLUGIN, "SCALE = 1.0", "SCALE = 30.0")
-    train(aptool, collection_folder)
+    train(aptool, collection_folder, "m", "--overwrite")
     train(aptool, collection_folder, "fresh")
 
     assert Path("m/model.safetensors").read_bytes() == Path("fresh/model.safetensors").read_bytes() != before
@@ -160,11 +172,12 @@ def test_an_edited_word_function_starts_again(aptool, pools, monkeypatch):
 
     # Only questions begin with "where": the statistics of the answers stay.
     edit(WORDS, "text.split()", "text.split()[:-1] if text.startswith('where') else text.split()")
-    assert aptool(*command, "--output", "r.run").code == 0
+    assert_refused(aptool(*command, "--output", "r.run"))
+    assert aptool(*command, "--output", "r.run", "--overwrite").code == 0
     assert aptool(*command, "--output", "fresh.run").code == 0
 
     assert library.Run.load("r.run").to_dict() == library.Run.load("fresh.run").to_dict()
-    assert "resumed: 0" in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
+    assert resumed_units() == 0
 
 
 @pytest.mark.parametrize("model", ["bm25", "m"])
@@ -177,10 +190,11 @@ def test_parts_of_another_version_of_aptool_are_not_used(
     command = ("score", pools, "--model", model, *options)
     interrupted(aptool, monkeypatch, "r.run", *command)
 
-    monkeypatch.setattr("aptool.scoring.parts.__version__", "9.9")
-    assert aptool(*command, "--output", "r.run").code == 0
+    monkeypatch.setattr("aptool.scoring.units.__version__", "9.9")
+    assert_refused(aptool(*command, "--output", "r.run"))
+    assert aptool(*command, "--output", "r.run", "--overwrite").code == 0
 
-    assert "resumed: 0" in Path("r.run.ir-metadata.yml").read_text(encoding="utf-8")
+    assert resumed_units() == 0
 
 
 TABLE = """
@@ -207,7 +221,10 @@ def test_a_matrix_runs_the_trials_of_an_edited_plugin_again(aptool, folder, coll
     before = run.read_bytes()
 
     edit(PLUGIN, "SCALE = 1.0", "SCALE = 30.0")
-    assert aptool(*command, "out").code == 0
+    refused = aptool(*command, "out")
+    assert refused.code == 1
+    assert "a result of another recipe, collection or version" in refused.err[-1]
+    assert aptool(*command, "out", "--overwrite").code == 0
     assert aptool(*command, "fresh").code == 0
 
     (fresh,) = Path("fresh").rglob("*.run")

@@ -16,7 +16,6 @@ from aptool.formats.pools import Unit, list_units, read_pools
 from aptool.models.model import load_model
 from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
 from aptool.reporting.runs import read_runs
-from aptool.scoring.parts import unit_pairs
 
 
 def flipped(path, seed):
@@ -113,25 +112,6 @@ def test_truncation_and_padding_of_a_tokenizer_file_are_disabled(model_folder, t
     expected = load_model(model_folder).tokenizer.encode(texts)
     assert np.array_equal(actual.ids, expected.ids)
     assert np.array_equal(actual.offsets, expected.offsets)
-
-
-@pytest.mark.parametrize("has_version", [True, False])  # units of a cluster have no version of a local file
-def test_footer_of_many_row_groups_is_read_once(tmp_path, monkeypatch, has_version):
-    from aptool.formats import parquet
-
-    path = write_pools(tmp_path / "x.pools.parquet", *([row(f"q{n}")] for n in range(50)))
-    read, calls = parquet.row_groups, []
-    monkeypatch.setattr(parquet, "row_groups", lambda footer: calls.append(1) or read(footer))
-
-    units = list_units([path])
-    units = [unit if has_version else unit._replace(version=None) for unit in units]
-    assert [read_pools(unit).question_ids.to_pylist() for unit in units] == [[f"q{n}"] for n in range(50)]
-    assert unit_pairs(units) == [2] * 50
-    assert len(calls) == 1
-
-    write_pools(path, [row("another")])
-    unit = list_units([path])[0] if has_version else units[0]
-    assert read_pools(unit).question_ids.to_pylist() == ["another"]
 
 
 def test_pipe_as_input_and_file_as_parts_folder_are_one_line(aptool, model_folder, tmp_path):

@@ -1,17 +1,13 @@
 """aptool deletes only its own files, by their exact names."""
 
 import json
-import os
 
 import pytest
 from tiny import labelled_pools, row, write_pools
 
 from aptool.errors import InputError
-from aptool.formats.atomic import remove_leftovers
 from aptool.formats.collection import CollectionFiles, CollectionWriter
-from aptool.formats.outputs import Kind
 from aptool.models.model import load_model, save_model
-from aptool.outputs import output_folder
 
 
 def texts(folder):
@@ -38,7 +34,6 @@ def test_scoring_preserves_other_files_in_the_parts_folder(aptool, model_folder,
     parts = tmp_path / "x.run.parts"
     (parts / "deep").mkdir(parents=True)
     mine = {"notes.txt": b"mine", "my.part": b"mine", "deep/a.part": b"mine", ".my.12345678.part": b"mine"}
-    mine[f"{'0' * 24}.part"] = b"not a part of aptool"
     for name, content in mine.items():
         (parts / name).write_bytes(content)
 
@@ -64,28 +59,6 @@ def test_new_model_preserves_files_of_the_user(model_folder, tmp_path):
     assert (folder / "empty").is_dir()
     assert str((folder / "link").readlink()) == "/nowhere"
     assert names(tmp_path) == ["m"]
-
-
-def test_leftovers_of_another_output_are_preserved(tmp_path):
-    foreign = [".m.other.abcd1234.part", ".m.notes.part", ".m.abcd1234.parts", ".mm.abcd1234.part"]
-    for name in [*foreign, ".m.abcd1234.part", ".m.abc_1234.part.old", "m"]:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text(name)
-
-    remove_leftovers(tmp_path / "m")
-
-    assert names(tmp_path) == sorted([*foreign, "m"])
-
-
-def test_interrupted_replacement_of_a_folder_is_undone(tmp_path):
-    (tmp_path / ".m.abcd1234.part").mkdir()
-    (tmp_path / ".m.abcd1234.part.old").mkdir()
-    (tmp_path / ".m.abcd1234.part.old" / "notes.txt").write_text("mine")
-
-    remove_leftovers(tmp_path / "m")
-
-    assert names(tmp_path) == ["m"]
-    assert (tmp_path / "m" / "notes.txt").read_text() == "mine"
 
 
 def write_splits(folder, *splits):
@@ -145,18 +118,3 @@ def test_split_names_of_an_import_cannot_be_paths(aptool, tmp_path, split):
     assert finished.code == 2
     assert finished.err[0].startswith(f"aptool: '{split}=x.csv': expected SPLIT=PATH")
     assert texts(tmp_path) == {"x.qrels": b"mine"}
-
-
-def test_pipe_in_a_folder_is_one_line_and_the_folder_is_preserved(tmp_path):
-    with output_folder(tmp_path / "m", Kind.MODEL, "mark") as into:
-        (into / "mark").write_text("old")
-    os.mkfifo(tmp_path / "m" / "pipe")
-
-    with (
-        pytest.raises(InputError, match="a device or a pipe; expected only files and folders"),
-        output_folder(tmp_path / "m", Kind.MODEL, "mark") as into,
-    ):
-        (into / "mark").write_text("new")
-
-    assert (tmp_path / "m" / "mark").read_text() == "old"
-    assert names(tmp_path) == ["m"]

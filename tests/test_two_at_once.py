@@ -9,10 +9,9 @@ import pytest
 from tiny import options
 
 from aptool.errors import InputError
-from aptool.formats.claim import DRIVER, Claim, claimed_beside, claimed_folder
-from aptool.formats.ir_metadata import metadata_path
-from aptool.outputs import output_file
-from aptool.scoring.parts import parts_folder
+from aptool.formats.runs import sidecar_path
+from aptool.outputs import lock, output_file, output_folder
+from aptool.scoring.units import parts_folder
 from aptool.training.checkpoint import training_folder
 
 # Runs commands; each stops at its first call of a function until it reads a line.
@@ -60,7 +59,7 @@ seeds = [1]
 """
 # Name, function at which a command is stopped, and the files that do not vary between runs.
 OUTPUTS = {
-    "score": ("x.run", "aptool.scoring.score", "merge", ["x.run"]),
+    "score": ("x.run", "aptool.scoring.run", "join_parts", ["x.run"]),
     "train": ("m", "aptool.training.fit", "save_model", ["m/model.safetensors", "m/tokenizer.json"]),
     "matrix": ("o", "aptool.experiments.trial", "evaluate", ["o/c/r/seed1/test.run"]),
     "import": ("c", "aptool.formats.collection", "check_document", ["c/test.pools.parquet", "c/test.qrels"]),
@@ -118,7 +117,8 @@ def test_one_process_writes_and_the_other_names_it(name, arguments, other, aptoo
     assert code == 0, printed
     assert refused.code == 1
     [line] = [line for line in refused.err if line.startswith("aptool: ")]
-    assert line.startswith(f"aptool: {target}: being written by process {other.pid} on ")
+    folder = {"score": "x.run.parts", "train": "m.training"}.get(name, output)
+    assert line.startswith(f"aptool: {target.parent / folder}: being written by process {other.pid} on ")
     assert line.endswith("; expected one command at a time")
     alone = aptool(*arguments[name], tmp_path / "alone" / output)
     assert alone.code == 0, alone.err
@@ -145,7 +145,8 @@ def test_a_second_command_through_a_link_names_the_first(arguments, other, aptoo
         code, printed = json.loads(other.stdout.readline())
 
     assert (code, refused.code) == (0, 1), printed
-    assert f"aptool: link.run: being written by process {other.pid} on " in refused.err[-1]
+    parts = tmp_path / "both" / "x.run.parts"
+    assert f"aptool: {parts}: being written by process {other.pid} on " in refused.err[-1]
     assert {path.name for path in tmp_path.glob("link*")} == {"link.run"}
 
 
@@ -173,29 +174,20 @@ def test_all_names_of_an_output_are_one_output(name, tmp_path, monkeypatch):
     first, second = root / "d" / "x", name.format(root=root)
 
     for folder_of in (parts_folder, training_folder):
+        assert folder_of(second) == folder_of(first)
         refused = pytest.raises(InputError, match="being written by process")
-        with claimed_folder(folder_of(first), first), refused:
-            Claim(folder_of(second) / DRIVER, second).take()
-    with claimed_beside(first), pytest.raises(InputError, match="being written by process"):
-        claimed_beside(second).__enter__()
-    assert metadata_path(second) == root / "d" / "x.ir-metadata.yml"
-
-
-def test_a_hard_link_is_an_output_of_its_own(tmp_path):
-    """A file is replaced, so its other names keep the earlier content: nothing is mixed."""
-    first, second = tmp_path / "a.run", tmp_path / "b.run"
-    first.write_text("before")
-    second.hardlink_to(first)
-
-    with output_file(first) as temporary:
-        temporary.write_text("after")
-
-    assert (first.read_text(), second.read_text()) == ("after", "before")
-    assert parts_folder(first) != parts_folder(second)
+        with lock(folder_of(first)), refused, lock(folder_of(second)):
+            pytest.fail("two writers of one output")
+    for write in (output_file, lambda path: output_folder(path, "mark")):
+        refused = pytest.raises(InputError, match="being written by another process")
+        with write(first) as temporary, refused, write(second):
+            pytest.fail("two writers of one output")
+        assert temporary.parent == root / "d"
+    assert sidecar_path(second) == root / "d" / "x.json"
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/m/x", "s3://bucket/m/x/", "s3:/bucket/m/x"])
 def test_a_url_is_one_output_with_and_without_a_trailing_slash(url):
     assert str(parts_folder(url)) == "s3://bucket/m/x.parts"
     assert str(training_folder(url)) == "s3://bucket/m/x.training"
-    assert str(metadata_path(url)) == "s3://bucket/m/x.ir-metadata.yml"
+    assert str(sidecar_path(url)) == "s3://bucket/m/x.json"

@@ -183,7 +183,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         details: dict[str, Any] | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Prepare to write. Files in the folder are an error without ``overwrite``, except the same collection.
+        """Prepare to write. An existing folder is an error, except with ``overwrite`` or the same content.
 
         The policy ``questions`` keeps ``all``, ``answerable`` ones (with a relevant answer in the pool or the
         qrels) or those with ``both-labels`` in the pool. ``details``, further entries of the manifest, may be

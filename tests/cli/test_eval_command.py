@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 from tiny import row, write_pools
 
-from aptool.formats.outputs import MANIFEST
-
 QRELS = "q1 0 a 1\nq1 0 b 0\nq2 0 a 0\nq2 0 b 1\n"
 # Reciprocal ranks 1 and 1/2: MRR is 3/4. With one relevant answer per question, MAP is equal to MRR.
 RUN = "q1 Q0 a 1 2 bm25\nq1 Q0 b 2 1 bm25\nq2 Q0 a 1 2.5 bm25\nq2 Q0 b 2 1.5 bm25\n"
@@ -205,7 +203,7 @@ def test_measures_of_every_question_are_written(aptool, folder, name, read):
         ("perfect.run", "q1", 1, 1.0, 1.0, 1.0),
         ("perfect.run", "q2", 1, 1.0, 1.0, 1.0),
     ]
-    assert {path.name for path in (folder / "out").iterdir()} == {name, MANIFEST}
+    assert {path.name for path in (folder / "out").iterdir()} == {name}
 
 
 def test_intervals_follow_the_means(aptool):

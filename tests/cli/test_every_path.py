@@ -9,8 +9,7 @@ import pytest
 import s3
 from tiny import labelled_pools, options
 
-from aptool.formats.location import store_of
-from aptool.paths import Url
+from aptool.paths import Url, names
 
 SETTINGS = " ".join(
     f"--set {option}" for option in options("qa-cnn", "training.epochs=1") if not option.startswith("vectors")
@@ -124,7 +123,7 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
 
     from aptool.formats.collection import CollectionWriter
     from aptool.formats.pools import list_units
-    from aptool.scoring.score import score_files
+    from aptool.scoring.run import score_files
     from aptool.scoring.systems import RandomScores
 
     folder = tmp_path_factory.mktemp("world")
@@ -174,11 +173,8 @@ def input_bucket(s3_server):
 def uploaded_inputs(local_inputs, input_bucket, s3_server, s3_at):
     """The URL of the bucket with the inputs under ``w``."""
     s3_at(s3_server)
-    store, key = store_of(f"{input_bucket}/w")
-    if not store.names(key):
-        for file in local_inputs.rglob("*"):
-            if file.is_file():
-                store.upload(f"{key}/{file.relative_to(local_inputs)}", file)
+    if not names(f"{input_bucket}/w"):
+        s3.put(local_inputs, f"{input_bucket}/w")
     return input_bucket
 
 

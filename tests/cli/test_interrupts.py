@@ -114,9 +114,9 @@ def test_signal_during_imports_is_one_line(end, module, action, tmp_path):
 @pytest.mark.parametrize(
     ("function", "command"),
     [
-        ("aptool.scoring.score:write_part", "score {tiny}/test.pools.parquet --model bm25 --output out"),
+        ("aptool.scoring.units:part_bytes", "score {tiny}/test.pools.parquet --model bm25 --output out"),
         ("aptool.datasets.folds:_write_fold", "data folds {tiny} --output out"),
-        ("aptool.formats.atomic:record", "fuse {a} {b} --output out"),
+        ("aptool.formats.runs:run_lines", "fuse {a} {b} --output out"),
     ],
     ids=["score", "folds", "fuse"],
 )

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-import yaml
 from imported import candidates_of
 
 from aptool.datasets.retrieval import (
@@ -100,8 +99,8 @@ def test_the_command_counts_the_relevant_documents_that_the_run_missed(aptool, f
     assert aptool("data", "check", tmp_path / "out").code == 0
     reranked = ("score", tmp_path / "out", "--model", "bm25", "--output", tmp_path / "x.run")
     assert aptool(*reranked).code == 0
-    metadata = yaml.safe_load((tmp_path / "x.run.ir-metadata.yml").read_text())
-    assert metadata["method"]["retrieval"][0] == {"name": "first stage", "method": "run"}
+    metadata = json.loads((tmp_path / "x.run.json").read_text())
+    assert metadata["pools"][0]["first_stage"]["relevant"] == 3
 
 
 def test_relevant_documents_can_be_added():

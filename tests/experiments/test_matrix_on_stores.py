@@ -1,30 +1,19 @@
 """A matrix with table, collection and results on an object store: values and bytes equal those on disk."""
 
 import pytest
+import s3
 from small_matrix import TABLE
 from tiny import options
 
-from aptool.formats.location import store_of
-from aptool.paths import Url
+from aptool.outputs import output_file
+from aptool.paths import Url, names
 
 SETS = {"qa_cnn": str([*options("qa-cnn", "training.epochs=1")]), "ap_cnn": "[]", "ap_bilstm": "[]"}
 
 
-def upload(source, folder):
-    store, key = store_of(folder)
-    for file in source.rglob("*"):
-        if file.is_file():
-            store.upload(f"{key}/{file.relative_to(source)}", file)
-
-
-def names(url):
-    store, key = store_of(url)
-    return store.names(key)
-
-
 @pytest.fixture
 def store(bucket, collection_folder):
-    upload(collection_folder, f"{bucket}/c")
+    s3.put(collection_folder, f"{bucket}/c")
     return bucket
 
 
@@ -33,8 +22,8 @@ def write_table(bucket, local, collection, systems):
     text = TABLE.replace('"random", "bm25", "qa-cnn", "ap-cnn", "ap-bilstm", "fused"', systems)
     text = text.replace('fuse = ["bm25", "ap-cnn"]', 'fuse = ["random", "qa-cnn"]')
     (local / "here.toml").write_text(text.format(collection=collection, **SETS))
-    store, key = store_of(f"{bucket}/t.toml")
-    store.create(key, text.format(collection=f"{bucket}/c", **SETS).encode())
+    with output_file(f"{bucket}/t.toml") as file:
+        file.write_text(text.format(collection=f"{bucket}/c", **SETS))
     return local / "here.toml", f"{bucket}/t.toml"
 
 

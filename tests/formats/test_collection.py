@@ -8,7 +8,6 @@ import pytest
 
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.outputs import MANIFEST as OUTPUTS
 from aptool.formats.pools import list_units, read_answers, read_pools
 from aptool.formats.trec import read_qrels
 
@@ -37,7 +36,7 @@ def test_collection_has_the_files_of_its_manifest(tmp_path):
     )
 
     files = ["answers.parquet", "test.pools.parquet", "test.qrels", "train.pools.parquet", "train.qrels"]
-    assert {path.name for path in (tmp_path / "c").iterdir()} == {*files, "collection.json", OUTPUTS}
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {*files, "collection.json"}
     assert collection.manifest["files"] == {
         name: hashlib.sha256((tmp_path / "c" / name).read_bytes()).hexdigest() for name in files
     }

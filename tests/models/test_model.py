@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 from tiny import SYSTEMS, model_system, ranker, recipe
 
 from aptool.errors import AptoolError, InputError
-from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, model_fingerprint, save_model
 from aptool.scoring.ranker_scorer import RankerScorer
@@ -72,7 +71,6 @@ def test_the_folder_has_the_layout_of_the_hub(tmp_path):
 
     files = sorted(str(file.relative_to(tmp_path / "model")) for file in (tmp_path / "model").rglob("*"))
     assert files == [
-        MANIFEST,
         "README.md",
         "config.json",
         "model.safetensors",

@@ -438,7 +438,8 @@ def test_additional_columns_are_ignored(system):
 
 
 @pytest.mark.parametrize("files", [1, 2])
-def test_a_question_in_two_row_groups_is_named(system, files):
+def test_a_question_in_two_units_is_named(system, files, monkeypatch):
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 4)
     write_pools("b.parquet", *[[row("q2"), row("q1")]] * (3 - files))
     if files == 2:
         write_pools("a.parquet", [row("q1")])
@@ -498,7 +499,7 @@ def test_questions_without_a_ranking_are_counted_once(folder):
     ]
 
 
-def test_a_question_in_two_row_groups_in_memory_is_named(folder):
+def test_a_question_in_two_units_in_memory_is_named(folder):
     """The row groups are units of their own."""
     three = [("a1", "x"), ("a2", "y"), ("a3", "z")]
     pools = [[row(f"{name}-{n}", candidates=three) for n in range(6)] for name in ("q2", "q1", "q1")]

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from aptool.formats.location import ObjectPath, store_of
+from aptool.formats.outputs import MANIFEST
+from aptool.scoring.parts import parts_folder
+from aptool.scoring.score import score_files
 from tiny import Opened, labelled_pools, row, write_pools
 
 from aptool.errors import InputError
 from aptool.formats.inputs import stat
-from aptool.formats.location import ObjectPath, store_of
-from aptool.formats.outputs import MANIFEST
 from aptool.formats.pools import Unit, list_units, read_pools
-from aptool.scoring.parts import parts_folder
-from aptool.scoring.score import score_files
 from aptool.scoring.systems import RandomScorer, RandomScores
 
 # Scores, and is killed in a given phase.

@@ -26,9 +26,10 @@ from tiny import row, write_pools
 import aptool as toolkit
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_pools
-from aptool.scoring import parts, sentence_transformers
+from aptool.scoring import sentence_transformers
+from aptool.scoring import units as scoring_units
 from aptool.scoring.model_system import model_system
-from aptool.scoring.score import score_files
+from aptool.scoring.run import score_files
 from aptool.scoring.sentence_transformers import (
     SentenceTransformers,
     SentenceTransformersScorer,
@@ -265,17 +266,18 @@ def test_runs_in_memory_and_of_a_copy_are_those_of_the_folder(built, pools, tmp_
 
 
 def test_a_resumed_run_has_the_bytes_of_an_uninterrupted_run(network, pools, tmp_path, monkeypatch):
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 1)
     units, system = list_units([pools]), SentenceTransformers(str(network), "cpu")
     score_files(units, system, tmp_path / "whole.run")
-    write = parts.write_part
+    write = scoring_units.write
 
     def write_first(part, *arguments):
-        if part.unit.row_group == 1:
+        if part.number == 1:
             raise AptoolError("interrupted")
-        write(part, *arguments)
+        return write(part, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("aptool.scoring.score.write_part", write_first)
+        patch.setattr("aptool.scoring.run.write", write_first)
         with pytest.raises(AptoolError, match="interrupted"):
             score_files(units, system, tmp_path / "resumed.run")
     resumed = score_files(units, system, tmp_path / "resumed.run")
@@ -305,7 +307,7 @@ def test_parts_of_another_file_version_or_setting_are_not_used(network, tmp_path
     assert system.open().fingerprint != before
 
 
-def test_each_distinct_answer_of_a_row_group_is_encoded_once(network, pools, tmp_path, monkeypatch):
+def test_each_distinct_answer_of_a_unit_is_encoded_once(network, pools, tmp_path, monkeypatch):
     encoded, encode = [], library.SentenceTransformer.encode_document
 
     def record(model, texts, *arguments, **options):
@@ -315,7 +317,7 @@ def test_each_distinct_answer_of_a_row_group_is_encoded_once(network, pools, tmp
     monkeypatch.setattr(library.SentenceTransformer, "encode_document", record)
     toolkit.score(pools, network, tmp_path / "r.run", device="cpu")
 
-    assert sorted(encoded) == sorted([*TEXTS.values()] * 2)  # two row groups
+    assert sorted(encoded) == sorted(TEXTS.values())
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -348,13 +350,10 @@ def test_scores_on_a_simulated_gpu_are_those_of_a_cpu(built, pools, name):
 def test_metadata_name_engine_class_and_versions(network, pools, tmp_path):
     toolkit.score(pools, network, tmp_path / "r.run", device="cpu")
 
-    metadata = (tmp_path / "r.run.ir-metadata.yml").read_text(encoding="utf-8")
+    described = json.loads((tmp_path / "r.run.json").read_text(encoding="utf-8"))["system"]
 
-    for text in (
-        "sentence-transformers SentenceTransformer",
-        f"sentence-transformers: {library.__version__}",
-    ):
-        assert text in metadata
+    assert described["engine"] == "sentence-transformers SentenceTransformer"
+    assert described["versions"]["sentence-transformers"] == library.__version__
     assert toolkit.Run.load(tmp_path / "r.run").tag == "bert"
 
 

@@ -14,13 +14,14 @@ from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
 from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
 from aptool.scoring.model_system import ModelScorer, ModelSystem, pick_precision, sample_units, sampled_pools
-from aptool.scoring.score import score_files
+from aptool.scoring.run import score_files
 from aptool.scoring.systems import RandomScorer, RandomScores
 
 
 @pytest.fixture
-def units(tmp_path):
-    """Twelve pools in six row groups, over shared answers."""
+def units(tmp_path, monkeypatch):
+    """Twelve pools in six row groups, over shared answers; each is a unit."""
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 12)
     pools = labelled_pools("test", 12)
     texts = {name: text for pool in pools for name, text in zip(pool.answer_ids, pool.texts, strict=True)}
     write_answers(tmp_path / "answers.parquet", texts.items())
@@ -210,9 +211,10 @@ def products():
 
 def test_tf32_is_used_only_on_request(units, tmp_path, model_folder):
     with products() as settings:
-        for precision, expected in (("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")):
+        pairs = ("tf32", "tf32"), ("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee")
+        for number, (precision, expected) in enumerate(pairs):
             system = ModelSystem(str(model_folder), "cpu", precision)
-            run(units, system, tmp_path / f"{precision}.run")
+            run(units, system, tmp_path / f"{number}.run")
             assert settings() == {expected}
 
 

@@ -151,10 +151,11 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
 
 
 @pytest.mark.parametrize(("at_once", "encoded"), [(1000, 4), (0, 7)])
-def test_a_text_of_several_row_groups_and_files_is_encoded_once(
+def test_a_text_of_several_units_and_files_is_encoded_once(
     tmp_path, model_folder, monkeypatch, at_once, encoded
 ):
-    # Without caching at first sight, each of the three texts is encoded for the first two row groups.
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 3)
+    # Without caching at first sight, each of the three texts is encoded for the first two units.
     monkeypatch.setattr("aptool.scoring.encoded.BYTES_AT_ONCE", at_once)
     monkeypatch.setattr("aptool.models.encoders.MAX_TABLE_BYTES", 0)  # states of a table are not cached
     system = model_system(load_model(model_folder)).open()

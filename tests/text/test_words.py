@@ -186,8 +186,8 @@ def test_figures_by_hand(aptool, tmp_path, monkeypatch, language):
     assert (finished.code, default.code) == (0, 0), finished.err
     measured = [library.evaluate("data/dev.qrels", run, "MAP").means["MAP"] for run in RUNS]
     assert measured == pytest.approx([BY_HAND[language], 1 / 4])
-    assert "words: bigrams" in Path("data/dev.run.ir-metadata.yml").read_text()
-    assert "words" not in Path("unicode.run.ir-metadata.yml").read_text().partition("method:")[2]
+    assert json.loads(Path("data/dev.run.json").read_text())["system"]["words"] == "bigrams"
+    assert "words" not in json.loads(Path("unicode.run.json").read_text())["system"]
 
 
 RUNS = ["data/dev.run", "unicode.run"]

@@ -15,7 +15,7 @@ from aptool.formats.pools import list_units
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
 from aptool.scoring.model_system import ModelSystem
-from aptool.scoring.score import score_files
+from aptool.scoring.run import score_files
 from aptool.training.fit import fit
 
 # The reciprocal ranks 1 to 1/6 of six candidates in random order: a mean of 49/20 / 6.

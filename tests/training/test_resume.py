@@ -187,8 +187,7 @@ def test_training_killed_before_the_clean_up_is_complete(undisturbed, collection
     with recorded() as log:
         fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), tmp_path / "model", seed=3)
 
-    taken, done = log.messages
-    assert taken.endswith("has ended: its output is taken over")
+    (done,) = log.messages
     reason = "up to date: same recipe, data and seed. Delete the folder to train again."
     assert done == f"{tmp_path / 'model'}: {reason}"
     assert same(tmp_path / "model", undisturbed)
@@ -293,18 +292,33 @@ def test_no_checkpoint_within_an_epoch_unless_requested_and_due(collection, tmp_
     assert [state.within for state in states] == [None] * 4
 
 
-def test_a_checkpoint_of_another_training_is_not_used(collection, tmp_path):
+def test_a_checkpoint_of_another_training_is_refused_without_overwrite(collection, tmp_path):
     output = tmp_path / "model"
     for overrides, seed in ((("training.margin=0.4",), 3), ((), 4)):
         stopped(collection, output, *overrides, seed=seed)
 
-        with recorded() as log:
+        with pytest.raises(
+            InputError, match=r"model\.training: the checkpoint of another training .*--overwrite"
+        ):
             fit(collection, recipe("ap-cnn"), output, seed=3)
+        with recorded() as log:
+            fit(collection, recipe("ap-cnn"), output, seed=3, overwrite=True)
 
-        reason = "its checkpoint is of another training (recipe, seed, collection or versions differ)"
-        assert log.messages[0] == f"{output}: {reason}: training from the beginning"
         assert len(log.epochs) == 4
         shutil.rmtree(output)
+
+
+def test_another_model_is_refused_without_overwrite(collection, tmp_path):
+    output = tmp_path / "model"
+    fit(collection, recipe("ap-cnn", "training.epochs=1"), output, seed=3)
+    before = (output / "model.safetensors").read_bytes()
+
+    with pytest.raises(InputError, match="model: it exists; expected another path, or --overwrite"):
+        fit(collection, recipe("ap-cnn", "training.epochs=1"), output, seed=4)
+    assert (output / "model.safetensors").read_bytes() == before
+
+    fit(collection, recipe("ap-cnn", "training.epochs=1"), output, seed=4, overwrite=True)
+    assert (output / "model.safetensors").read_bytes() != before
 
 
 def test_a_complete_model_is_not_trained_again(collection, tmp_path, monkeypatch):
@@ -346,7 +360,7 @@ def test_replaced_vectors_are_another_training(collection, tmp_path):
         vectors.write_text(line)
         tiny_recipe = recipe("ap-cnn", f"vectors.source={vectors}", "training.epochs=1")
         with recorded() as log:
-            fit(collection, tiny_recipe, tmp_path / "model")
+            fit(collection, tiny_recipe, tmp_path / "model", overwrite=True)
         epochs += log.epochs
 
     assert epochs == [1, 1]

@@ -138,8 +138,9 @@ def test_another_start_is_another_training(model_folder, other, tmp_path, aptool
     first = aptool(*arguments, "--start", model_folder)
     again = aptool(*arguments, "--start", model_folder)
     fit(other, recipe("ap-cnn", "training.epochs=0"), tmp_path / "start")
-    changed = aptool(*arguments, "--start", tmp_path / "start")
+    refused = aptool(*arguments, "--start", tmp_path / "start")
+    changed = aptool(*arguments, "--start", tmp_path / "start", "--overwrite")
 
-    assert [finished.code for finished in (first, again, changed)] == [0, 0, 0]
+    assert [finished.code for finished in (first, again, refused, changed)] == [0, 0, 1, 0]
     assert any("up to date" in line for line in again.err)
-    assert any("replacing its model" in line for line in changed.err)
+    assert "expected another path, or --overwrite" in refused.err[-1]
