@@ -262,8 +262,9 @@ class ScoreUnits:
 
 
 def _set_context(context: ray.data.DataContext, debug: bool) -> None:
-    """Turn off Ray Data's progress bars and messages unless debugging, and its limit without progress."""
+    """Show Ray Data's messages if debugging, raise the errors of actors, and lift the limit on progress."""
     context.enable_progress_bars = context.print_on_execution_start = debug
+    context.raise_original_map_exception = True
     for handler in logging.getLogger("ray.data").handlers:
         if not debug and "File" not in type(handler).__name__:
             handler.setLevel(logging.CRITICAL)

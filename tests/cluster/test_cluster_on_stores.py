@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import s3
-from aptool.formats.location import ObjectPath, store_of
 from small_matrix import TABLE
 from tiny import labelled_pools, options
 
