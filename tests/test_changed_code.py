@@ -13,7 +13,7 @@ from tiny import OPTIONS
 
 import aptool as library
 from aptool import plugins
-from aptool.cluster.nodes import check_versions
+from aptool.cluster.workers import check_versions
 from aptool.errors import AptoolError
 from aptool.formats.pools import list_units, read_answers
 from aptool.models.build import POOLINGS

@@ -6,18 +6,15 @@ inputs and the output folder.
 
 import contextlib
 import logging
-import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from typing_extensions import override
 
-from aptool.cluster.messages import cause
-from aptool.cluster.nodes import Versions, check_versions, host
-from aptool.cluster.resources import Cluster, Resources, log_missing_resources
+from aptool.cluster.resources import Cluster, Resources, Wait
+from aptool.cluster.workers import Versions, cause, check_worker, first_task, host
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
 from aptool.experiments.matrix import Trial
@@ -36,21 +33,18 @@ class ClusterProcesses(Processes):
 
     def __init__(self, cluster: Cluster, each: Resources, number: int | None = None) -> None:
         """Set the resources of a task, and the maximum number of parallel tasks (default: as many as fit)."""
-        room = cluster.check_room(1, each)
-        logger.info(cluster.describe(f"room for {counted(room, 'trial')}", each))
-        self._cluster = cluster
+        first_task(cluster, each, host)
+        logger.info(cluster.describe(f"room for {counted(cluster.capacity(each), 'trial')}", each))
+        self._room = Wait(cluster, 1, each)
         self._each = each
         self._number = number
         self._tasks: dict[Any, tuple[int, Trial]] = {}
-        self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> "ClusterProcesses":
-        self._opened.enter_context(log_missing_resources(partial(self._cluster.missing, 1, self._each)))
         return self
 
     def __exit__(self, *raised: object) -> None:
         """Cancel the tasks that still run."""
-        self._opened.close()
         for task in self._tasks:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.cancel(task, force=True)
@@ -74,6 +68,7 @@ class ClusterProcesses(Processes):
 
     @override
     def ended(self, timeout: float) -> list[Ended]:
+        self._room.poll()
         tasks: list[Any] = []
         if self._tasks:
             tasks, _ = ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
@@ -95,15 +90,7 @@ def _run_trial(
 ) -> list[Result] | AptoolError:
     """Run a trial on a worker, with the current folder of the driver."""
     try:
-        check_versions(expected)
-    except AptoolError as difference:
-        return located(difference, f"{trial}: node {host()}")
-    with contextlib.suppress(OSError):  # absolute paths need no current folder
-        os.chdir(start)
-    if isinstance(runner.output, Path) and not runner.output.is_dir():
-        error = AptoolError(
-            f"{start / runner.output}: not found on node {host()}: expected an output on storage that all "
-            "nodes share"
-        )
-        return located(error, str(trial))
+        check_worker(start, expected, runner.output)
+    except AptoolError as error:
+        return located(error, f"{trial}: node {host()}")
     return run_trial(trial, runner)

@@ -92,9 +92,6 @@ class Executor(ABC):
         When the generator ends, this process can read all parts. After an error, written parts remain.
         """
 
-    def log_summary(self, scored: ScoredRun) -> None:  # noqa: B027 - optional
-        """Log the cost of a run; does nothing by default."""
-
 
 class LocalExecutor(Executor):
     """Scores in this process."""
@@ -178,7 +175,6 @@ def score_files(
         _publish(output, parts, document)
     _log_truncated(scored.truncated, scorer)
     log_ties(str(output), sum(each.tied for each in found), sum(len(each.questions) for each in found))
-    executor.log_summary(scored)
     return scored
 
 

@@ -93,7 +93,7 @@ def fit(
     recipe, key = check_training(collection, recipe, output, seed, device.type, overwrite=overwrite)
     with lock(training_folder(output)):
         member = GroupMember(SINGLE_PROCESS)
-        result = fit_in_group(
+        return fit_in_group(
             *(collection, recipe, output, key, member),
             seed=seed,
             vectors_cache=vectors_cache,
@@ -101,8 +101,6 @@ def fit(
             checkpoint_minutes=checkpoint_minutes,
             evaluate_untrained=evaluate_untrained,
         )
-    assert result is not None  # nothing stops it
-    return result
 
 
 def fit_in_group(
@@ -117,8 +115,8 @@ def fit_in_group(
     device: torch.device,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     evaluate_untrained: bool = True,
-) -> Fit | None:
-    """Train as ``fit`` does, as a member of a group of processes; return None if the group stopped early.
+) -> Fit:
+    """Train as ``fit`` does, as a member of a group of processes.
 
     ``recipe`` and ``key`` are the results of ``check_training``.
     """
@@ -184,14 +182,10 @@ def fit_in_group(
         evaluate=evaluate,
         resume_from=state,
         save=lambda state: member.write(lambda: save_state(folder, key, state)),
-        should_stop=member.stops,
         checkpoint_minutes=checkpoint_minutes,
         group=group,
         is_preempted=member.is_preempted,
     )
-    if trained is None:
-        return None
-
     best_epoch, history, measures = trained
     metadata = {
         "collection": collection.name,
@@ -218,13 +212,10 @@ class GroupMember:
 
     Attributes:
         group: the processes; process 0 writes.
-        should_stop: called in process 0 after each checkpoint except that of the last epoch; True ends
-            training in all processes.
         is_preempted: whether a machine of the group is about to be taken away.
     """
 
     group: ProcessGroup
-    should_stop: Callable[[], bool] | None = None
     is_preempted: Callable[[], bool] | None = None
 
     def write(self, write: Callable[[], None]) -> None:
@@ -232,14 +223,6 @@ class GroupMember:
         with self.group.together():
             if self.group.rank == 0:
                 write()
-
-    def stops(self) -> bool:
-        """Whether training ends after a checkpoint, the same in all processes."""
-        if self.should_stop is None:
-            return False
-        with self.group.together():
-            stops = self.group.rank == 0 and self.should_stop()
-        return bool(self.group.broadcast(stops))
 
 
 def check_training(

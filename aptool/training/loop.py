@@ -90,18 +90,17 @@ def train(
     evaluate: Callable[[Ranker], dict[str, float]],
     resume_from: TrainingState | None = None,
     save: Callable[[TrainingState], None] = lambda state: None,
-    should_stop: Callable[[], bool] = lambda: False,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     group: ProcessGroup = SINGLE_PROCESS,
     is_preempted: Callable[[], bool] | None = None,
-) -> Trained | None:
-    """Train a ranker in place, on its device; return None if ``should_stop`` ended the training.
+) -> Trained:
+    """Train a ranker in place, on its device.
 
     ``evaluate`` returns dev measures by name, including ``options.dev_measure``. ``save`` is called with the
     state after each epoch, before the epoch is reported, and within epochs: every ``checkpoint_minutes`` (0:
     never), on SIGTERM before the signal takes effect, and while ``is_preempted`` says that a machine of the
-    group is about to be taken away. ``should_stop`` is called after ``save``, except after the last epoch.
-    The processes of a group call this with the same arguments, and the functions after the same updates.
+    group is about to be taken away. The processes of a group call this with the same arguments, and the
+    functions after the same updates.
     """
     sampler = NegativeSampler(examples, options.negatives, options.sampled_negatives)
     pairs = examples.pairs[sampler.trainable()[examples.pairs[:, 0]]]
@@ -121,12 +120,11 @@ def train(
         for optimizer, state in zip(optimizers, resume_from.optimizers, strict=True):
             optimizer.load_state_dict(state)
 
-    def save_now(within: EpochState | None = None) -> bool:
+    def save_now(within: EpochState | None = None) -> None:
         states = [optimizer.state_dict() for optimizer in optimizers]
         save(TrainingState(history, best_epoch, ranker.state_dict(), best_weights, states, within))
         timer.restart()
         timer.terminate()
-        return within is not None and should_stop()
 
     pairs_per_epoch = len(np.unique(pairs[:, 0])) if options.pairs == "one" else len(pairs)
     with repeatable_sums(context.device, options.deterministic), timer.deferring_termination():
@@ -135,10 +133,7 @@ def train(
                 break
             name, resumed = f"train: epoch {epoch} of {options.epochs}", within.pairs if within else 0
             with progress(name, pairs_per_epoch, "pairs", resumed) as bar:
-                trained_epoch = _train_epoch(context, epoch, within, save_now, bar)
-            if trained_epoch is None:
-                return None
-            loss, active, seconds = trained_epoch
+                loss, active, seconds = _train_epoch(context, epoch, within, save_now, bar)
             within = None
             trained = time.perf_counter()
             measures = evaluate(ranker.eval())
@@ -161,8 +156,6 @@ def train(
             save_now()
             took = seconds["train"] + seconds["dev"]  # training includes mining
             logger.info(f"epoch {epoch}: loss {loss:.4f}, dev {measures_line(measures)}, {took:.0f} s")
-            if epoch < options.epochs and should_stop():
-                return None
     ranker.load_state_dict(best_weights)
     # The history lacks the measures of an average and of untrained weights.
     in_history = best_epoch and options.average_epochs < 2
@@ -174,13 +167,13 @@ def _train_epoch(
     context: _Context,
     epoch: int,
     resume_from: EpochState | None,
-    save: Callable[[EpochState], bool],
+    save: Callable[[EpochState], None],
     bar: Bar,
-) -> tuple[float, float, dict[str, float]] | None:
+) -> tuple[float, float, dict[str, float]]:
     """Take the remaining gradient steps of an epoch.
 
     Returns the mean loss, the fraction of pairs with a nonzero loss, and the seconds of ``train`` and of its
-    part ``mining``. Returns None if training stops after a checkpoint.
+    part ``mining``.
     """
     start = time.perf_counter()
     ranker, options, group, device = context.ranker, context.options, context.group, context.device
@@ -245,8 +238,7 @@ def _train_epoch(
                 sampled=torch.from_numpy(block),
                 dropout=dropout_states(group, device),
             )
-            if save(state):
-                return None
+            save(state)
     return total / done, active / done, {"train": time.perf_counter() - start, "mining": mining}
 
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import pytest
 import s3
-from aptool.formats.location import ObjectPath
 from scene import Scene
+
+from aptool.paths import Url
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -188,4 +189,4 @@ def anywhere(request, tmp_path, object_server):
     if request.param == "disk":
         return request.getfixturevalue("scene")
     s3.require()
-    return Scene(ObjectPath(s3.new_bucket(object_server)), tmp_path / "notes")
+    return Scene(Url(s3.new_bucket(object_server)), tmp_path / "notes")

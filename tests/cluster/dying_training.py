@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from aptool.cluster import train
-from aptool.cluster.train_worker import is_preempted
+from aptool.cluster.train import is_preempted
 from aptool.training import loop
 
 
@@ -30,7 +30,7 @@ def killed_worker(config):
             return step(*given)
 
         loop._step = last
-    train_worker(config)
+    return train_worker(config)
 
 
 def slow_worker(config):
@@ -49,7 +49,7 @@ def slow_worker(config):
 
     loop._step = slow
     try:
-        train_worker(config)
+        return train_worker(config)
     finally:
         loop._step = step
 
@@ -78,7 +78,7 @@ def preempted_worker(config):
 
     loop._step = waiting
     try:
-        train_worker(config)
+        return train_worker(config)
     finally:
         loop._step = step
 
@@ -98,7 +98,7 @@ def _short_of_memory(rank, config):
 
         loop.batch_losses = short
     try:
-        train_worker(config)
+        return train_worker(config)
     finally:
         loop.batch_losses = losses
 
@@ -108,14 +108,14 @@ short_of_memory = [partial(_short_of_memory, rank) for rank in (0, 1)]
 
 def kill_after(epoch):
     """Kill this process after it has reported an epoch."""
-    info = train.logger.info
+    emit = train._Relay.emit
 
-    def log(line):
-        info(line)
-        if line.startswith(f"epoch {epoch}: "):
+    def relay(self, record):
+        emit(self, record)
+        if record.getMessage().startswith(f"epoch {epoch}: "):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    train.logger.info = log
+    train._Relay.emit = relay
 
 
 train_worker = train.train_worker

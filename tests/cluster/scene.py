@@ -3,15 +3,14 @@
 import hashlib
 import time
 
-from aptool.formats.atomic import atomic_file
-from aptool.formats.outputs import MANIFEST
-from aptool.scoring.parts import parts_folder, plan, write_part
-from aptool.scoring.score import score_files
 from slow import ONE_CORE, SlowSystem, executor_of
 from tiny import labelled_pools, row, write_pools
 
-from aptool.formats.pools import list_units, read_pools
-from aptool.scoring.pipeline import prepare, score
+from aptool.files import expand
+from aptool.formats.pools import list_units
+from aptool.outputs import output_file
+from aptool.scoring.run import score_files
+from aptool.scoring.units import parts_folder, plan, read, score, write
 
 UNITS = 8
 
@@ -20,17 +19,27 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def pools_of(split, path):
-    """Write eight row groups of two pools, with six candidates per pool."""
-    with atomic_file(path) as temporary:
-        write_row_groups(temporary, split, 2 * UNITS, 2)
-    return path
+def pools_of(split, folder):
+    """Write eight files of two pools, with six candidates per pool; each file is a unit."""
+    pools = rows_of(split, 2 * UNITS)
+    for number in range(UNITS):
+        with output_file(folder / f"{number}.pools.parquet") as temporary:
+            write_pools(temporary, pools[2 * number : 2 * number + 2])
+    return folder
+
+
+def units_of(folder):
+    return list_units(expand([str(folder)], ".pools.parquet"))
+
+
+def rows_of(split, count):
+    pools = labelled_pools(split, count)
+    return [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
 
 
 def write_row_groups(path, split, count, size):
     """Write ``count`` labelled pools, ``size`` per row group; return the path."""
-    pools = labelled_pools(split, count)
-    rows = [row(p.question_id, p.question, list(zip(p.answer_ids, p.texts, strict=True))) for p in pools]
+    rows = rows_of(split, count)
     return write_pools(path, *(rows[start : start + size] for start in range(0, count, size)))
 
 
@@ -40,13 +49,13 @@ class Scene:
     def __init__(self, folder, notes):
         self.notes = notes
         self.notes.mkdir()
-        self.pools = pools_of("test", folder / "test.pools.parquet")
+        self.pools = pools_of("test", folder / "pools")
         self.output = folder / "out.run"
         self.parts = parts_folder(self.output)
 
     @property
     def units(self):
-        return list_units([self.pools])
+        return units_of(self.pools)
 
     @property
     def expected(self):
@@ -74,12 +83,13 @@ class Scene:
         } | more
 
     def make_parts(self):
-        """Write every part, like a driver that is killed before the merge."""
+        """Write every part, like a driver that is killed before it joins them."""
         self.parts.mkdir(exist_ok=True)
         quiet = SlowSystem(notes=str(self.notes)).open()
         parts = plan(self.units, quiet, self.output, "slow")
         for part in parts:
-            write_part(part, *score([prepare(part.unit, read_pools(part.unit), quiet)], quiet), 0)
+            prepared = read(part.unit, quiet, None)
+            write(part, score(prepared, quiet), prepared.truncated)
         (self.notes / "scored").unlink()
         return [part.path for part in parts]
 
@@ -87,7 +97,14 @@ class Scene:
         """Check that the run file equals that of one process, and that no other file is left."""
         assert sha256(self.output) == self.expected
         names = {path.name for path in self.output.parent.iterdir()}
-        assert names - {"notes"} == {MANIFEST, "test.pools.parquet", "out.run", "out.run.ir-metadata.yml"}
+        assert names - {"notes"} == {"pools", "out.run", "out.run.json"}
+
+
+def node_ids():
+    """The ids of the nodes of the cluster that this process is connected to."""
+    import ray
+
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
 
 
 def wait_for(condition, seconds=600):  # long enough for a busy machine

@@ -17,11 +17,10 @@ import time
 from pathlib import Path
 
 import pytest
-from aptool.scoring.score import score_files
-from scene import write_row_groups
+from scene import pools_of, units_of
 from slow import SlowSystem, scored
 
-from aptool.formats.pools import list_units
+from aptool.scoring.run import score_files
 
 STORE = 80 << 20
 
@@ -100,8 +99,7 @@ def grow(surroundings, tmp_path):
 
 @pytest.fixture
 def pools(tmp_path):
-    """Eight row groups of two pools."""
-    return write_row_groups(tmp_path / "test.pools.parquet", "test", 16, 2)
+    return pools_of("test", tmp_path / "pools")
 
 
 def run_driver(driver, address, pools, folder, **more):
@@ -114,7 +112,7 @@ def run_driver(driver, address, pools, folder, **more):
     )
     lines, _ = process.communicate(timeout=600)
     assert process.returncode == 0, lines
-    score_files(list_units([pools]), SlowSystem(notes=str(notes)), folder / "alone.run", tag="slow")
+    score_files(units_of(pools), SlowSystem(notes=str(notes)), folder / "alone.run", tag="slow")
     assert output.read_bytes() == (folder / "alone.run").read_bytes()
     return lines
 
@@ -124,7 +122,7 @@ def test_autoscaler_adds_two_workers(grow, driver, pools, tmp_path):
 
     lines = run_driver(driver, address, pools, tmp_path, seconds=8.0, workers=2)
 
-    assert "waiting for 1 CPU; the cluster has 0, its autoscaler may add nodes" in lines
+    assert "waiting for 1 worker with 1 CPU and 0 GPUs each; the cluster has 0 CPUs and 0 GPUs" in lines
     assert "workers=2" in lines
     # This process scored all units too, for the expected run file.
     assert len({process for process, _ in scored(tmp_path / "notes")}) == 3

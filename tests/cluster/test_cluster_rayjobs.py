@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import pytest
 import s3
-from aptool.formats.location import ObjectPath, store_of
+
+from aptool.outputs import upload
+from aptool.paths import Url
 
 yaml = pytest.importorskip("yaml")
 
@@ -155,8 +157,7 @@ def test_from_a_collection_to_a_run_file_in_a_bucket(submit, object_server, coll
     s3.require()
     bucket = s3.new_bucket(object_server)
     for file in collection_folder.iterdir():
-        store, key = store_of(f"{bucket}/data/functions/{file.name}")
-        store.upload(key, file)
+        upload(file, Url(f"{bucket}/data/functions/{file.name}"))
     patches = yaml.safe_load((STORE / "kustomization.yaml").read_text())["patches"]
     operations = [operation for patch in patches for operation in yaml.safe_load(patch["patch"])]
     (entrypoint,) = [entry["value"] for entry in operations if entry["path"] == "/spec/entrypoint"]
@@ -165,7 +166,7 @@ def test_from_a_collection_to_a_run_file_in_a_bucket(submit, object_server, coll
     done = submit("store", entrypoint.replace("s3://BUCKET", bucket))
 
     assert (done.code, done.status) == (0, "SUCCEEDED"), done.out
-    run = ObjectPath(f"{bucket}/runs/test.run")
+    run = Url(f"{bucket}/runs/test.run")
     scores = run.read_bytes()
     assert len(scores.splitlines()) == 20 * 6  # questions, candidates
     assert sorted(volume.rglob("*")) == before

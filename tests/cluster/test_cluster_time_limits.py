@@ -58,7 +58,7 @@ def test_unit_that_exceeds_ray_datas_default_limit_is_scored(cluster, scene):
 def test_error_of_a_limit_by_the_user_is_one_line_and_the_run_resumes(
     address, cluster, scene, run, monkeypatch, where
 ):
-    """A single worker scores three row groups and hangs in the fourth. It starts within the limit of 20 s."""
+    """A single worker scores three units and hangs in the fourth. It starts within the limit of 20 s."""
     import ray.data
 
     stuck = scene.notes / "stuck"
@@ -81,7 +81,7 @@ def test_error_of_a_limit_by_the_user_is_one_line_and_the_run_resumes(
     stuck.unlink()
     if where == "context":
         monkeypatch.undo()
-    # In the process of the first driver, the worker that hung may score its row group before Ray ends it.
+    # In the process of the first driver, the worker that hung may score its unit before Ray ends it.
     assert scene.score(cluster).resumed in ((3,) if where == "environment" else (3, 4))
     scene.assert_complete()
 
@@ -165,7 +165,7 @@ def test_signal_to_a_waiting_driver_is_one_line_and_the_run_resumes(
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        assert any("waiting for 1 worker" in text for text in iter(process.stderr.readline, ""))
+        assert any("waiting for 1 worker with 1 CPU" in text for text in iter(process.stderr.readline, ""))
         process.send_signal(number)
         _, err = process.communicate(timeout=TEST_SECONDS)
     finally:

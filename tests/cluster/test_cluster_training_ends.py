@@ -30,8 +30,10 @@ def test_more_workers_than_room_are_refused(cluster, address, collection_folder,
     with pytest.raises(AptoolError) as error:
         trained(replace(cluster, wait=0), collection_folder, tmp_path / "model", workers=3)
 
-    assert f"{address}: 2 CPUs and 0 GPUs free, of 2 CPUs" in str(error.value)
-    assert "room for 2; expected room for 3 workers with 1 CPU and 0 GPUs each" in str(error.value)
+    assert str(error.value) == (
+        f"--cluster {address}: 2 CPUs and 0 GPUs, on 3 nodes: room for 2; "
+        "expected room for 3 workers with 1 CPU and 0 GPUs each"
+    )
     assert not training_folder(tmp_path / "model").exists()
 
 

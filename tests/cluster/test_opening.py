@@ -83,12 +83,11 @@ def test_a_worker_and_one_process_open_the_same_checkpoint_of_another_library(po
     from aptool.cluster.score import ClusterExecutor
 
     pytest.importorskip("sentence_transformers", reason=SENTENCE_TRANSFORMERS)
-    folder = write_network(tmp_path / "bert")
+    write_network(tmp_path / "bert")
     monkeypatch.chdir(tmp_path)
     executor = ClusterExecutor(OneNode())
     remote = executor.open(SentenceTransformers("bert"), list_units([pools]), None)
 
-    assert remote.system.folder == str(folder)  # workers have another current folder
     copy = pickle.loads(pickle.dumps(remote.system))
     assert (copy, hash(copy)) == (remote.system, hash(remote.system))
     on_worker = copy.open(device="cpu")

@@ -68,7 +68,7 @@ def fit_as_member(collection, tiny_recipe, output, device="cpu", checkpoint_minu
     """Train as a worker of a cluster does."""
     tiny_recipe, key = check_training(collection, tiny_recipe, output, 3, device)
     return fit_in_group(
-        *(collection, tiny_recipe, output, key, GroupMember(SINGLE_PROCESS, lambda: None, **member)),
+        *(collection, tiny_recipe, output, key, GroupMember(SINGLE_PROCESS, **member)),
         seed=3,
         device=torch.device(device),
         checkpoint_minutes=checkpoint_minutes,
@@ -419,34 +419,6 @@ def test_a_checkpoint_is_saved_before_its_epoch_is_reported(collection, tmp_path
         fit(collection, recipe("qa-cnn"), tmp_path / "model")
 
     assert reported == [(1, 1), (2, 2), (3, 3), (4, 4)]
-
-
-@pytest.mark.parametrize(("minutes", "after"), [(0, 2), (OFTEN, 8)], ids=["epochs", "updates"])
-def test_training_ended_after_a_checkpoint_resumes_from_it(
-    minutes, after, undisturbed, collection_folder, tmp_path
-):
-    """A cluster ends a training to continue with more workers, except after the last checkpoint."""
-    tiny_recipe, output = recipe("ap-cnn", *ASKED), tmp_path / "model"
-    checkpoints = itertools.count(1)
-
-    def run():
-        return fit_as_member(
-            *(CollectionFiles(collection_folder), tiny_recipe, output),
-            checkpoint_minutes=minutes,
-            should_stop=lambda: next(checkpoints) == after,
-        )
-
-    with recorded() as before:
-        assert run() is None
-    assert not output.exists()
-    assert len(before.epochs) == (2 if not minutes else 1)
-    with recorded() as log:
-        assert run().best_epoch
-
-    assert any(line.startswith(f"{output}: resuming ") for line in log.messages)
-    assert same(output, undisturbed)
-    if not minutes:
-        assert next(checkpoints) == 4  # not after the last of four epochs
 
 
 def test_the_content_of_vectors_at_a_url_is_an_input_of_the_training():

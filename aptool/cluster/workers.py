@@ -1,0 +1,137 @@
+"""What all workers share: their start, errors of Ray as one line, and checks of a worker's node."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+import ray.data.exceptions
+
+from aptool.cluster.resources import Cluster, Resources, Wait
+from aptool.environment import versions_of
+from aptool.errors import AptoolError, error_with, first_line
+from aptool.paths import Location
+from aptool.plugins import hash_file, load_plugins
+
+T = TypeVar("T")
+
+MEMORY_HINT = "a smaller --tokens-per-batch takes less memory, and so do fewer --workers on a node"
+RESUME = "finished work is kept: run the same command again to resume"
+
+# The user's limit for an execution of Ray Data without a completed batch.
+NO_PROGRESS_VARIABLE = "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S"
+
+# Packages with versions, and files of plugins with hashes, which must agree on all nodes.
+Versions = tuple[tuple[str, str], ...]
+
+# Ray Data's own errors are not RayErrors.
+_RAY_ERRORS = (ray.exceptions.RayError, ray.data.exceptions.SystemException, SystemError)
+
+
+def first_task(cluster: Cluster, each: Resources, function: Callable[..., T], *arguments: Any) -> T:
+    """Run a function on a worker, before all others start: raise at once if workers cannot start."""
+    wait = Wait(cluster, 1, each)
+    wait.poll(has_begun=False)
+    remote: Any = ray.remote(max_retries=0)(function)
+    task = remote.options(**each.options).remote(*arguments)
+    while not ray.wait([task], timeout=1.0)[0]:  # signals interrupt only a wait with a timeout
+        wait.poll(has_begun=False)
+    with ray_failures(cluster):
+        result: T = ray.get(task)
+    return result
+
+
+@contextlib.contextmanager
+def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
+    """Convert errors of Ray to an ``AptoolError`` of one line; errors of aptool keep exit code and text.
+
+    ``more`` are further types of Ray's errors.
+    """
+    try:
+        yield
+    except AptoolError:
+        raise
+    except Exception as error:
+        raised = innermost(error)
+        if isinstance(raised, AptoolError):
+            raise error_with(raised.exit_code, str(raised)) from error
+        if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):
+            expected = f"a higher {NO_PROGRESS_VARIABLE}, or -1 for no limit"
+            reason = f"no progress within Ray Data's limit: expected {expected}"
+        elif isinstance(error, ray.exceptions.WorkerCrashedError):
+            reason = (
+                f"a worker process cannot start ({last_log_line(cluster.logs)}): expected `python -c 'import "
+                f"ray, aptool'` to work there; logs in {cluster.logs}"
+            )
+        elif isinstance(error, ray.exceptions.ActorDiedError):
+            reason = f"{cause(error)} If it was out of memory: {MEMORY_HINT}"
+        # Ray Data raises its own errors with a SystemException as their cause.
+        elif isinstance(error, (*_RAY_ERRORS, *more)) or isinstance(error.__cause__, _RAY_ERRORS):
+            reason = cause(error)
+        else:
+            raise
+        raise AptoolError(f"--cluster {cluster.address}: {reason}; {RESUME}") from error
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The exception that Ray's exceptions wrap."""
+    wrapped = getattr(error, "cause", None) or getattr(error, "controller_failure", None)
+    return innermost(wrapped) if isinstance(wrapped, BaseException) else error
+
+
+def cause(error: BaseException) -> str:
+    """The line of the innermost exception in a long message of Ray."""
+    if lost := getattr(error, "worker_failures", None):  # of a training, by rank
+        return f"worker {min(lost)}: {cause(lost[min(lost)])}"
+    error = innermost(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    return raised[-1] if raised else first_line(error)
+
+
+def last_log_line(folder: str) -> str:
+    """The last line in the logs of the worker processes of this node."""
+    logs = [file for pattern in ("worker-*.err", "worker-*.out") for file in Path(folder).glob(pattern)]
+    for file in sorted(logs, key=lambda file: file.stat().st_mtime, reverse=True):
+        lines = file.read_text(errors="replace").split("\n")
+        if text := next((line.strip() for line in reversed(lines) if line.strip(": \n")), ""):
+            return f"{file.name}: {text}"
+    return "its log is empty"
+
+
+def host() -> str:
+    """The address of this node and the first digits of its id, as in ``ray list nodes``."""
+    if not ray.is_initialized():
+        return socket.gethostname()
+    return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:8]})"
+
+
+def check_versions(expected: Versions) -> None:
+    """Raise if versions or plugins on this node differ from those of the driver."""
+    load_plugins()
+    files = [name for name, _ in expected if name.endswith(".py")]
+    node = versions_of(*(name for name, _ in expected)) | {name: hash_file(name) or "none" for name in files}
+    differ = [
+        f"{name} {node.get(name, 'none')} there, {text} here"
+        for name, text in expected
+        if node.get(name) != text
+    ]
+    if differ:
+        raise AptoolError(f"{'; '.join(differ)}: expected the same versions and plugins")
+
+
+def check_worker(start: Path, versions: Versions, folder: Location) -> None:
+    """Set the current folder to that of the driver, the base of relative paths, and check this node.
+
+    Raises:
+        AptoolError: versions differ from those of the driver, or this node does not see ``folder``, the
+            driver's folder of unfinished work. A URL is not checked.
+    """
+    with contextlib.suppress(OSError):  # absolute paths need no current folder
+        os.chdir(start)
+    check_versions(versions)
+    if isinstance(folder, Path) and not folder.is_dir():
+        raise AptoolError(f"{folder}: not found: expected an output on storage that all nodes share")
