@@ -122,6 +122,25 @@ def _gaps(evaluation: Evaluation) -> list[str]:
     ]
 
 
+def named_runs(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split ``[NAME=]RUN`` arguments into paths and names; see `short_names` for runs without a name.
+
+    A ``=`` after a slash, or in the name of a file that exists, is part of the path.
+    """
+    from aptool.formats.location import location
+
+    paths, names = [], []
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not (equals and name and path) or "/" in name or location(argument).exists():
+            name, path = "", argument
+        paths.append(path)
+        names.append(name)
+    unnamed = [path for path, name in zip(paths, names, strict=True) if not name]
+    shown = short_names(unnamed) if unnamed else {}
+    return paths, [printable(name) or shown[path] for path, name in zip(paths, names, strict=True)]
+
+
 def short_names(runs: Sequence[str]) -> dict[str, str]:
     """Name each run by the part in which the paths differ: ``qa-cnn`` for ``runs/qa-cnn/test.run``.
 
@@ -142,13 +161,17 @@ def pools_given(pools: tuple[str, ...], qrels: str) -> Pools | None:
     """Load ``--pools``, else the pools in the folder of the qrels; return None if there are none."""
     from aptool.library.pools import Pools
 
-    if not pools:
-        default = location_of_pools(qrels)
-        if not default.is_file():
-            return None
-        logger.info(f"--pools not given: {default}")
-        pools = (str(default),)
-    return Pools.load(pools)
+    found = pools or pools_beside(qrels)
+    return Pools.load(found) if found else None
+
+
+def pools_beside(qrels: str) -> tuple[str, ...]:
+    """The pools in the folder of the qrels, if there are any."""
+    default = location_of_pools(qrels)
+    if not default.is_file():
+        return ()
+    logger.info(f"--pools not given: {default}")
+    return (str(default),)
 
 
 def location_of_pools(qrels: str) -> Location:

@@ -14,16 +14,14 @@ import polars as pl
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.texts import relevant_lengths
-from aptool.formats.collection import CollectionFiles
 from aptool.formats.inputs import stat
 from aptool.formats.location import PathOrUrl, location
 from aptool.formats.object_folder import located
-from aptool.formats.pools import read_answers
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
 from aptool.models.hub import CONFIG
 from aptool.reporting.plots import plot_accuracy_by_length, plot_costs, plot_scores, plot_training, svg
-from aptool.reporting.runs import ACCURACY, TABLE, CollectionResults, Runs, SystemResults
+from aptool.reporting.runs import ACCURACY, TABLE, CollectionResults, Questions, Runs, SystemResults
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,11 +72,10 @@ def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFra
 
 
 def accuracy_by_length_of(
-    collection: CollectionFiles, split: str, qrels: pl.DataFrame, accuracy: Mapping[str, pl.DataFrame]
+    questions: Questions, qrels: pl.DataFrame, accuracy: Mapping[str, pl.DataFrame]
 ) -> pl.DataFrame:
-    """`accuracy_by_length` of a split of a collection, at the lengths with enough questions."""
-    answers = read_answers(collection.answers) if collection.answers else None
-    lengths = relevant_lengths([collection.pools(split)], qrels, answers)
+    """`accuracy_by_length` of questions with texts, at the lengths with enough questions."""
+    lengths = relevant_lengths(questions.pools, qrels, questions.shared_answers())
     return with_enough_questions(accuracy_by_length(accuracy, lengths))
 
 
@@ -222,7 +219,7 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         expected = "the results of `aptool matrix`"
         raise InputError(
-            runs.folder / TABLE, position="lines", value=repr(error), expected=expected
+            runs.source / TABLE, position="lines", value=repr(error), expected=expected
         ) from error
     numbers = dict.fromkeys((measure, *COSTS, "train_seconds"), pl.Float64)
     frame = pl.DataFrame(rows, schema={"collection": pl.String, "system": pl.String, **numbers})
@@ -249,10 +246,10 @@ def draw_charts(results: CollectionResults, costs: pl.DataFrame) -> Iterator[Cha
     if trained:
         baselines = (system for system in results.systems if not system.configs)
         shown += [system for system in baselines if system.name == results.baseline]
-    qrels = read_qrels(results.collection.qrels(results.split))
+    asked = results.questions
+    qrels = read_qrels(asked.qrels)
     accuracy = {system.name: system.per_question for system in shown}
-    lengths = accuracy_by_length_of(results.collection, results.split, qrels, accuracy)
-    if len(lengths):
+    if asked.pools and len(lengths := accuracy_by_length_of(asked, qrels, accuracy)):
         note = "Over the questions whose relevant answer has at most this many words."
         yield _chart("P@1 by length of the relevant answer", note, plot_accuracy_by_length(lengths), lengths)
     histories = _histories(shown)
