@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import Count, SectionedCommand, json_option, seed_option
+from aptool.cli.parameters import Count, SectionedCommand, seed_option
 from aptool.cli.runs import (
     CONFIDENCE_RANGE,
     check_distinct,
     level_option,
     measures_option,
+    named_runs,
     parse_measures,
     pools_given,
     pools_option,
     qrels_of,
     qrels_option,
     report_gaps,
-    short_names,
 )
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError, counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from aptool.evaluation.compare import Comparison, Deltas, QuestionDelta
     from aptool.evaluation.texts import PoolTexts
@@ -40,11 +40,10 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
 
 
 @click.command("compare", cls=SectionedCommand)
-@click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1)
+@click.argument("runs", metavar="[NAME=]BASELINE [NAME=]RUN...", nargs=-1)
 @qrels_option
 @measures_option
 @level_option
-@click.option("--baseline", metavar="RUN", help="Run to compare the other runs with.  [default: RUN_A]")
 @click.option("--on-common", is_flag=True, help="Use only the questions that every run ranks.")
 @pools_option
 @click.option(
@@ -62,22 +61,28 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     help="Confidence level of intervals and tests, 0.5 to 0.999.  [default: 0.95]",
 )
 @seed_option
-@json_option
+@click.option(
+    "--format",
+    "form",
+    metavar="FORMAT",
+    type=click.Choice(["text", "json", "csv", "latex"]),
+    default="text",
+    help="text; json and csv, in full precision; or latex (with booktabs).",
+)
 def compare(
     runs: tuple[str, ...],
     qrels: str | None,
     measures: str | None,
     level: int,
-    baseline: str | None,
     on_common: bool,
     pools: tuple[str, ...],
     top: int,
     by: str | None,
     confidence: float | None,
     seed: int,
-    as_json: bool,
+    form: str,
 ) -> None:
-    """Compare runs with a baseline, question by question.
+    """Compare RUNs with BASELINE, question by question.
 
     Prints the mean difference with a bootstrap confidence interval, wins, ties and losses, and Cohen's d;
     Holm-corrected p-values of a paired permutation test and a paired t-test; the minimum detectable
@@ -91,15 +96,20 @@ def compare(
     from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
     from aptool.library.evaluated_runs import compare_runs
     from aptool.library.run import Qrels, Run
+    from aptool.reporting.html import latex_table
 
     confidence = CONFIDENCE if confidence is None else confidence
     names = parse_measures(measures)
     by = measure_names([by])[0] if by is not None else None
     if pools and not top:
         raise UsageError("--pools: requires --top above 0")
-    runs = _in_order(runs, baseline)
-    read = {run: Run.load(run) for run in runs}
-    qrels = qrels_of(runs, qrels)
+    paths, shown = named_runs(runs)
+    if len(shown) < 2:
+        raise UsageError(f"{counted(len(shown), 'run')} given; expected at least 2")
+    check_distinct(paths)
+    check_distinct(shown)
+    read = {name: Run.load(path) for name, path in zip(shown, paths, strict=True)}
+    qrels = qrels_of(paths, qrels)
     texts = pools_given(pools, qrels) if top else None
     judgements = Qrels.load(qrels)
     compared = compare_runs(
@@ -116,48 +126,39 @@ def compare(
         pools=texts,
         options=True,
     )
-    shown = short_names(runs)
-    _report(compared, runs, on_common)
+    _report(compared, on_common)
     warn_of_added(qrels)
-    first = runs[0]
-    if as_json:
-        settings = {"qrels": qrels, "confidence": confidence, "permutations": PERMUTATIONS, "seed": seed}
-        settings |= {"level": level} if level > 1 else {}
-        tags = {run: content.tag for run, content in read.items()}
-        click.echo(_to_json(settings, first, tags, compared))
-        return
-    _print_comparisons(first, compared.comparisons, confidence, shown)
-    for deltas in compared.deltas:
-        _print_deltas(first, deltas, compared.texts, shown)
+    first = shown[0]
+    if form == "json":
+        settings = {"qrels": qrels, "level": level, "confidence": confidence, "seed": seed}
+        settings |= {"runs": dict(zip(shown, paths, strict=True)), "baseline": first}
+        click.echo(_to_json(settings, compared))
+    elif form == "csv":
+        click.echo(compared.comparisons.to_polars().write_csv(), nl=False)
+    elif form == "latex":
+        click.echo(latex_table(_paper_rows(first, compared.comparisons)), nl=False)
+    else:
+        _print_comparisons(first, compared.comparisons, confidence)
+        for deltas in compared.deltas:
+            _print_deltas(first, deltas, compared.texts)
 
 
-def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
-    """Return the runs, the baseline first."""
-    check_distinct(runs)
-    if baseline is not None:
-        runs = (baseline, *(run for run in runs if run != baseline))
-    if len(runs) < 2:
-        raise UsageError(f"{counted(len(runs), 'run')} given; expected at least 2")
-    return runs
-
-
-def _report(compared: ComparedRuns, runs: tuple[str, ...], on_common: bool) -> None:
+def _report(compared: ComparedRuns, on_common: bool) -> None:
     """Log the questions and candidates that the runs and the qrels do not share."""
     evaluations = compared.evaluated.evaluations
+    baseline, *systems = evaluations
     if on_common:
-        common = evaluations[runs[0]].per_question.height
+        common = evaluations[baseline].per_question.height
         logger.info(f"--on-common: {common} of {compared.questions} questions")
     report_gaps(evaluations)
-    for run in runs[1:]:
+    for run in systems:
         questions = compared.differing(run)
         if questions:
             count, examples = counted(len(questions), "question"), first_few(questions)
-            logger.info(f"{run}: ranks different candidates than {runs[0]} for {count} ({examples})")
+            logger.info(f"{run}: ranks different candidates than {baseline} for {count} ({examples})")
 
 
-def _print_comparisons(
-    baseline: str, comparisons: list[Comparison], confidence: float, names: Mapping[str, str]
-) -> None:
+def _print_comparisons(baseline: str, comparisons: list[Comparison], confidence: float) -> None:
     """Print the means and differences, the p-values, and a sentence per comparison."""
     from aptool.evaluation.compare import shown_p, verdict
 
@@ -169,11 +170,11 @@ def _print_comparisons(
         if measure != comparison.measure:
             measure = comparison.measure
             means.append([measure, *[""] * 7])
-            means.append([f"  {names[baseline]}", f"{paired.baseline:.4f}", *[""] * 6])
+            means.append([f"  {baseline}", f"{paired.baseline:.4f}", *[""] * 6])
             tests.append([measure, *[""] * 4])
         means.append(
             [
-                f"  {names[comparison.system]}",
+                f"  {comparison.system}",
                 f"{paired.system:.4f}",
                 f"{paired.difference:+.4f}",
                 f"[{paired.interval.low:.4f}, {paired.interval.high:.4f}]",
@@ -183,7 +184,7 @@ def _print_comparisons(
         )
         of_t = (paired.t_test.p, comparison.t_holm) if math.isfinite(paired.t_test.t) else ()
         p_values = (paired.permutation.p, comparison.permutation_holm, *of_t)
-        tests.append([f"  {names[comparison.system]}", *map(shown_p, p_values), *[""] * (2 - len(of_t))])
+        tests.append([f"  {comparison.system}", *map(shown_p, p_values), *[""] * (2 - len(of_t))])
     print_table(means)
     click.echo()
     print_table(tests)
@@ -193,7 +194,7 @@ def _print_comparisons(
     tests_made = counted(len(comparisons), "comparison")
     click.echo(f"{questions}; p of the permutation test, corrected for {tests_made}:")
     for comparison in comparisons:
-        text = verdict(names[baseline], names[comparison.system], comparison, confidence)
+        text = verdict(baseline, comparison.system, comparison, confidence)
         click.echo(f"{comparison.measure}: {text}")
 
 
@@ -219,7 +220,7 @@ def _print_power(comparisons: list[Comparison], confidence: float) -> None:
         click.echo("no true difference can be that large: the tests need more questions")
 
 
-def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None, names: Mapping[str, str]) -> None:
+def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None) -> None:
     """Print the questions with the largest gains and losses, two or three lines each."""
     groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
     for direction, total, shown in groups:
@@ -227,10 +228,9 @@ def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None, names:
             continue
         number = f"{len(shown)} of {total}" if len(shown) < total else f"{total}"
         click.echo()
-        system = names[deltas.system]
-        click.echo(f"{deltas.measure}: largest {direction} of {system} over {names[baseline]}: {number}")
+        click.echo(f"{deltas.measure}: largest {direction} of {deltas.system} over {baseline}: {number}")
         for delta in shown:
-            _print_delta(names[baseline], names[deltas.system], delta, texts)
+            _print_delta(baseline, deltas.system, delta, texts)
 
 
 def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: PoolTexts | None) -> None:
@@ -269,28 +269,44 @@ def _one_line(line: str, width: int) -> str:
     return shown if len(shown) <= width else shown[: width - 1] + "…"
 
 
-def _to_json(settings: dict[str, Any], baseline: str, tags: dict[str, str], compared: ComparedRuns) -> str:
-    """Return the results as a JSON document; ``settings`` and ``tags`` (of each run) are part of it."""
+def _paper_rows(baseline: str, comparisons: Iterable[Comparison]) -> list[list[str]]:
+    """A row per run, the baseline first, and per measure its mean, the difference and the corrected p."""
+    from aptool.evaluation.compare import shown_p
+
+    rows = {"": ["system"], baseline: [baseline]}
+    for comparison in comparisons:
+        paired, system = comparison.paired, comparison.system
+        if comparison.measure not in rows[""]:
+            rows[""] += [comparison.measure, "Δ", "p"]
+            rows[baseline] += [f"{paired.baseline:.4f}", "", ""]
+        cells = [f"{paired.system:.4f}", f"{paired.difference:+.4f}", shown_p(comparison.permutation_holm)]
+        rows.setdefault(system, [system]).extend(cells)
+    return list(rows.values())
+
+
+def _to_json(settings: Mapping[str, Any], compared: ComparedRuns) -> str:
+    """Return the settings and results as a JSON document; values that are not finite become null."""
     import json
 
-    comparisons, texts = compared.comparisons, compared.texts
+    import polars as pl
+    import polars.selectors as cs
+
+    confidence, texts = settings["confidence"], compared.texts
+    finite = pl.when(cs.float().is_finite()).then(cs.float()).name.keep()
+    rows = compared.comparisons.to_polars().with_columns(finite).to_dicts()
     document = {
         **settings,
-        "questions": comparisons[0].paired.questions,
-        "baseline": {
-            "run": baseline,
-            "tag": tags[baseline],
-            "measures": {comparison.measure: comparison.paired.baseline for comparison in comparisons},
-        },
         "comparisons": [
-            _comparison_json(comparison, tags, settings["confidence"]) for comparison in comparisons
+            {
+                **row,
+                "detectable": comparison.detectable(confidence),
+                "significant": comparison.significant(confidence),
+            }
+            for row, comparison in zip(rows, compared.comparisons, strict=True)
         ],
         "deltas": [
             {
-                "run": delta.system,
-                "measure": delta.measure,
-                "better": delta.better,
-                "worse": delta.worse,
+                **delta._asdict(),
                 "gained": [_delta_json(question, texts) for question in delta.gained],
                 "lost": [_delta_json(question, texts) for question in delta.lost],
             }
@@ -298,32 +314,6 @@ def _to_json(settings: dict[str, Any], baseline: str, tags: dict[str, str], comp
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _comparison_json(comparison: Comparison, tags: dict[str, str], confidence: float) -> dict[str, Any]:
-    """Return a comparison as JSON; values that are not finite become null."""
-    paired = comparison.paired
-    return {
-        "run": comparison.system,
-        "tag": tags[comparison.system],
-        "measure": comparison.measure,
-        "mean": paired.system,
-        "difference": paired.difference,
-        "interval": paired.interval,
-        "wins": paired.wins,
-        "ties": paired.ties,
-        "losses": paired.losses,
-        "effect": paired.effect if math.isfinite(paired.effect) else None,
-        "detectable": comparison.detectable(confidence),
-        "permutation": {**paired.permutation._asdict(), "holm": comparison.permutation_holm},
-        "t_test": {
-            "t": paired.t_test.t if math.isfinite(paired.t_test.t) else None,
-            "degrees": paired.t_test.degrees,
-            "p": paired.t_test.p,
-            "holm": comparison.t_holm,
-        },
-        "significant": comparison.significant(confidence),
-    }
 
 
 def _delta_json(delta: QuestionDelta, texts: PoolTexts | None) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class ComparedRuns:
 
     evaluated: EvaluatedRuns  # the baseline first
     questions: int  # number of questions of the qrels, including those left out by ``on_common``
-    comparisons: list[Comparison]  # ordered by measure
+    comparisons: Comparisons  # ordered by measure
     deltas: list[Deltas]  # questions with the largest differences per system; empty unless requested
     texts: PoolTexts | None  # texts of these questions; None without pools
 
@@ -205,7 +205,7 @@ def compare_runs(
     return ComparedRuns(
         evaluated,
         questions,
-        comparisons,
+        Comparisons(comparisons),
         deltas,
         _texts(pools, deltas) if top and pools is not None else None,
     )

@@ -22,7 +22,7 @@ from aptool.evaluation.fusion import (
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
 from aptool.library.arguments import check_choice, check_integer, check_list, check_number, check_text
-from aptool.library.evaluated_runs import AnyGroups, Comparisons, compare_runs, evaluate_runs
+from aptool.library.evaluated_runs import AnyGroups, compare_runs, evaluate_runs
 from aptool.library.run import AnyQrels, AnyRun, Run, as_qrels, as_run, run_of_scores
 
 
@@ -165,7 +165,7 @@ def compare(
     )
     comparisons = compared.comparisons
     as_list = several or not isinstance(measures, str)
-    return Comparisons(comparisons) if as_list else comparisons[0]
+    return comparisons if as_list else comparisons[0]
 
 
 def _names(measures: object) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def test_measures_equal_those_of_the_command(aptool, runs, data):
 
 def test_comparisons_equal_those_of_the_command(aptool, runs, data):
     finished = aptool(
-        *("compare", "bm25.run", "ap.run", "--qrels", "data/wikiqa/dev.qrels", "--top", "0", "--json"),
+        *("compare", "bm25.run", "ap.run", "--qrels", "data/wikiqa/dev.qrels", "--format", "json"),
         *("--measures", "MAP,MRR"),
     )
     printed = json.loads("\n".join(finished.out))["comparisons"]
@@ -102,9 +102,9 @@ def test_comparisons_equal_those_of_the_command(aptool, runs, data):
     several = library.compare(runs[0], [runs[1]], data.qrels("dev"), ["AP", "RR"])
 
     assert [(other.system, other.measure) for other in several] == [("ap-cnn", "MAP"), ("ap-cnn", "MRR")]
-    assert comparison.p == several[0].p == printed[0]["permutation"]["p"] < 0.05
-    assert several[1].permutation_holm == printed[1]["permutation"]["holm"]
-    assert list(comparison.interval) == printed[0]["interval"]
+    assert comparison.p == several[0].p == printed[0]["p"] < 0.05
+    assert several[1].permutation_holm == printed[1]["p_holm"]
+    assert list(comparison.interval) == [printed[0]["low"], printed[0]["high"]]
     assert (comparison.difference, comparison.effect) == (printed[0]["difference"], printed[0]["effect"])
 
 
