@@ -62,8 +62,8 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Add metrics per question-length, answer-length (of the relevant answer), type (question word), or "
-    "a column of --groups or the pools.",
+    help="Add metrics per length (the most words of the relevant answer, figures 3 and 4 of the paper), "
+    "question-length, type (question word), or a column of --groups or the pools.",
 )
 @click.option(
     "--groups", metavar="FILE", help="Table with columns question_id and --by: TSV, CSV or Parquet."

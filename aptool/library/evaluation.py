@@ -44,7 +44,7 @@ def evaluate(
         level: the lowest relevance that counts as relevant (trec_eval ``-l``). It does not apply to nDCG, nor
             to measures with their own level.
         by: groups of questions: ``{question id: group}``, or a column of ``groups``. With pools also
-            ``question-length``, ``answer-length`` or ``type``.
+            ``length`` (the most words of the relevant answer), ``question-length`` or ``type``.
         groups: source of the column: a polars or pandas frame with question_id, a TSV, CSV or Parquet file,
             or ``Pools``.
 

@@ -13,6 +13,7 @@ from aptool.evaluation.evaluation import averages, mean_intervals, mean_over_run
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
+from aptool.evaluation.texts import question_groups
 from aptool.formats.collection import MANIFEST, CollectionFiles, answers_of_all
 from aptool.formats.inputs import expand
 from aptool.formats.location import Location, PathOrUrl, is_remote, location, why_missing
@@ -64,6 +65,10 @@ class Questions(NamedTuple):
     def shared_answers(self) -> Answers | None:
         """Read the answers that the pools share."""
         return None if self.answers is None else read_answers(self.answers)
+
+    def by_length(self, qrels: pl.DataFrame) -> pl.DataFrame:
+        """`texts.groups_by_length` of the questions; ``qrels`` are their content."""
+        return question_groups(self.pools, qrels, "length", self.shared_answers())
 
 
 class Runs(NamedTuple):

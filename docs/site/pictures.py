@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import aptool
 from aptool.formats.collection import CollectionFiles
-from aptool.reporting.charts import accuracy_by_length_of
+from aptool.reporting.charts import accuracy_by_length
 from aptool.reporting.plots import plot_accuracy_by_length, svg
 from aptool.reporting.runs import questions_of_split
 
@@ -79,8 +79,7 @@ def _lengths() -> str:
         for name, folder in (("qa-cnn", QA_CNN), ("ap-cnn", AP_CNN))
     }
     questions = questions_of_split(CollectionFiles(COLLECTION), "test")
-    data = accuracy_by_length_of(questions, qrels.frame, accuracy)
-    return svg(plot_accuracy_by_length(data))
+    return svg(plot_accuracy_by_length(accuracy_by_length(accuracy, questions.by_length(qrels.frame))))
 
 
 def _usual_share(model: aptool.Model) -> float:

@@ -473,7 +473,7 @@ def test_groups_are_read_from_a_column_of_the_pools(aptool, folder):
 
     assert [line.split()[:2] for line in out[2:]] == [["999", "(few)"], ["2010", "(few)"]]
     assert (code, nothing) == (2, [])
-    assert "--by month: expected question-length, answer-length, type, or a column of --groups" in err[-1]
+    assert "--by month: expected length, question-length, type, or a column of --groups" in err[-1]
     assert "expected one of question, candidates, year" in err[-1]
 
 

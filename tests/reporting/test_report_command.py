@@ -80,7 +80,7 @@ def test_a_collection_without_a_folder_is_refused(aptool, two):
     done = aptool("report", two)
 
     assert (done.code, len(done.err)) == (1, 1)
-    assert "'other'; expected the folder of each collection" in done.err[0]
+    assert "'other': expected the folder of each collection" in done.err[0]
 
 
 def test_a_collection_that_changed_is_refused(aptool, two):
