@@ -159,7 +159,7 @@ model_option = click.option(
 
 def default_model() -> Path:
     """Return the model folder that ``aptool train COLLECTION`` writes."""
-    logger.info(f"--model not given: {_MODEL}")
+    logger.info(f"--model {_MODEL} (default)")
     return _MODEL
 
 

@@ -69,7 +69,7 @@ def parse_measures(measures: str | None) -> tuple[str, ...]:
 
 
 def qrels_of(runs: Sequence[str], given: str | None) -> str:
-    """Return the given file, or the qrels of the runs in the given folder, else in their folder."""
+    """Return the given file, or the qrels of the runs in the given folder, else in theirs or the matrix's."""
     from aptool.formats.location import location
 
     folder = location(given) if given is not None else None
@@ -79,6 +79,8 @@ def qrels_of(runs: Sequence[str], given: str | None) -> str:
     for run in runs:
         candidates = _possible_qrels(run, folder)
         path = next((path for path in candidates if path.is_file()), None)
+        if path is None and folder is None and (collection := _collection_of_matrix(run)) is not None:
+            path = next((path for path in _possible_qrels(run, collection) if path.is_file()), None)
         if path is None:
             names = " or ".join(path.name for path in candidates[::2]) or "qrels"
             if folder is not None:
@@ -89,7 +91,7 @@ def qrels_of(runs: Sequence[str], given: str | None) -> str:
         qrels.add(str(path))
     if len(qrels) > 1:
         raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass --qrels FILE")
-    logger.info(f"--qrels {'not given' if given is None else given}: {min(qrels)}")
+    logger.info(f"--qrels {min(qrels)} (default)" if given is None else f"--qrels {given}: {min(qrels)}")
     return qrels.pop()
 
 
@@ -170,7 +172,7 @@ def pools_beside(qrels: str) -> tuple[str, ...]:
     default = location_of_pools(qrels)
     if not default.is_file():
         return ()
-    logger.info(f"--pools not given: {default}")
+    logger.info(f"--pools {default} (default)")
     return (str(default),)
 
 
@@ -196,6 +198,19 @@ def _without_labels(run: str) -> str:
     if split is None or collection.is_labelled(split):
         return ""
     return f", as the split {split!r} has no labels"
+
+
+def _collection_of_matrix(run: str) -> Location | None:
+    """The collection of COLLECTION/SYSTEM/SEED/SPLIT.run, in the output folder of `aptool matrix`."""
+    from aptool.documents import read_json
+    from aptool.formats.location import location
+    from aptool.reporting.runs import TABLE, recorded_folder
+
+    folder = location(run).parent.parent.parent
+    if not (folder.parent / TABLE).is_file():
+        return None
+    recorded = read_json(folder.parent / TABLE).get("collections", {}).get(folder.name)
+    return None if recorded is None else recorded_folder(folder.parent, recorded["path"])
 
 
 def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:

@@ -119,7 +119,7 @@ def train(
     recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
     if output is None:
         output = Path("models") / recipe.preset
-        logger.info(f"--output not given: {output}")
+        logger.info(f"--output {output} (default)")
     if overwrite:
         adopt(output, Kind.MODEL)
     fit = train_models(

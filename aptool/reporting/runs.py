@@ -143,7 +143,7 @@ def read_runs(folder: PathOrUrl) -> Runs:
         if not measures:
             raise ValueError("no measures")
         recorded = {
-            name: (_collection(root, entry["path"]), entry.get("fingerprint"))
+            name: (recorded_folder(root, entry["path"]), entry.get("fingerprint"))
             for name, entry in document.get("collections", {}).items()
         }
         command, lines = document.get("command"), list(document.get("lines", []))
@@ -181,7 +181,7 @@ def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     )
 
 
-def _collection(folder: Location, path: str) -> Location:
+def recorded_folder(folder: Location, path: str) -> Location:
     """A collection of ``table.json``: below the folder of runs, otherwise relative to the current folder."""
     if is_remote(path) or path.startswith("/"):
         return location(path)

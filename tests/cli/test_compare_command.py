@@ -33,7 +33,7 @@ def test_table_by_hand(aptool):
     code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1")
 
     assert code == 0
-    assert err == ["--qrels not given: dev.qrels"]
+    assert err == ["--qrels dev.qrels (default)"]
     # Differences 1, 1, 1, -1: mean 1/2, standard deviation 1, t = 1 with 3 degrees of freedom, p = 0.391.
     # Of the 16 sign assignments, 10 give a sum at least as far from 0.
     words = [line.split() for line in out]
@@ -162,7 +162,7 @@ def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptoo
 
     _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "MRR", "--top", 2)
 
-    assert err == ["--qrels not given: dev.qrels", "--pools not given: dev.pools.parquet"]
+    assert err == ["--qrels dev.qrels (default)", "--pools dev.pools.parquet (default)"]
     shown = out[out.index("MRR: largest gains of new over old: 2 of 3") :]
     assert shown[1:4] == [
         "  q1  0.5000 → 1.0000  why [31m so red?",
@@ -199,7 +199,7 @@ def test_texts_are_read_from_pools_and_shared_answers(aptool, folder):
 def test_without_pools_only_ids_are_shown(aptool):
     _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--by", "P@1")
 
-    assert err == ["--qrels not given: dev.qrels"]
+    assert err == ["--qrels dev.qrels (default)"]
     assert "P@1: largest gains of new over old: 1 of 3" in out
     assert "      relevant, rank 2 → 1: a" in out
 
@@ -228,7 +228,7 @@ def test_on_common_compares_the_questions_of_all_runs(aptool, folder):
 
     assert code == 0
     assert err == [
-        "--qrels not given: dev.qrels",
+        "--qrels dev.qrels (default)",
         "--on-common: 3 of 4 questions",
         "new: questions not in the qrels, left out: 1 (q9)",
     ]

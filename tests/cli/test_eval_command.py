@@ -116,7 +116,7 @@ def test_qrels_next_to_the_run_are_used_and_logged(aptool, folder, run, qrels):
 
     assert code == 0
     assert out[1].split()[2] == "0.7500"
-    assert err == [f"--qrels not given: data/{qrels}"]
+    assert err == [f"--qrels data/{qrels} (default)"]
 
 
 def test_missing_qrels_are_one_line(aptool, folder):
