@@ -28,11 +28,14 @@ from aptool.cli.tables import print_table
 from aptool.errors import UsageError, counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from aptool.evaluation.compare import Comparison, Deltas, QuestionDelta
+    import polars as pl
+
+    from aptool.evaluation.compare import Comparison, Comparisons, Deltas, QuestionDelta
     from aptool.evaluation.texts import PoolTexts
-    from aptool.library.evaluated_runs import ComparedRuns
+    from aptool.library.pools import Pools
+    from aptool.library.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +54,8 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     metavar="N",
     type=Count(0),
     default=5,
-    help="Questions to show: the N largest gains and the N largest losses.",
+    help="Questions to show: the N largest gains and the N largest losses by the first measure.",
 )
-@click.option("--by", metavar="NAME", help="Measure of the gains and losses.  [default: first of --measures]")
 @click.option(
     "--confidence",
     type=CONFIDENCE_RANGE,
@@ -77,7 +79,6 @@ def compare(
     on_common: bool,
     pools: tuple[str, ...],
     top: int,
-    by: str | None,
     confidence: float | None,
     seed: int,
     form: str,
@@ -92,15 +93,17 @@ def compare(
     over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
     from aptool.datasets.importing import warn_of_added
-    from aptool.evaluation.names import measure_names
-    from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-    from aptool.library.evaluated_runs import compare_runs
+    from aptool.evaluation.compare import Comparisons, largest_deltas
+    from aptool.evaluation.measures import relevant_from
+    from aptool.evaluation.names import parse_measures as parsed
+    from aptool.evaluation.significance import CONFIDENCE
+    from aptool.evaluation.texts import PoolTexts
+    from aptool.library.evaluation import compare as compare_runs
     from aptool.library.run import Qrels, Run
     from aptool.reporting.html import latex_table
 
     confidence = CONFIDENCE if confidence is None else confidence
     names = parse_measures(measures)
-    by = measure_names([by])[0] if by is not None else None
     if pools and not top:
         raise UsageError("--pools: requires --top above 0")
     paths, shown = named_runs(runs)
@@ -108,54 +111,72 @@ def compare(
         raise UsageError(f"{counted(len(shown), 'run')} given; expected at least 2")
     check_distinct(paths)
     check_distinct(shown)
-    read = {name: Run.load(path) for name, path in zip(shown, paths, strict=True)}
+    read = [Run.load(path) for path in paths]
+    for run, name in zip(read, shown, strict=True):
+        run.tag = name
     qrels = qrels_of(paths, qrels)
     texts = pools_given(pools, qrels) if top else None
     judgements = Qrels.load(qrels)
+    first, *others = read
     compared = compare_runs(
-        judgements,
-        read,
-        names,
-        level=level,
-        on_common=on_common,
-        confidence=confidence,
-        permutations=PERMUTATIONS,
-        seed=seed,
-        top=top,
-        by=by,
-        pools=texts,
-        options=True,
+        first, others, judgements, names, level=level, on_common=on_common, confidence=confidence, seed=seed
     )
-    _report(compared, on_common)
+    assert isinstance(compared, Comparisons)  # as a list was given
+    tables = [evaluation.per_question for evaluation in compared.evaluations]
+    if on_common:
+        questions = judgements.frame["question_id"].n_unique()
+        logger.info(f"--on-common: {tables[0].height} of {questions} questions")
+    report_gaps(dict(zip(shown, compared.evaluations, strict=True)))
+    _report_candidates(read, tables[0])
     warn_of_added(qrels)
-    first = shown[0]
+    relevant = relevant_from(judgements.frame, parsed(names)[0].level or level)
+    deltas = [
+        largest_deltas(run.tag, names[0], top, (tables[0], table), (first.frame, run.frame), relevant)
+        for run, table in zip(others, tables[1:], strict=True)
+        if top
+    ]
+    found = _texts(texts, deltas) if texts is not None else PoolTexts({}, {})
     if form == "json":
         settings = {"qrels": qrels, "level": level, "confidence": confidence, "seed": seed}
-        settings |= {"runs": dict(zip(shown, paths, strict=True)), "baseline": first}
-        click.echo(_to_json(settings, compared))
+        settings |= {"runs": dict(zip(shown, paths, strict=True)), "baseline": first.tag}
+        click.echo(_to_json(settings, compared, deltas, found))
     elif form == "csv":
-        click.echo(compared.comparisons.to_polars().write_csv(), nl=False)
+        click.echo(compared.to_polars().write_csv(), nl=False)
     elif form == "latex":
-        click.echo(latex_table(_paper_rows(first, compared.comparisons)), nl=False)
+        click.echo(latex_table(_paper_rows(first.tag, compared)), nl=False)
     else:
-        _print_comparisons(first, compared.comparisons, confidence)
-        for deltas in compared.deltas:
-            _print_deltas(first, deltas, compared.texts)
+        _print_comparisons(first.tag, compared, confidence)
+        for each in deltas:
+            _print_deltas(first.tag, each, found)
 
 
-def _report(compared: ComparedRuns, on_common: bool) -> None:
-    """Log the questions and candidates that the runs and the qrels do not share."""
-    evaluations = compared.evaluated.evaluations
-    baseline, *systems = evaluations
-    if on_common:
-        common = evaluations[baseline].per_question.height
-        logger.info(f"--on-common: {common} of {compared.questions} questions")
-    report_gaps(evaluations)
-    for run in systems:
-        questions = compared.differing(run)
-        if questions:
-            count, examples = counted(len(questions), "question"), first_few(questions)
-            logger.info(f"{run}: ranks different candidates than {baseline} for {count} ({examples})")
+def _report_candidates(runs: Sequence[Run], questions: pl.DataFrame) -> None:
+    """Log the evaluated questions for which a run ranks other candidates than the first run."""
+    from aptool.evaluation.compare import differing_candidates
+
+    for run in runs[1:]:
+        differing = differing_candidates(runs[0].frame, run.frame, questions)
+        if differing:
+            count, examples = counted(len(differing), "question"), first_few(differing)
+            logger.info(f"{run.tag}: ranks different candidates than {runs[0].tag} for {count} ({examples})")
+
+
+def _texts(pools: Pools, deltas: Iterable[Deltas]) -> PoolTexts:
+    """The texts of the questions with the largest differences."""
+    import polars as pl
+
+    from aptool.evaluation.texts import find_texts
+
+    pairs = {
+        (delta.question_id, answer)
+        for largest in deltas
+        for delta in (*largest.gained, *largest.lost)
+        for answer in (delta.relevant, delta.first_before, delta.first_after)
+        if answer is not None
+    }
+    schema = {"question_id": pl.String, "answer_id": pl.String}
+    with pools.files() as (files, answers):
+        return find_texts(files, pl.DataFrame(sorted(pairs), schema=schema, orient="row"), answers)
 
 
 def _print_comparisons(baseline: str, comparisons: list[Comparison], confidence: float) -> None:
@@ -220,7 +241,7 @@ def _print_power(comparisons: list[Comparison], confidence: float) -> None:
         click.echo("no true difference can be that large: the tests need more questions")
 
 
-def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None) -> None:
+def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts) -> None:
     """Print the questions with the largest gains and losses, two or three lines each."""
     groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
     for direction, total, shown in groups:
@@ -233,8 +254,8 @@ def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None) -> Non
             _print_delta(baseline, deltas.system, delta, texts)
 
 
-def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: PoolTexts | None) -> None:
-    question = texts.questions.get(delta.question_id, "") if texts else ""
+def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: PoolTexts) -> None:
+    question = texts.questions.get(delta.question_id, "")
     lines = [f"  {delta.question_id}  {delta.before:.4f} → {delta.after:.4f}  {question}"]
     if delta.relevant is None:
         lines.append("      no relevant answer is ranked")
@@ -256,8 +277,8 @@ def _rank(rank: int | None) -> str:
     return "none" if rank is None else str(rank)
 
 
-def _answer(delta: QuestionDelta, answer: str, texts: PoolTexts | None) -> str:
-    text = texts.answers.get((delta.question_id, answer), "") if texts else ""
+def _answer(delta: QuestionDelta, answer: str, texts: PoolTexts) -> str:
+    text = texts.answers.get((delta.question_id, answer), "")
     return f"{answer}  {text}" if text else answer
 
 
@@ -284,16 +305,18 @@ def _paper_rows(baseline: str, comparisons: Iterable[Comparison]) -> list[list[s
     return list(rows.values())
 
 
-def _to_json(settings: Mapping[str, Any], compared: ComparedRuns) -> str:
+def _to_json(
+    settings: Mapping[str, Any], compared: Comparisons, deltas: Iterable[Deltas], texts: PoolTexts
+) -> str:
     """Return the settings and results as a JSON document; values that are not finite become null."""
     import json
 
     import polars as pl
     import polars.selectors as cs
 
-    confidence, texts = settings["confidence"], compared.texts
+    confidence = settings["confidence"]
     finite = pl.when(cs.float().is_finite()).then(cs.float()).name.keep()
-    rows = compared.comparisons.to_polars().with_columns(finite).to_dicts()
+    rows = compared.to_polars().with_columns(finite).to_dicts()
     document = {
         **settings,
         "comparisons": [
@@ -302,7 +325,7 @@ def _to_json(settings: Mapping[str, Any], compared: ComparedRuns) -> str:
                 "detectable": comparison.detectable(confidence),
                 "significant": comparison.significant(confidence),
             }
-            for row, comparison in zip(rows, compared.comparisons, strict=True)
+            for row, comparison in zip(rows, compared, strict=True)
         ],
         "deltas": [
             {
@@ -310,18 +333,19 @@ def _to_json(settings: Mapping[str, Any], compared: ComparedRuns) -> str:
                 "gained": [_delta_json(question, texts) for question in delta.gained],
                 "lost": [_delta_json(question, texts) for question in delta.lost],
             }
-            for delta in compared.deltas
+            for delta in deltas
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _delta_json(delta: QuestionDelta, texts: PoolTexts | None) -> dict[str, Any]:
+def _delta_json(delta: QuestionDelta, texts: PoolTexts) -> dict[str, Any]:
     names = ("relevant", "first_before", "first_after")
     answers = {name: getattr(delta, name) for name in names}
-    answer_texts = texts.answers if texts else {}
     return {
         **delta._asdict(),
-        "question": texts.questions.get(delta.question_id) if texts else None,
-        **{f"{name}_text": answer_texts.get((delta.question_id, answer)) for name, answer in answers.items()},
+        "question": texts.questions.get(delta.question_id),
+        **{
+            f"{name}_text": texts.answers.get((delta.question_id, answer)) for name, answer in answers.items()
+        },
     }

@@ -197,7 +197,7 @@ def test_texts_are_read_from_pools_and_shared_answers(aptool, folder):
 
 
 def test_without_pools_only_ids_are_shown(aptool):
-    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--by", "P@1")
+    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--measures", "P@1")
 
     assert err == ["--qrels dev.qrels (default)"]
     assert "P@1: largest gains of new over old: 1 of 3" in out
@@ -211,7 +211,7 @@ def test_runs_over_different_questions_are_refused(aptool, folder):
     assert (code, out) == (1, [])
     assert err[1:] == [
         "aptool: dev.new.run: lacks 2 questions of dev.old.run (q3, q4); "
-        "expected the same questions, or --on-common"
+        "expected the same questions, or a comparison on the common ones (on-common)"
     ]
 
     code, out, err = aptool("compare", "dev.new.run", "dev.old.run")
@@ -339,7 +339,7 @@ WRONG = {
     "a run twice": (["dev.old.run", "dev.old.run"], 2, "dev.old.run: given more than once"),
     "a name twice": (["a=dev.old.run", "a=dev.new.run"], 2, "a: given more than once"),
     "a sum": (["dev.old.run", "dev.new.run", "--measures", "MAP,NumRet"], 2, "not means over questions"),
-    "no measure": (["dev.old.run", "dev.new.run", "--by", "mmr"], 2, "unknown measures: 'mmr'"),
+    "no measure": (["dev.old.run", "dev.new.run", "--measures", "mmr"], 2, "unknown measures: 'mmr'"),
     "no such run": (["dev.old.run", "none.run"], 1, "none.run: file not found"),
     "no such pools": (["dev.old.run", "dev.new.run", "--pools", "x.parquet"], 1, "x.parquet: file not found"),
     "confidence": (["dev.old.run", "dev.new.run", "--confidence", "1"], 2, "0.5<=x<=0.999"),

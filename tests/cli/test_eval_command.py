@@ -435,7 +435,7 @@ def test_questions_missing_from_the_pools_are_reported(aptool, folder):
     code, out, err = aptool(*by_type, "q9.pools.parquet")
 
     assert (code, out) == (2, [])
-    assert err == ["aptool: --by type: no question of dev.qrels is in q9.pools.parquet"]
+    assert err == ["aptool: by type: no question of dev.qrels is in q9.pools.parquet"]
 
 
 def test_metrics_per_group_of_a_user_column(aptool, folder):
@@ -473,7 +473,7 @@ def test_groups_are_read_from_a_column_of_the_pools(aptool, folder):
 
     assert [line.split()[:2] for line in out[2:]] == [["999", "(few)"], ["2010", "(few)"]]
     assert (code, nothing) == (2, [])
-    assert "--by month: expected length, question-length, type, or a column of --groups" in err[-1]
+    assert "by month: expected length, question-length, type, or a column of groups" in err[-1]
     assert "expected one of question, candidates, year" in err[-1]
 
 
