@@ -178,7 +178,7 @@ def _identities(units: Sequence[Unit], answers: Input | None) -> dict[str, tuple
     versions = {unit.path: unit.version for unit in units}
     with ThreadPoolExecutor(_REQUESTS) as threads:
         if answers is not None:
-            shared = [answers] * len(versions)
+            shared: list[Input | None] = [answers] * len(versions)
         else:
             folders = {location(path).parent: path for path in versions}
             beside = dict(zip(folders, threads.map(_answers_beside, folders.values()), strict=True))

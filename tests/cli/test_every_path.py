@@ -86,11 +86,7 @@ CASES = [
         same=("t/tiny/random/seed0/test.run",),
         written=("t/table.json",),
     ),
-    Case(
-        "report",
-        "{w}/t --collection {w}/c --output {o}/r.html",
-        written=("r.html",),
-    ),
+    Case("report", "{w}/t --output {o}/r.html", written=("r.html",)),
     Case(
         "data import",
         "table train={w}/t.tsv --output {o}/c",

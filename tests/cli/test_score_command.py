@@ -208,7 +208,7 @@ def test_default_model_and_output(aptool, folder, model_folder):
     finished = aptool("score", "pools.parquet")
 
     assert finished.code == 0
-    assert finished.err == ["--model not given: models/ap-cnn", "--output not given: pools.run"]
+    assert finished.err == ["--model models/ap-cnn (default)", "--output pools.run (default)"]
     assert finished.out == ["pools.run: 72 pairs"]
     assert aptool("score", "test.pools.parquet").out == ["test.run: 72 pairs"]
 
