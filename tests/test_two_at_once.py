@@ -183,6 +183,7 @@ def test_all_names_of_an_output_are_one_output(name, tmp_path, monkeypatch):
         with write(first) as temporary, refused, write(second):
             pytest.fail("two writers of one output")
         assert temporary.parent == root / "d"
+        first.unlink() if first.is_file() else first.rmdir()
     assert sidecar_path(second) == root / "d" / "x.json"
 
 
