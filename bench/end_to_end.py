@@ -91,17 +91,17 @@ def score(folder: Path, threads: int, device: str) -> dict[str, Any]:
         (RankerScorer, "_encode_answers", "encode"),
         (AttentivePairScorer, "score_pairs", "score"),
         (scoring, "write", "write"),
-        (scoring, "join_parts", "join"),
+        (scoring, "join_parts", "merge"),
     )
     for owner, function, stage in owners:
         setattr(owner, function, timed(stage, getattr(owner, function)))
     answers = folder / "answers.parquet"
-    merged = scoring.score_files(units, system, folder / "out.run", tag="bench", answers=answers)
+    scored = scoring.score_files(units, system, folder / "out.run", tag="bench", answers=answers)
     seconds = time.perf_counter() - begun
     return {
-        "pairs": merged.pairs,
+        "pairs": scored.pairs,
         "seconds": seconds,
-        "pairs_per_second": merged.pairs / seconds,
+        "pairs_per_second": scored.pairs / seconds,
         "threads": threads,
         "load_seconds": loaded,
         "core_seconds": dict(spent),

@@ -224,7 +224,7 @@ def run_trial(
 
 
 def write_foreign(output: Path) -> set[Path]:
-    """Write a file of the user into each visible folder, except parts of a table: no file may be among them."""
+    """Write a file of the user into each visible folder, except parts of a table, which are alone."""
     folders = [path for path in (output, *output.rglob("*")) if path.is_dir() and is_visible(path, output)]
     files = {folder / FOREIGN for folder in folders if folder.suffix != ".parquet"}
     for file in files:
