@@ -29,8 +29,7 @@ def flipped(path, seed):
 
 def test_flipped_bit_never_changes_pools(collection_folder, tmp_path):
     whole = collection_folder / "test.pools.parquet"
-    (unit,) = list_units([whole])
-    expected = read_pools(unit)
+    expected = read_pools(list_units([whole])[0])
     path = tmp_path / "x.pools.parquet"
     refused = 0
     for seed in range(150):
@@ -130,7 +129,7 @@ def test_pipe_as_input_and_file_as_parts_folder_are_one_line(aptool, model_folde
         make()
         actual = aptool("score", tmp_path / "y.pools.parquet", "--model", model_folder)
         assert actual.code == 1
-        assert re.search(r"y\.run\.parts: (a file|File exists); expected a .*folder", actual.err[-1])
+        assert re.search(r"y\.run\.parts: .*; expected a (writable )?folder", actual.err[-1])
         assert os.path.lexists(parts)
         assert not (tmp_path / "y.run").exists()
         parts.unlink()
