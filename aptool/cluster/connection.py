@@ -36,7 +36,7 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
             this machine, until the block ends. Default: the environment variable ``RAY_ADDRESS``, or
             ``auto``.
         debug: show Ray's own messages.
-        wait: limit of seconds to wait for resources.
+        wait: limit of seconds to wait for nodes with room.
     """
     source = "--cluster"
     if not address:
