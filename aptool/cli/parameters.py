@@ -232,7 +232,7 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
             "--wait",
             type=Bounded(click.FloatRange(min=0)),
             metavar="SECONDS",
-            help="Seconds to wait for cluster resources.  [default: no limit]",
+            help="Seconds to wait for nodes with room.  [default: no limit]",
         ),
     )
 

@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,26 +36,25 @@ def connect(address: str = "", *, debug: bool = False, wait: float | None = None
             this machine, until the block ends. Default: the environment variable ``RAY_ADDRESS``, or
             ``auto``.
         debug: show Ray's own messages.
-        wait: limit of seconds to wait for resources.
+        wait: limit of seconds to wait for nodes with room.
     """
     source = "--cluster"
     if not address:
         source, address = "RAY_ADDRESS", os.environ.get("RAY_ADDRESS") or "auto"
     check_address(address, source)
-    with _defaults(_variables(address)):
+    with _variables(address), contextlib.ExitStack() as opened:
         try:
             ray: Any = importlib.import_module("ray")  # reads the environment
         except ImportError as error:
             raise AptoolError(f"--cluster needs Ray: {install_command('cluster')} ({error})") from error
-        if ray.is_initialized():
-            yield replace(_connected(ray, address), wait=wait)
-            return
-        with contextlib.ExitStack() as opened:
+        if not ray.is_initialized():
             if not debug:
                 opened.enter_context(_without_rays_output())
             opened.callback(ray.shutdown)
             _init(ray, address, debug)
-            yield replace(_connected(ray, address), wait=wait)
+        context = ray.get_runtime_context()
+        logs = Path(context.get_temp_dir()) / context.get_session_name() / "logs"
+        yield Cluster(context.gcs_address if address in ("auto", "local") else address, str(logs), wait)
 
 
 @contextlib.contextmanager
@@ -84,36 +82,25 @@ def check_address(address: str, source: str = "--cluster") -> None:
         raise UsageError(f"{source} {address!r}: expected host:port of the head, auto or local{remedy}")
 
 
-def _variables(address: str) -> dict[str, str]:
-    """Environment variables of Ray that apply unless the user has set them."""
+@contextlib.contextmanager
+def _variables(address: str) -> Iterator[None]:
+    """Set variables of Ray in the environment while the block runs, unless the user has set them."""
     variables = {"RAY_USAGE_STATS_ENABLED": "0"}  # opt-in, also of a cluster that is started here
-    if address == "local":
+    if address != "local":
+        variables["RAY_NUM_REDIS_GET_RETRIES"] = "5"  # attempts to reach the head; one takes a second
+    else:
         variables["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray listens on the loopback interface only
         if "RAY_AUTH_TOKEN_PATH" not in os.environ:
             # Without one, Ray writes a token to the home folder, which clusters without a token would refuse.
             variables["RAY_AUTH_TOKEN"] = TOKEN
-    else:
-        variables["RAY_NUM_REDIS_GET_RETRIES"] = "5"  # attempts to reach the head; one takes a second
-    return variables
-
-
-@contextlib.contextmanager
-def _defaults(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables that are not set, while the block runs; also undo what Ray sets."""
     before = dict(os.environ)
     os.environ.update(variables | before)
     try:
         yield
     finally:
-        for name in (*variables, "RAY_AUTH_MODE"):
+        for name in (*variables, "RAY_AUTH_MODE"):  # Ray sets the mode
             if name not in before:
                 os.environ.pop(name, None)
-
-
-def _connected(ray: Any, address: str) -> Cluster:
-    context = ray.get_runtime_context()
-    logs = Path(context.get_temp_dir()) / context.get_session_name() / "logs"
-    return Cluster(context.gcs_address if address in ("auto", "local") else address, str(logs))
 
 
 def _init(ray: Any, address: str, debug: bool) -> None:

@@ -232,6 +232,8 @@ class ScoreUnits:
             raise located(error, f"node {host()}") from error
         self._worker = f"{host()}:{os.getpid()}"
         self._scoring = threading.Lock()  # the other threads read and write meanwhile
+        self._counting = threading.Lock()
+        self._wall, self._cpu = 0.0, time.process_time()  # at the end of the last unit
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[bytes]]:
         """Write the parts of a row; return their pickled records."""
@@ -239,7 +241,7 @@ class ScoreUnits:
         return {"records": [pickle.dumps(records)]}
 
     def _write(self, part: Part) -> UnitRecord:
-        unit, started, cpu = part.unit, time.monotonic(), time.thread_time()
+        unit, started = part.unit, time.monotonic()
         try:
             prepared = read(unit, self._scorer, self._answers)
             with self._scoring:
@@ -257,7 +259,10 @@ class ScoreUnits:
             raise AptoolError(
                 f"{unit.path}: {unit.position}: out of memory on node {host()}: {MEMORY_HINT}"
             ) from error
-        cost = time.monotonic() - started, time.thread_time() - cpu
+        with self._counting:  # calls overlap: a second counts for one unit
+            now = time.monotonic(), time.process_time()
+            cost = now[0] - max(started, self._wall), now[1] - self._cpu
+            self._wall, self._cpu = now
         return UnitRecord(part.number, record, self._worker, *cost)
 
 

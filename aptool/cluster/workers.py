@@ -52,10 +52,8 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
     """
     try:
         yield
-    except AptoolError:
-        raise
     except Exception as error:
-        raised = innermost(error)
+        raised = innermost(error)  # Ray's copy of an AptoolError is one too, with a traceback in its text
         if isinstance(raised, AptoolError):
             raise error_with(raised.exit_code, str(raised)) from error
         if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):

@@ -79,7 +79,7 @@ def score(
         cluster: address of a Ray cluster, or True for RAY_ADDRESS (``auto`` if unset). Default: no cluster.
         workers: number of worker processes of the cluster. Default: as many as fit.
         gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
-        wait: seconds to wait for cluster resources. Default: no limit.
+        wait: seconds to wait for nodes with room. Default: no limit.
 
     Returns:
         Statistics such as ``pairs`` (number of scores), ``truncated`` (number of truncated answers),

@@ -77,7 +77,7 @@ def train(
         workers: number of worker processes of the cluster, or a minimum and a maximum for elastic training.
             Default: one per GPU, or one per node without GPUs.
         gpus_per_worker: GPUs per worker, may be fractional. Default: 1 if the cluster has GPUs, else 0.
-        wait: seconds to wait for cluster resources. Default: no limit.
+        wait: seconds to wait for nodes with room. Default: no limit.
         checkpoint_minutes: minutes between checkpoints within an epoch; 0 writes only the checkpoint at the
             end of each epoch.
 

@@ -34,7 +34,7 @@ class Where:
     cluster: Address = None
     workers: "Workers" = None  # a number, or the minimum and maximum of an elastic training
     gpus_per_worker: float | None = None  # may be fractional
-    wait: float | None = None  # seconds to wait for cluster resources; None means no limit
+    wait: float | None = None  # seconds to wait for nodes with room; None means no limit
     debug: bool = False  # whether to show Ray's messages
     from_options: bool = False  # whether errors name options of a command instead of arguments
     connection: "Cluster | None" = None  # the connected cluster, within ``connected``

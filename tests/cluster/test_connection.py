@@ -180,5 +180,7 @@ def test_a_number_is_counted_with_its_plural(number, words):
 
 
 def test_error_names_the_environment_variable_of_an_address():
-    with pytest.raises(UsageError, match=r"^RAY_ADDRESS 'nonsense': expected host:port, .* or local$"):
+    with pytest.raises(
+        UsageError, match=r"^RAY_ADDRESS 'nonsense': expected host:port of the head, auto or local$"
+    ):
         check_address("nonsense", "RAY_ADDRESS")
