@@ -13,7 +13,7 @@ from aptool.environment import command
 from aptool.errors import UsageError
 from aptool.evaluation.compare import verdict
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-from aptool.formats.atomic import check_apart, check_output
+from aptool.formats.atomic import check_apart, check_output, files_of
 from aptool.formats.location import Location
 from aptool.formats.outputs import Kind
 from aptool.reporting.charts import cost_table, draw_charts
@@ -48,7 +48,8 @@ def write_report(
     """
     check_apart(output, [entry.run for entry in runs.entries])
     for asked in runs.questions.values():
-        check_apart(output, [asked.qrels, *asked.pools, *([asked.answers] if asked.answers else [])])
+        beside = [path for path in files_of(asked.qrels.parent) if path.suffix != ".html"]
+        check_apart(output, [*beside, asked.qrels, *asked.pools])
     check_output(output, Kind.REPORT)
     names = {entry.system for entry in runs.entries}
     if baseline is not None and baseline not in names:
