@@ -22,6 +22,7 @@ from aptool.evaluation.evaluation import (
 from aptool.evaluation.fusion import (
     DEFAULT_K,
     METHODS,
+    NORMALIZATIONS,
     Method,
     Normalization,
     combine_scores,
@@ -304,6 +305,8 @@ def fuse(
     """
     if method not in METHODS:
         raise UsageError(f"method {method!r}: expected one of {', '.join(METHODS)}")
+    if normalization not in (None, *NORMALIZATIONS):
+        raise UsageError(f"normalization {normalization!r}: expected one of {', '.join(NORMALIZATIONS)}")
     by_rank = method == "rrf"
     if by_rank and normalization is not None:
         raise UsageError("normalization: requires the method combsum or combmnz")

@@ -55,7 +55,8 @@ def write_report(
     """
     check_apart(output, [entry.run for entry in runs.entries])
     for asked in runs.questions.values():
-        check_apart(output, [asked.qrels, *asked.pools, *([asked.answers] if asked.answers else [])])
+        beside = [path for path in asked.qrels.parent.iterdir() if path.suffix != ".html"]
+        check_apart(output, [*beside, asked.qrels, *asked.pools])
     check_output(output, overwrite=overwrite)
     names = {entry.system for entry in runs.entries}
     if baseline is not None and baseline not in names:

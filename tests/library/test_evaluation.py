@@ -172,7 +172,9 @@ def test_fusion_requires_two_runs(runs):
         library.fuse(runs)
 
 
-@pytest.mark.parametrize("options", [{"k": -1}, {"k": float("nan")}, {"method": "sum"}])
+@pytest.mark.parametrize(
+    "options", [{"k": -1}, {"k": float("nan")}, {"method": "sum"}, {"normalization": "z"}]
+)
 def test_invalid_options_of_fusion_are_refused(options):
     with pytest.raises(AptoolError, match=next(iter(options))):
         library.fuse([RUN, BETTER], **options)
