@@ -121,7 +121,7 @@ def test_nothing_listens_at_the_address(score):
 @pytest.mark.parametrize(
     ("value", "phrase"),
     [
-        ("test.pools.parquet", "expected host:port, auto or local"),
+        ("test.pools.parquet", "expected host:port of the head, auto or local"),
         ("http://127.0.0.1:8265", "expected host:port of the head"),
     ],
 )
