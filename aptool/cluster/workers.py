@@ -65,6 +65,9 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
                 f"ray, aptool'` to work there; logs in {cluster.logs}"
             )
         elif isinstance(error, ray.exceptions.ActorDiedError):
+            module, _, text = cause(error).partition("Error: ")
+            if module.startswith("aptool.errors."):  # raised by the constructor
+                raise AptoolError(text) from error
             reason = f"{cause(error)} If it was out of memory: {MEMORY_HINT}"
         # Ray Data raises its own errors with a SystemException as their cause.
         elif isinstance(error, (*_RAY_ERRORS, *more)) or isinstance(error.__cause__, _RAY_ERRORS):
