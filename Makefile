@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aptool needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --upgrade pip  # Python 3.11's knows no --group
-	$(BIN)/python -m pip install $(QUIET) --no-compile -c constraints.txt -e '.[cloud,cluster,report]' --group test --group lint
+	$(BIN)/python -m pip install $(QUIET) --no-compile -c constraints.txt -e '.[cluster,report]' --group test --group lint
 	@# pip compiles on one core. Files that do not compile, such as templates, are never imported.
 	$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib aptool || true
 	@touch $@

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from aptool.errors import AptoolError, InputError
 from aptool.files import stat
@@ -197,9 +196,7 @@ def lock(folder: Location) -> Iterator[None]:
     with contextlib.ExitStack() as locks:
         with file_errors(folder, "a writable folder"):
             folder.mkdir(parents=True, exist_ok=True)
-            file = locks.enter_context(_locked(folder / ".lock", folder))
-            file.write(f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%FT%T%z')}\n")
-            file.flush()
+            locks.enter_context(_locked(folder / ".lock", folder))
         try:
             yield
         finally:
@@ -209,20 +206,28 @@ def lock(folder: Location) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(file: Path, output: object) -> Iterator[IO[str]]:
-    """Lock and empty a file with ``flock``, which ends with the process; raise if it is locked."""
+def _locked(file: Path, output: object) -> Iterator[None]:
+    """Lock a file with ``flock``, which ends with the process, and empty it; raise if it is locked.
+
+    A file whose name ends in ``.lock`` names its owner.
+    """
+    names_owner = file.name.endswith(".lock")
     while True:
         with file.open("a+") as handle:  # NFS locks only files that are open for writing
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 handle.seek(0)
-                owner = handle.readline(200).strip() if file.suffix != ".part" else ""
+                owner = handle.readline(200).strip() if names_owner else ""
                 problem = f"being written by {owner or 'another process'}"
                 raise InputError(str(output), problem=problem, expected="one command at a time") from error
             if file.exists() and os.path.samestat(
                 os.fstat(handle.fileno()), file.stat()
             ):  # else just removed
                 handle.truncate(0)
-                yield handle
+                if names_owner:
+                    since = time.strftime("%FT%T%z")
+                    handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
+                    handle.flush()
+                yield
                 return

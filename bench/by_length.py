@@ -15,8 +15,8 @@ import polars as pl
 from aptool.documents import read_json
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.trec import read_qrels
-from aptool.reporting.charts import accuracy_by_length_of
-from aptool.reporting.runs import ACCURACY
+from aptool.reporting.charts import accuracy_by_length
+from aptool.reporting.runs import ACCURACY, questions_of_split
 from bench.common import benchmark_parser, tables
 from bench.record import question_means, read_result, write_result
 
@@ -36,8 +36,8 @@ def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, An
             if (result["collection"], result["system"]) == (name, system)
         ]
         accuracy[system] = question_means(runs, of_system, qrels, [ACCURACY])
-    rows = accuracy_by_length_of(pooled, split, qrels, accuracy)
-    return rows.select("system", words="length", questions="questions", accuracy="accuracy").to_dicts()
+    groups = questions_of_split(pooled, split).by_length(qrels)
+    return accuracy_by_length(accuracy, groups).rename({"length": "words"}).to_dicts()
 
 
 def main() -> None:

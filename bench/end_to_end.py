@@ -27,8 +27,8 @@ from aptool.config import load_recipe
 from aptool.formats.pools import PoolRecord, PoolsWriter, list_units, write_answers
 from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
-from aptool.scoring import pipeline
-from aptool.scoring import score as scoring
+from aptool.scoring import run as scoring
+from aptool.scoring import units as scoring_units
 from aptool.scoring.kernels.attentive import AttentivePairScorer
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
@@ -86,22 +86,22 @@ def score(folder: Path, threads: int, device: str) -> dict[str, Any]:
     units = list_units([folder / "test.pools.parquet"])
     loaded = time.perf_counter() - begun
     owners: tuple[tuple[Any, str, str], ...] = (
-        (pipeline, "read_pools", "read"),
+        (scoring_units, "read_pools", "read"),
         (ModelScorer, "prepare", "tokenize"),
         (RankerScorer, "_encode_answers", "encode"),
         (AttentivePairScorer, "score_pairs", "score"),
-        (scoring, "write_part", "write"),
-        (scoring, "merge", "merge"),
+        (scoring, "write", "write"),
+        (scoring, "join_parts", "merge"),
     )
     for owner, function, stage in owners:
         setattr(owner, function, timed(stage, getattr(owner, function)))
     answers = folder / "answers.parquet"
-    merged = scoring.score_files(units, system, folder / "out.run", tag="bench", answers=answers)
+    scored = scoring.score_files(units, system, folder / "out.run", tag="bench", answers=answers)
     seconds = time.perf_counter() - begun
     return {
-        "pairs": merged.pairs,
+        "pairs": scored.pairs,
         "seconds": seconds,
-        "pairs_per_second": merged.pairs / seconds,
+        "pairs_per_second": scored.pairs / seconds,
         "threads": threads,
         "load_seconds": loaded,
         "core_seconds": dict(spent),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from aptool.documents import parse_yaml
+from aptool.documents import read_json
 from bench import cluster
 from bench.end_to_end import PEAK, measured, write_input
 
@@ -152,8 +152,5 @@ def _cost(folder: Path, on_cluster: list[str]) -> Cost:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(errors)
-    metadata = parse_yaml(
-        (folder / "out.run.ir-metadata.yml").read_text(encoding="utf-8"), "out.run", expected=""
-    )
-    workers: float = metadata["method"]["work"]["core_seconds"]
+    workers: float = read_json(folder / "out.run.json")["work"]["core_seconds"]
     return Cost(os.times().elapsed - begun, usage.ru_utime + usage.ru_stime, peak[0] << 10, workers)

@@ -16,26 +16,6 @@ def die_after(calls, function):
     return signal_at("before", calls + 1, signal.SIGKILL, function)
 
 
-def die_before_completing_uploads():
-    """Patch obstore so that the process dies after all bytes of an upload, before its completion."""
-    import obstore
-
-    open_writer = obstore.open_writer
-
-    class IncompleteUpload:
-        def __init__(self, *args, **kwargs):
-            self.writer = open_writer(*args, **kwargs)
-
-        def __enter__(self):
-            return self.writer
-
-        def __exit__(self, *exception):
-            self.writer.flush()
-            die()
-
-    obstore.open_writer = IncompleteUpload
-
-
 def signal_at(when, call, number, function):
     """Wrap a function so that the process sends itself a signal before or after a call of it."""
     calls = itertools.count(1)

@@ -88,7 +88,7 @@ def make_runs(folder: Path) -> ReportRuns:
 
 
 def make_report(runs: ReportRuns, page: Path, *more: str) -> Path:
-    command = ["report", str(runs.runs), "--collection", str(runs.collection), "--output", str(page), *more]
+    command = ["report", str(runs.runs), "--output", str(page), *more]
     with patch.object(sys, "argv", ["aptool", "report", str(runs.runs)]):  # the page shows the command
         CliRunner().invoke(cli, command, catch_exceptions=False, standalone_mode=False)
     return page

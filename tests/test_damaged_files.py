@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 
 import numpy as np
@@ -12,7 +13,7 @@ from tiny import row, write_pools
 
 from aptool.errors import InputError
 from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import Unit, list_units, read_pools
+from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model
 from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
 from aptool.reporting.runs import read_runs
@@ -28,7 +29,7 @@ def flipped(path, seed):
 
 def test_flipped_bit_never_changes_pools(collection_folder, tmp_path):
     whole = collection_folder / "test.pools.parquet"
-    expected = read_pools(Unit(str(whole), 0))
+    expected = read_pools(list_units([whole])[0])
     path = tmp_path / "x.pools.parquet"
     refused = 0
     for seed in range(150):
@@ -128,7 +129,7 @@ def test_pipe_as_input_and_file_as_parts_folder_are_one_line(aptool, model_folde
         make()
         actual = aptool("score", tmp_path / "y.pools.parquet", "--model", model_folder)
         assert actual.code == 1
-        assert "y.run.parts: a file or a broken link; expected a folder" in actual.err[-1]
+        assert re.search(r"y\.run\.parts: .*; expected a (writable )?folder", actual.err[-1])
         assert os.path.lexists(parts)
         assert not (tmp_path / "y.run").exists()
         parts.unlink()

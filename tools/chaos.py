@@ -32,7 +32,7 @@ FOREIGN = "notes.txt"  # a file of the user, in each folder of the output
 # Loaded once, before the first fork.
 MODULES = ("aptool.cli.main", "aptool.training.fit", "aptool.experiments.runner")
 # Files and entries of JSON with dates or durations.
-DATED = (".ir-metadata.yml", "table.md")
+DATED = (".run.json", "table.md")
 DURATIONS = {"seconds", "train_seconds", "score_seconds", "pairs_per_second"}
 MATRIX = """
 measures = ["MAP", "P@1"]
@@ -224,7 +224,7 @@ def run_trial(
 
 
 def write_foreign(output: Path) -> set[Path]:
-    """Write a file of the user into each visible folder, except shards: no file may be among them."""
+    """Write a file of the user into each visible folder, except parts of a table, which are alone."""
     folders = [path for path in (output, *output.rglob("*")) if path.is_dir() and is_visible(path, output)]
     files = {folder / FOREIGN for folder in folders if folder.suffix != ".parquet"}
     for file in files:

@@ -281,9 +281,9 @@ def evaluations(folder: Path) -> Iterator[tuple[str, str]]:
     for model in ("bm25", "random"):
         scored(folder, model, Path(f"{model}.run"))
     measures = ("--measures", "MAP,MRR,P@1,nDCG@10,R@5,Success@3")
-    of_runs = ("bm25.run", "random.run", "--qrels", qrels, *measures, "--json")
-    yield "eval", hash_json(run("eval", *of_runs, "--intervals"))
-    yield "compare", hash_json(run("compare", *of_runs))
+    of_runs = ("bm25.run", "random.run", "--qrels", qrels, *measures)
+    yield "eval", hash_json(run("eval", *of_runs, "--json", "--intervals"))
+    yield "compare", hash_json(run("compare", *of_runs, "--format", "json"))
     question, answer = "where is the river with the bridge", "the river near the bridge is silver"
     for preset in (*tiny.SYSTEMS, "mean-maxsim-minilm"):
         pair = ("--model", trained(preset, folder), "--question", question, "--answer", answer)

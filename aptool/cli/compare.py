@@ -10,29 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import Count, SectionedCommand, json_option, seed_option
+from aptool.cli.parameters import Count, SectionedCommand, seed_option
 from aptool.cli.runs import (
     CONFIDENCE_RANGE,
     check_distinct,
     level_option,
     measures_option,
+    named_runs,
     parse_measures,
     pools_given,
     pools_option,
     qrels_of,
     qrels_option,
     report_gaps,
-    short_names,
 )
 from aptool.cli.tables import print_table
 from aptool.errors import UsageError, counted, first_few
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from aptool.evaluation.compare import Comparison, Deltas, QuestionDelta
+    import polars as pl
+
+    from aptool.evaluation.compare import Comparison, Comparisons, Deltas, QuestionDelta
     from aptool.evaluation.texts import PoolTexts
-    from aptool.library.evaluated_runs import ComparedRuns
+    from aptool.library.pools import Pools
+    from aptool.library.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +43,10 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
 
 
 @click.command("compare", cls=SectionedCommand)
-@click.argument("runs", metavar="RUN_A RUN_B...", nargs=-1)
+@click.argument("runs", metavar="[NAME=]BASELINE [NAME=]RUN...", nargs=-1)
 @qrels_option
 @measures_option
 @level_option
-@click.option("--baseline", metavar="RUN", help="Run to compare the other runs with.  [default: RUN_A]")
 @click.option("--on-common", is_flag=True, help="Use only the questions that every run ranks.")
 @pools_option
 @click.option(
@@ -52,9 +54,8 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     metavar="N",
     type=Count(0),
     default=5,
-    help="Questions to show: the N largest gains and the N largest losses.",
+    help="Questions to show: the N largest gains and the N largest losses by the first measure.",
 )
-@click.option("--by", metavar="NAME", help="Measure of the gains and losses.  [default: first of --measures]")
 @click.option(
     "--confidence",
     type=CONFIDENCE_RANGE,
@@ -62,22 +63,27 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
     help="Confidence level of intervals and tests, 0.5 to 0.999.  [default: 0.95]",
 )
 @seed_option
-@json_option
+@click.option(
+    "--format",
+    "form",
+    metavar="FORMAT",
+    type=click.Choice(["text", "json", "csv", "latex"]),
+    default="text",
+    help="text; json and csv, in full precision; or latex (with booktabs).",
+)
 def compare(
     runs: tuple[str, ...],
     qrels: str | None,
     measures: str | None,
     level: int,
-    baseline: str | None,
     on_common: bool,
     pools: tuple[str, ...],
     top: int,
-    by: str | None,
     confidence: float | None,
     seed: int,
-    as_json: bool,
+    form: str,
 ) -> None:
-    """Compare runs with a baseline, question by question.
+    """Compare RUNs with BASELINE, question by question.
 
     Prints the mean difference with a bootstrap confidence interval, wins, ties and losses, and Cohen's d;
     Holm-corrected p-values of a paired permutation test and a paired t-test; the minimum detectable
@@ -87,77 +93,93 @@ def compare(
     over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
     from aptool.datasets.importing import warn_of_added
-    from aptool.evaluation.names import measure_names
-    from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
-    from aptool.library.evaluated_runs import compare_runs
+    from aptool.evaluation.compare import Comparisons, largest_deltas
+    from aptool.evaluation.measures import relevant_from
+    from aptool.evaluation.names import parse_measures as parsed
+    from aptool.evaluation.significance import CONFIDENCE
+    from aptool.evaluation.texts import PoolTexts
+    from aptool.library.evaluation import compare as compare_runs
     from aptool.library.run import Qrels, Run
+    from aptool.reporting.html import latex_table
 
     confidence = CONFIDENCE if confidence is None else confidence
     names = parse_measures(measures)
-    by = measure_names([by])[0] if by is not None else None
     if pools and not top:
         raise UsageError("--pools: requires --top above 0")
-    runs = _in_order(runs, baseline)
-    read = {run: Run.load(run) for run in runs}
-    qrels = qrels_of(runs, qrels)
+    paths, shown = named_runs(runs)
+    if len(shown) < 2:
+        raise UsageError(f"{counted(len(shown), 'run')} given; expected at least 2")
+    check_distinct(paths)
+    check_distinct(shown)
+    read = [Run.load(path) for path in paths]
+    for run, name in zip(read, shown, strict=True):
+        run.tag = name
+    qrels = qrels_of(paths, qrels)
     texts = pools_given(pools, qrels) if top else None
     judgements = Qrels.load(qrels)
+    first, *others = read
     compared = compare_runs(
-        judgements,
-        read,
-        names,
-        level=level,
-        on_common=on_common,
-        confidence=confidence,
-        permutations=PERMUTATIONS,
-        seed=seed,
-        top=top,
-        by=by,
-        pools=texts,
-        options=True,
+        first, others, judgements, names, level=level, on_common=on_common, confidence=confidence, seed=seed
     )
-    shown = short_names(runs)
-    _report(compared, runs, on_common)
-    warn_of_added(qrels)
-    first = runs[0]
-    if as_json:
-        settings = {"qrels": qrels, "confidence": confidence, "permutations": PERMUTATIONS, "seed": seed}
-        settings |= {"level": level} if level > 1 else {}
-        tags = {run: content.tag for run, content in read.items()}
-        click.echo(_to_json(settings, first, tags, compared))
-        return
-    _print_comparisons(first, compared.comparisons, confidence, shown)
-    for deltas in compared.deltas:
-        _print_deltas(first, deltas, compared.texts, shown)
-
-
-def _in_order(runs: tuple[str, ...], baseline: str | None) -> tuple[str, ...]:
-    """Return the runs, the baseline first."""
-    check_distinct(runs)
-    if baseline is not None:
-        runs = (baseline, *(run for run in runs if run != baseline))
-    if len(runs) < 2:
-        raise UsageError(f"{counted(len(runs), 'run')} given; expected at least 2")
-    return runs
-
-
-def _report(compared: ComparedRuns, runs: tuple[str, ...], on_common: bool) -> None:
-    """Log the questions and candidates that the runs and the qrels do not share."""
-    evaluations = compared.evaluated.evaluations
+    assert isinstance(compared, Comparisons)  # as a list was given
+    tables = [evaluation.per_question for evaluation in compared.evaluations]
     if on_common:
-        common = evaluations[runs[0]].per_question.height
-        logger.info(f"--on-common: {common} of {compared.questions} questions")
-    report_gaps(evaluations)
+        questions = judgements.frame["question_id"].n_unique()
+        logger.info(f"--on-common: {tables[0].height} of {questions} questions")
+    report_gaps(dict(zip(shown, compared.evaluations, strict=True)))
+    _report_candidates(read, tables[0])
+    warn_of_added(qrels)
+    relevant = relevant_from(judgements.frame, parsed(names)[0].level or level)
+    deltas = [
+        largest_deltas(run.tag, names[0], top, (tables[0], table), (first.frame, run.frame), relevant)
+        for run, table in zip(others, tables[1:], strict=True)
+        if top
+    ]
+    found = _texts(texts, deltas) if texts is not None else PoolTexts({}, {})
+    if form == "json":
+        settings = {"qrels": qrels, "level": level, "confidence": confidence, "seed": seed}
+        settings |= {"runs": dict(zip(shown, paths, strict=True)), "baseline": first.tag}
+        click.echo(_to_json(settings, compared, deltas, found))
+    elif form == "csv":
+        click.echo(compared.to_polars().write_csv(), nl=False)
+    elif form == "latex":
+        click.echo(latex_table(_paper_rows(first.tag, compared)), nl=False)
+    else:
+        _print_comparisons(first.tag, compared, confidence)
+        for each in deltas:
+            _print_deltas(first.tag, each, found)
+
+
+def _report_candidates(runs: Sequence[Run], questions: pl.DataFrame) -> None:
+    """Log the evaluated questions for which a run ranks other candidates than the first run."""
+    from aptool.evaluation.compare import differing_candidates
+
     for run in runs[1:]:
-        questions = compared.differing(run)
-        if questions:
-            count, examples = counted(len(questions), "question"), first_few(questions)
-            logger.info(f"{run}: ranks different candidates than {runs[0]} for {count} ({examples})")
+        differing = differing_candidates(runs[0].frame, run.frame, questions)
+        if differing:
+            count, examples = counted(len(differing), "question"), first_few(differing)
+            logger.info(f"{run.tag}: ranks different candidates than {runs[0].tag} for {count} ({examples})")
 
 
-def _print_comparisons(
-    baseline: str, comparisons: list[Comparison], confidence: float, names: Mapping[str, str]
-) -> None:
+def _texts(pools: Pools, deltas: Iterable[Deltas]) -> PoolTexts:
+    """The texts of the questions with the largest differences."""
+    import polars as pl
+
+    from aptool.evaluation.texts import find_texts
+
+    pairs = {
+        (delta.question_id, answer)
+        for largest in deltas
+        for delta in (*largest.gained, *largest.lost)
+        for answer in (delta.relevant, delta.first_before, delta.first_after)
+        if answer is not None
+    }
+    schema = {"question_id": pl.String, "answer_id": pl.String}
+    with pools.files() as (files, answers):
+        return find_texts(files, pl.DataFrame(sorted(pairs), schema=schema, orient="row"), answers)
+
+
+def _print_comparisons(baseline: str, comparisons: list[Comparison], confidence: float) -> None:
     """Print the means and differences, the p-values, and a sentence per comparison."""
     from aptool.evaluation.compare import shown_p, verdict
 
@@ -169,11 +191,11 @@ def _print_comparisons(
         if measure != comparison.measure:
             measure = comparison.measure
             means.append([measure, *[""] * 7])
-            means.append([f"  {names[baseline]}", f"{paired.baseline:.4f}", *[""] * 6])
+            means.append([f"  {baseline}", f"{paired.baseline:.4f}", *[""] * 6])
             tests.append([measure, *[""] * 4])
         means.append(
             [
-                f"  {names[comparison.system]}",
+                f"  {comparison.system}",
                 f"{paired.system:.4f}",
                 f"{paired.difference:+.4f}",
                 f"[{paired.interval.low:.4f}, {paired.interval.high:.4f}]",
@@ -183,7 +205,7 @@ def _print_comparisons(
         )
         of_t = (paired.t_test.p, comparison.t_holm) if math.isfinite(paired.t_test.t) else ()
         p_values = (paired.permutation.p, comparison.permutation_holm, *of_t)
-        tests.append([f"  {names[comparison.system]}", *map(shown_p, p_values), *[""] * (2 - len(of_t))])
+        tests.append([f"  {comparison.system}", *map(shown_p, p_values), *[""] * (2 - len(of_t))])
     print_table(means)
     click.echo()
     print_table(tests)
@@ -193,7 +215,7 @@ def _print_comparisons(
     tests_made = counted(len(comparisons), "comparison")
     click.echo(f"{questions}; p of the permutation test, corrected for {tests_made}:")
     for comparison in comparisons:
-        text = verdict(names[baseline], names[comparison.system], comparison, confidence)
+        text = verdict(baseline, comparison.system, comparison, confidence)
         click.echo(f"{comparison.measure}: {text}")
 
 
@@ -219,7 +241,7 @@ def _print_power(comparisons: list[Comparison], confidence: float) -> None:
         click.echo("no true difference can be that large: the tests need more questions")
 
 
-def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None, names: Mapping[str, str]) -> None:
+def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts) -> None:
     """Print the questions with the largest gains and losses, two or three lines each."""
     groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
     for direction, total, shown in groups:
@@ -227,14 +249,13 @@ def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts | None, names:
             continue
         number = f"{len(shown)} of {total}" if len(shown) < total else f"{total}"
         click.echo()
-        system = names[deltas.system]
-        click.echo(f"{deltas.measure}: largest {direction} of {system} over {names[baseline]}: {number}")
+        click.echo(f"{deltas.measure}: largest {direction} of {deltas.system} over {baseline}: {number}")
         for delta in shown:
-            _print_delta(names[baseline], names[deltas.system], delta, texts)
+            _print_delta(baseline, deltas.system, delta, texts)
 
 
-def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: PoolTexts | None) -> None:
-    question = texts.questions.get(delta.question_id, "") if texts else ""
+def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: PoolTexts) -> None:
+    question = texts.questions.get(delta.question_id, "")
     lines = [f"  {delta.question_id}  {delta.before:.4f} → {delta.after:.4f}  {question}"]
     if delta.relevant is None:
         lines.append("      no relevant answer is ranked")
@@ -256,8 +277,8 @@ def _rank(rank: int | None) -> str:
     return "none" if rank is None else str(rank)
 
 
-def _answer(delta: QuestionDelta, answer: str, texts: PoolTexts | None) -> str:
-    text = texts.answers.get((delta.question_id, answer), "") if texts else ""
+def _answer(delta: QuestionDelta, answer: str, texts: PoolTexts) -> str:
+    text = texts.answers.get((delta.question_id, answer), "")
     return f"{answer}  {text}" if text else answer
 
 
@@ -269,69 +290,62 @@ def _one_line(line: str, width: int) -> str:
     return shown if len(shown) <= width else shown[: width - 1] + "…"
 
 
-def _to_json(settings: dict[str, Any], baseline: str, tags: dict[str, str], compared: ComparedRuns) -> str:
-    """Return the results as a JSON document; ``settings`` and ``tags`` (of each run) are part of it."""
+def _paper_rows(baseline: str, comparisons: Iterable[Comparison]) -> list[list[str]]:
+    """A row per run, the baseline first, and per measure its mean, the difference and the corrected p."""
+    from aptool.evaluation.compare import shown_p
+
+    rows = {"": ["system"], baseline: [baseline]}
+    for comparison in comparisons:
+        paired, system = comparison.paired, comparison.system
+        if comparison.measure not in rows[""]:
+            rows[""] += [comparison.measure, "Δ", "p"]
+            rows[baseline] += [f"{paired.baseline:.4f}", "", ""]
+        cells = [f"{paired.system:.4f}", f"{paired.difference:+.4f}", shown_p(comparison.permutation_holm)]
+        rows.setdefault(system, [system]).extend(cells)
+    return list(rows.values())
+
+
+def _to_json(
+    settings: Mapping[str, Any], compared: Comparisons, deltas: Iterable[Deltas], texts: PoolTexts
+) -> str:
+    """Return the settings and results as a JSON document; values that are not finite become null."""
     import json
 
-    comparisons, texts = compared.comparisons, compared.texts
+    import polars as pl
+    import polars.selectors as cs
+
+    confidence = settings["confidence"]
+    finite = pl.when(cs.float().is_finite()).then(cs.float()).name.keep()
+    rows = compared.to_polars().with_columns(finite).to_dicts()
     document = {
         **settings,
-        "questions": comparisons[0].paired.questions,
-        "baseline": {
-            "run": baseline,
-            "tag": tags[baseline],
-            "measures": {comparison.measure: comparison.paired.baseline for comparison in comparisons},
-        },
         "comparisons": [
-            _comparison_json(comparison, tags, settings["confidence"]) for comparison in comparisons
+            {
+                **row,
+                "detectable": comparison.detectable(confidence),
+                "significant": comparison.significant(confidence),
+            }
+            for row, comparison in zip(rows, compared, strict=True)
         ],
         "deltas": [
             {
-                "run": delta.system,
-                "measure": delta.measure,
-                "better": delta.better,
-                "worse": delta.worse,
+                **delta._asdict(),
                 "gained": [_delta_json(question, texts) for question in delta.gained],
                 "lost": [_delta_json(question, texts) for question in delta.lost],
             }
-            for delta in compared.deltas
+            for delta in deltas
         ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _comparison_json(comparison: Comparison, tags: dict[str, str], confidence: float) -> dict[str, Any]:
-    """Return a comparison as JSON; values that are not finite become null."""
-    paired = comparison.paired
-    return {
-        "run": comparison.system,
-        "tag": tags[comparison.system],
-        "measure": comparison.measure,
-        "mean": paired.system,
-        "difference": paired.difference,
-        "interval": paired.interval,
-        "wins": paired.wins,
-        "ties": paired.ties,
-        "losses": paired.losses,
-        "effect": paired.effect if math.isfinite(paired.effect) else None,
-        "detectable": comparison.detectable(confidence),
-        "permutation": {**paired.permutation._asdict(), "holm": comparison.permutation_holm},
-        "t_test": {
-            "t": paired.t_test.t if math.isfinite(paired.t_test.t) else None,
-            "degrees": paired.t_test.degrees,
-            "p": paired.t_test.p,
-            "holm": comparison.t_holm,
-        },
-        "significant": comparison.significant(confidence),
-    }
-
-
-def _delta_json(delta: QuestionDelta, texts: PoolTexts | None) -> dict[str, Any]:
+def _delta_json(delta: QuestionDelta, texts: PoolTexts) -> dict[str, Any]:
     names = ("relevant", "first_before", "first_after")
     answers = {name: getattr(delta, name) for name in names}
-    answer_texts = texts.answers if texts else {}
     return {
         **delta._asdict(),
-        "question": texts.questions.get(delta.question_id) if texts else None,
-        **{f"{name}_text": answer_texts.get((delta.question_id, answer)) for name, answer in answers.items()},
+        "question": texts.questions.get(delta.question_id),
+        **{
+            f"{name}_text": texts.answers.get((delta.question_id, answer)) for name, answer in answers.items()
+        },
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.imports import import_, output_option, report_collection
+from aptool.cli.imports import RELEVANT_MISSING, import_, output_option, report_collection
 from aptool.cli.parameters import Count, json_option, overwrite_flag, seed_option
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, printable
@@ -188,7 +188,7 @@ def _print_statistics(statistics: Statistics) -> None:
     ):
         rows.append([title, *shown])
     for policy, touched in statistics.policies.items():
-        if any(touched.values()):
+        if any(touched.values()) and policy != RELEVANT_MISSING:  # it has a row above
             shown = [f"{touched.get(split, 0):,}" for split in statistics.splits]
             rows.append([f"at import: {policy.replace('_', ' ')}", *shown])
     click.echo(f"{statistics.name} (words are {statistics.words} tokens)")

@@ -26,9 +26,11 @@ from aptool.cli.tables import print_table
 from aptool.errors import UsageError, first_few, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aptool.evaluation.evaluation import Evaluation, Group
+    from aptool.evaluation.measures import Limits
     from aptool.evaluation.significance import Interval
-    from aptool.library.evaluated_runs import EvaluatedRuns
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +64,8 @@ def _check_suffix(ctx: click.Context, param: click.Parameter, path: str | None) 
 @click.option(
     "--by",
     metavar="COLUMN",
-    help="Add metrics per question-length, answer-length (of the relevant answer), type (question word), or "
-    "a column of --groups or the pools.",
+    help="Add metrics per length (the most words of the relevant answer, figures 3 and 4 of the paper), "
+    "question-length, type (question word), or a column of --groups or the pools.",
 )
 @click.option(
     "--groups", metavar="FILE", help="Table with columns question_id and --by: TSV, CSV or Parquet."
@@ -104,8 +106,10 @@ def evaluate(
     """
     from aptool.datasets.importing import warn_of_added, warn_of_runs
     from aptool.evaluation import names
+    from aptool.evaluation.measures import candidate_limits
     from aptool.evaluation.significance import CONFIDENCE
-    from aptool.library.evaluated_runs import evaluate_runs
+    from aptool.library.evaluation import evaluate as evaluate_run
+    from aptool.library.evaluation import question_groups
     from aptool.library.run import Qrels, Run
     from aptool.outputs import check_apart
     from aptool.reporting.html import latex_table, markdown_table
@@ -128,40 +132,39 @@ def evaluate(
     if by is not None and groups is None and texts is None:
         name = location_of_pools(qrels).name
         raise UsageError(f"--by {by}: no {name} in the folder of the qrels; pass --groups or --pools")
-    evaluated = evaluate_runs(
-        Qrels.load(qrels),
-        read,
-        columns,
-        level=level,
-        limits=limits,
-        by=by,
-        groups=groups if groups is not None or by is None else texts,
-        options=True,
-    )
-    report_gaps(evaluated.evaluations)
+    judgements = Qrels.load(qrels)
+    evaluations = {run: evaluate_run(judgements, read[run], columns, level=level) for run in runs}
+    if by is not None:
+        table = question_groups(by, groups if groups is not None else texts, judgements, level)
+        evaluations = {run: evaluation.grouped(table) for run, evaluation in evaluations.items()}
+        _report_groups(by, next(iter(evaluations.values())))
+    bounds = {
+        run: candidate_limits(judgements.frame, read[run].frame, columns, level=level)
+        for run in (runs if limits else ())
+    }
+    report_gaps(evaluations)
     warn_of_added(qrels)
     levels = [measure.level or level for measure in names.parse_measures(columns)]
-    warn_of_runs({run: content.frame for run, content in read.items()}, evaluated.qrels.frame, levels)
-    if by is not None:
-        _report_groups(by, next(iter(evaluated.evaluations.values())))
+    warn_of_runs({run: content.frame for run, content in read.items()}, judgements.frame, levels)
     if per_question is not None:
-        _write_per_question(per_question, evaluated.evaluations)
+        _write_per_question(per_question, evaluations)
     if as_json:
         settings = {"qrels": qrels, "measures": columns, **({"level": level} if level > 1 else {})}
         settings |= {"confidence": confidence} if confidence is not None else {}
         settings |= {"by": by} if by is not None else {}
-        click.echo(_to_json(settings, evaluated, confidence))
+        tags = {run: content.tag for run, content in read.items()}
+        click.echo(_to_json(settings, evaluations, tags, bounds, confidence))
         return
-    rows = _table_rows(columns, evaluated, confidence)
+    rows = _table_rows(columns, evaluations, bounds, confidence)
     # Stdout has only the table of a paper.
     err = markdown or latex
     if err:
         click.echo((latex_table if latex else markdown_table)(rows), nl=False)
     else:
         print_table(rows)
-    for run, bounds in evaluated.limits.items():
-        without = f"{bounds.without} of {bounds.questions} questions have no relevant candidate"
-        recall = f"the candidates have {100 * bounds.recall:.1f}% of the relevant answers"
+    for run, bound in bounds.items():
+        without = f"{bound.without} of {bound.questions} questions have no relevant candidate"
+        recall = f"the candidates have {100 * bound.recall:.1f}% of the relevant answers"
         click.echo(f"{run}: {recall}; {without}", err=err)
 
 
@@ -195,21 +198,27 @@ def _write_per_question(path: str, evaluations: dict[str, Evaluation]) -> None:
             frame.write_ndjson(temporary)
 
 
-def _to_json(settings: dict[str, Any], evaluated: EvaluatedRuns, confidence: float | None) -> str:
+def _to_json(
+    settings: dict[str, Any],
+    evaluations: Mapping[str, Evaluation],
+    tags: Mapping[str, str],
+    limits: Mapping[str, Limits],
+    confidence: float | None,
+) -> str:
     """Return the results as a JSON document, with the settings that all runs share."""
     import json
 
     runs = []
-    for run, evaluation in evaluated.evaluations.items():
+    for run, evaluation in evaluations.items():
         entry = {
             "run": run,
-            "tag": evaluated.runs[run].tag,
+            "tag": tags[run],
             "questions": evaluation.per_question.height,
             "measures": evaluation.means,
             **_intervals_json(evaluation, confidence),
         }
-        if run in evaluated.limits:
-            entry["limits"] = evaluated.limits[run]._asdict()
+        if run in limits:
+            entry["limits"] = limits[run]._asdict()
         if evaluation.groups:
             groups = evaluation.groups.values()
             entry["groups"] = [{**group.to_dict(), **_intervals_json(group, confidence)} for group in groups]
@@ -223,7 +232,10 @@ def _intervals_json(metrics: Evaluation | Group, confidence: float | None) -> di
 
 
 def _table_rows(
-    names: tuple[str, ...], evaluated: EvaluatedRuns, confidence: float | None
+    names: tuple[str, ...],
+    evaluations: Mapping[str, Evaluation],
+    limits: Mapping[str, Limits],
+    confidence: float | None,
 ) -> list[list[str]]:
     """Return the cells of the table, headings first."""
 
@@ -232,10 +244,10 @@ def _table_rows(
         return [_cell(name, metrics.means[name], intervals.get(name)) for name in names]
 
     rows = [["run", "questions", *names]]
-    for run, evaluation in evaluated.evaluations.items():
+    for run, evaluation in evaluations.items():
         rows.append([run, str(evaluation.per_question.height), *cells(evaluation)])
-        if run in evaluated.limits:
-            best = [_cell(name, evaluated.limits[run].best[name], None) for name in names]
+        if run in limits:
+            best = [_cell(name, limits[run].best[name], None) for name in names]
             rows.append([f"{run}, best order", "", *best])
         for group in evaluation.groups.values():
             few = " (few)" if group.is_small else ""

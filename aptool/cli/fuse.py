@@ -96,8 +96,8 @@ def fuse(
     from aptool.library.evaluation import learn_fusion
     from aptool.outputs import check_apart
 
-    check_run_output(output, overwrite=overwrite)
     check_apart(output, [*runs, *train_runs, *([qrels] if qrels is not None else [])])
+    check_run_output(output, overwrite=overwrite)
     if qrels is None:
         fused = fuse_runs(runs, method=method or "rrf", k=k, normalization=normalization, tag=tag)
         weights = []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RELEVANT_MISSING = "relevant_missing_from_pool_kept"  # a policy
 NO_LABELS = "no labels"  # instead of a count, for a split without qrels
 
 
@@ -67,10 +68,20 @@ def report_collection(collection: CollectionFiles, *, by_text: bool = False) -> 
         values += read.get(split, {}).values()
         rows.append([split, *(value if isinstance(value, str) else f"{value:,}" for value in values)])
     print_table(rows)
+    stages = manifest.get("details", {}).get("first_stage", {})
     for policy, touched in manifest["policies"].items():
         for split, count in touched.items():
-            if count:
+            # The first stage says it with the number of all relevant answers.
+            if count and not (policy == RELEVANT_MISSING and split in stages):
                 logger.info(f"{split}: {policy.replace('_', ' ')}: {count:,}")
+    for split, stage in stages.items():
+        if relevant := stage["relevant"]:
+            missed, added = stage["relevant_missed"], stage["relevant_added"]
+            more = f"; {added:,} of them were added" if added else ""
+            logger.info(
+                f"{split}: the first stage missed {missed:,} of {relevant:,} relevant answers "
+                f"({missed / relevant:.1%}){more}"
+            )
     if by_text:
         logger.info("questions with the same text are one question (see --question-id)")
     logger.info(f"written: {collection.path}")
@@ -253,12 +264,4 @@ def retrieval(
         collection = read_beir(source[0], runs)
     else:
         collection = read_ir_datasets(parse_splits(source), runs)
-    written = import_retrieval(output, collection, **options)
-    report_collection(written)
-    for split, counts in written.manifest["details"]["first_stage"].items():
-        relevant, missed = counts["relevant"], counts["relevant_missed"]
-        if relevant:
-            logger.info(
-                f"{split}: the first stage missed {missed:,} of {relevant:,} relevant answers "
-                f"({missed / relevant:.1%}); {counts['relevant_added']:,} of them were added"
-            )
+    report_collection(import_retrieval(output, collection, **options))

@@ -14,6 +14,15 @@ from aptool.cli.parameters import (
     device_option,
     overwrite_flag,
 )
+from aptool.cli.runs import (
+    measures_option,
+    named_runs,
+    parse_measures,
+    pools_beside,
+    pools_option,
+    qrels_of,
+    qrels_option,
+)
 from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
@@ -145,17 +154,13 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-@click.command("report")
-@click.argument("runs", metavar="RUNS", type=LOCATION)
-@click.option("--output", metavar="FILE", type=LOCATION, help="HTML file.  [default: RUNS/report.html]")
+@click.command("report", cls=SectionedCommand)
+@click.argument("runs", metavar="FOLDER | [NAME=]RUN...", nargs=-1, required=True)
+@click.option("--output", metavar="FILE", type=LOCATION, help="HTML file.  [default: report.html, in FOLDER]")
 @overwrite_flag
-@click.option(
-    "--collection",
-    "collections",
-    metavar="[NAME=]FOLDER",
-    multiple=True,
-    help="Folder of a moved collection; repeatable.  [default: as recorded in RUNS]",
-)
+@qrels_option
+@pools_option
+@measures_option
 @click.option(
     "--baseline",
     metavar="SYSTEM",
@@ -177,29 +182,44 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
 )
 @device_option
 def report(
-    runs: "Location",
+    runs: tuple[str, ...],
     output: "Location | None",
     overwrite: bool,
-    collections: tuple[str, ...],
+    qrels: str | None,
+    pools: tuple[str, ...],
+    measures: str | None,
     baseline: str | None,
     questions: int,
     depth: int,
     device: str,
 ) -> None:
-    """Write a report on RUNS, the output folder of `aptool matrix`.
+    """Write a report on FOLDER, the output of `aptool matrix`, or on RUNs of any tool and their qrels.
+
+    RUNs with the same NAME are seeds of one system.
 
     The page has the results with confidence intervals and significance tests, charts, and the questions with
     the largest differences, with ranked answers and heat maps. It is self-contained: one HTML file, no
     network, no scripts.
     """
     from aptool.files import stat
+    from aptool.paths import location
     from aptool.reporting.report import write_report
+    from aptool.reporting.runs import read_runs, runs_of_files
 
-    page = output if output is not None else runs / "report.html"
+    if len(runs) == 1 and qrels is None:
+        if pools or measures is not None:
+            raise UsageError("--pools and --measures: require --qrels")
+        read = read_runs(runs[0])
+        page = location(runs[0]) / "report.html" if output is None else output
+    else:
+        paths, names = named_runs(runs)
+        qrels = qrels_of(paths, qrels)
+        texts = pools or pools_beside(qrels)
+        read = runs_of_files(zip(names, paths, strict=True), qrels, texts, parse_measures(measures))
+        page = location("report.html") if output is None else output
     write_report(
-        runs,
+        read,
         page,
-        collections=_folders(collections),
         baseline=baseline,
         questions=questions,
         depth=depth,
@@ -207,19 +227,3 @@ def report(
         overwrite=overwrite,
     )
     click.echo(f"{page}: {stat(page).size / 1e6:.1f} MB")
-
-
-def _folders(collections: tuple[str, ...]) -> dict[str, "Location"]:
-    """Return folders by name; the name is empty for a folder without one."""
-    from aptool.paths import location
-
-    folders: dict[str, Location] = {}
-    for argument in collections:
-        name, equals, path = argument.partition("=")
-        if not equals or location(argument).exists():
-            name, path = "", argument
-        if name in folders:
-            repeated = f"collection {name!r}" if name else "a collection without a name"
-            raise UsageError(f"--collection {argument}: {repeated} given more than once")
-        folders[name] = location(path)
-    return folders

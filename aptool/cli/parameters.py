@@ -32,7 +32,7 @@ _SECTIONS = {
     "Model": "--model --backend --words --preset --set --vectors --start",
     "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top "
     "--answers --tag --name --split --split-ratio --add-candidates "
-    "--let --quick --groups --per-question --json --markdown --latex",
+    "--let --quick --groups --per-question --json --markdown --latex --format",
     "Columns": "--question --answer --label --question-id --answer-id --separator --encoding",
     "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
     "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
@@ -159,7 +159,7 @@ model_option = click.option(
 
 def default_model() -> Path:
     """Return the model folder that ``aptool train COLLECTION`` writes."""
-    logger.info(f"--model not given: {_MODEL}")
+    logger.info(f"--model {_MODEL} (default)")
     return _MODEL
 
 

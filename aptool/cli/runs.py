@@ -69,7 +69,7 @@ def parse_measures(measures: str | None) -> tuple[str, ...]:
 
 
 def qrels_of(runs: Sequence[str], given: str | None) -> str:
-    """Return the given file, or the qrels of the runs in the given folder, else in their folder."""
+    """Return the given file, or the qrels of the runs in the given folder, else in theirs or the matrix's."""
     from aptool.paths import location
 
     folder = location(given) if given is not None else None
@@ -79,6 +79,8 @@ def qrels_of(runs: Sequence[str], given: str | None) -> str:
     for run in runs:
         candidates = _possible_qrels(run, folder)
         path = next((path for path in candidates if path.is_file()), None)
+        if path is None and folder is None and (collection := _collection_of_matrix(run)) is not None:
+            path = next((path for path in _possible_qrels(run, collection) if path.is_file()), None)
         if path is None:
             names = " or ".join(path.name for path in candidates[::2]) or "qrels"
             if folder is not None:
@@ -89,7 +91,7 @@ def qrels_of(runs: Sequence[str], given: str | None) -> str:
         qrels.add(str(path))
     if len(qrels) > 1:
         raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass --qrels FILE")
-    logger.info(f"--qrels {'not given' if given is None else given}: {min(qrels)}")
+    logger.info(f"--qrels {min(qrels)} (default)" if given is None else f"--qrels {given}: {min(qrels)}")
     return qrels.pop()
 
 
@@ -122,6 +124,25 @@ def _gaps(evaluation: Evaluation) -> list[str]:
     ]
 
 
+def named_runs(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split ``[NAME=]RUN`` arguments into paths and names; see `short_names` for runs without a name.
+
+    A ``=`` after a slash, or in the name of a file that exists, is part of the path.
+    """
+    from aptool.paths import location
+
+    paths, names = [], []
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not (equals and name and path) or "/" in name or location(argument).exists():
+            name, path = "", argument
+        paths.append(path)
+        names.append(name)
+    unnamed = [path for path, name in zip(paths, names, strict=True) if not name]
+    shown = short_names(unnamed) if unnamed else {}
+    return paths, [printable(name) or shown[path] for path, name in zip(paths, names, strict=True)]
+
+
 def short_names(runs: Sequence[str]) -> dict[str, str]:
     """Name each run by the part in which the paths differ: ``qa-cnn`` for ``runs/qa-cnn/test.run``.
 
@@ -142,13 +163,17 @@ def pools_given(pools: tuple[str, ...], qrels: str) -> Pools | None:
     """Load ``--pools``, else the pools in the folder of the qrels; return None if there are none."""
     from aptool.library.pools import Pools
 
-    if not pools:
-        default = location_of_pools(qrels)
-        if not default.is_file():
-            return None
-        logger.info(f"--pools not given: {default}")
-        pools = (str(default),)
-    return Pools.load(pools)
+    found = pools or pools_beside(qrels)
+    return Pools.load(found) if found else None
+
+
+def pools_beside(qrels: str) -> tuple[str, ...]:
+    """The pools in the folder of the qrels, if there are any."""
+    default = location_of_pools(qrels)
+    if not default.is_file():
+        return ()
+    logger.info(f"--pools {default} (default)")
+    return (str(default),)
 
 
 def location_of_pools(qrels: str) -> Location:
@@ -173,6 +198,19 @@ def _without_labels(run: str) -> str:
     if split is None or collection.is_labelled(split):
         return ""
     return f", as the split {split!r} has no labels"
+
+
+def _collection_of_matrix(run: str) -> Location | None:
+    """The collection of COLLECTION/SYSTEM/SEED/SPLIT.run, in the output folder of `aptool matrix`."""
+    from aptool.documents import read_json
+    from aptool.paths import location
+    from aptool.reporting.runs import TABLE, recorded_folder
+
+    folder = location(run).parent.parent.parent
+    if not (folder.parent / TABLE).is_file():
+        return None
+    recorded = read_json(folder.parent / TABLE).get("collections", {}).get(folder.name)
+    return None if recorded is None else recorded_folder(folder.parent, recorded["path"])
 
 
 def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:

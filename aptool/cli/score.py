@@ -141,5 +141,5 @@ def _default_run(pools: tuple[str, ...]) -> str:
     if len(pools) != 1 or is_remote(path) or not Path(path).is_file():
         raise UsageError("--output RUN is required unless POOLS is one local file")
     run = f"{path.removesuffix('.parquet').removesuffix('.pools')}.run"
-    logger.info(f"--output not given: {run}")
+    logger.info(f"--output {run} (default)")
     return run

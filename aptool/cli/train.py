@@ -118,7 +118,7 @@ def train(
     recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
     if output is None:
         output = Path("models") / recipe.preset
-        logger.info(f"--output not given: {output}")
+        logger.info(f"--output {output} (default)")
     fit = train_models(
         lambda: CollectionFiles(collection),
         recipe,

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
+from typing_extensions import override
 
 from aptool.errors import AptoolError, UsageError, counted, first_few
-from aptool.evaluation.evaluation import html_table
+from aptool.evaluation.evaluation import Evaluation, html_table
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import (
     CONFIDENCE,
@@ -21,6 +22,7 @@ from aptool.evaluation.significance import (
     holm,
 )
 from aptool.formats.trec import rank_candidates
+from aptool.version import Tabular
 
 
 class Comparison(NamedTuple):
@@ -121,6 +123,49 @@ def html_of(comparisons: Sequence[Comparison]) -> str:
     return html_table([TITLES, *map(table_row, comparisons)], f"{questions}; {p}", left=2)
 
 
+class Comparisons(list[Comparison], Tabular):
+    """Comparisons with one baseline; a table when printed.
+
+    Attributes:
+        evaluations: of the baseline, then of the systems.
+    """
+
+    def __init__(self, comparisons: Iterable[Comparison], evaluations: Sequence[Evaluation]) -> None:
+        super().__init__(comparisons)
+        self.evaluations = evaluations
+
+    @override
+    def to_polars(self) -> pl.DataFrame:
+        """Return one row per comparison: means, difference with its interval, tests, wins, ties, losses."""
+        means = ("system", "measure", "questions", "baseline", "mean", "difference", "low", "high")
+        tests = ("p", "p_holm", "t_test_p", "t_test_p_holm", "effect", "wins", "ties", "losses")
+        rows = []
+        for comparison in self:
+            paired = comparison.paired
+            values = (paired.questions, paired.baseline, paired.system, paired.difference, *paired.interval)
+            permutation = (paired.permutation.p, comparison.permutation_holm)
+            p_values = (*permutation, paired.t_test.p, comparison.t_holm)
+            counts = (paired.wins, paired.ties, paired.losses)
+            rows.append((comparison.system, comparison.measure, *values, *p_values, paired.effect, *counts))
+        return pl.DataFrame(rows, schema=[*means, *tests], orient="row")
+
+    @override
+    def __repr__(self) -> str:
+        rows = [TITLES, *map(table_row, self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if number < 2 else cell.rjust(width)
+                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        )
+
+    @override
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+
 class QuestionDelta(NamedTuple):
     """A question with different measures under the baseline (before) and a system (after)."""
 
@@ -155,12 +200,9 @@ def check_comparable(measures: Iterable[str]) -> None:
 
 
 def check_same_questions(
-    baseline: str, baseline_missing: Sequence[str], run: str, missing: Sequence[str], *, remedy: str
+    baseline: str, baseline_missing: Sequence[str], run: str, missing: Sequence[str]
 ) -> None:
-    """Raise if two runs lack different questions, which would count 0 in only one of the runs.
-
-    ``remedy`` is the alternative to equal questions, for the end of the message.
-    """
+    """Raise if two runs lack different questions, which would count 0 in only one of the runs."""
     only_baseline = [question for question in missing if question not in set(baseline_missing)]
     only_run = [question for question in baseline_missing if question not in set(missing)]
     parts = []
@@ -169,7 +211,8 @@ def check_same_questions(
     if only_run:
         parts.append(f"has {len(only_run)} that {baseline} lacks ({first_few(only_run)})")
     if parts:
-        raise AptoolError(f"{run}: {' and '.join(parts)}; expected the same questions{remedy}")
+        expected = "the same questions, or a comparison on the common ones (on-common)"
+        raise AptoolError(f"{run}: {' and '.join(parts)}; expected {expected}")
 
 
 def differing_candidates(before: pl.DataFrame, after: pl.DataFrame, qrels: pl.DataFrame) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import polars as pl
 
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, UsageError
 from aptool.formats.trec import rank_candidates
 from aptool.version import require
 
@@ -29,6 +29,8 @@ def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K)
     Ranks start at 1 and follow trec_eval's order. The result does not depend on the order of the runs.
     Returns question_id, answer_id, score (f64), ranked, with questions in the order of the runs.
     """
+    if not k >= 0:
+        raise UsageError(f"k {k}: expected at least 0")
     parts = [
         rank_candidates(frame).select("question_id", "answer_id", part=1.0 / (k + pl.col("rank")))
         for frame in frames

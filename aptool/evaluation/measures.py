@@ -13,7 +13,7 @@ from typing import NamedTuple
 import polars as pl
 import pytrec_eval
 
-from aptool.errors import InputError
+from aptool.errors import InputError, UsageError
 from aptool.evaluation.evaluation import Evaluation, MeasureValues, averages
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, parse_measures
 from aptool.formats.trec import to_dicts
@@ -45,6 +45,8 @@ def evaluate(
         run_name: name of the run in errors, such as its path.
         qrels_name: name of the qrels in errors.
     """
+    if level < 1:
+        raise UsageError(f"level {level}: expected at least 1")
     parsed = parse_measures(measures)
     judgements = _judgements(qrels, qrels_name)
     _check_levels(qrels, [level, *(measure.level or level for measure in parsed)], qrels_name)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,16 +14,16 @@ from aptool.formats.pools import Answers, PoolBatch, list_units, read_pools
 from aptool.paths import PathOrUrl
 from aptool.text.tokenizer import WordTokenizer
 
-Kind: TypeAlias = Literal["question-length", "answer-length", "type"]
+Kind: TypeAlias = Literal["length", "question-length", "type"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# Upper bounds of the groups by length, in words and punctuation marks; the last group has no upper bound.
+# Upper bounds of the groups by question length, in words and punctuation marks; the last group has none.
 QUESTION_LENGTHS = (5, 8, 12, 20)
-ANSWER_LENGTHS = (10, 20, 40, 80)
+_MOST_LENGTHS = 12  # groups by the length of the relevant answer
+_ROUND_STEPS = (1, 2, 5)
 # The type of a question is the first of these words in it.
 QUESTION_WORDS = ("who", "whom", "whose", "what", "which", "when", "where", "why", "how")
 OTHER = "other"
-WITHOUT = "no relevant answer in the pool"
 
 
 class PoolTexts(NamedTuple):
@@ -96,28 +97,43 @@ def relevant_lengths(
     return pl.concat(parts).group_by("question_id", maintain_order=True).agg(pl.col("tokens").min())
 
 
+def groups_by_length(lengths: pl.DataFrame) -> pl.DataFrame:
+    """The questions whose shortest relevant answer has at most N words (figures 3 and 4 of the paper).
+
+    ``lengths`` is a table of `relevant_lengths`. Returns question_id, group, position (i64: N), with the
+    groups of each question, for the `length_thresholds` N.
+    """
+    limits = length_thresholds(lengths["tokens"].to_numpy()) if len(lengths) else []
+    groups = pl.DataFrame({"position": limits}, schema={"position": pl.Int64})
+    both = lengths.join_where(groups, pl.col("tokens") <= pl.col("position"))
+    return both.select("question_id", pl.format("up to {} words", "position").alias("group"), "position")
+
+
+def length_thresholds(tokens: np.ndarray) -> list[int]:
+    """Multiples of a round number up to the 99th percentile of (n,) lengths, and the longest length."""
+    longest, usual = int(tokens.max()), float(np.quantile(tokens, 0.99))
+    steps = (step * 10**power for power in range(19) for step in _ROUND_STEPS)
+    step = next(step for step in steps if usual / step <= _MOST_LENGTHS)
+    first = -(-int(tokens.min()) // step) * step
+    lengths = range(max(first, step), int(usual) + step, step)
+    return [*(length for length in lengths if length < longest), longest]
+
+
 def question_groups(
     pools: Iterable[PathOrUrl], qrels: pl.DataFrame, kind: Kind, answers: Answers | None = None
 ) -> pl.DataFrame:
-    """The group of every question: question_id, group, position (i64: the order of the groups)."""
+    """The groups of every question: question_id, group, position (i64: the order of the groups)."""
     files = list(pools)
-    by_length = kind == "answer-length"
-    lengths = dict(relevant_lengths(files, qrels, answers).iter_rows()) if by_length else {}
+    if kind == "length":
+        return groups_by_length(relevant_lengths(files, qrels, answers))
     tokenizer = WordTokenizer.from_words([])
-    groups: dict[str, tuple[str, int]] = {}
+    rows: list[tuple[str, str, int]] = []
     for unit in list_units(files):
         batch = read_pools(unit, answers)
         questions = zip(batch.question_ids.to_pylist(), batch.questions.to_pylist(), strict=True)
         for question_id, text in questions:
-            if kind == "type":
-                groups[question_id] = _type(tokenizer.split(text))
-            elif kind == "question-length":
-                groups[question_id] = _length(len(tokenizer.split(text)), QUESTION_LENGTHS)
-            elif question_id in lengths:
-                groups[question_id] = _length(lengths[question_id], ANSWER_LENGTHS)
-            else:
-                groups[question_id] = WITHOUT, len(ANSWER_LENGTHS) + 1
-    rows = [(question_id, group, position) for question_id, (group, position) in groups.items()]
+            words = tokenizer.split(text)
+            rows.append((question_id, *(_type(words) if kind == "type" else _length(len(words)))))
     schema = {"question_id": pl.String, "group": pl.String, "position": pl.Int64}
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -136,11 +152,11 @@ def _type(words: Sequence[str]) -> tuple[str, int]:
     return OTHER, len(QUESTION_WORDS)
 
 
-def _length(tokens: int, bounds: Sequence[int]) -> tuple[str, int]:
-    """The group of a length, and the group's position."""
+def _length(tokens: int) -> tuple[str, int]:
+    """The group of a question's length, and the group's position."""
     low = 1
-    for position, high in enumerate(bounds):
+    for position, high in enumerate(QUESTION_LENGTHS):
         if tokens <= high:
             return f"{low}-{high} tokens", position
         low = high + 1
-    return f"{low} tokens and more", len(bounds)
+    return f"{low} tokens and more", len(QUESTION_LENGTHS)

@@ -22,7 +22,7 @@ from aptool.errors import AptoolError, InputError, located
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
-from aptool.experiments.table import TABLE, start_table
+from aptool.experiments.table import check_tables, start_table
 from aptool.experiments.trial import Result, Train, TrialRunner, write_derived_run
 from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter
 from aptool.formats.runs import read_run
@@ -79,7 +79,9 @@ def run_matrix(
     ``overwrite``.
     """
     _check_recipes(matrix)
-    check_output_folder(output, overwrite=overwrite or (output / TABLE).is_file())
+    check_output_folder(output, overwrite=True)
+    if not overwrite:
+        check_tables(output)
     with lock(output):
         start_table(output)
         collections = _open_collections(matrix, output)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.documents import json_text
+from aptool.documents import json_text, read_json
+from aptool.errors import InputError
 from aptool.evaluation.evaluation import mean_over_runs
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import Paired, Spread, compare_paired, holm, mean_and_sd
@@ -17,8 +18,8 @@ from aptool.files import sha256_of
 from aptool.formats.collection import CollectionFiles
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
-from aptool.outputs import output_file
-from aptool.paths import Location
+from aptool.outputs import EXPECTED, output_file
+from aptool.paths import Location, names
 from aptool.reporting.html import markdown_table
 
 # Fewer than for one comparison: every pair of systems is tested.
@@ -107,10 +108,34 @@ def table_cells(
     return rows
 
 
+def check_tables(folder: Location) -> None:
+    """Raise if a folder has files but no table of a matrix, or if its tables have changed since."""
+    if not names(folder):
+        return
+    document = _written(folder / TABLE)
+    if document is None:
+        raise InputError(folder / TABLE, problem="not a table of `aptool matrix`", expected=EXPECTED)
+    for name, sha256 in document["tables"].items():
+        if (folder / name).is_file() and sha256_of(folder / name) != sha256:
+            raise InputError(folder / name, problem="changed since it was written", expected=EXPECTED)
+
+
+def _written(table: Location) -> dict[str, Any] | None:
+    """The content of ``table.json`` as ``aptool matrix`` wrote it; None for any other file."""
+    try:
+        document = read_json(table)
+        is_written = (
+            isinstance(document["tables"], dict) and table.read_bytes() == json_text(document).encode()
+        )
+    except (FileNotFoundError, InputError, KeyError, TypeError):
+        return None
+    return document if is_written else None
+
+
 def start_table(folder: Location) -> None:
     """Write a table without results, which marks the folder of a matrix, unless there is one."""
-    if not (folder / TABLE).is_file():
-        empty: dict[str, list[Any]] = {"results": []}
+    if _written(folder / TABLE) is None:
+        empty: dict[str, Any] = {"results": [], "tables": {}}
         _write(folder / TABLE, json_text(empty))
 
 
@@ -154,9 +179,12 @@ def write_table(
         "results": entries,
         "paired": pairs,
     }
-    _write(folder / "table.md", markdown_table(table_cells(summaries, measures, costs=True), left=2))
+    tables = {"table.md": markdown_table(table_cells(summaries, measures, costs=True), left=2)}
     if tests:
-        _write(folder / "paired.md", markdown_table(paired_cells(tests), left=4))
+        tables["paired.md"] = markdown_table(paired_cells(tests), left=4)
+    for name, text in tables.items():
+        _write(folder / name, text)
+    document["tables"] = {name: sha256_of(folder / name) for name in tables}
     _write(folder / TABLE, json_text(document))
 
 

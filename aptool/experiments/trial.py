@@ -140,10 +140,11 @@ class TrialRunner:
                 f"{run}: {len(evaluation.missing)} questions missing and {len(evaluation.extra)} extra"
             )
         measures = dict(evaluation.means)
-        with output_file(_record(run)) as temporary:
-            key, sha256 = self._key(trial, collection, evaluated.split), sha256_of(run)
-            saved = {"key": key, "run": sha256, "measures": measures, **spent._asdict()}
-            temporary.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
+        key, sha256 = self._key(trial, collection, evaluated.split), sha256_of(run)
+        saved = json.dumps({"key": key, "run": sha256, "measures": measures, **spent._asdict()}, indent=2)
+        if is_new or read_json(_record(run)) != json.loads(saved):
+            with output_file(_record(run)) as temporary:
+                temporary.write_text(saved + "\n", encoding="utf-8")
         if is_new:
             logger.info(f"{line}: {measures_line(measures)}")
         return Result(

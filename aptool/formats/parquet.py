@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from aptool.errors import InputError, first_line
-from aptool.files import open_input
+from aptool.files import ReplacedError, open_input, stat
 from aptool.formats.schemas import Table, arrow_schema
 from aptool.paths import PathOrUrl
 
@@ -26,9 +26,9 @@ _READABLE = "a readable Parquet file"
 class ParquetReader:
     """An open Parquet file."""
 
-    def __init__(self, path: PathOrUrl, file: pa.NativeFile) -> None:
-        """Read the footer; errors name ``path``."""
-        self._path = str(path)
+    def __init__(self, path: PathOrUrl, file: pa.NativeFile, version: str | None = None) -> None:
+        """Read the footer; errors name ``path``, or say that its ``version`` was replaced."""
+        self._path, self._version = str(path), version
         self._threads = not isinstance(file, pa.PythonFile)  # see files.open_input
         options: dict[str, Any] = {"pre_buffer": self._threads, "page_checksum_verification": True}
         self._file = self._checked(None, lambda: pq.ParquetFile(file, **options))
@@ -109,6 +109,8 @@ class ParquetReader:
         except InputError:
             raise
         except Exception as error:  # Arrow raises various types on damaged bytes
+            if self._version is not None and stat(self._path).version != self._version:
+                raise ReplacedError(self._path) from error
             raise InputError(
                 self._path, position=position, problem=first_line(error), expected=_READABLE
             ) from error
@@ -124,7 +126,7 @@ def _names(field: pa.Field) -> list[str]:
 def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[ParquetReader]:
     """Open a Parquet file; see ``files.open_input``."""
     with open_input(path, version) as file:
-        yield ParquetReader(path, file)
+        yield ParquetReader(path, file, version)
 
 
 def parquet_writer(path: PathOrUrl | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:

@@ -1,15 +1,24 @@
 """The public functions `evaluate`, `compare`, `fuse` and `learn_fusion`, of runs."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import polars as pl
 
-from aptool.errors import UsageError
-from aptool.evaluation import fusion
-from aptool.evaluation.compare import Comparison
-from aptool.evaluation.evaluation import Evaluation
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.evaluation import compare as comparing
+from aptool.evaluation import fusion, texts
+from aptool.evaluation import measures as measuring
+from aptool.evaluation.compare import Comparison, Comparisons, check_comparable, check_same_questions
+from aptool.evaluation.evaluation import (
+    Evaluation,
+    groups_of_column,
+    groups_of_files,
+    groups_of_mapping,
+    read_groups,
+)
 from aptool.evaluation.fusion import (
     DEFAULT_K,
     METHODS,
@@ -19,11 +28,17 @@ from aptool.evaluation.fusion import (
     combine_scores,
     reciprocal_rank_fusion,
 )
+from aptool.evaluation.measures import relevant_from
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
-from aptool.evaluation.significance import CONFIDENCE, HIGHEST_CONFIDENCE, LOWEST_CONFIDENCE, PERMUTATIONS
-from aptool.library.arguments import check_choice, check_integer, check_list, check_number, check_text
-from aptool.library.evaluated_runs import AnyGroups, Comparisons, compare_runs, evaluate_runs
-from aptool.library.run import AnyQrels, AnyRun, Run, as_qrels, as_run, run_of_scores
+from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
+from aptool.evaluation.texts import KINDS
+from aptool.formats.trec import count_ties, log_ties
+from aptool.library.arguments import PathLike, check_path, is_path
+from aptool.library.frames import TABLE, Table, read_columns
+from aptool.library.pools import Pools
+from aptool.library.run import AnyQrels, AnyRun, Qrels, Run, as_qrels, as_run, run_of_scores
+
+AnyGroups: TypeAlias = PathLike | Pools | Table
 
 
 def evaluate(
@@ -44,7 +59,7 @@ def evaluate(
         level: the lowest relevance that counts as relevant (trec_eval ``-l``). It does not apply to nDCG, nor
             to measures with their own level.
         by: groups of questions: ``{question id: group}``, or a column of ``groups``. With pools also
-            ``question-length``, ``answer-length`` or ``type``.
+            ``length`` (the most words of the relevant answer), ``question-length`` or ``type``.
         groups: source of the column: a polars or pandas frame with question_id, a TSV, CSV or Parquet file,
             or ``Pools``.
 
@@ -65,11 +80,20 @@ def evaluate(
         >>> aptool.evaluate(qrels, run, ["MAP", "P@1"]).means["MAP"]
         0.75
     """
-    parsed = _names(measures)
-    check_integer("level", level, 1)
     judgements, loaded = as_qrels(qrels), as_run(run)
-    evaluated = evaluate_runs(judgements, {loaded.tag: loaded}, parsed, level=level, by=by, groups=groups)
-    return evaluated.evaluations[loaded.tag]
+    label = _label(loaded)
+    evaluation = measuring.evaluate(
+        judgements.frame,
+        loaded.frame,
+        _names(measures),
+        level=level,
+        run_name=label,
+        qrels_name=judgements.path or "qrels",
+    )
+    log_ties(label, *count_ties(loaded.frame))
+    if by is None and groups is None:
+        return evaluation
+    return evaluation.grouped(question_groups(by, groups, judgements, level))
 
 
 @overload
@@ -99,7 +123,7 @@ def compare(
     confidence: float = ...,
     permutations: int = ...,
     seed: int = ...,
-) -> Comparison | list[Comparison]: ...
+) -> Comparison | Comparisons: ...
 
 
 def compare(
@@ -113,7 +137,7 @@ def compare(
     confidence: float = CONFIDENCE,
     permutations: int = PERMUTATIONS,
     seed: int = 0,
-) -> Comparison | list[Comparison]:
+) -> Comparison | Comparisons:
     """Test whether runs differ from a baseline, with paired tests over the questions.
 
     Args:
@@ -147,33 +171,97 @@ def compare(
         (1.0, 0.03125)
     """
     names = _names(measures)
-    check_integer("level", level, 1)
-    check_number("confidence", confidence, LOWEST_CONFIDENCE, HIGHEST_CONFIDENCE)
-    check_integer("permutations", permutations, 1)
-    check_integer("seed", seed, 0)
+    check_comparable(names)
     several = isinstance(systems, Sequence) and not isinstance(systems, str)
-    runs = [as_run(baseline), *map(as_run, check_list("systems", systems, "runs") if several else [systems])]
-    compared = compare_runs(
-        as_qrels(qrels),
-        dict(zip(_distinct([run.tag for run in runs]), runs, strict=True)),
+    given: Sequence[Any] = systems if isinstance(systems, Sequence) and several else [systems]
+    if not given:
+        raise UsageError("systems: none given; expected at least one run")
+    runs = [as_run(run) for run in (baseline, *given)]
+    judgements = as_qrels(qrels)
+    if on_common:
+        judgements, runs = _on_common(judgements, runs)
+    evaluations = [evaluate(judgements, run, names, level=level) for run in runs]
+    (first, *others), (reference, *measured) = runs, evaluations
+    for run, evaluation in zip(others, measured, strict=True):
+        check_same_questions(_label(first), reference.missing, _label(run), evaluation.missing)
+    tags = _distinct([run.tag for run in runs])
+    comparisons = comparing.compare(
+        reference.per_question,
+        {tag: evaluation.per_question for tag, evaluation in zip(tags[1:], measured, strict=True)},
         names,
-        level=level,
-        on_common=on_common,
         confidence=confidence,
         permutations=permutations,
         seed=seed,
     )
-    comparisons = compared.comparisons
-    as_list = several or not isinstance(measures, str)
-    return Comparisons(comparisons) if as_list else comparisons[0]
+    if several or not isinstance(measures, str):
+        return Comparisons(comparisons, evaluations)
+    return comparisons[0]
 
 
-def _names(measures: object) -> tuple[str, ...]:
+def _names(measures: str | Iterable[str]) -> tuple[str, ...]:
     """The printed names of the measures."""
-    names = [measures] if isinstance(measures, str) else check_list("measures", measures, "names of measures")
-    for number, name in enumerate(names):
-        check_text("measures", name, f"item {number}", "the name of a measure (str)")
-    return measure_names(names)
+    return measure_names([measures] if isinstance(measures, str) else measures)
+
+
+def _label(run: Run) -> str:
+    """The name of a run in errors."""
+    return run.path or f"run {run.tag!r}"
+
+
+def question_groups(by: object, groups: object, qrels: Qrels, level: int) -> pl.DataFrame:
+    """The groups of each question, from arguments of `evaluate`: question_id, group, position."""
+    source = "a group"
+    if isinstance(by, Mapping):
+        if groups is not None:
+            expected = "the name of a column as by"
+            raise InputError("groups", problem="not allowed if by is a dict", expected=expected)
+        table = groups_of_mapping("by", by)
+    elif not isinstance(by, str):
+        raise InputError("by", value=by, expected="a dict {question id: group}, or the name of a column")
+    elif isinstance(groups, Pools):
+        with groups.files() as (files, answers):
+            source = ", ".join(files)
+            if by in KINDS:
+                kind: Any = by
+                table = texts.question_groups(files, relevant_from(qrels.frame, level), kind, answers)
+            else:
+                try:
+                    table = groups_of_files(files, by)
+                except InputError as error:
+                    expected = f"{', '.join(KINDS)}, or a column of groups or of the pools"
+                    raise UsageError(f"by {by}: expected {expected} ({error})") from error
+    elif is_path(groups):
+        source = check_path("groups", groups)
+        table = read_groups(source, by)
+    else:
+        table = groups_of_column("groups", _groups_frame(groups), by)
+    if qrels.frame.join(table, on="question_id", how="semi").is_empty():
+        name = f"by {by}" if isinstance(by, str) else "by"
+        raise UsageError(f"{name}: no question of {qrels.path or 'the qrels'} is in {source}")
+    return table
+
+
+def _groups_frame(groups: object) -> pl.DataFrame:
+    expected = f"{TABLE}, a TSV, CSV or Parquet file, or Pools, with the column of by"
+    return pl.DataFrame(dict(read_columns("groups", groups, expected)), strict=False)
+
+
+def _on_common(qrels: Qrels, runs: Sequence[Run]) -> tuple[Qrels, list[Run]]:
+    """Restrict qrels and runs to the judged questions that every run ranks."""
+    judged = qrels.frame.select("question_id").unique()
+    common = judged
+    for run in runs:
+        common = common.join(run.frame, on="question_id", how="semi")
+    if common.is_empty():
+        labels = ", ".join(map(_label, runs))
+        raise AptoolError(f"{labels}: no question of the qrels is in all of these runs")
+    left_out = judged.join(common, on="question_id", how="anti")
+    remaining = [copy.copy(run) for run in runs]
+    for run in remaining:
+        run.frame = run.frame.join(left_out, on="question_id", how="anti")
+    qrels = copy.copy(qrels)
+    qrels.frame = qrels.frame.join(common, on="question_id", how="semi")
+    return qrels, remaining
 
 
 def _distinct(tags: list[str]) -> list[str]:
@@ -215,27 +303,29 @@ def fuse(
         >>> aptool.fuse([first, second], method="combmnz").to_dict()["q1"]
         {'b': 2.0, 'a': 1.0, 'c': 0.0}
     """
-    by_rank = check_choice("method", method, METHODS) == "rrf"
+    if method not in METHODS:
+        raise UsageError(f"method {method!r}: expected one of {', '.join(METHODS)}")
+    if normalization not in (None, *NORMALIZATIONS):
+        raise UsageError(f"normalization {normalization!r}: expected one of {', '.join(NORMALIZATIONS)}")
+    by_rank = method == "rrf"
     if by_rank and normalization is not None:
         raise UsageError("normalization: requires the method combsum or combmnz")
     if not by_rank and k is not None:
         raise UsageError("k: requires the method rrf")
-    normalization = "min-max" if normalization is None else normalization
-    check_choice("normalization", normalization, NORMALIZATIONS)
     frames = _frames(runs)
     if by_rank:
-        frame = reciprocal_rank_fusion(frames, check_number("k", DEFAULT_K if k is None else k, 0, 1 << 53))
+        frame = reciprocal_rank_fusion(frames, DEFAULT_K if k is None else k)
     else:
-        frame = combine_scores(frames, normalization, multiply=method == "combmnz")
-    return run_of_scores(frame, check_text("tag", tag))
+        frame = combine_scores(frames, normalization or "min-max", multiply=method == "combmnz")
+    return run_of_scores(frame, tag)
 
 
 def _frames(runs: Iterable[AnyRun]) -> list[pl.DataFrame]:
     """Read at least two runs."""
-    given = check_list("runs", runs, "at least two runs")
-    if len(given) < 2:
-        raise UsageError(f"runs: {len(given)} given; expected at least two runs")
-    return [as_run(run).frame for run in given]
+    frames = [as_run(run).frame for run in runs]
+    if len(frames) < 2:
+        raise UsageError(f"runs: {len(frames)} given; expected at least two runs")
+    return frames
 
 
 class LearnedFusion(NamedTuple):
@@ -281,15 +371,14 @@ def learn_fusion(
         >>> list(fusion.run.to_dict()["q0"]), fusion.questions
         (['a', 'b'], 4)
     """
-    check_integer("folds", folds, 2)
     fused, judgements = _frames(runs), as_qrels(qrels).frame
     if train_runs is None:
         result = fusion.cross_fitted(fused, judgements, folds)
     else:
-        train = [as_run(run).frame for run in check_list("train_runs", train_runs, "one for each run")]
+        train = [as_run(run).frame for run in train_runs]
         if len(train) != len(fused):
             raise UsageError(f"train_runs: {len(train)} given; expected one for each of {len(fused)} runs")
         result = fusion.learn_fusion(train, judgements, fused)
     means, deviations = result.weights.mean(0), result.weights.std(0)
     weights = list(zip(means.tolist(), deviations.tolist(), strict=True))
-    return LearnedFusion(run_of_scores(result.frame, check_text("tag", tag)), weights, result.questions)
+    return LearnedFusion(run_of_scores(result.frame, tag), weights, result.questions)

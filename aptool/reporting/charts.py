@@ -13,10 +13,8 @@ import polars as pl
 
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.texts import relevant_lengths
+from aptool.evaluation.evaluation import evaluate_groups
 from aptool.files import stat
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import read_answers
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
 from aptool.paths import PathOrUrl, location
@@ -31,69 +29,29 @@ LEAST_QUESTIONS = 20
 _LEAST_SHARE = 0.05  # of all questions, where that is fewer
 HISTORY = "training/history.jsonl"
 _LARGEST_EPOCH, _LARGEST = 1e9, 1e38  # in a history: axes overflow beyond, and integers have 64 bits
-_MOST_POINTS = 40  # points of a curve, at multiples of a round number
-_ROUND_STEPS = (1, 2, 5)
 # Columns of costs and their titles in charts.
 COSTS = {"bytes_per_answer": "bytes per answer", "pairs_per_second": "pairs per second"}
 
 
-def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], lengths: pl.DataFrame) -> pl.DataFrame:
+def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], groups: pl.DataFrame) -> pl.DataFrame:
     """Accuracy by the maximum length of the relevant answer (figures 3 and 4 of the paper).
 
-    ``accuracy`` has question_id and `ACCURACY` of each system, and ``lengths`` is a table of
-    `texts.relevant_lengths`. Questions without a relevant candidate have no length: they count 0 in the last
-    point, which is the mean over all questions. Returns system, length (the maximum), questions (their
-    number) and accuracy, for the `length_thresholds` with a question.
+    ``accuracy`` has question_id and `ACCURACY` of each system, and ``groups`` is a table of
+    `texts.groups_by_length`; questions without a relevant candidate are in no group. Returns system, length
+    (the maximum), questions (their number), accuracy, low, high (its 95% interval), for the lengths with at
+    least `LEAST_QUESTIONS` or 5% of the questions.
     """
-    empty = {"system": pl.String, "length": pl.Int64, "questions": pl.Int64, "accuracy": pl.Float64}
-    parts = [pl.DataFrame(schema=empty)]
-    if lengths.is_empty():
-        return parts[0]
-    limits = np.asarray(length_thresholds(lengths["tokens"].to_numpy()), dtype=np.int64)
-    for system, frame in accuracy.items():
-        tokens = pl.col("tokens").fill_null(int(limits[-1]))
-        both = frame.join(lengths, on="question_id", how="left").with_columns(tokens)
-        both = both.sort("tokens", "question_id")
-        counts = np.searchsorted(both["tokens"].to_numpy(), limits, side="right")
-        sums = np.concatenate([[0.0], np.cumsum(both[ACCURACY].to_numpy())])
-        nonempty = counts > 0
-        parts.append(
-            pl.DataFrame(
-                {
-                    "system": [system] * int(nonempty.sum()),
-                    "length": limits[nonempty],
-                    "questions": counts[nonempty],
-                    "accuracy": sums[counts[nonempty]] / counts[nonempty],
-                },
-                schema=empty,
-            )
-        )
-    return pl.concat(parts)
-
-
-def accuracy_by_length_of(
-    collection: CollectionFiles, split: str, qrels: pl.DataFrame, accuracy: Mapping[str, pl.DataFrame]
-) -> pl.DataFrame:
-    """`accuracy_by_length` of a split of a collection, at the lengths with enough questions."""
-    answers = read_answers(collection.answers) if collection.answers else None
-    lengths = relevant_lengths([collection.pools(split)], qrels, answers)
-    return with_enough_questions(accuracy_by_length(accuracy, lengths))
-
-
-def with_enough_questions(points: pl.DataFrame) -> pl.DataFrame:
-    """The points of `accuracy_by_length` over at least `LEAST_QUESTIONS` or 5% of the questions."""
-    least = pl.min_horizontal(LEAST_QUESTIONS, _LEAST_SHARE * pl.col("questions").max())
-    return points.filter(pl.col("questions") >= least)
-
-
-def length_thresholds(tokens: np.ndarray) -> list[int]:
-    """Multiples of a round number up to the 99th percentile of (n,) lengths, and the longest length."""
-    longest, usual = int(tokens.max()), float(np.quantile(tokens, 0.99))
-    steps = (step * 10**power for power in range(19) for step in _ROUND_STEPS)
-    step = next(step for step in steps if usual / step <= _MOST_POINTS)
-    first = -(-int(tokens.min()) // step) * step
-    lengths = range(max(first, step), int(usual) + step, step)
-    return [*(length for length in lengths if length < longest), longest]
+    least = min(LEAST_QUESTIONS, _LEAST_SHARE * groups["question_id"].n_unique())
+    lengths = dict(groups.select("group", "position").unique().iter_rows())
+    rows = [
+        (system, lengths[name], group.questions, group.means[ACCURACY], *group.intervals()[ACCURACY])
+        for system, frame in accuracy.items()
+        for name, group in evaluate_groups(frame.select("question_id", ACCURACY), groups).items()
+        if group.questions >= least
+    ]
+    numbers = dict.fromkeys(("accuracy", "low", "high"), pl.Float64)
+    schema = {"system": pl.String, "length": pl.Int64, "questions": pl.Int64, **numbers}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def was_trained(model: PathOrUrl) -> bool:
@@ -220,7 +178,7 @@ def cost_table(runs: Runs, measure: str) -> pl.DataFrame:
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         expected = "the results of `aptool matrix`"
         raise InputError(
-            runs.folder / TABLE, position="lines", value=repr(error), expected=expected
+            runs.source / TABLE, position="lines", value=repr(error), expected=expected
         ) from error
     numbers = dict.fromkeys((measure, *COSTS, "train_seconds"), pl.Float64)
     frame = pl.DataFrame(rows, schema={"collection": pl.String, "system": pl.String, **numbers})
@@ -247,11 +205,11 @@ def draw_charts(results: CollectionResults, costs: pl.DataFrame) -> Iterator[Cha
     if trained:
         baselines = (system for system in results.systems if not system.configs)
         shown += [system for system in baselines if system.name == results.baseline]
-    qrels = read_qrels(results.collection.qrels(results.split))
+    asked = results.questions
+    qrels = read_qrels(asked.qrels)
     accuracy = {system.name: system.per_question for system in shown}
-    lengths = accuracy_by_length_of(results.collection, results.split, qrels, accuracy)
-    if len(lengths):
-        note = "Over the questions whose relevant answer has at most this many words."
+    if asked.pools and len(lengths := accuracy_by_length(accuracy, asked.by_length(qrels))):
+        note = "Over the questions whose relevant answer has at most this many words, with 95% intervals."
         yield _chart("P@1 by length of the relevant answer", note, plot_accuracy_by_length(lengths), lengths)
     histories = _histories(shown)
     if histories is not None:

@@ -37,9 +37,19 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "<", ">", "h")
 
 
 def plot_accuracy_by_length(data: pl.DataFrame) -> Figure:
-    """Draw a table of `charts.accuracy_by_length` (figures 3 and 4), one line per system."""
-    label = "maximum length of the relevant answer, words; last point: all questions"
-    return _plot_lines(data, "length", label, {"accuracy": "accuracy (P@1)"})
+    """Draw a table of `charts.accuracy_by_length` (figures 3 and 4), one line per system.
+
+    The bands are the intervals, if the table has them.
+    """
+    label = "maximum length of the relevant answer, words"
+    figure = _plot_lines(data, "length", label, {"accuracy": "accuracy (P@1)"})
+    if "low" in data.columns:
+        (axes,) = figure.axes
+        systems = data.partition_by("system", maintain_order=True)
+        for line, points in zip(axes.get_lines(), systems, strict=True):
+            bounds = points["length"], points["low"], points["high"]
+            axes.fill_between(*bounds, color=line.get_color(), alpha=0.15, linewidth=0)
+    return figure
 
 
 def plot_learning_curves(data: pl.DataFrame, panels: Mapping[str, str]) -> Figure:

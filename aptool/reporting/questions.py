@@ -7,7 +7,6 @@ import polars as pl
 
 from aptool.evaluation.compare import question_deltas
 from aptool.evaluation.texts import PoolTexts, find_texts
-from aptool.formats.pools import read_answers
 from aptool.formats.runs import read_run
 from aptool.formats.trec import rank_candidates, read_qrels
 from aptool.reporting.runs import CollectionResults, SystemResults
@@ -95,7 +94,7 @@ def _describe(
     device: "torch.device | None",
 ) -> list[DifferingQuestion]:
     """Add texts, rankings and heat maps to rows of `question_deltas`."""
-    qrels = read_qrels(results.collection.qrels(results.split)).filter(pl.col("relevance") > 0)
+    qrels = read_qrels(results.questions.qrels).filter(pl.col("relevance") > 0)
     relevant = qrels.join(deltas, on="question_id", how="semi").select(*_KEYS, is_relevant=True)
     before, after = (_ranking(each, deltas) for each in (baseline, system))
     shown = after.join(relevant, on=_KEYS, how="left", maintain_order="left").with_columns(
@@ -104,8 +103,8 @@ def _describe(
     shown = shown.filter((pl.col("rank") <= depth) | pl.col("is_relevant"))
     ranks = before.select(*_KEYS, baseline_rank="rank")
     shown = shown.join(ranks, on=_KEYS, how="left", maintain_order="left")
-    answers = read_answers(results.collection.answers) if results.collection.answers else None
-    texts = find_texts([results.collection.pools(results.split)], shown, answers)
+    asked = results.questions
+    texts = find_texts(asked.pools, shown, asked.shared_answers()) if asked.pools else PoolTexts({}, {})
     heat_maps = _heat_maps(system, shown, texts, device)
     rows = shown.rows_by_key("question_id", named=True)
     missing = relevant.join(after, on=_KEYS, how="anti").sort("answer_id").rows_by_key("question_id")

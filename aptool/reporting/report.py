@@ -1,10 +1,10 @@
-"""The report on a folder of runs: results, charts and rankings in one HTML file."""
+"""The report on runs: results, charts and rankings in one HTML file."""
 
 import json
 import logging
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,19 +14,12 @@ from aptool.errors import UsageError
 from aptool.evaluation.compare import verdict
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.outputs import check_apart, check_output
-from aptool.paths import Location, names
+from aptool.paths import Location
 from aptool.reporting.charts import cost_table, draw_charts
 from aptool.reporting.html import environment, write_page
 from aptool.reporting.plots import check_installed
 from aptool.reporting.questions import Differences, largest_differences
-from aptool.reporting.runs import (
-    CollectionResults,
-    Runs,
-    SystemResults,
-    evaluate_systems,
-    find_collections,
-    read_runs,
-)
+from aptool.reporting.runs import CollectionResults, Runs, SystemResults, evaluate_systems
 from aptool.version import __version__, install_command
 
 if TYPE_CHECKING:
@@ -40,50 +33,48 @@ TEST_TITLES = ("System", "Measure", *_OF_TEST)
 
 
 def write_report(
-    folder: Location,
+    runs: Runs,
     output: Location,
     *,
-    collections: Mapping[str, Location],
     baseline: str | None,
     questions: int,
     depth: int,
     device: str,
     overwrite: bool = False,
 ) -> None:
-    """Write the report of a folder of runs, the output folder of ``aptool matrix``, into an HTML file.
+    """Write the report of runs into an HTML file.
 
     Args:
-        folder: the folder of runs.
+        runs: of `runs.read_runs` or `runs.runs_of_files`.
         output: the HTML file.
-        collections: folders of collections by name; see `runs.find_collections`.
         baseline: the system to test the other systems against; None is BM25, else the first system.
         questions: number of questions with the largest gains, and as many with the largest losses.
         depth: number of answers from the top of the ranking of each of these questions.
         device: the device that computes the heat maps.
         overwrite: replace an existing file.
     """
-    runs = read_runs(folder)
-    check_apart(output, (folder / name for name in names(folder) if not name.endswith(".html")))
+    check_apart(output, [entry.run for entry in runs.entries])
+    for asked in runs.questions.values():
+        beside = [path for path in asked.qrels.parent.iterdir() if path.suffix != ".html"]
+        check_apart(output, [*beside, asked.qrels, *asked.pools])
     check_output(output, overwrite=overwrite)
-    opened = find_collections(runs, collections)
-    check_apart(output, (collection.path for collection in opened.values()))
-    systems_of_runs = {entry.system for entry in runs.entries}
-    if baseline is not None and baseline not in systems_of_runs:
-        raise UsageError(f"--baseline {baseline!r}: expected one of {', '.join(sorted(systems_of_runs))}")
+    names = {entry.system for entry in runs.entries}
+    if baseline is not None and baseline not in names:
+        raise UsageError(f"--baseline {baseline!r}: expected one of {', '.join(sorted(names))}")
     # After the checks of paths, as PyTorch takes seconds to import, and before the slow part.
     environment()
     check_installed()
     picked = _device(device)
     sections = []
-    for number, (name, collection) in enumerate(opened.items()):
+    for number, (name, judged) in enumerate(runs.questions.items()):
         systems = runs.on(name)
         chosen = baseline if baseline in systems else None
-        results = evaluate_systems(name, collection, systems, runs.measures, chosen)
+        results = evaluate_systems(name, judged, systems, runs.measures, chosen)
         differences = largest_differences(results, top=questions, depth=depth, device=picked)
         sections.append({"depth": depth, **_section(f"c{number}", results, runs, differences)})
     values = {
         "collections": sections,
-        "systems": len(systems_of_runs),
+        "systems": len(names),
         "version": __version__,
         "command": command(),
     }
@@ -108,20 +99,14 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, differences: D
     best = max(compared or results.systems, key=lambda system: system.means[results.measures[0]])
     rows = [result_row(system, results) for system in results.systems]
     ticks = _ticks(results)
-    split = results.collection.manifest["splits"][results.split]
     tests = [test for system in compared for test in significance_rows(system)]
-    warn_of_added(results.collection.qrels(results.split))
+    warn_of_added(results.questions.qrels)
     logger.info(f"{results.name}: charts")
     costs = cost_table(runs, results.measures[0]).filter(collection=results.name)
     return {
         "prefix": prefix,
         "name": results.name,
-        "counts": [
-            f"split {results.split}",
-            f"{split['questions']:,} questions",
-            f"{split['candidates']:,} candidates",
-            f"{split['positives']:,} relevant",
-        ],
+        "counts": results.questions.counts,
         "parts": [
             ("results", "Results"),
             ("charts", "Charts"),
@@ -129,7 +114,7 @@ def _section(prefix: str, results: CollectionResults, runs: Runs, differences: D
             ("provenance", "Provenance"),
         ],
         "conclusion": conclusion(best, results),
-        "questions": results.questions,
+        "questions": results.systems[0].per_question.height,
         "measures": list(results.measures),
         "baseline": results.baseline,
         "rows": rows,
@@ -172,34 +157,25 @@ def _provenance(results: CollectionResults, runs: Runs) -> list[tuple[str, str, 
             for name, version in config["versions"].items():
                 versions.setdefault(name, {})[version] = None
     seeds = sorted({entry.seed for system in results.systems for entry in system.entries})
-    lines = [
-        ("Collection", str(results.collection.path), True),
-        ("Fingerprint", results.collection.fingerprint, True),
-        ("Source", str(results.collection.manifest["source"]), False),
-        ("Seeds", ", ".join(map(str, seeds)), False),
-    ]
+    lines = [*results.questions.origin, ("Seeds", ", ".join(map(str, seeds)), False)]
     if versions:
         text = "; ".join(f"{name} {', '.join(numbers)}" for name, numbers in versions.items())
         lines.append(("Trained with", text, False))
     lines.append(("Evaluated with", f"aptool {__version__}", False))
     if runs.command:
         lines.append(("Command", runs.command, True))
-    qrels = results.collection.qrels(results.split).name
-    lines.append(
-        (f"SHA-256 of {qrels}", results.collection.manifest["files"].get(qrels, "not recorded"), True)
-    )
     return lines
 
 
 def _commands(system: SystemResults, results: CollectionResults) -> list[str]:
-    lines = []
+    lines, qrels = [], shlex.quote(str(results.questions.qrels))
     for entry in system.entries:
         run = shlex.quote(str(entry.run))
         if entry.model is not None:
-            pools = shlex.quote(str(results.collection.pools(results.split)))
+            pools = shlex.join(results.questions.pools)
             model, tag = shlex.quote(str(entry.model)), shlex.quote(system.name)
             lines.append(f"aptool score {pools} --model {model} --tag {tag} --output {run}")
-        lines.append(f"aptool eval {run} --qrels {shlex.quote(str(results.collection.qrels(results.split)))}")
+        lines.append(f"aptool eval {run} --qrels {qrels}")
     return lines
 
 
@@ -322,7 +298,7 @@ def run_rows(system: SystemResults) -> list[list[str]]:
                 str(trained["best_epoch"]) if trained else "",
                 f"{trained['collection']} {trained['fingerprint']}" if trained else "",
                 _seconds(entry.seconds.get("train", 0.0)) if trained else "",
-                _seconds(entry.seconds.get("score", 0.0)),
+                _seconds(entry.seconds["score"]) if "score" in entry.seconds else "",
             ]
         )
     return rows

@@ -1,20 +1,22 @@
-"""The folder that `aptool matrix` wrote: its systems, collections and files."""
+"""The runs of a report: of a folder that `aptool matrix` wrote, or run files with their qrels."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from aptool.documents import read_json
-from aptool.errors import InputError, UsageError
+from aptool.errors import InputError, counted
 from aptool.evaluation.compare import Comparison, compare
 from aptool.evaluation.evaluation import averages, mean_intervals, mean_over_runs
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
-from aptool.files import sha256_of
-from aptool.formats.collection import MANIFEST, CollectionFiles
+from aptool.evaluation.texts import question_groups
+from aptool.files import expand, sha256_of
+from aptool.formats.collection import MANIFEST, CollectionFiles, answers_of_all
+from aptool.formats.pools import Answers, read_answers
 from aptool.formats.runs import read_run
 from aptool.formats.trec import read_qrels
 from aptool.paths import Location, PathOrUrl, is_remote, location, why_missing
@@ -49,15 +51,33 @@ class RunEntry(NamedTuple):
         return None if self.model is None else dict(read_json(self.model / "config.json"))
 
 
-class Runs(NamedTuple):
-    """The contents of a folder of runs."""
+class Questions(NamedTuple):
+    """The questions that runs rank: their labels, and their texts if there are pools."""
 
-    folder: Location
+    name: str
+    qrels: Location
+    pools: list[str]  # files, none if the texts are unknown
+    answers: Location | None  # file of the answers that the pools share
+    counts: list[str]  # as shown
+    origin: list[tuple[str, str, bool]]  # (term, text, whether the text is code), as shown
+
+    def shared_answers(self) -> Answers | None:
+        """Read the answers that the pools share."""
+        return None if self.answers is None else read_answers(self.answers)
+
+    def by_length(self, qrels: pl.DataFrame) -> pl.DataFrame:
+        """`texts.groups_by_length` of the questions; ``qrels`` are their content."""
+        return question_groups(self.pools, qrels, "length", self.shared_answers())
+
+
+class Runs(NamedTuple):
+    """Runs and the questions that they rank."""
+
+    source: Location  # folder of `aptool matrix`, or the qrels
     entries: list[RunEntry]
     measures: tuple[str, ...]
     command: str | None  # the command that wrote the folder
-    collections: dict[str, Location]  # folders of the collections, if recorded
-    fingerprints: dict[str, str]  # of the scored collections, if recorded
+    questions: dict[str, Questions]  # by the name of the collection
     lines: list[dict[str, Any]]  # rows of the table: means over seeds, and costs
 
     def on(self, collection: str) -> dict[str, list[RunEntry]]:
@@ -69,12 +89,51 @@ class Runs(NamedTuple):
         return {name: sorted(entries, key=lambda entry: entry.seed) for name, entries in systems.items()}
 
 
+def runs_of_files(
+    systems: Iterable[tuple[str, PathOrUrl]],
+    qrels: PathOrUrl,
+    pools: Sequence[PathOrUrl],
+    measures: tuple[str, ...],
+) -> Runs:
+    """Run files of any tool, each with the name of its system; equal names are seeds of one system.
+
+    Args:
+        systems: name and run file of each system.
+        qrels: the qrels of all runs.
+        pools: files, folders or globs with the texts; may be empty.
+        measures: printed names of the measures, the main measure first.
+    """
+    path = location(qrels)
+    judged = read_qrels(path)
+    files = expand([str(each) for each in pools], ".pools.parquet")
+    questions = Questions(
+        name=path.name.partition(".qrels")[0],
+        qrels=path,
+        pools=files,
+        answers=answers_of_all(files),
+        counts=[
+            counted(judged["question_id"].n_unique(), "judged question"),
+            f"{judged.filter(pl.col('relevance') > 0).height:,} relevant",
+        ],
+        origin=[
+            ("Qrels", str(path), True),
+            ("SHA-256", sha256_of(path), True),
+            *(("Pools", file, True) for file in files),
+        ],
+    )
+    entries: list[RunEntry] = []
+    for system, run in systems:
+        seed = sum(entry.system == system for entry in entries)
+        entries.append(RunEntry(questions.name, system, seed, location(run), {}, None))
+    return Runs(path, entries, measures, None, {questions.name: questions}, [])
+
+
 def read_runs(folder: PathOrUrl) -> Runs:
     """Read the folder that `aptool matrix` wrote."""
     root = location(folder)
     path = root / TABLE
     if not path.is_file():
-        expected = "the folder that `aptool matrix TABLE --output FOLDER` writes"
+        expected = "the folder that `aptool matrix TABLE --output FOLDER` writes, or runs and --qrels"
         raise InputError(folder, problem=why_missing(root, TABLE), expected=expected)
     document = read_json(path)
     try:
@@ -82,10 +141,9 @@ def read_runs(folder: PathOrUrl) -> Runs:
         measures = tuple(document["results"][0]["measures"])
         if not measures:
             raise ValueError("no measures")
-        recorded = document.get("collections", {})
-        collections = {name: _collection(root, entry["path"]) for name, entry in recorded.items()}
-        fingerprints = {
-            name: entry["fingerprint"] for name, entry in recorded.items() if "fingerprint" in entry
+        recorded = {
+            name: (recorded_folder(root, entry["path"]), entry.get("fingerprint"))
+            for name, entry in document.get("collections", {}).items()
         }
         command, lines = document.get("command"), list(document.get("lines", []))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
@@ -96,7 +154,12 @@ def read_runs(folder: PathOrUrl) -> Runs:
         if entry.sha256 is not None and entry.sha256 != sha256_of(entry.run):
             expected = "the run that it evaluated; run `aptool matrix` again"
             raise InputError(entry.run, problem=f"changed since {path} was written", expected=expected)
-    return Runs(root, entries, measures, command, collections, fingerprints, lines)
+    splits = {entry.collection: entry.split for entry in entries}
+    if not splits.keys() <= recorded.keys():
+        missing = min(splits.keys() - recorded.keys())
+        raise InputError(path, column="collections", value=missing, expected="the folder of each collection")
+    questions = {name: _questions(*recorded[name], split) for name, split in splits.items()}
+    return Runs(root, entries, measures, command, questions, lines)
 
 
 def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
@@ -117,7 +180,7 @@ def _entry(folder: Location, result: dict[str, Any]) -> RunEntry:
     )
 
 
-def _collection(folder: Location, path: str) -> Location:
+def recorded_folder(folder: Location, path: str) -> Location:
     """A collection of ``table.json``: below the folder of runs, otherwise relative to the current folder."""
     if is_remote(path) or path.startswith("/"):
         return location(path)
@@ -125,37 +188,37 @@ def _collection(folder: Location, path: str) -> Location:
     return below if (below / MANIFEST).is_file() else location(path)
 
 
-def find_collections(runs: Runs, folders: Mapping[str, Location]) -> dict[str, CollectionFiles]:
-    """Open the collections of the runs, by their names in the table of experiments.
+def _questions(folder: Location, scored: str | None, split: str) -> Questions:
+    """The questions of a split; ``scored`` is the fingerprint of the scored collection, if recorded."""
+    collection = CollectionFiles(folder)
+    if scored is not None and scored != collection.fingerprint:
+        expected = f"{scored}, which was scored; run `aptool matrix` again"
+        raise InputError(folder, position="fingerprint", value=collection.fingerprint, expected=expected)
+    return questions_of_split(collection, split)
 
-    ``folders`` take precedence over the folders recorded with the runs. The folder named "" is used for the
-    collection of the same name, or for the only collection.
-    """
-    names = list(dict.fromkeys(entry.collection for entry in runs.entries))
-    for name in folders:
-        if name and name not in names:
-            raise UsageError(f"--collection {name}={folders[name]}: expected one of {', '.join(names)}")
-    unnamed = CollectionFiles(folders[""]) if "" in folders else None
-    if unnamed is not None and len(names) > 1 and unnamed.name not in names:
-        expected = f"NAME={folders['']} with a name among {', '.join(names)}"
-        raise UsageError(f"--collection {folders['']} is {unnamed.name!r}: expected {expected}")
-    collections = {}
-    for name in names:
-        if name in folders:
-            collections[name] = CollectionFiles(folders[name])
-        elif unnamed is not None and (unnamed.name == name or len(names) == 1):
-            collections[name] = unnamed
-        elif name in runs.collections:
-            collections[name] = CollectionFiles(runs.collections[name])
-        else:
-            raise UsageError(f"folder of collection {name!r} unknown; pass --collection {name}=FOLDER")
-        scored, fingerprint = runs.fingerprints.get(name), collections[name].fingerprint
-        if scored is not None and scored != fingerprint:
-            expected = f"{scored}, which was scored; run `aptool matrix` again"
-            raise InputError(
-                collections[name].path, position="fingerprint", value=fingerprint, expected=expected
-            )
-    return collections
+
+def questions_of_split(collection: CollectionFiles, split: str) -> Questions:
+    """The questions of a split of a collection."""
+    counts, files = collection.manifest["splits"][split], collection.manifest["files"]
+    qrels = collection.qrels(split)
+    return Questions(
+        name=collection.name,
+        qrels=qrels,
+        pools=[str(collection.pools(split))],
+        answers=collection.answers,
+        counts=[
+            f"split {split}",
+            f"{counts['questions']:,} questions",
+            f"{counts['candidates']:,} candidates",
+            f"{counts['positives']:,} relevant",
+        ],
+        origin=[
+            ("Collection", str(collection.path), True),
+            ("Fingerprint", collection.fingerprint, True),
+            ("Source", str(collection.manifest["source"]), False),
+            (f"SHA-256 of {qrels.name}", files.get(qrels.name, "not recorded"), True),
+        ],
+    )
 
 
 class SystemResults(NamedTuple):
@@ -174,10 +237,8 @@ class SystemResults(NamedTuple):
 class CollectionResults(NamedTuple):
     """Results of all systems on one collection."""
 
-    name: str  # in the table of experiments
-    collection: CollectionFiles
-    split: str
-    questions: int
+    name: str  # of the collection
+    questions: Questions
     measures: tuple[str, ...]
     baseline: str
     systems: list[SystemResults]
@@ -185,28 +246,26 @@ class CollectionResults(NamedTuple):
 
 def evaluate_systems(
     name: str,
-    collection: CollectionFiles,
+    questions: Questions,
     systems: dict[str, list[RunEntry]],
     measures: tuple[str, ...],
     baseline: str | None,
 ) -> CollectionResults:
-    """Evaluate every run on a collection and test every system against the baseline.
+    """Evaluate every run on the questions and test every system against the baseline.
 
-    ``name`` is that of the collection in the table of experiments. The first measure is the main measure.
-    The baseline None is BM25 if it was run, otherwise the first system.
+    ``name`` is that of the collection. The first measure is the main measure. The baseline None is BM25 if it
+    was run, otherwise the first system.
     """
     if baseline is None:
         baseline = DEFAULT_BASELINE if DEFAULT_BASELINE in systems else next(iter(systems))
-    split = next(iter(systems.values()))[0].split
-    path = collection.qrels(split)
-    qrels = read_qrels(path)
+    qrels, path = read_qrels(questions.qrels), str(questions.qrels)
     evaluated = tuple(dict.fromkeys((*measures, ACCURACY)))
     results = []
     for system, entries in systems.items():
         logger.info(f"{name}: {system}")
         frames = [
             evaluate(
-                qrels, read_run(entry.run).frame, evaluated, run_name=str(entry.run), qrels_name=str(path)
+                qrels, read_run(entry.run).frame, evaluated, run_name=str(entry.run), qrels_name=path
             ).per_question
             for entry in entries
         ]
@@ -231,4 +290,4 @@ def evaluate_systems(
     by_name = {system.name: system for system in results}
     for comparison in compare(reference, tables, [measure for measure in measures if is_mean(measure)]):
         by_name[comparison.system].comparisons[comparison.measure] = comparison
-    return CollectionResults(name, collection, split, reference.height, measures, baseline, results)
+    return CollectionResults(name, questions, measures, baseline, results)

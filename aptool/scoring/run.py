@@ -128,7 +128,7 @@ def score_files(
 ) -> ScoredRun:
     """Score pools into a run of any form; resume from the parts of an interrupted call.
 
-    A complete run of the same arguments is left as it is.
+    A complete run of the same arguments is left as it is, unless ``overwrite`` scores it again.
 
     Args:
         units: the units to score.
@@ -151,7 +151,7 @@ def score_files(
         check_apart(file, [*(each.path for each in inputs), *system.paths])
     parts = plan(units, scorer, output, tag, shared)
     key = hashlib.sha256(json.dumps([part.path.name for part in parts]).encode()).hexdigest()[:24]
-    if (complete := _complete(output, parts, key)) is not None:
+    if not overwrite and (complete := _complete(output, parts, key)) is not None:
         logger.info(f"{output}: complete, written by the same command before")
         return complete
     with outputs.lock(parts_folder(output)):

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from aptool.config import CHECKPOINT_MINUTES, TrainingOptions
-from aptool.errors import AptoolError
+from aptool.errors import AptoolError, counted
 from aptool.models.device import memory_for, repeatable_sums
 from aptool.models.ranker import Ranker
 from aptool.progress import Bar, measures_line, progress
@@ -50,6 +51,9 @@ MEMORY_HINT = "a smaller training.minibatch, with training.accumulate for the sa
 
 # Updates between two reads of the loss from a GPU, which block the host.
 UPDATES_PER_READ = 50
+
+# Seconds of updates, after the first ones, from which the duration of a training is estimated.
+ESTIMATE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -126,14 +130,17 @@ def train(
         timer.restart()
         timer.terminate()
 
+    first = len(history) + 1
     pairs_per_epoch = len(np.unique(pairs[:, 0])) if options.pairs == "one" else len(pairs)
     with repeatable_sums(context.device, options.deterministic), timer.deferring_termination():
-        for epoch in range(len(history) + 1, options.epochs + 1):
+        for epoch in range(first, options.epochs + 1):
             if options.patience and epoch - 1 - best_epoch >= options.patience:
                 break
             name, resumed = f"train: epoch {epoch} of {options.epochs}", within.pairs if within else 0
             with progress(name, pairs_per_epoch, "pairs", resumed) as bar:
-                loss, active, seconds = _train_epoch(context, epoch, within, save_now, bar)
+                loss, active, seconds = _train_epoch(
+                    context, epoch, within, save_now, bar, estimates=epoch == first
+                )
             within = None
             trained = time.perf_counter()
             measures = evaluate(ranker.eval())
@@ -169,8 +176,10 @@ def _train_epoch(
     resume_from: EpochState | None,
     save: Callable[[EpochState], None],
     bar: Bar,
+    *,
+    estimates: bool,
 ) -> tuple[float, float, dict[str, float]]:
-    """Take the remaining gradient steps of an epoch.
+    """Take the remaining gradient steps of an epoch; ``estimates`` logs how long the epochs will take.
 
     Returns the mean loss, the fraction of pairs with a nonzero loss, and the seconds of ``train`` and of its
     part ``mining``.
@@ -197,7 +206,8 @@ def _train_epoch(
             seed_dropout(device, context.seed, epoch, group.rank, updates)
     ranker.train()
     size = options.minibatch * options.accumulate  # questions per update
-    counted = done  # pairs on the bar
+    shown = done  # pairs on the bar
+    warm: tuple[float, int] | None = None  # seconds without mining, and pairs, after the first updates
     while done < len(pairs):
         if not len(block):
             block = pairs[done : done + (size * options.mining_interval or len(pairs))]
@@ -225,8 +235,15 @@ def _train_epoch(
                 "expected a lower training.learning_rate, or a training.clip such as 5"
             )
         bar.set_postfix_str(f"loss {total / done:.4f}", refresh=False)
-        bar.update(done - counted)
-        counted = done
+        bar.update(done - shown)
+        shown = done
+        now = time.perf_counter() - mining
+        if warm is None:
+            warm = now, done
+        elif estimates and now - warm[0] >= ESTIMATE_SECONDS:
+            estimates = False
+            speed, fraction = (done - warm[1]) / (now - warm[0]), (done + len(block)) / len(pairs)
+            logger.info(estimate(options.epochs - epoch + 1, len(pairs), speed, mining / fraction))
         if done < len(pairs) and context.timer.is_due(group):
             state = EpochState(
                 pairs=done,
@@ -240,6 +257,14 @@ def _train_epoch(
             )
             save(state)
     return total / done, active / done, {"train": time.perf_counter() - start, "mining": mining}
+
+
+def estimate(epochs: int, pairs: int, speed: float, mining: float) -> str:
+    """How long epochs take, from pairs per epoch, pairs per second, and seconds of mining per epoch."""
+    duration = timedelta(seconds=round(epochs * (pairs / speed + mining)))
+    shown = f"{speed:,.{0 if speed >= 10 else 1}f} pairs/s"
+    shorter = "fewer training.epochs or training.sampled_negatives, or a sample, take less"
+    return f"about {duration} for {counted(epochs, 'epoch')} of {counted(pairs, 'pair')}, {shown}; {shorter}"
 
 
 def _step(context: _Context, batch: np.ndarray, rate: float) -> Tensor:

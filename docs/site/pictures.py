@@ -17,8 +17,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 import aptool
 from aptool.formats.collection import CollectionFiles
-from aptool.reporting.charts import accuracy_by_length_of
+from aptool.reporting.charts import accuracy_by_length
 from aptool.reporting.plots import plot_accuracy_by_length, svg
+from aptool.reporting.runs import questions_of_split
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -77,8 +78,8 @@ def _lengths() -> str:
         name: aptool.evaluate(qrels, folder / "test.run", "P@1").per_question
         for name, folder in (("qa-cnn", QA_CNN), ("ap-cnn", AP_CNN))
     }
-    data = accuracy_by_length_of(CollectionFiles(COLLECTION), "test", qrels.frame, accuracy)
-    return svg(plot_accuracy_by_length(data))
+    questions = questions_of_split(CollectionFiles(COLLECTION), "test")
+    return svg(plot_accuracy_by_length(accuracy_by_length(accuracy, questions.by_length(qrels.frame))))
 
 
 def _usual_share(model: aptool.Model) -> float:

@@ -69,7 +69,7 @@ def test_group_without_a_command_prints_help_and_exits_with_2(aptool, arguments)
         (["eval", "x.run", "--qrel", "x"], "--qrels"),
         (["score", "x", "--modle", "m"], "--model"),
         (["train", "--output"], "Option '--output' requires an argument."),
-        (["report", "one", "two"], "Got unexpected extra argument (two)"),
+        (["data", "stats", "one", "two"], "Got unexpected extra argument (two)"),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_nearest_name(aptool, arguments, message):
@@ -98,7 +98,7 @@ def test_error_in_a_subprocess_is_one_line_without_traceback(tmp_path):
     assert finished.returncode == 1
     assert finished.stdout == ""
     assert re.fullmatch(
-        r"--output not given: x\.run\n"
+        r"--output x\.run \(default\)\n"
         r"aptool: x\.pools\.parquet: .*[^.]; expected a readable Parquet file\n",
         finished.stderr,
     )

@@ -33,7 +33,7 @@ def test_table_by_hand(aptool):
     code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1")
 
     assert code == 0
-    assert err == ["--qrels not given: dev.qrels"]
+    assert err == ["--qrels dev.qrels (default)"]
     # Differences 1, 1, 1, -1: mean 1/2, standard deviation 1, t = 1 with 3 degrees of freedom, p = 0.391.
     # Of the 16 sign assignments, 10 give a sum at least as far from 0.
     words = [line.split() for line in out]
@@ -86,21 +86,31 @@ def test_json_holds_everything(aptool, folder):
     (folder / "dev.old2.run").write_text(run_of(4, tag="again"))
 
     code, out, _ = aptool(
-        "compare", "dev.old.run", "dev.new.run", "dev.old2.run", "--measures", "P@1", "--json", "--top", 1
+        "compare",
+        "dev.old.run",
+        "dev.new.run",
+        "dev.old2.run",
+        "--measures",
+        "P@1",
+        "--format",
+        "json",
+        "--top",
+        1,
     )
     document = json.loads("\n".join(out))
 
     assert code == 0
     assert document["qrels"] == "dev.qrels"
-    assert document["questions"] == 4
-    assert document["baseline"] == {"run": "dev.old.run", "tag": "old", "measures": {"P@1": 0.25}}
+    assert document["runs"] == {"old": "dev.old.run", "new": "dev.new.run", "old2": "dev.old2.run"}
+    assert document["baseline"] == "old"
     new, old2 = document["comparisons"]
-    low, high = new.pop("interval")
+    low, high = new.pop("low"), new.pop("high")
     assert -1 < low < 0.5 < high <= 1
     assert new == {
-        "run": "dev.new.run",
-        "tag": "new",
+        "system": "new",
         "measure": "P@1",
+        "questions": 4,
+        "baseline": 0.25,
         "mean": 0.75,
         "difference": 0.5,
         "wins": 3,
@@ -108,18 +118,15 @@ def test_json_holds_everything(aptool, folder):
         "losses": 1,
         "effect": 0.5,
         "detectable": pytest.approx(2.1279, abs=1e-4),
-        "permutation": {"p": 0.625, "exact": True, "holm": 1.0},
-        "t_test": {
-            "t": pytest.approx(1.0),
-            "degrees": 3,
-            "p": pytest.approx(0.391, abs=5e-4),
-            "holm": pytest.approx(0.782, abs=1e-3),
-        },
+        "p": 0.625,
+        "p_holm": 1.0,
+        "t_test_p": pytest.approx(0.391, abs=5e-4),
+        "t_test_p_holm": pytest.approx(0.782, abs=1e-3),
         "significant": False,
     }
-    assert (old2["run"], old2["ties"], old2["permutation"]["p"]) == ("dev.old2.run", 4, 1.0)
+    assert (old2["system"], old2["ties"], old2["p"]) == ("old2", 4, 1.0)
     changed, unchanged = document["deltas"]
-    assert (changed["run"], changed["better"], changed["worse"]) == ("dev.new.run", 3, 1)
+    assert (changed["system"], changed["better"], changed["worse"]) == ("new", 3, 1)
     (gained,) = changed["gained"]
     assert gained == {
         "question_id": "q1",
@@ -142,10 +149,10 @@ def test_nan_is_null_in_json(aptool, folder):
     (folder / "dev.new.run").write_text(run_of(1, 2, 3, 4))
     (folder / "dev.old.run").write_text(run_of())
 
-    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1", "--json")
+    _, out, _ = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1", "--format", "json")
 
     (entry,) = json.loads("\n".join(out))["comparisons"]
-    assert (entry["effect"], entry["t_test"]["t"], entry["t_test"]["p"]) == (None, None, 0.0)
+    assert (entry["effect"], entry["t_test_p"]) == (None, 0.0)
 
 
 def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptool, folder):
@@ -155,7 +162,7 @@ def test_questions_with_the_largest_differences_are_shown_with_their_texts(aptoo
 
     _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "MRR", "--top", 2)
 
-    assert err == ["--qrels not given: dev.qrels", "--pools not given: dev.pools.parquet"]
+    assert err == ["--qrels dev.qrels (default)", "--pools dev.pools.parquet (default)"]
     shown = out[out.index("MRR: largest gains of new over old: 2 of 3") :]
     assert shown[1:4] == [
         "  q1  0.5000 → 1.0000  why [31m so red?",
@@ -190,9 +197,9 @@ def test_texts_are_read_from_pools_and_shared_answers(aptool, folder):
 
 
 def test_without_pools_only_ids_are_shown(aptool):
-    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--by", "P@1")
+    _, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--top", 1, "--measures", "P@1")
 
-    assert err == ["--qrels not given: dev.qrels"]
+    assert err == ["--qrels dev.qrels (default)"]
     assert "P@1: largest gains of new over old: 1 of 3" in out
     assert "      relevant, rank 2 → 1: a" in out
 
@@ -204,7 +211,7 @@ def test_runs_over_different_questions_are_refused(aptool, folder):
     assert (code, out) == (1, [])
     assert err[1:] == [
         "aptool: dev.new.run: lacks 2 questions of dev.old.run (q3, q4); "
-        "expected the same questions, or --on-common"
+        "expected the same questions, or a comparison on the common ones (on-common)"
     ]
 
     code, out, err = aptool("compare", "dev.new.run", "dev.old.run")
@@ -216,17 +223,17 @@ def test_on_common_compares_the_questions_of_all_runs(aptool, folder):
     (folder / "dev.new.run").write_text(run_of(1, 2, 3, questions=3) + "q9 Q0 a 1 1 t\n")
 
     code, out, err = aptool(
-        "compare", "dev.old.run", "dev.new.run", "--on-common", "--measures", "P@1", "--json"
+        "compare", "dev.old.run", "dev.new.run", "--on-common", "--measures", "P@1", "--format", "json"
     )
 
     assert code == 0
     assert err == [
-        "--qrels not given: dev.qrels",
+        "--qrels dev.qrels (default)",
         "--on-common: 3 of 4 questions",
-        "dev.new.run: questions not in the qrels, left out: 1 (q9)",
+        "new: questions not in the qrels, left out: 1 (q9)",
     ]
     document = json.loads("\n".join(out))
-    assert (document["questions"], document["baseline"]["measures"]["P@1"]) == (3, 0.0)
+    assert (document["comparisons"][0]["questions"], document["comparisons"][0]["baseline"]) == (3, 0.0)
     assert document["comparisons"][0]["wins"] == 3
 
 
@@ -244,12 +251,12 @@ def test_on_common_without_a_common_question(aptool, folder):
 def test_question_missing_from_every_run_counts_as_0(aptool, folder):
     (folder / "dev.qrels").write_text(QRELS + "q5 0 a 1\n")
 
-    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1", "--json")
+    code, out, err = aptool("compare", "dev.old.run", "dev.new.run", "--measures", "P@1", "--format", "json")
 
     (entry,) = json.loads("\n".join(out))["comparisons"]
     assert (code, entry["mean"], entry["ties"]) == (0, 3 / 5, 1)
     gap = "questions missing from the run, counted as 0: 1 of 5 (q5)"
-    assert err[1:] == [f"dev.old.run, dev.new.run: {gap}"]
+    assert err[1:] == [f"old, new: {gap}"]
 
 
 def test_different_candidates_are_reported(aptool, folder):
@@ -257,17 +264,49 @@ def test_different_candidates_are_reported(aptool, folder):
 
     _, _, err = aptool("compare", "dev.old.run", "dev.new.run")
 
-    assert err[-1] == "dev.new.run: ranks different candidates than dev.old.run for 1 question (q2)"
+    assert err[-1] == "new: ranks different candidates than old for 1 question (q2)"
 
 
-def test_baseline_is_chosen_by_name(aptool):
-    arguments = ("--measures", "P@1", "--json")
-    for runs in (("dev.old.run", "dev.new.run"), ("dev.old.run",)):
-        _, out, _ = aptool("compare", *runs, "--baseline", "dev.new.run", *arguments)
+def test_names_of_runs_are_in_the_table(aptool):
+    _, out, _ = aptool(
+        *("compare", "BM25=dev.old.run", "ours, 3 seeds=dev.new.run", "--qrels", "dev.qrels"),
+        *("--measures", "P@1", "--top", "0"),
+    )
 
-        document = json.loads("\n".join(out))
-        assert document["baseline"]["run"] == "dev.new.run"
-        assert [entry["run"] for entry in document["comparisons"]] == ["dev.old.run"]
+    assert out[2].split() == ["BM25", "0.2500"]
+    assert out[-1] == "P@1: ours, 3 seeds and BM25 do not differ significantly (p = 0.6250)"
+
+
+def test_csv_by_hand(aptool):
+    _, out, _ = aptool("compare", "A=dev.old.run", "B=dev.new.run", "--measures", "P@1", "--format", "csv")
+
+    names, values = (line.split(",") for line in out)
+    entry = dict(zip(names, values, strict=True))
+    assert {name: entry[name] for name in ("system", "measure", "baseline", "mean", "p", "wins")} == {
+        "system": "B",
+        "measure": "P@1",
+        "baseline": "0.25",
+        "mean": "0.75",
+        "p": "0.625",
+        "wins": "3",
+    }
+
+
+def test_latex_by_hand(aptool):
+    _, out, _ = aptool(
+        *("compare", "BM_25=dev.old.run", "new=dev.new.run", "--measures", "P@1,MRR", "--format", "latex"),
+    )
+
+    assert out == [
+        r"\begin{tabular}{lrrrrrr}",
+        r"\toprule",
+        r"system & P@1 & $\Delta$ & p & MRR & $\Delta$ & p \\",
+        r"\midrule",
+        r"BM\_25 & 0.2500 &  &  & 0.6250 &  &  \\",
+        r"new & 0.7500 & +0.5000 & 1.0000 & 0.8750 & +0.2500 & 1.0000 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
 
 
 def test_runs_are_named_by_the_part_in_which_paths_differ(aptool, folder):
@@ -298,9 +337,9 @@ def test_table_on_a_terminal_of_80_columns_is_whole(aptool, monkeypatch):
 WRONG = {
     "one run": (["dev.old.run"], 2, "1 run given; expected at least 2"),
     "a run twice": (["dev.old.run", "dev.old.run"], 2, "dev.old.run: given more than once"),
-    "its own baseline": (["dev.old.run", "--baseline", "dev.old.run"], 2, "1 run given"),
+    "a name twice": (["a=dev.old.run", "a=dev.new.run"], 2, "a: given more than once"),
     "a sum": (["dev.old.run", "dev.new.run", "--measures", "MAP,NumRet"], 2, "not means over questions"),
-    "no measure": (["dev.old.run", "dev.new.run", "--by", "mmr"], 2, "unknown measures: 'mmr'"),
+    "no measure": (["dev.old.run", "dev.new.run", "--measures", "mmr"], 2, "unknown measures: 'mmr'"),
     "no such run": (["dev.old.run", "none.run"], 1, "none.run: file not found"),
     "no such pools": (["dev.old.run", "dev.new.run", "--pools", "x.parquet"], 1, "x.parquet: file not found"),
     "confidence": (["dev.old.run", "dev.new.run", "--confidence", "1"], 2, "0.5<=x<=0.999"),
@@ -331,13 +370,22 @@ def test_a_level_and_names_of_ir_measures(aptool, folder):
     (folder / "dev.qrels").write_text(QRELS.replace("b 0", "b 2"))
 
     code, out, _ = aptool(
-        "compare", "dev.old.run", "dev.new.run", "--measures", "P@1,RR@1,P(rel=1)@1", "--level", 2, "--json"
+        "compare",
+        "dev.old.run",
+        "dev.new.run",
+        "--measures",
+        "P@1,RR@1,P(rel=1)@1",
+        "--level",
+        2,
+        "--format",
+        "json",
     )
     document = json.loads("\n".join(out))
 
     assert code == 0
     assert document["level"] == 2
-    assert document["baseline"]["measures"] == {"P@1": 0.75, "MRR@1": 0.75, "P(rel=1)@1": 1.0}
+    baseline = {entry["measure"]: entry["baseline"] for entry in document["comparisons"]}
+    assert baseline == {"P@1": 0.75, "MRR@1": 0.75, "P(rel=1)@1": 1.0}
     assert [entry["difference"] for entry in document["comparisons"]] == [-0.5, -0.5, 0.0]
     # At level 1 all differences are 0, so there is no minimum detectable difference.
     assert document["comparisons"][2]["detectable"] is None
@@ -359,7 +407,7 @@ def test_relevant_answer_uses_the_level_of_the_measure(aptool, folder):
         lines = [f"q1 Q0 {answer} 1 {-rank} {tag}\n" for rank, answer in enumerate(order)]
         (folder / f"dev.{tag}.run").write_text("".join([*lines, f"q2 Q0 a 1 1 {tag}\n"]))
 
-    given = ("compare", "dev.old.run", "dev.new.run", "--top", "1", "--json")
+    given = ("compare", "dev.old.run", "dev.new.run", "--top", "1", "--format", "json")
     by_measure = aptool(*given, "--measures", "AP(rel=2)")
     by_level = aptool(*given, "--measures", "AP", "--level", "2")
 

@@ -114,7 +114,7 @@ def test_qrels_next_to_the_run_are_used_and_logged(aptool, folder, run, qrels):
 
     assert code == 0
     assert out[1].split()[2] == "0.7500"
-    assert err == [f"--qrels not given: data/{qrels}"]
+    assert err == [f"--qrels data/{qrels} (default)"]
 
 
 def test_missing_qrels_are_one_line(aptool, folder):
@@ -433,7 +433,7 @@ def test_questions_missing_from_the_pools_are_reported(aptool, folder):
     code, out, err = aptool(*by_type, "q9.pools.parquet")
 
     assert (code, out) == (2, [])
-    assert err == ["aptool: --by type: no question of dev.qrels is in q9.pools.parquet"]
+    assert err == ["aptool: by type: no question of dev.qrels is in q9.pools.parquet"]
 
 
 def test_metrics_per_group_of_a_user_column(aptool, folder):
@@ -471,7 +471,7 @@ def test_groups_are_read_from_a_column_of_the_pools(aptool, folder):
 
     assert [line.split()[:2] for line in out[2:]] == [["999", "(few)"], ["2010", "(few)"]]
     assert (code, nothing) == (2, [])
-    assert "--by month: expected question-length, answer-length, type, or a column of --groups" in err[-1]
+    assert "by month: expected length, question-length, type, or a column of groups" in err[-1]
     assert "expected one of question, candidates, year" in err[-1]
 
 

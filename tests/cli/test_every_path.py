@@ -86,11 +86,7 @@ CASES = [
         same=("t/tiny/random/seed0/test.run",),
         written=("t/table.json",),
     ),
-    Case(
-        "report",
-        "{w}/t --collection {w}/c --output {o}/r.html",
-        written=("r.html",),
-    ),
+    Case("report", "{w}/t --output {o}/r.html", written=("r.html",)),
     Case(
         "data import",
         "table train={w}/t.tsv --output {o}/c",
@@ -149,7 +145,9 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
     run.parent.mkdir(parents=True)
     shutil.copyfile(folder / "a.run", run)
     line = {"collection": "tiny", "system": "random", "means": {"MAP": 0.5}, "train_seconds": 0.0}
-    document = {"results": [entry], "lines": [{**line, "bytes_per_answer": 4.0, "pairs_per_second": 9.5}]}
+    shutil.copytree(collection_folder, folder / "t" / "c")
+    document = {"collections": {"tiny": {"path": "c"}}}
+    document |= {"results": [entry], "lines": [{**line, "bytes_per_answer": 4.0, "pairs_per_second": 9.5}]}
     (folder / "t" / "table.json").write_text(json.dumps(document))
     beir = folder / "beir"
     (beir / "qrels").mkdir(parents=True)

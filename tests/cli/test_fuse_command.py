@@ -134,8 +134,8 @@ def test_output_replaces_only_a_run(aptool, folder):
     (folder / "mine").mkdir()
     (folder / "mine" / "notes").write_text("mine")
     for output, problem in (
-        ("dev.qrels", "no record that aptool wrote it"),
-        ("mine/", "no record that aptool wrote it"),
+        ("dev.qrels", "it exists; expected another path, or --overwrite"),
+        ("mine/", "it exists; expected another path, or --overwrite"),
     ):
         finished = aptool("fuse", "good.run", "bad.run", "--output", output)
 
@@ -144,7 +144,7 @@ def test_output_replaces_only_a_run(aptool, folder):
         assert f"{output}: {problem}" in finished.err[0]
     assert (folder / "dev.qrels").read_bytes() == labels
     assert not (folder / "fused").exists()
-    with pytest.raises(library.AptoolError, match="no record that aptool wrote it"):
+    with pytest.raises(library.AptoolError, match="it exists; expected another path, or --overwrite"):
         library.Run.load("good.run").save("dev.qrels")
 
 

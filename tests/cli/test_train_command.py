@@ -69,7 +69,7 @@ def test_default_preset_model_and_output(aptool, folder, collection_folder):
     scored = aptool("score", "data/small/test.pools.parquet")
 
     assert (trained.code, scored.code) == (0, 0)
-    assert trained.err[0] == "--output not given: models/ap-cnn"
+    assert trained.err[0] == "--output models/ap-cnn (default)"
     assert trained.out[0].startswith("models/ap-cnn: best epoch ")
     assert load_model("models/ap-cnn").ranker.encoder.size == 400
     assert scored.out == ["data/small/test.run: 120 pairs"]

@@ -138,7 +138,8 @@ def test_gaps_of_several_runs_are_logged_once(aptool, tmp_path):
         finished = aptool(command, *runs, "--qrels", tmp_path / "a.qrels")
 
         gaps = [line for line in finished.err if "missing" in line or "not judged" in line]
-        first, second = (", ".join(map(str, names)) for names in (runs, runs[:2]))
+        shown = list("abc") if command == "compare" else list(map(str, runs))
+        first, second = (", ".join(names) for names in (shown, shown[:2]))
         unjudged = "candidates not judged or judged below 0, counted as not relevant: 1 (q b)"
         assert gaps == [
             f"{first}: questions missing from the run, counted as 0: 1 of 2 (p)",

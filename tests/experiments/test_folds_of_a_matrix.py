@@ -285,15 +285,27 @@ def test_a_recorded_run_is_compared_as_the_run_of_the_matrix(aptool, finished, r
     runs = [str(out / f"tiny-folds/ap-cnn/seed{seed}/folds.run") for seed in (1, 2)]
     recorded = str(tmp_path / "tiny-folds/ap-cnn/2.parquet")
     qrels = str(out / "collections/tiny-folds/pooled/folds.qrels")
+    options = ["--qrels", qrels, "--format", "json"]
 
     of_run, of_recorded = (
-        json.loads("\n".join(aptool("compare", runs[0], other, "--qrels", qrels, "--json").out))
+        json.loads("\n".join(aptool("compare", runs[0], f"b={other}", *options).out))
         for other in (runs[1], recorded)
     )
 
     assert len(of_run["comparisons"]) == 3
-    for each, same in zip(of_run["comparisons"], of_recorded["comparisons"], strict=True):
-        assert {**each, "run": recorded} == same
+    assert of_run["comparisons"] == of_recorded["comparisons"]
+
+
+def test_the_qrels_of_a_run_of_the_matrix_are_found(aptool, finished):
+    pooled, of_split = "out/tiny-folds/ap-cnn/seed1/folds.run", "out/tiny-folds/both/seed1/folds.run"
+    qrels = finished / "out/collections/tiny-folds/pooled/folds.qrels"
+
+    found = aptool("eval", finished / pooled, "--measures", "MAP")
+    given = aptool("eval", finished / pooled, "--measures", "MAP", "--qrels", qrels)
+
+    assert (found.code, found.out) == (0, given.out)
+    assert found.err[0] == f"--qrels {qrels} (default)"
+    assert aptool("compare", finished / pooled, finished / of_split, "--top", "0").code == 0
 
 
 def test_recorded_runs_are_of_the_same_judgements(finished, results):

@@ -84,7 +84,7 @@ def test_all_readers_and_writers_agree(tmp_path, question, answer):
     folder = tmp_path / "c"
 
     def write_collection():
-        with CollectionWriter(folder, name="c", source="here") as writer:
+        with CollectionWriter(folder, name="c", source="here", overwrite=True) as writer:
             writer.add_answers([(answer, "text")])
             writer.add_split("dev", [LabelledPool(question, "?", [answer], None, {answer: 1})])
 

@@ -10,7 +10,7 @@ def test_folder_of_runs_is_refused(tmp_path):
     (tmp_path / "old").mkdir()
 
     (tmp_path / "old" / "notes").write_text("mine")
-    with pytest.raises(InputError, match="old/: no record that aptool wrote it; expected another path"):
+    with pytest.raises(InputError, match="old/: it exists; expected another path"):
         check_run_output(f"{tmp_path}/old/")
-    with pytest.raises(InputError, match=r"old: a folder without _run\.json; expected a file"):
+    with pytest.raises(InputError, match=r"old: a folder without old\.json beside it; expected a file"):
         read_run(tmp_path / "old")

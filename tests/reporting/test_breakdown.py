@@ -33,13 +33,13 @@ def folder(tmp_path):
             "question-length",
             [("1-5 tokens", 2, "1.0000"), ("6-8 tokens", 1, "0.5000"), ("13-20 tokens", 1, "0.0000")],
         ),
+        # The relevant answers have 1, 15 and 100 words; q3 has none.
         (
-            "answer-length",
+            "length",
             [
-                ("1-10 tokens", 1, "1.0000"),
-                ("11-20 tokens", 1, "0.5000"),
-                ("81 tokens and more", 1, "1.0000"),
-                ("no relevant answer in the pool", 1, "0.0000"),
+                ("up to 10 words", 1, "1.0000"),
+                *((f"up to {most} words", 2, "0.7500") for most in range(20, 100, 10)),
+                ("up to 100 words", 3, "0.8333"),
             ],
         ),
     ],
@@ -52,6 +52,7 @@ def test_groups_by_hand(aptool, folder, kind, expected):
     assert [
         (name.strip().removesuffix(" (few)"), int(count), value) for name, count, value in shown
     ] == expected
+    assert ("--by length: questions in no group: 1 (q3)" in finished.err) == (kind == "length")
 
 
 def test_missing_pools_are_refused(aptool, folder):

@@ -1,6 +1,5 @@
 """Accuracy against costs: the table, the points of the chart, and errors."""
 
-import json
 import xml.etree.ElementTree as ElementTree
 
 import polars as pl
@@ -10,7 +9,7 @@ from aptool.errors import InputError
 from aptool.experiments.table import summarize, table_cells
 from aptool.experiments.trial import Result
 from aptool.reporting.charts import COSTS, cost_table
-from aptool.reporting.runs import read_runs
+from aptool.reporting.runs import Runs
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -57,9 +56,8 @@ def line(collection, system, value, stored, rate):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder of runs with the costs of four systems."""
-    monkeypatch.chdir(tmp_path)
+def runs(tmp_path):
+    """Runs with the costs of four systems."""
     lines = [
         line("c", "bm25", 0.3, None, None),
         line("c", "mean", 0.5, 1000.0, 50.0),
@@ -67,15 +65,11 @@ def folder(tmp_path, monkeypatch):
         line("c", "cross", 0.7, None, 1.0),
         line("d", "mean", 0.9, 1000.0, None),
     ]
-    (tmp_path / "bm25.run").write_text("q Q0 a 1 1 bm25\n")
-    entry = {"collection": "c", "system": "bm25", "seed": 0, "run": "bm25.run", "seconds": {}}
-    document = {"results": [{**entry, "measures": {"MAP": 0.3}}], "lines": lines}
-    (tmp_path / "table.json").write_text(json.dumps(document))
-    return tmp_path
+    return Runs(tmp_path, [], ("MAP",), None, {}, lines)
 
 
-def test_the_table_has_the_systems_with_costs(folder):
-    table = cost_table(read_runs(folder), "MAP")
+def test_the_table_has_the_systems_with_costs(runs):
+    table = cost_table(runs, "MAP")
 
     assert table.rows() == [
         ("c", "mean", 0.5, 1000.0, 50.0, 1.5),
@@ -85,11 +79,11 @@ def test_the_table_has_the_systems_with_costs(folder):
     ]
 
 
-def test_points_are_at_their_values(folder):
+def test_points_are_at_their_values(runs):
     pytest.importorskip("matplotlib")
     from aptool.reporting.plots import plot_costs, svg
 
-    figure = plot_costs(cost_table(read_runs(folder), "MAP").filter(collection="c"), "MAP", COSTS)
+    figure = plot_costs(cost_table(runs, "MAP").filter(collection="c"), "MAP", COSTS)
     stored, rate = figure.axes
     assert stored.get_xscale() == rate.get_xscale() == "log"
     assert {label.get_text() for label in stored.texts} == {"mean", "max_sim"}
@@ -143,18 +137,15 @@ def test_ticks_of_costs_are_round_numbers_in_plain_text(costs, expected):
     assert low < costs[0] < costs[1] < high
 
 
-def test_costs_that_no_system_has_get_no_panel(folder):
+def test_costs_that_no_system_has_get_no_panel(runs):
     pytest.importorskip("matplotlib")
     from aptool.reporting.plots import plot_costs, svg
 
-    figure = plot_costs(cost_table(read_runs(folder), "MAP").filter(collection="d"), "MAP", COSTS)
+    figure = plot_costs(cost_table(runs, "MAP").filter(collection="d"), "MAP", COSTS)
 
     assert "pairs per second" not in svg(figure)
 
 
-def test_a_damaged_table_is_refused(folder):
-    document = json.loads((folder / "table.json").read_text())
-    (folder / "table.json").write_text(json.dumps({**document, "lines": [{"collection": "c"}]}))
-
+def test_a_damaged_table_is_refused(runs):
     with pytest.raises(InputError, match=r"table\.json: lines: .*expected the results of `aptool matrix`"):
-        cost_table(read_runs(folder), "MAP")
+        cost_table(runs._replace(lines=[{"collection": "c"}]), "MAP")

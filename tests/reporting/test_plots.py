@@ -11,15 +11,13 @@ import pytest
 from tiny import row, write_pools
 
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.texts import relevant_lengths
+from aptool.evaluation.texts import groups_by_length, length_thresholds, relevant_lengths
 from aptool.formats.pools import read_answers, write_answers
 from aptool.reporting.charts import (
     accuracy_by_length,
-    length_thresholds,
     read_history,
     score_distribution,
     training_curves,
-    with_enough_questions,
 )
 
 LENGTHS = pl.DataFrame({"question_id": ["q1", "q2", "q3", "q4"], "tokens": [3, 12, 12, 40]})
@@ -61,34 +59,46 @@ def test_length_of_the_shortest_relevant_answer(tmp_path):
     assert result.rows() == [("q1", 5), ("q2", 3)]
 
 
-def test_accuracy_by_hand():
-    points = accuracy_by_length({"s": P_1}, LENGTHS)
+def by_length(accuracy):
+    return accuracy_by_length(accuracy, groups_by_length(LENGTHS))
 
-    # Right answers: q1 of one question up to 10 words, two of three up to 20. q9 has no relevant candidate
-    # and counts 0 in the last point: three of five.
-    assert points.columns == ["system", "length", "questions", "accuracy"]
-    assert points["length"].to_list() == [*range(3, 40), 40]
-    assert at_lengths(points, 10, 20, 40).rows() == [
-        ("s", 10, 1, 1.0),
-        ("s", 20, 3, pytest.approx(2 / 3)),
-        ("s", 40, 5, 0.6),
+
+def test_accuracy_by_hand():
+    points = by_length({"s": P_1})
+
+    # Right answers: q1 of one question up to 5 words, two of three up to 15, three of the four with a
+    # relevant candidate up to 40. q9 has none.
+    assert points.columns == ["system", "length", "questions", "accuracy", "low", "high"]
+    assert points["length"].to_list() == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert at_lengths(points, 5, 15, 40).drop("low", "high").rows() == [
+        ("s", 5, 1, 1.0),
+        ("s", 15, 3, pytest.approx(2 / 3)),
+        ("s", 40, 4, 0.75),
     ]
 
 
-def test_curve_ends_at_the_accuracy_over_all_questions():
+def test_the_intervals_of_a_curve_are_those_of_the_questions_of_a_point():
     generator = np.random.default_rng(1)
     ids = [f"q{number}" for number in range(500)]
     lengths = pl.DataFrame({"question_id": ids, "tokens": generator.geometric(0.02, 500)})
     right = pl.DataFrame({"question_id": ids, "P@1": generator.integers(0, 2, 500).astype(float)})
 
-    result = accuracy_by_length({"s": right}, lengths)
+    result = accuracy_by_length({"s": right}, groups_by_length(lengths))
 
     assert result["questions"].is_sorted()
-    assert result.row(-1) == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P@1"].mean()))
+    assert result.row(-1)[:4] == ("s", lengths["tokens"].max(), 500, pytest.approx(right["P@1"].mean()))
+    for _, length, questions, accuracy, low, high in result.rows():
+        values = right.join(lengths.filter(pl.col("tokens") <= length), on="question_id")["P@1"]
+        # Of a share of many questions, the interval is nearly that of the normal distribution.
+        width = 1.96 * (accuracy * (1 - accuracy) / questions) ** 0.5
+        assert (questions, accuracy) == (len(values), pytest.approx(values.mean()))
+        assert (low, high) == pytest.approx(
+            (accuracy - width, accuracy + width), abs=0.02 if questions > 99 else 0.2
+        )
 
 
 def test_no_lengths_give_no_points():
-    assert accuracy_by_length({"s": P_1}, LENGTHS.clear()).is_empty()
+    assert accuracy_by_length({"s": P_1}, groups_by_length(LENGTHS.clear())).is_empty()
 
 
 @pytest.mark.parametrize(
@@ -96,10 +106,10 @@ def test_no_lengths_give_no_points():
     [
         ([7], [7]),
         ([1, 4], [1, 2, 3, 4]),
-        # Steps of 5: at most 40 of them reach 200.
-        ([23, 200], [*range(25, 200, 5), 200]),
+        # Steps of 20: at most 12 of them reach 200.
+        ([23, 200], [*range(40, 200, 20), 200]),
         # One long answer among a thousand does not stretch the steps.
-        ([*range(11, 21)] * 100 + [4000], [*range(11, 21), 4000]),
+        ([*range(11, 21)] * 100 + [4000], [12, 14, 16, 18, 20, 4000]),
     ],
 )
 def test_lengths_are_round_numbers(tokens, expected):
@@ -207,23 +217,32 @@ def test_history_with_a_value_that_axes_cannot_show_is_refused(tmp_path, values,
 
 
 def test_lines_have_the_values_of_the_data(plots):
-    data = at_lengths(accuracy_by_length({"s": P_1, "t": P_1}, LENGTHS), 10, 20, 40)
+    data = at_lengths(by_length({"s": P_1, "t": P_1}), 10, 20, 40)
 
-    first, second = plots.plot_accuracy_by_length(data).axes[0].get_lines()
+    (axes,) = plots.plot_accuracy_by_length(data).axes
+    first, second = axes.get_lines()
     assert (
         first.get_xydata().tolist()
         == data.filter(system="s").select("length", "accuracy").to_numpy().tolist()
     )
     assert first.get_color() != second.get_color()
     assert first.get_marker() != second.get_marker()
+    for band, system in zip(axes.collections, ("s", "t"), strict=True):
+        corners = {tuple(corner) for path in band.get_paths() for corner in path.vertices}
+        rows = data.filter(system=system).select("length", "low", "high").rows()
+        assert corners >= {(length, bound) for length, *bounds in rows for bound in bounds}
 
 
-@pytest.mark.parametrize(("questions", "drawn"), [([4, 5, 100], [20, 30]), ([19, 20, 1000], [20, 30])])
-def test_lengths_with_few_questions_are_not_drawn(questions, drawn):
-    # At least 5% of the questions, or 20 questions.
-    data = pl.DataFrame({"system": "s", "length": [10, 20, 30], "questions": questions, "accuracy": 0.5})
+@pytest.mark.parametrize(("short", "drawn"), [(4, [10]), (5, [5, 10])])
+def test_lengths_with_few_questions_are_not_drawn(short, drawn):
+    # At least 5% of 100 questions.
+    ids = [f"q{number}" for number in range(100)]
+    lengths = pl.DataFrame({"question_id": ids, "tokens": [5] * short + [10] * (100 - short)})
+    right = pl.DataFrame({"question_id": ids, "P@1": 1.0})
 
-    assert with_enough_questions(data)["length"].to_list() == drawn
+    points = accuracy_by_length({"s": right}, groups_by_length(lengths))
+
+    assert points.filter(pl.col("length").is_in([5, 10]))["length"].to_list() == drawn
 
 
 def test_best_epoch_is_circled(plots, tmp_path):
@@ -243,7 +262,7 @@ def test_every_axis_has_a_label_and_every_name_is_shown(plots):
     run = frame(("q1", "a", 1.0), ("q1", "b", 0.0), columns=("question_id", "answer_id", "score"))
     # Names that matplotlib would leave out of a legend, or typeset as a formula.
     names = ["_a", "$x_1$", "<b>&amp;"]
-    lengths = accuracy_by_length(dict.fromkeys(names, P_1), LENGTHS)
+    lengths = by_length(dict.fromkeys(names, P_1))
     scores = score_distribution(dict.fromkeys(names, run), frame(("q1", "a", 1)))
 
     for figure in (plots.plot_accuracy_by_length(lengths), plots.plot_scores(scores)):
@@ -255,7 +274,7 @@ def test_every_axis_has_a_label_and_every_name_is_shown(plots):
 
 
 def test_svg_is_deterministic(plots):
-    data = accuracy_by_length({"s": P_1}, LENGTHS)
+    data = by_length({"s": P_1})
 
     first, second = (plots.svg(plots.plot_accuracy_by_length(data)) for _ in range(2))
 

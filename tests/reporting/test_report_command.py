@@ -1,10 +1,12 @@
 """``aptool report``: collections, folders of runs, and errors."""
 
+import hashlib
 import json
 import shutil
 
 import pytest
 from report_page import Page
+from tiny import row, write_pools
 
 from aptool.version import install_command
 
@@ -12,13 +14,8 @@ from aptool.version import install_command
 @pytest.mark.parametrize(
     ("more", "code", "expected"),
     [
-        (["--collection", "../collection", "--baseline", "bm52"], 2, "--baseline 'bm52': expected one of"),
-        (["--collection", "trecqa=nowhere"], 2, "--collection trecqa=nowhere: expected one of wikiqa"),
-        (
-            ["--collection", "nowhere"],
-            1,
-            "nowhere: folder not found; expected the folder of a collection",
-        ),
+        (["--baseline", "bm52"], 2, "--baseline 'bm52': expected one of"),
+        (["--measures", "MAP"], 2, "--pools and --measures: require --qrels"),
         (["--questions", "0"], 2, "0 is not in the range"),
         (["--output", "."], 1, "a folder; expected a file"),
     ],
@@ -33,11 +30,10 @@ def test_mistakes_are_one_line(aptool, made, monkeypatch, tmp_path, more, code, 
     assert not (tmp_path / "report.html").exists()
 
 
-def test_recorded_collections_need_no_option(aptool, made, tmp_path):
+def test_the_command_of_the_matrix_is_shown(aptool, made, tmp_path):
     folder = tmp_path / "runs"
     shutil.copytree(made.runs, folder)
     document = json.loads((folder / "table.json").read_text(encoding="utf-8"))
-    document["collections"] = {"wikiqa": {"path": str(made.collection)}}
     document["command"] = "aptool matrix table.toml --output runs"
     (folder / "table.json").write_text(json.dumps(document), encoding="utf-8")
     done = aptool("report", folder)
@@ -58,14 +54,13 @@ def two(made, tmp_path):
         shutil.copytree(folder / "wikiqa" / name / "seed0", folder / "other" / name / "seed0")
         run = f"other/{name}/seed0/test.run"
         document["results"].append({**result, "collection": "other", "run": run})
-    document.pop("collections", None)
+    document["collections"]["other"] = document["collections"]["wikiqa"]
     (folder / "table.json").write_text(json.dumps(document), encoding="utf-8")
     return folder
 
 
 def test_each_collection_has_a_section(aptool, made, two):
-    folders = ["--collection", f"wikiqa={made.collection}", "--collection", f"other={made.collection}"]
-    done = aptool("report", two, *folders, "--baseline", "ap-cnn")
+    done = aptool("report", two, "--baseline", "ap-cnn")
     page = Page((two / "report.html").read_text(encoding="utf-8"))
     tables = [table for table in page.tables if "p" in [cell.strip() for cell in table[0]]]
     systems = [[row[0].split() for row in table[1:]] for table in tables if len(table[0]) == 7]
@@ -77,26 +72,94 @@ def test_each_collection_has_a_section(aptool, made, two):
     assert [name for name, *_ in systems[1]] == ["random", "bm25"]
 
 
-def test_unknown_collection_folder_is_refused(aptool, made, two):
-    done = aptool("report", two, "--collection", f"wikiqa={made.collection}")
+def test_a_collection_without_a_folder_is_refused(aptool, two):
+    document = json.loads((two / "table.json").read_text(encoding="utf-8"))
+    del document["collections"]["other"]
+    (two / "table.json").write_text(json.dumps(document), encoding="utf-8")
 
-    assert done.code == 2
-    assert done.err == ["aptool: folder of collection 'other' unknown; pass --collection other=FOLDER"]
+    done = aptool("report", two)
+
+    assert (done.code, len(done.err)) == (1, 1)
+    assert "'other': expected the folder of each collection" in done.err[0]
 
 
-def test_collection_without_runs_is_refused(aptool, two, collection_folder):
-    done = aptool("report", two, "--collection", collection_folder)
+def test_a_collection_that_changed_is_refused(aptool, two):
+    document = json.loads((two / "table.json").read_text(encoding="utf-8"))
+    document["collections"]["other"]["fingerprint"] = "0" * 16
+    (two / "table.json").write_text(json.dumps(document), encoding="utf-8")
 
-    assert done.code == 2
-    assert done.err == [
-        f"aptool: --collection {collection_folder} is 'tiny': expected NAME={collection_folder} with a name "
-        "among wikiqa, other"
-    ]
+    done = aptool("report", two)
+
+    assert (done.code, len(done.err)) == (1, 1)
+    assert "which was scored; run `aptool matrix` again" in done.err[0]
+
+
+# Ranks of the relevant answers of two questions: 1 and 2, 2 and 2, 1 and 1.
+RANKS = {"glass.run": (1, 2), "first.run": (2, 2), "second.run": (1, 1)}
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """Runs of other tools, their qrels, and pools with the texts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "any.qrels").write_text("q0 0 a 1\nq0 0 b 0\nq1 0 a 1\nq1 0 b 0\n")
+    for name, ranks in RANKS.items():
+        lines = [
+            f"q{number} Q0 {answer} {place} {3 - place} tool"
+            for number, rank in enumerate(ranks)
+            for answer, place in (("a", rank), ("b", 3 - rank))
+        ]
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    texts = (("a", "the right one"), ("b", "the wrong one"))
+    write_pools(
+        tmp_path / "texts.pools.parquet",
+        [row(f"q{number}", f"question {number}", texts) for number in (0, 1)],
+    )
+    return tmp_path
+
+
+def test_runs_of_any_tool(aptool, foreign):
+    # MRR: glass (1 + 1/2) / 2; own is the mean of its two seeds, 1/2 and 1.
+    runs = ["glass=glass.run", "own=first.run", "own=second.run"]
+    options = ["--qrels", "any.qrels", "--measures", "MRR,P@1"]
+    done = aptool("report", *runs, *options, "--pools", "texts.pools.parquet", "--baseline", "own")
+
+    assert done.code == 0, done.err
+    text = (foreign / "report.html").read_text(encoding="utf-8")
+    rows = {row[0].split()[0]: row for row in Page(text).table("System", "MRR", "P@1")[1:]}
+    assert {name: [cells[1].split()[0], cells[3].split()[0]] for name, cells in rows.items()} == {
+        "glass": ["0.7500", "0.5000"],
+        "own": ["0.7500", "0.5000"],
+    }
+    assert {question["id"]: question["text"] for question in Page(text).questions} == {
+        "q0": "question 0",
+        "q1": "question 1",
+    }
+    assert "the right one" in text
+    assert hashlib.sha256((foreign / "any.qrels").read_bytes()).hexdigest() in text
+
+
+def test_runs_without_texts_and_names(aptool, foreign):
+    done = aptool("report", "glass.run", "first.run", "--qrels", "any.qrels", "--output", "page.html")
+
+    assert done.code == 0, done.err
+    page = Page((foreign / "page.html").read_text(encoding="utf-8"))
+    assert {row[0].split()[0] for row in page.table("System", "MAP", "p")[1:]} == {"glass", "first"}
+    assert [question["id"] for question in page.questions] == ["q0"]
+
+
+def test_a_report_does_not_replace_a_run(aptool, foreign):
+    before = (foreign / "glass.run").read_bytes()
+
+    done = aptool("report", "a=glass.run", "b=first.run", "--qrels", "any.qrels", "--output", "glass.run")
+
+    assert (done.code, len(done.err)) == (1, 1)
+    assert (foreign / "glass.run").read_bytes() == before
 
 
 def test_missing_run_file_is_named(aptool, made, two):
     (two / "wikiqa" / "bm25" / "seed1" / "test.run").unlink()
-    done = aptool("report", two, "--collection", made.collection)
+    done = aptool("report", two)
 
     assert done.code == 1
     assert "bm25/seed1/test.run: file not found" in done.err[0]
@@ -108,7 +171,7 @@ def test_run_that_changed_after_its_evaluation_is_named(aptool, made, tmp_path):
     lines = run.read_text().splitlines(keepends=True)
     run.write_text("".join(lines[: len(lines) // 2]))
 
-    done = aptool("report", tmp_path / "runs", "--collection", made.collection)
+    done = aptool("report", tmp_path / "runs")
 
     assert (done.code, len(done.err)) == (1, 1)
     assert "bm25/seed1/test.run" in done.err[0]
@@ -133,7 +196,7 @@ def test_folder_without_runs_is_refused(aptool, tmp_path):
     assert done.code == 1
     assert done.err == [
         f"aptool: {tmp_path}: no table.json in it; expected the folder that `aptool matrix TABLE "
-        "--output FOLDER` writes"
+        "--output FOLDER` writes, or runs and --qrels"
     ]
 
     (tmp_path / "table.json").write_text("{}", encoding="utf-8")
@@ -145,14 +208,14 @@ def test_folder_without_runs_is_refused(aptool, tmp_path):
 
 def test_missing_jinja2_is_named(aptool, made, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
-    done = aptool("report", made.runs, "--collection", made.collection, "--output", tmp_path / "page.html")
+    done = aptool("report", made.runs, "--output", tmp_path / "page.html")
 
     assert (done.code, done.err) == (1, [f"aptool: a page needs jinja2: {install_command('report')}"])
 
 
 def test_missing_device_is_one_error_line(aptool, made, tmp_path):
     done = aptool(
-        *("report", made.runs, "--collection", made.collection),
+        *("report", made.runs),
         *("--output", tmp_path / "page.html", "--device", "cuda:99"),
     )
 

@@ -15,7 +15,7 @@ from aptool.errors import AptoolError
 from aptool.models.ragged import Ragged
 from aptool.text.tokenizer import UNK
 from aptool.training import loop, losses
-from aptool.training.loop import train
+from aptool.training.loop import estimate, train
 from aptool.training.optimization import learning_rate
 
 
@@ -293,6 +293,24 @@ def test_no_epoch_leaves_the_weights_as_they_were():
     assert all(
         torch.equal(weight, made("qa-cnn").state_dict()[key]) for key, weight in system.state_dict().items()
     )
+
+
+def test_the_duration_of_all_epochs_by_hand():
+    # An epoch takes 1,000 / 2.5 s and 100 s of mining: 500 s, and 25 epochs 12,500 s.
+    assert estimate(25, 1000, 2.5, 100.0).startswith(
+        "about 3:28:20 for 25 epochs of 1,000 pairs, 2.5 pairs/s; "
+    )
+
+
+def test_the_duration_is_estimated_once(monkeypatch):
+    monkeypatch.setattr(loop, "ESTIMATE_SECONDS", 0.0)
+    options = replace(SGD, epochs=3, minibatch=2)
+    with recorded() as log:
+        train(made("qa-cnn"), training_set(POSITIVES, 12), options, seed=0, evaluate=always(0.5))
+
+    (line,) = [message for message in log.messages if message.startswith("about ")]
+    assert " for 3 epochs of 9 pairs, " in line
+    assert log.messages.index(line) == 0
 
 
 def test_progress_shows_the_mean_loss_so_far():
