@@ -60,6 +60,7 @@ class TrainingJob:
     output: Location
     seed: int
     key: str  # of the training
+    folder: Location  # of its checkpoint
     versions: Versions  # on the driver
     gpu: bool  # whether workers have GPUs
     checkpoint_minutes: float = CHECKPOINT_MINUTES
@@ -86,12 +87,13 @@ def fit_on_cluster(
     each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"
     recipe, key = check_training(collection, recipe, output, seed, device, overwrite=overwrite)
-    with lock(training_folder(output)):
+    folder = training_folder(output)
+    with lock(folder):
         done = already_trained(output, key)
         if done is not None:
             return done
         job = TrainingJob(
-            *(Path.cwd(), collection.path, recipe, location(output), seed, key),
+            *(Path.cwd(), collection.path, recipe, location(output), seed, key, folder),
             versions=tuple(code_of(recipe).items()),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
@@ -224,7 +226,7 @@ def train_worker(config: dict[str, Any]) -> Fit:
         root.addHandler(handler)
     try:
         with group.together():
-            check_worker(job.start, job.versions, training_folder(job.output))
+            check_worker(job.start, job.versions, job.folder)
             collection = CollectionFiles(job.collection)
             device = pick_device(str(get_device()) if job.gpu else "cpu")
         result = fit_in_group(
