@@ -24,7 +24,6 @@ import numpy as np
 
 from aptool.errors import AptoolError, UsageError
 from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.outputs import check_output_folder
 from aptool.paths import PathOrUrl
 from bench.common import benchmark_parser
 from bench.made_up_words import FACETS, Lexicon
@@ -42,7 +41,7 @@ def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Co
     """Write a synthetic collection; the same arguments give the same bytes.
 
     Args:
-        out: folder of the collection; an existing collection is replaced.
+        out: folder of the collection.
         like: a key of `SHAPES`.
         scale: factor of the numbers of questions and answers, not of the sizes of pools; vocabulary and
             topics grow with its square root.
@@ -50,13 +49,12 @@ def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Co
 
     Raises:
         UsageError: ``like`` is not a shape, or ``scale`` is not a positive number.
-        InputError: ``out`` exists and is not a collection.
+        InputError: ``out`` exists, and is not this collection.
     """
     if like not in SHAPES:
         raise UsageError(f"shape {like!r}: expected one of {', '.join(SHAPES)}")
     if not 0 < scale < float("inf"):
         raise UsageError(f"scale {scale}: expected a number above 0")
-    check_output_folder(out)
     shape = scaled(SHAPES[like], scale)
     generator = _Generator(shape, seed)
     details = {"like": like, "scale": scale, "seed": seed, "numpy": np.__version__, "shape": asdict(shape)}

@@ -46,12 +46,17 @@ def test_import_prints_counts_and_applied_policies(tmp_path, wikiqa):
     ]
 
 
-def test_only_a_collection_is_replaced(tmp_path, wikiqa):
+def test_only_the_same_collection_is_written_again(tmp_path, wikiqa):
     out = tmp_path / "out"
     out.mkdir()
     run("import", "wikiqa", wikiqa, "--output", out)
     before = (out / "collection.json").read_text(encoding="utf-8")
-    run("import", "wikiqa", wikiqa, "--output", out, "--questions", "answerable")
+    run("import", "wikiqa", wikiqa, "--output", out)
+    answerable = ("import", "wikiqa", wikiqa, "--output", out, "--questions", "answerable")
+    with pytest.raises(InputError, match="out: it exists; expected another path, or --overwrite"):
+        run(*answerable)
+    assert (out / "collection.json").read_text(encoding="utf-8") == before
+    run(*answerable, "--overwrite")
     assert (out / "collection.json").read_text(encoding="utf-8") != before
 
     other = tmp_path / "other"
@@ -61,7 +66,7 @@ def test_only_a_collection_is_replaced(tmp_path, wikiqa):
         ["import", "wikiqa", wikiqa, "--output", other],
         ["functions", "--output", other],
     ):
-        with pytest.raises(InputError, match="other: no record that aptool wrote it; expected another path"):
+        with pytest.raises(InputError, match="other: it exists; expected another path"):
             run(*command)
     assert [file.name for file in other.iterdir()] == ["thesis.txt"]
 
@@ -135,7 +140,7 @@ def test_help_shows_the_output_option(aptool):
 TABLE = "question,answer,label\nWho?,Me,1\nWho?,You,0\n"
 
 
-def test_an_import_does_not_remove_a_split_unless_told_to(aptool, tmp_path):
+def test_another_import_is_refused_unless_told_to(aptool, tmp_path):
     table, out = tmp_path / "x.csv", tmp_path / "out"
     table.write_text(TABLE)
     both = ("data", "import", "table", f"dev={table}", f"test={table}", "--output", out)
@@ -145,14 +150,13 @@ def test_an_import_does_not_remove_a_split_unless_told_to(aptool, tmp_path):
     for _ in range(2):
         refused = aptool(*one)
         assert refused.code == 1
-        expected = "all of its splits, another path, or --overwrite (in Python, overwrite=True)"
-        problem = "split test of the collection there would be removed"
-        assert refused.err == [f"aptool: {out}: {problem}; expected {expected}"]
+        expected = "another path, or --overwrite (in Python, overwrite=True)"
+        assert refused.err[-1] == f"aptool: {out}: it exists; expected {expected}"
         assert {file.name: file.read_bytes() for file in out.iterdir()} == before
     assert aptool(*one, "--overwrite").code == 0
     assert Collection(out).splits == ["dev"]
-    assert aptool(*both).code == 0  # more splits need no option
-    assert aptool(*one).code == 1  # --overwrite held for one command
+    assert {file.name for file in out.iterdir()} == {"collection.json", "dev.pools.parquet", "dev.qrels"}
+    assert aptool(*both).code == 1  # --overwrite held for one command
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -163,7 +167,7 @@ def test_from_rows_does_not_remove_a_split_unless_told_to(tmp_path, overwrite):
         Collection.from_rows({"dev": rows}, tmp_path / "out", overwrite=True)
         assert Collection(tmp_path / "out").splits == ["dev"]
     else:
-        with pytest.raises(InputError, match="split test of the collection there would be removed"):
+        with pytest.raises(InputError, match="out: it exists; expected another path"):
             Collection.from_rows({"dev": rows}, tmp_path / "out")
 
 
@@ -178,5 +182,5 @@ def test_retrieval_does_not_remove_a_split(tmp_path):
     runs = dict.fromkeys(("dev", "test"), str(tmp_path / "x.run"))
     import_retrieval(tmp_path / "out", read_beir(tmp_path / "in", runs))
     del runs["test"]
-    with pytest.raises(InputError, match="split test of the collection there would be removed"):
+    with pytest.raises(InputError, match="out: it exists; expected another path"):
         import_retrieval(tmp_path / "out", read_beir(tmp_path / "in", runs))

@@ -239,7 +239,7 @@ def test_intervals_of_a_hundred_questions(aptool, folder):
 def test_per_question_output_does_not_replace_an_input(aptool, folder):
     shutil.copy(folder / "dev.qrels", folder / "x.csv")
 
-    code, _, err = aptool("eval", "dev.run", "--qrels", "x.csv", "--per-question", "x.csv")
+    code, _, err = aptool("eval", "dev.run", "--qrels", "x.csv", "--per-question", "x.csv", "--overwrite")
 
     assert (code, len(err)) == (1, 1)
     assert "x.csv: also an input of this command" in err[0]

@@ -262,7 +262,7 @@ def test_changed_network_is_trained_from_scratch(network, collection, tmp_path):
     shutil.rmtree(folder)
     write_network(folder, size=32)
 
-    fit(collection, recipe, tmp_path / "model")
+    fit(collection, recipe, tmp_path / "model", overwrite=True)
 
     assert len((tmp_path / "model" / "model.safetensors").read_bytes()) > len(before)
 

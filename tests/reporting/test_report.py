@@ -177,7 +177,7 @@ def test_page_has_the_provenance(page, made):
 
 
 def test_report_is_deterministic(page, made):
-    again = make_report(made, made.runs.parent / "report.html")
+    again = make_report(made, made.runs.parent / "again.html")
 
     assert again.read_text(encoding="utf-8") == page
 
