@@ -89,11 +89,8 @@ def open_input(path: PathOrUrl, version: str | None = None) -> "pa.NativeFile":
         if is_object_url(path):
             system, name = split(path)
             file = system.open_input_file(name)
-            if version is not None:
-                is_s3 = system.type_name == "s3"
-                actual = file.metadata()["ETag"].decode() if is_s3 else stat(path).version
-                if actual != version:
-                    raise ReplacedError(path)
+            if version is not None and version_of(file, path) != version:
+                raise ReplacedError(path)
             return file
         if version is not None and stat(path).version != version:
             raise ReplacedError(path)
@@ -102,6 +99,12 @@ def open_input(path: PathOrUrl, version: str | None = None) -> "pa.NativeFile":
         local = _local_file(path)
         local.open("rb").close()  # Python's errors are clearer than Arrow's
         return pa.OSFile(os.fsencode(local))
+
+
+def version_of(file: "pa.NativeFile", path: PathOrUrl) -> str:
+    """The version of an open file; on S3 without a further request."""
+    etag = file.metadata().get("ETag") if is_object_url(path) and file.metadata() else None
+    return etag.decode() if etag is not None else stat(path).version
 
 
 def open_binary(path: PathOrUrl) -> io.BufferedReader:

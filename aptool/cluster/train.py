@@ -29,7 +29,7 @@ from typing_extensions import override
 from aptool.cluster.resources import Cluster, Resources, Wait, Workers
 from aptool.cluster.workers import Versions, check_worker, first_task, host, ray_failures
 from aptool.config import CHECKPOINT_MINUTES, Recipe
-from aptool.errors import AptoolError, UsageError, counted, located
+from aptool.errors import AptoolError, UsageError, counted, error_with, located
 from aptool.formats.collection import CollectionFiles
 from aptool.models.build import code_of
 from aptool.models.device import pick_device
@@ -60,6 +60,7 @@ class TrainingJob:
     output: Location
     seed: int
     key: str  # of the training
+    folder: Location  # of its checkpoint
     versions: Versions  # on the driver
     gpu: bool  # whether workers have GPUs
     checkpoint_minutes: float = CHECKPOINT_MINUTES
@@ -86,12 +87,13 @@ def fit_on_cluster(
     each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"
     recipe, key = check_training(collection, recipe, output, seed, device, overwrite=overwrite)
-    with lock(training_folder(output)):
+    folder = training_folder(output)
+    with lock(folder):
         done = already_trained(output, key)
         if done is not None:
             return done
         job = TrainingJob(
-            *(Path.cwd(), collection.path, recipe, location(output), seed, key),
+            *(Path.cwd(), collection.path, recipe, location(output), seed, key, folder),
             versions=tuple(code_of(recipe).items()),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
@@ -164,9 +166,10 @@ class _EndOnError(ray.train.UserCallback):
     @override
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for error in worker_exceptions.values():
-            raised = getattr(error, "_base_exc", error)
-            if isinstance(raised, AptoolError):
-                raise raised
+            # Ray wraps an exception of a worker in one whose text is the traceback.
+            name, _, text = str(error).rstrip().rpartition("\n")[2].partition(": ")
+            if name.startswith("aptool.errors."):
+                raise error_with(UsageError.exit_code if name.endswith("UsageError") else 1, text)
 
 
 def _in_thread(work: Callable[[], T], room: Wait) -> T:
@@ -224,7 +227,7 @@ def train_worker(config: dict[str, Any]) -> Fit:
         root.addHandler(handler)
     try:
         with group.together():
-            check_worker(job.start, job.versions, training_folder(job.output))
+            check_worker(job.start, job.versions, job.folder)
             collection = CollectionFiles(job.collection)
             device = pick_device(str(get_device()) if job.gpu else "cpu")
         result = fit_in_group(

@@ -53,9 +53,9 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raised = innermost(error)  # Ray's copy of an AptoolError is one too, with a traceback in its text
-        if isinstance(raised, AptoolError):
-            raise error_with(raised.exit_code, str(raised)) from error
+        raised = innermost(error)
+        if isinstance(raised, AptoolError):  # Ray adds lines to its text
+            raise error_with(raised.exit_code, first_line(raised)) from error
         if isinstance(error, ray.data.exceptions.ExecutionTimeoutError):
             expected = f"a higher {NO_PROGRESS_VARIABLE}, or -1 for no limit"
             reason = f"no progress within Ray Data's limit: expected {expected}"
@@ -65,6 +65,9 @@ def ray_failures(cluster: Cluster, *more: type[Exception]) -> Iterator[None]:
                 f"ray, aptool'` to work there; logs in {cluster.logs}"
             )
         elif isinstance(error, ray.exceptions.ActorDiedError):
+            module, _, text = cause(error).partition("Error: ")
+            if module.startswith("aptool.errors."):  # raised by the constructor
+                raise AptoolError(text) from error
             reason = f"{cause(error)} If it was out of memory: {MEMORY_HINT}"
         # Ray Data raises its own errors with a SystemException as their cause.
         elif isinstance(error, (*_RAY_ERRORS, *more)) or isinstance(error.__cause__, _RAY_ERRORS):

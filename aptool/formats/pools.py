@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aptool.errors import InputError
-from aptool.files import stat
+from aptool.files import open_input, stat, version_of
 from aptool.formats import ids
 from aptool.formats.parquet import (
     Column,
+    ParquetReader,
     check_columns,
     is_type,
     open_parquet,
@@ -155,8 +156,9 @@ def list_units(paths: Iterable[PathOrUrl]) -> list[Unit]:
 
 
 def _units_of(path: PathOrUrl) -> list[Unit]:
-    version = stat(path).version
-    with open_parquet(path, version) as reader:
+    with open_input(path) as file:
+        version = version_of(file, path)
+        reader = ParquetReader(path, file, version)
         check_columns(path, reader.schema, "pools")
         counts = reader.candidate_counts()
         sizes = [reader.rows_of(group) for group in range(len(counts))]

@@ -9,7 +9,7 @@ import pytest
 from tiny import row, write_pools
 
 import aptool as library
-from aptool.scoring import score as scoring
+from aptool.scoring import run as scoring
 from aptool.scoring.systems import BASELINES
 
 QUESTIONS = {
@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def bm25_bytes(folder, pools):
-    library.bm25_run(pools).save(folder / "expected.run")
+    library.bm25_run(pools).save(folder / "expected.run", overwrite=True)
     return (folder / "expected.run").read_bytes()
 
 
@@ -92,17 +92,18 @@ def test_random_scores_use_seed_0(aptool, folder):
 
 
 def test_interrupted_run_resumes(folder, monkeypatch):
-    """Interrupt before the second of three row groups is written."""
+    """Interrupt before the second of three units is written."""
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 2)
     pools = library.Pools.load(["one.pools.parquet", "two.pools.parquet"])
-    write, written = scoring.write_part, []
+    write, written = scoring.write, []
 
     def stop(part, *more):
         if written:
             raise KeyboardInterrupt
         written.append(part)
-        write(part, *more)
+        return write(part, *more)
 
-    monkeypatch.setattr(scoring, "write_part", stop)
+    monkeypatch.setattr(scoring, "write", stop)
     with pytest.raises(KeyboardInterrupt):
         library.score(pools, "bm25", "out.run")
     monkeypatch.undo()
@@ -162,7 +163,7 @@ def test_every_form_of_a_run_is_evaluated_compared_and_fused_alike(aptool, folde
     for run in ("bm25.run", output):
         evaluated = aptool("eval", run, "--qrels", "test.qrels")
         compared = aptool("compare", "other.run", run, "--qrels", "test.qrels")
-        assert aptool("fuse", "other.run", run, "--output", "fused.run").code == 0
+        assert aptool("fuse", "other.run", run, "--output", "fused.run", "--overwrite").code == 0
         words = [word for line in evaluated.out + compared.out for word in line.split()]
         figures = [word for word in words if not word.startswith(("bm25", "other"))]
         answers.append((figures, Path("fused.run").read_bytes()))

@@ -51,7 +51,7 @@ def assert_one_line(finished, code, *phrases):
         assert phrase in finished.err[0]
 
 
-def test_run_holds_every_candidate_once_in_the_order_of_trec_eval(score, folder):
+def test_run_holds_every_candidate_once_in_the_order_of_the_pools_and_of_trec_eval(score, folder):
     finished = score("--tag", "mine")
 
     assert (finished.code, finished.out, finished.err) == (0, ["out.run: 72 pairs"], [])
@@ -60,10 +60,10 @@ def test_run_holds_every_candidate_once_in_the_order_of_trec_eval(score, folder)
     assert len(lines) == len(pairs) == 72
     assert {(line[0], line[2]) for line in lines} == pairs
     assert {(line[1], line[5]) for line in lines} == {("Q0", "mine")}
-    # Question id ascending, score descending, answer id descending, as bytes.
+    # Questions as in the pools, score descending, answer id descending, as bytes.
     ordered = sorted(lines, key=lambda line: line[2].encode(), reverse=True)
     ordered.sort(key=lambda line: -float(line[4]))
-    ordered.sort(key=lambda line: line[0].encode())
+    ordered.sort(key=lambda line: [pool.question_id for pool in POOLS].index(line[0]))
     assert lines == ordered
     assert [line[3] for line in lines] == [str(rank) for _ in range(12) for rank in range(1, 7)]
     assert not Path("out.run.parts").exists()
@@ -113,6 +113,7 @@ def test_scoring_again_gives_the_same_bytes(score, folder):
 
 
 def test_interrupted_command_resumes(score, folder, monkeypatch):
+    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 18)
     score(output="whole.run")
     scored = []
     whole = ModelScorer.score
@@ -134,7 +135,7 @@ def test_interrupted_command_resumes(score, folder, monkeypatch):
         ["", "aptool: interrupted; the same command resumes"],
     )
     assert not (folder / "out.run").exists()
-    assert len(list((folder / "out.run.parts").iterdir())) == 2
+    assert len(list((folder / "out.run.parts").glob("*.run"))) == 2
     assert score().code == 0
     assert (folder / "out.run").read_bytes() == (folder / "whole.run").read_bytes()
 
@@ -242,9 +243,9 @@ def test_output_does_not_overwrite_an_input(score, folder, shared):
     before = pools.read_bytes(), answers.read_bytes()
 
     for name in ("test.pools.parquet", "link"):
-        assert_one_line(score(output=name), 1, f"{name}: no record that aptool wrote it; expected another")
+        assert_one_line(score(output=name), 1, f"{name}: it exists; expected another path")
     finished = score(pools=[shared / "test.pools.parquet"], output=answers)
-    assert_one_line(finished, 1, "answers.parquet: another kind of output (collection); expected another")
+    assert_one_line(finished, 1, "answers.parquet: it exists; expected another path")
     assert before == (pools.read_bytes(), answers.read_bytes())
 
 
@@ -279,7 +280,7 @@ def test_a_run_does_not_replace_a_file_of_its_model(aptool, folder, model_folder
         "score", folder / "test.pools.parquet", "--model", copy, "--output", copy / "model.safetensors"
     )
 
-    assert_one_line(finished, 1, "model.safetensors: another kind of output (model)")
+    assert_one_line(finished, 1, "model.safetensors: it exists; expected another path")
     assert (copy / "model.safetensors").read_bytes() == weights
 
 

@@ -1,9 +1,14 @@
 """Units that cannot be scored: one line names them, and the parts of other units are kept."""
 
+import re
+import shutil
+
 import pytest
-from slow import scored
+from slow import ONE_CORE, executor_of, scored
 
 from aptool.errors import AptoolError
+from aptool.scoring.model_system import ModelSystem
+from aptool.scoring.run import score_files
 
 
 def make_trouble(scene, question, fault):
@@ -82,3 +87,37 @@ def test_unreadable_row_group_is_named(cluster, scene):
     assert "expected a readable Parquet file" in str(error.value)
     assert len(str(error.value).splitlines()) == 1
     assert list(scene.parts.glob("*.run"))
+
+
+@pytest.fixture
+def before_workers(monkeypatch):
+    """Replaces the first task of a run: the function of a test is called after the planning."""
+
+    def replace(act):
+        monkeypatch.setattr("aptool.cluster.score.first_task", lambda *given: act())
+
+    return replace
+
+
+def test_pools_that_workers_do_not_see_are_named(cluster, scene, before_workers):
+    path = scene.pools / "5.pools.parquet"
+    before_workers(path.unlink)
+
+    with pytest.raises(AptoolError) as error:
+        scene.score(cluster, workers=1)
+
+    expected = f": {path}: file not found; expected a path that every node sees"
+    assert re.fullmatch(rf"node \S+ \(\w+\){re.escape(expected)}", str(error.value))
+
+
+def test_model_that_workers_do_not_see_is_named(cluster, scene, model_folder, before_workers):
+    folder = scene.notes / "model"
+    shutil.copytree(model_folder, folder)
+    before_workers(lambda: shutil.rmtree(folder))
+    executor = executor_of(cluster, ONE_CORE, workers=1)
+
+    with pytest.raises(AptoolError) as error:
+        score_files(scene.units, ModelSystem(str(folder), "cpu"), scene.output, executor)
+
+    assert re.match(rf"node \S+ \(\w+\): {folder}", str(error.value))
+    assert "\n" not in str(error.value)
