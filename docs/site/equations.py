@@ -24,7 +24,7 @@ Equations are numbered as in [Attentive Pooling Networks](https://arxiv.org/abs/
 M words, an answer L; a state has c features. States are columns in the paper and rows in the code: Q
 in the paper is Qᵀ in the code. A batch of texts is concatenated (`Ragged`), or padded with a mask. These
 functions define the score and are used in training. Scoring computes the same scores faster
-([how](architecture.md#each-text-is-encoded-once)); tests compare the two. The
+([how](architecture.md#scoring)); tests compare the two. The
 [preset](reference/presets.md) `ap-cnn-paper` has the values of the paper's Table 2; [what the paper leaves
 open](systems.md#the-papers-systems) is an option."""
 
