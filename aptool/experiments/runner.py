@@ -35,14 +35,16 @@ from aptool.scoring.run import Executor
 logger = logging.getLogger(__name__)
 
 # Importers of published data sets from a folder, which may lack the test split, with the paper's questions.
-PUBLISHED: Mapping[str, Callable[[Location, Location], CollectionFiles]] = {
-    "wikiqa": lambda out, folder: import_wikiqa(
-        out, splits_in(folder, wikiqa.SPLITS), questions="answerable"
+PUBLISHED: Mapping[str, Callable[[Location, Location, bool], CollectionFiles]] = {
+    "wikiqa": lambda out, folder, overwrite: import_wikiqa(
+        out, splits_in(folder, wikiqa.SPLITS), questions="answerable", overwrite=overwrite
     ),
-    "trecqa": lambda out, folder: import_trecqa(
-        out, splits_in(folder, trecqa.SPLITS), questions="both-labels"
+    "trecqa": lambda out, folder, overwrite: import_trecqa(
+        out, splits_in(folder, trecqa.SPLITS), questions="both-labels", overwrite=overwrite
     ),
-    "insuranceqa": lambda out, folder: import_insuranceqa(out, str(_insuranceqa_folder(folder))),
+    "insuranceqa": lambda out, folder, overwrite: import_insuranceqa(
+        out, str(_insuranceqa_folder(folder)), overwrite=overwrite
+    ),
 }
 
 
@@ -84,7 +86,7 @@ def run_matrix(
         check_tables(output)
     with lock(output):
         start_table(output)
-        collections = _open_collections(matrix, output)
+        collections = _open_collections(matrix, output, overwrite)
         experiments = [experiment for experiment in matrix.experiments if experiment.evaluated in collections]
         folders = {evaluated.collection: collection.path for evaluated, collection in collections.items()}
         runner = TrialRunner(matrix, output, folders, device, train, executor, overwrite)
@@ -120,7 +122,9 @@ def _check_recipes(matrix: ExperimentMatrix) -> None:
                 raise located(error, f"system {system.name!r}") from error
 
 
-def _open_collections(matrix: ExperimentMatrix, output: Location) -> dict[EvaluatedSplit, CollectionFiles]:
+def _open_collections(
+    matrix: ExperimentMatrix, output: Location, overwrite: bool
+) -> dict[EvaluatedSplit, CollectionFiles]:
     """The collection of each evaluated split, without missing optional splits."""
     opened: dict[str, CollectionFiles] = {}
     folds: dict[str, list[CollectionFiles]] = {}
@@ -132,11 +136,11 @@ def _open_collections(matrix: ExperimentMatrix, output: Location) -> dict[Evalua
             logger.info(f"{evaluated.path}: not found, so {evaluated.name} is left out")
             continue
         if name not in opened:
-            opened[name] = _open(evaluated, name, output)
+            opened[name] = _open(evaluated, name, output, overwrite)
         if fold is not None:
             if name not in folds:
                 folder = output / "collections" / f"{name}-folds"
-                folds[name] = _open_folds(opened[name], folder, fold)
+                folds[name] = _open_folds(opened[name], folder, fold, overwrite)
             collections[evaluated] = folds[name][fold.number - 1]
             continue
         if evaluated.optional and split not in opened[name].splits:
@@ -147,7 +151,7 @@ def _open_collections(matrix: ExperimentMatrix, output: Location) -> dict[Evalua
     return collections
 
 
-def _open(evaluated: EvaluatedSplit, name: str, output: Location) -> CollectionFiles:
+def _open(evaluated: EvaluatedSplit, name: str, output: Location, overwrite: bool) -> CollectionFiles:
     """Open a collection; build or import it first if the matrix says so."""
     build, path = evaluated.build, evaluated.path
     if build == "functions" and not path.exists():
@@ -159,7 +163,7 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location) -> CollectionF
         # The same files have the same fingerprint: importing them again keeps results up to date.
         imported = output / "collections" / name
         logger.info(f"importing {path} to {imported}")
-        return PUBLISHED[build](imported, path)
+        return PUBLISHED[build](imported, path, overwrite)
     opened = CollectionFiles(path)
     if build == "functions":
         built = opened.manifest["details"].get("limit", evaluated.limit)
@@ -169,7 +173,9 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location) -> CollectionF
     return opened
 
 
-def _open_folds(collection: CollectionFiles, folder: Location, fold: Fold) -> list[CollectionFiles]:
+def _open_folds(
+    collection: CollectionFiles, folder: Location, fold: Fold, overwrite: bool
+) -> list[CollectionFiles]:
     """Open all folds of a collection; write them first if they are missing or out of date."""
     options = {"pool_size": fold.pool_size, "train_share": fold.train_share}
     details = {"of": collection.fingerprint, "folds": fold.of, **options}
@@ -177,10 +183,17 @@ def _open_folds(collection: CollectionFiles, folder: Location, fold: Fold) -> li
     complete = [existing for existing in folds if existing is not None]
     if len(complete) == fold.of:
         return complete
-    return write_folds(collection, folder, fold.of, pool_size=fold.pool_size, train_share=fold.train_share)
+    return write_folds(
+        collection,
+        folder,
+        fold.of,
+        pool_size=fold.pool_size,
+        train_share=fold.train_share,
+        overwrite=overwrite,
+    )
 
 
-def _open_pooled(folds: Sequence[CollectionFiles]) -> CollectionFiles:
+def _open_pooled(folds: Sequence[CollectionFiles], overwrite: bool) -> CollectionFiles:
     """Open the collection of all questions of the folds, in one split; write it first if it is missing."""
     path = folds[0].path.parent / "pooled"
     details = {name: folds[0].manifest["details"][name] for name in ("of", "folds", "pool_size")}
@@ -188,7 +201,9 @@ def _open_pooled(folds: Sequence[CollectionFiles]) -> CollectionFiles:
     if pooled is not None:
         return pooled
     source = f"the questions of the {len(folds)} folds of {folds[0].name}"
-    with CollectionWriter(path, name=folds[0].name, source=source, details=details) as writer:
+    with CollectionWriter(
+        path, name=folds[0].name, source=source, details=details, overwrite=overwrite
+    ) as writer:
         writer.add_split(POOLED, (pool for fold in folds for pool in labelled_pools(fold, "dev")))
     return CollectionFiles(path)
 
@@ -204,7 +219,7 @@ def _pool_folds(
     for evaluated, collection in collections.items():
         if evaluated.fold is not None:
             folds.setdefault(evaluated.fold.source, []).append(collection)
-    pooled = {name: _open_pooled(parts) for name, parts in folds.items()}
+    pooled = {name: _open_pooled(parts, overwrite) for name, parts in folds.items()}
     groups: dict[Any, list[Result]] = {}
     for evaluated, result in results:
         source = evaluated.fold.source if evaluated.fold is not None else evaluated

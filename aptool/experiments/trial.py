@@ -101,12 +101,15 @@ class TrialRunner:
 
     def check_outputs(self, trial: Trial) -> None:
         """Raise if a stored result is of other inputs, or its run has changed; see `run_matrix`."""
+        if self.overwrite:
+            return
         collection = CollectionFiles(self.collections[trial.collection])
         for evaluated in trial.splits:
-            record = _record(self._run_file(trial, evaluated.split))
-            if not self.overwrite and record.is_file() and self._stored(trial, evaluated, collection) is None:
+            run = self._run_file(trial, evaluated.split)
+            is_lost = not (run.is_file() and _record(run).is_file())
+            if not is_lost and self._stored(trial, evaluated, collection) is None:
                 problem = "a result of another recipe, collection or version, or its run has changed"
-                raise InputError(record, problem=problem, expected=EXPECTED)
+                raise InputError(_record(run), problem=problem, expected=EXPECTED)
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""

@@ -59,7 +59,7 @@ class Run(Tabular):
             path: a file or a URL, also packed as gzip, bzip2 or xz; or a folder that `score` wrote.
 
         Example:
-            >>> aptool.Run({"q1": {"a": 0.2}}, tag="mine").save("mine.run")
+            >>> aptool.Run({"q1": {"a": 0.2}}, tag="mine").save("mine.run", overwrite=True)
             >>> aptool.Run.load("mine.run")
             Run('mine': 1 question, 1 candidate)
         """
@@ -102,7 +102,7 @@ class Run(Tabular):
             overwrite: replace an existing file.
 
         Example:
-            >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine")
+            >>> aptool.Run({"q1": {"a": 0.2, "b": 0.7}}).save("mine.run", tag="mine", overwrite=True)
             >>> from pathlib import Path
             >>> Path("mine.run").read_text().splitlines()
             ['q1 Q0 b 1 0.7 mine', 'q1 Q0 a 2 0.2 mine']
@@ -172,7 +172,7 @@ class Qrels(Tabular):
                 relevance if it ends in ``.parquet``.
 
         Example:
-            >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
+            >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels", overwrite=True)
             >>> aptool.Qrels.load("mine.qrels")
             Qrels(1 question, 2 judgements)
         """
@@ -208,7 +208,7 @@ class Qrels(Tabular):
             overwrite: replace an existing file.
 
         Example:
-            >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels")
+            >>> aptool.Qrels({"q1": {"a": 0, "b": 1}}).save("mine.qrels", overwrite=True)
             >>> from pathlib import Path
             >>> Path("mine.qrels").read_text().splitlines()
             ['q1 0 a 0', 'q1 0 b 1']

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import NamedTuple, TypeAlias
@@ -48,8 +48,8 @@ class Work:
         self.workers.add(record.worker)
 
 
-# Stores the scores of a unit: its index into the units to score, the result of ``score``, the number of
-# truncated answers. Called from several threads if there are several scorers.
+# Stores the scores of a unit: its number, the result of ``score``, the number of truncated answers. Called
+# from several threads if there are several scorers.
 Sink: TypeAlias = Callable[[int, pl.DataFrame, int], Record]
 
 
@@ -74,22 +74,22 @@ class PairMeter:
 
 
 class _Stored(NamedTuple):
-    number: int  # index into the units to score
+    number: int  # of the unit
     record: Record
 
 
 def run_pipelines(
-    units: Sequence[Unit], scorer: Scorer, answers: Answers | None, bar: Bar, sink: Sink
+    units: Mapping[int, Unit], scorer: Scorer, answers: Answers | None, bar: Bar, sink: Sink
 ) -> Generator[UnitRecord]:
     """Score units in this process, on all devices of the scorer; yield a record per stored unit.
 
-    Its number is the index into ``units``. Per device at most three units are in memory: one being read, one
-    being scored, one in the sink.
+    ``units`` have numbers, by which sink and records name them. Per device at most three units are in memory:
+    one being read, one being scored, one in the sink.
     """
     worker = f"{socket.gethostname()}:{os.getpid()}"
     scorers = scorer.copies(len(units))
     gpus = len(scorers) * scorer.device.startswith("cuda")
-    waiting = deque(enumerate(units))
+    waiting = deque(units.items())
     pipelines = [_pipeline(waiting, each, answers, bar, sink) for each in scorers]
     stored = pipelines[0] if len(pipelines) == 1 else _merged(pipelines, waiting)
     wall, cores = time.monotonic(), time.process_time()

@@ -106,14 +106,13 @@ class LocalExecutor(Executor):
 
     @override
     def run(self, missing: Sequence[Part], scorer: Scorer, bar: Bar) -> Generator[UnitRecord]:
-        def store(number: int, frame: pl.DataFrame, truncated: int) -> Record:
-            return write(missing[number], frame, truncated)
+        parts = {part.number: part for part in missing}
 
-        units = [part.unit for part in missing]
-        scored = run_pipelines(units, scorer, self._answers, bar, store)
-        with contextlib.closing(scored):
-            for record in scored:
-                yield record._replace(number=missing[record.number].number)
+        def store(number: int, frame: pl.DataFrame, truncated: int) -> Record:
+            return write(parts[number], frame, truncated)
+
+        units = {number: part.unit for number, part in parts.items()}
+        return run_pipelines(units, scorer, self._answers, bar, store)
 
 
 def score_files(
@@ -157,7 +156,17 @@ def score_files(
     with outputs.lock(parts_folder(output)):
         _make_room(output, parts, key, overwrite=overwrite)
         missing = missing_parts(parts)
-        found, work = _scored(executor, parts, missing, scorer)
+        by_number, work = _records_of(parts, missing), Work()
+        pairs = sum(part.unit.pairs for part in parts)
+        resumed = pairs - sum(part.unit.pairs for part in missing)
+        with (
+            progress("score", pairs, "pairs", resumed) as bar,
+            contextlib.closing(executor.run(missing, scorer, bar)) as written,
+        ):
+            for record in written:
+                by_number[record.number] = _found(record.record)
+                work.add(record)
+        found = [by_number[part.number] for part in parts]
         check_unchanged(inputs)
         _check_counts(parts, found)
         check_questions(units, [each.questions for each in found])
@@ -262,22 +271,11 @@ def _found(record: Record) -> _Found:
     return _Found(*record[:3], pl.Series(record.questions, dtype=pl.String))
 
 
-def _scored(
-    executor: Executor, parts: Sequence[Part], missing: Sequence[Part], scorer: Scorer
-) -> tuple[list[_Found], Work]:
-    """Score the missing parts; return the records of all parts, in order, and the cost."""
+def _records_of(parts: Sequence[Part], missing: Sequence[Part]) -> dict[int, _Found]:
+    """The records of the parts that are not missing, by number."""
     absent = {part.number for part in missing}
     written = [part for part in parts if part.number not in absent]
-    found = {part.number: _found(record) for part, record in zip(written, read_records(written), strict=True)}
-    pairs, work = sum(part.unit.pairs for part in parts), Work()
-    with (
-        progress("score", pairs, "pairs", sum(part.unit.pairs for part in written)) as bar,
-        contextlib.closing(executor.run(missing, scorer, bar)) as scored,
-    ):
-        for record in scored:
-            found[record.number] = _found(record.record)
-            work.add(record)
-    return [found[part.number] for part in parts], work
+    return {part.number: _found(record) for part, record in zip(written, read_records(written), strict=True)}
 
 
 def _check_counts(parts: Sequence[Part], found: Sequence[_Found]) -> None:
@@ -343,7 +341,7 @@ def score_in_memory(
         return record_of(frame, truncated)
 
     with progress("score", sum(unit.pairs for unit in units), "pairs") as bar:
-        for record in run_pipelines(units, scorer, texts, bar, store):
+        for record in run_pipelines(dict(enumerate(units)), scorer, texts, bar, store):
             found[record.number] = _found(record.record)
         check_unchanged(inputs)
     records = [found[number] for number in range(len(units))]

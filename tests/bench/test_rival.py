@@ -7,7 +7,7 @@ from networks import write_network
 from bench import rival
 
 
-@pytest.mark.parametrize("distinct", [None, 15])
+@pytest.mark.parametrize("distinct", [15])
 def test_the_command_and_the_script_write_the_same_scores(tmp_path, distinct):
     pytest.importorskip("sentence_transformers", reason="compares with sentence-transformers")
     network = write_network(tmp_path / "network")

@@ -157,7 +157,7 @@ def test_pair_by_ids_equals_pair_by_texts(aptool, model_folder, shared):
 
 def test_a_page_does_not_replace_a_file_of_the_model(aptool, model_folder, tmp_path):
     copy = shutil.copytree(model_folder, tmp_path / "model")
-    done = explained(aptool, copy, "--html", copy / "config.json")
+    done = explained(aptool, copy, "--html", copy / "config.json", "--overwrite")
 
     assert (done.code, len(done.err)) == (2, 1)
     assert "config.json: expected a name ending in .html" in done.err[0]

@@ -113,8 +113,8 @@ def test_the_same_command_makes_the_same_model(aptool, folder, collection_folder
 
 
 def test_a_model_is_replaced_by_the_next(aptool, folder, collection_folder):
-    for seed in ("1", "2"):
-        aptool("train", collection_folder, "--output", "model", "--seed", seed, *tiny())
+    command = ("train", collection_folder, "--output", "model", *tiny())
+    assert [aptool(*command, "--seed", seed, "--overwrite").code for seed in ("1", "2")] == [0, 0]
 
     assert json.loads((folder / "model" / "config.json").read_text())["training"]["seed"] == 2
     assert [path.name for path in folder.iterdir()] == ["model"]
@@ -247,9 +247,9 @@ def test_finished_training_is_not_repeated(aptool, folder, collection_folder):
     assert (again.code, again.out) == (0, first.out)
     assert again.err == ["model: up to date: same recipe, data and seed. Delete the folder to train again."]
     other = aptool(*command, "--seed", "1")
-    assert other.err[0].startswith(
-        "model: replacing its model, of another recipe, seed, collection or version"
-    )
+    assert other.err == [
+        "aptool: model: it exists; expected another path, or --overwrite (in Python, overwrite=True)"
+    ]
 
 
 def test_json_has_the_metrics_of_the_model(aptool, folder, collection_folder):
@@ -284,7 +284,11 @@ BAD = {
         2,
         "--workers 4:2: expected a minimum, and a maximum of at least",
     ),
-    "address that is none": (["C", "--cluster", "http://head:8265"], 2, "--cluster 'http://head:8265': the"),
+    "address that is none": (
+        ["C", "--cluster", "http://head:8265"],
+        2,
+        "--cluster 'http://head:8265': expected",
+    ),
     "unknown device": (["C", "--device", "abacus"], 2, "--device 'abacus': "),
     "unknown measure": (["C", "--set", "training.dev_measure=mmr"], 2, "unknown measures: 'mmr'"),
     "unwritable output": (["C", "--output", "file/model"], 1, "file/model: "),

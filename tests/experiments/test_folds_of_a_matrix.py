@@ -160,10 +160,11 @@ def test_second_run_changes_nothing_and_a_changed_collection_gets_new_folds(fini
     assert not list((finished / "out").glob("tiny-fold?/*/*/model"))
     assert (finished / "out/tiny/ap-cnn/seed1/model/model.safetensors").is_file()
 
-    with CollectionWriter(finished / "c", name="tiny", source="made for tests") as writer:
+    with CollectionWriter(finished / "c", name="tiny", source="made for tests", overwrite=True) as writer:
         for split, questions in (("train", 24), ("dev", 12)):
             writer.add_split(split, labelled_pools(split, questions))
-    changed = aptool("matrix", "eval.toml", "--output", "out")
+    assert aptool("matrix", "eval.toml", "--output", "out").code == 1
+    changed = aptool("matrix", "eval.toml", "--output", "out", "--overwrite")
     assert changed.code == 0
     assert all(after != before[path] for path, after in state().items())
     assert read_run(finished / "out/tiny-folds/both/seed2/folds.run").frame["question_id"].n_unique() == 36
@@ -182,7 +183,7 @@ def test_folds_of_questions_without_pools_are_drawn_again_for_another_size(aptoo
 
     for size in (6, 3):
         (tmp_path / "t.toml").write_text(table.format(path=tmp_path / "faq", size=size))
-        done = aptool("matrix", tmp_path / "t.toml", "--output", tmp_path / "out")
+        done = aptool("matrix", tmp_path / "t.toml", "--output", tmp_path / "out", "--overwrite")
         assert done.code == 0, done.err
         run = read_run(tmp_path / "out/faq-folds/random/seed0/folds.run").frame
         assert run.group_by("question_id").len()["len"].to_list() == [size] * 12
@@ -199,7 +200,7 @@ def test_folds_train_on_a_share_of_the_questions(aptool, tmp_path):
             f'[collections.faq]\npath = "{tmp_path}/faq"\nfolds = 2\ntrain_share = {share}\n'
             '[systems.random]\nbaseline = "random"\n[[rows]]\ncollection = "faq"\nsystems = ["random"]\n'
         )
-        done = aptool("matrix", tmp_path / "t.toml", "--output", tmp_path / "out")
+        done = aptool("matrix", tmp_path / "t.toml", "--output", tmp_path / "out", "--overwrite")
         assert done.code == 0, done.err
         for number in (1, 2):
             fold = CollectionFiles(tmp_path / f"out/collections/faq-folds/fold{number}")

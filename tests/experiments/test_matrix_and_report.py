@@ -51,7 +51,7 @@ def test_paired_tests_use_the_first_mean_measure(copied, tmp_path):
 
 def test_report_refuses_a_changed_collection(copied, aptool, tmp_path):
     assert copied(TABLE.format(more="")).code == 0
-    with CollectionWriter(tmp_path / "c", name="tiny", source="changed") as writer:
+    with CollectionWriter(tmp_path / "c", name="tiny", source="changed", overwrite=True) as writer:
         for split in ("train", "dev", "test"):
             pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
             writer.add_split(split, pools)
@@ -92,7 +92,7 @@ def test_a_report_does_not_replace_a_file_of_a_collection(copied, aptool, tmp_pa
 
 
 def test_combination_that_cannot_be_fitted_is_named(copied, tmp_path):
-    with CollectionWriter(tmp_path / "c", name="tiny", source="too small") as writer:
+    with CollectionWriter(tmp_path / "c", name="tiny", source="too small", overwrite=True) as writer:
         for split in ("train", "dev", "test"):
             pools = [LabelledPool(f"q{n}", "who?", ["a", "b"], ["me", "you"], {"a": 1}) for n in range(4)]
             writer.add_split(split, pools)

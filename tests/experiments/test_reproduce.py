@@ -44,7 +44,9 @@ def table(aptool, tmp_path, monkeypatch):
         + systems
         + '[[rows]]\ncollection = "w"\nsystems = ["qa-cnn", "ap-cnn"]\nseeds = [0, 1]\n'
     )
-    return lambda: aptool("matrix", "table.toml", "--output", "out", "--let", "d=data", "--let", "v=random")
+    return lambda *more: aptool(
+        "matrix", "table.toml", "--output", "out", "--let", "d=data", "--let", "v=random", *more
+    )
 
 
 def trained(finished):
@@ -70,7 +72,8 @@ def test_published_files_are_imported_and_one_training_serves_all_splits(table, 
 
     # With the test file, the fingerprint of the collection changes; one training serves both splits.
     (tmp_path / "data/wikiqa/WikiQA-test.tsv").write_text(tsv(labelled_pools("test", 20)))
-    both = table()
+    assert table().code == 1
+    both = table("--overwrite")
     assert both.code == 0
     assert len(trained(both)) == 4
     document = json.loads((tmp_path / "out/table.json").read_text())

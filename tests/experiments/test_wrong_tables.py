@@ -125,7 +125,7 @@ def test_missing_table_and_unwritable_output_are_one_error_line(
         ["aptool: none.toml: file not found; expected an experiment matrix"],
     )
     assert (unwritable.code, len(unwritable.err)) == (1, 1)
-    assert "eval.toml/table.md: " in unwritable.err[0]
+    assert "eval.toml: a file; expected a folder, or a new path" in unwritable.err[0]
 
 
 def test_unused_and_repeated_values_are_one_error_line(aptool, tmp_path, monkeypatch):

@@ -128,7 +128,9 @@ def test_model_can_overwrite_itself_and_another_model(model, tmp_path):
     model.save("models/tiny")
     model.save("models/copy")
     library.load("models/copy").save("models/copy")
-    model.save("models/copy")
+    with pytest.raises(AptoolError, match="models/copy: it exists; expected another path, or --overwrite"):
+        model.save("models/copy")
+    model.save("models/copy", overwrite=True)
 
     assert {file.name for file in (tmp_path / "models/copy").iterdir()} == {
         file.name for file in (tmp_path / "models/tiny").iterdir()

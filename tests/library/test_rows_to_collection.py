@@ -138,7 +138,7 @@ def test_error_is_one_line(tmp_path, rows, options, message):
 
 def test_a_folder_of_another_kind_is_not_replaced(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(aptool.AptoolError, match="no record that aptool wrote it; expected another path"):
+    with pytest.raises(aptool.AptoolError, match="it exists; expected another path"):
         aptool.Collection.from_rows(ROWS, tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

@@ -34,7 +34,7 @@ def content(output):
 
 
 @pytest.mark.parametrize(
-    ("units", "name"), [(4, "out.run"), (200, "out.run.gz"), (200, "out.parquet"), (200, "out/")]
+    ("units", "name"), [(4, "out.run"), (40, "out.run.gz"), (40, "out.parquet"), (40, "out/")]
 )
 def test_a_run_that_is_killed_five_times_is_that_of_one_call(tmp_path, monkeypatch, units, name):
     monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 6)
