@@ -50,7 +50,7 @@ VOLATILE = {
     *("versions", "version", "python", "torch", "platform", "machine", "command", "path", "name"),
     *("seconds", "started", "finished", "created", "time", "fingerprint", "recipe_fingerprint", "key"),
     *("score_seconds", "train_seconds", "pairs_per_second"),
-    *("sha256", "files", "preset"),
+    *("sha256", "files", "preset", "tables"),
 }
 # Scored with two threads, and on two Ray nodes, as well.
 REPEATED = ("qa-cnn", "ap-cnn", "qa-bilstm", "ap-bilstm", "mean-minilm", "mean-maxsim-minilm")

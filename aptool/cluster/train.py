@@ -29,7 +29,7 @@ from typing_extensions import override
 from aptool.cluster.resources import Cluster, Resources, Wait, Workers
 from aptool.cluster.workers import Versions, check_worker, first_task, host, ray_failures
 from aptool.config import CHECKPOINT_MINUTES, Recipe
-from aptool.errors import AptoolError, UsageError, counted, error_with, located
+from aptool.errors import AptoolError, UsageError, counted, located
 from aptool.formats.collection import CollectionFiles
 from aptool.models.build import code_of
 from aptool.models.device import pick_device
@@ -166,10 +166,8 @@ class _EndOnError(ray.train.UserCallback):
     @override
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for error in worker_exceptions.values():
-            # Ray wraps an exception of a worker in one whose text is the traceback.
-            name, _, text = str(error).rstrip().rpartition("\n")[2].partition(": ")
-            if name.startswith("aptool.errors."):
-                raise error_with(UsageError.exit_code if name.endswith("UsageError") else 1, text)
+            if isinstance(error, AptoolError):
+                raise error
 
 
 def _in_thread(work: Callable[[], T], room: Wait) -> T:
