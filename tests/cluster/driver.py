@@ -44,7 +44,7 @@ def main(address, pools, output, notes, phase="", seconds=0.0, workers=None, gpu
             scored = run.score_files(units_of(pools), system, output, executor, tag="slow")
         except AptoolError as error:
             sys.exit(str(error))
-        sys.stdout.write(f"{scored}\n")
+    sys.stdout.write(f"{scored}\n")  # what is printed while connected is dropped
 
 
 def remove_two_and_die(paths):
