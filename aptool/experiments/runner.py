@@ -35,14 +35,14 @@ from aptool.scoring.run import Executor
 logger = logging.getLogger(__name__)
 
 # Importers of published data sets from a folder, which may lack the test split, with the paper's questions.
-PUBLISHED: Mapping[str, Callable[[Location, Location, bool], CollectionFiles]] = {
-    "wikiqa": lambda out, folder, overwrite: import_wikiqa(
+PUBLISHED: Mapping[str, Callable[..., CollectionFiles]] = {
+    "wikiqa": lambda out, folder, overwrite=False: import_wikiqa(
         out, splits_in(folder, wikiqa.SPLITS), questions="answerable", overwrite=overwrite
     ),
-    "trecqa": lambda out, folder, overwrite: import_trecqa(
+    "trecqa": lambda out, folder, overwrite=False: import_trecqa(
         out, splits_in(folder, trecqa.SPLITS), questions="both-labels", overwrite=overwrite
     ),
-    "insuranceqa": lambda out, folder, overwrite: import_insuranceqa(
+    "insuranceqa": lambda out, folder, overwrite=False: import_insuranceqa(
         out, str(_insuranceqa_folder(folder)), overwrite=overwrite
     ),
 }
