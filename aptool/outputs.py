@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aptool.errors import AptoolError, InputError
 from aptool.files import stat
@@ -31,10 +32,12 @@ from aptool.paths import (
     split,
 )
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 EXPECTED = "another path, or --overwrite (in Python, overwrite=True)"
 
 _REQUESTS = 16  # at the same time
-_COPY_BYTES = 4 << 20
 
 
 def check_output(path: PathOrUrl, *, overwrite: bool = False) -> None:
@@ -162,12 +165,16 @@ def _flush(path: Path, mode: int) -> None:
 
 
 def upload(file: Path, target: Url) -> None:
-    """Write an object in one call: closing a stream publishes it, also after an exception."""
+    """Copy a file to an object."""
     import pyarrow as pa
 
+    write_object(target, pa.memory_map(str(file)).read_buffer() if file.stat().st_size else b"")
+
+
+def write_object(target: Url, data: "bytes | pa.Buffer") -> None:
+    """Write an object in one call: closing a stream publishes it, also after an exception."""
     with file_errors(target, "a reachable store"):
         system, name = split(target)
-        data = pa.memory_map(str(file)).read_buffer() if file.stat().st_size else b""
         with system.open_output_stream(name, compression=None) as sink:
             sink.write(data)
 

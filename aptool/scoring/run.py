@@ -40,7 +40,7 @@ from aptool.progress import Bar, progress
 from aptool.scoring.pipeline import UnitRecord, Work, run_pipelines
 from aptool.scoring.systems import Scorer, System
 from aptool.scoring.units import (
-    PART_NAME,
+    OWN_NAME,
     UNFINISHED_NAME,
     Part,
     Record,
@@ -203,7 +203,7 @@ def check_scored_output(output: PathOrUrl, *, overwrite: bool = False) -> None:
 
 def _is_own(name: str) -> bool:
     """Whether a file has the name of a part or of a record, or of one that is not finished."""
-    return any(pattern.fullmatch(name) for pattern in (PART_NAME, UNFINISHED_NAME))
+    return any(pattern.fullmatch(name) for pattern in (OWN_NAME, UNFINISHED_NAME))
 
 
 def _publishing(output: PathOrUrl) -> dict[str, Any] | None:
@@ -242,7 +242,7 @@ def _make_room(output: PathOrUrl, parts: Sequence[Part], key: str, *, overwrite:
         each / name
         for each in folders
         for name in names(each)
-        if PART_NAME.fullmatch(name) and name not in own
+        if OWN_NAME.fullmatch(name) and name not in own
     ]
     if not others:
         return
@@ -252,9 +252,8 @@ def _make_room(output: PathOrUrl, parts: Sequence[Part], key: str, *, overwrite:
             str(others[0].parent), problem="parts of a run with other arguments", expected=expected
         )
     if sidecar is not None and len(folders) > 1:
-        sidecar_path(output).unlink(
-            missing_ok=True
-        )  # before the parts of which it says that they are complete
+        # Before the parts of which it says that they are complete.
+        sidecar_path(output).unlink(missing_ok=True)
     outputs.delete([folder / _PUBLISHING, *others])
 
 

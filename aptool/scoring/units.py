@@ -14,7 +14,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,13 +29,14 @@ from aptool.formats.inputs import Input
 from aptool.formats.pools import Answers, Unit, answers_beside, read_pools
 from aptool.formats.runs import is_folder, part_bytes, part_suffix
 from aptool.formats.trec import count_ties
-from aptool.paths import Location, PathOrUrl, file_errors, is_remote, location, names, output_location, split
+from aptool.outputs import write_object
+from aptool.paths import Location, PathOrUrl, file_errors, is_remote, location, names, output_location
 from aptool.scoring.systems import Scorer
 from aptool.version import __version__
 
 # Names of parts and records, and of those that a killed process has not finished.
 _NAME = r"\d{6,}-[0-9a-f]{24}\.(json|run|run\.gz|parquet)"
-PART_NAME = re.compile(_NAME)
+OWN_NAME = re.compile(_NAME)
 UNFINISHED_NAME = re.compile(rf"\.{_NAME}\.\d+-[0-9a-f]{{8}}\.part")
 
 _REQUESTS = 32  # files that are read at the same time
@@ -122,12 +123,10 @@ def record_of(frame: pl.DataFrame, truncated: int) -> Record:
 
 def _put(path: Location, data: bytes) -> None:
     """Write a file whole; other writers of the same bytes may do so at the same time."""
+    if not isinstance(path, Path):
+        write_object(path, data)
+        return
     with file_errors(path, "a writable folder"):
-        if not isinstance(path, Path):
-            system, name = split(path)
-            with system.open_output_stream(name, compression=None) as sink:
-                sink.write(data)
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
         try:
@@ -178,11 +177,7 @@ def _identities(
 ) -> dict[str, tuple[list[str | None], list[str | None] | None]]:
     """The identities of each pools file and of its shared answers."""
     versions = {unit.path: unit.version for unit in units}
-    folders = {_folder(path): path for path in versions}
-    shared = dict.fromkeys(folders, answers)
-    if answers is None:
-        with ThreadPoolExecutor(_REQUESTS) as threads:
-            shared = dict(zip(folders, threads.map(_answers_beside, folders.values()), strict=True))
+    shared = _shared_answers(versions, answers)
     identities = {}
     for path, version in versions.items():
         of_answers = shared[_folder(path)]
@@ -204,8 +199,14 @@ def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _answers_beside(pools: str) -> Input | None:
-    return current_input(answers_beside(pools))
+def _shared_answers(paths: Iterable[str], answers: Input | None) -> dict[str, Input | None]:
+    """The file of shared answers of each folder of pools; ``answers``, if given, is that of all."""
+    folders = {_folder(path): path for path in paths}
+    if answers is not None:
+        return dict.fromkeys(folders, answers)
+    with ThreadPoolExecutor(_REQUESTS) as threads:
+        found = threads.map(lambda path: current_input(answers_beside(path)), folders.values())
+        return dict(zip(folders, found, strict=True))
 
 
 def current_input(path: PathOrUrl | None) -> Input | None:
@@ -216,8 +217,7 @@ def current_input(path: PathOrUrl | None) -> Input | None:
 def input_files(units: Sequence[Unit], answers: Input | None) -> list[Input]:
     """The pools files of units and the files of their shared answers, each once."""
     files = dict.fromkeys(Input(unit.path, unit.version) for unit in units)
-    folders = {_folder(file.path): file.path for file in files}
-    shared = [answers] if answers is not None else map(_answers_beside, folders.values())
+    shared = dict.fromkeys(_shared_answers((file.path for file in files), answers).values())
     return [*files, *(file for file in shared if file is not None)]
 
 

@@ -24,7 +24,7 @@ from aptool.models.device import (
 )
 from aptool.models.hub import CONFIG
 from aptool.models.initialization import TrainingTexts
-from aptool.models.model import has_model, opened_folder, read_config, save_model
+from aptool.models.model import opened_folder, read_config, save_model
 from aptool.models.ranker import Ranker
 from aptool.outputs import EXPECTED, check_apart, check_output_folder, lock
 from aptool.paths import Location, PathOrUrl, location
@@ -257,7 +257,7 @@ def check_training(
     collection.qrels(TRAIN)
     recipe = replace(recipe, training=replace(recipe.training, dev_measure=name))
     key = training_key(collection, recipe, seed, device_type)
-    if trained_key(output) != key or not has_model(output):
+    if trained_key(output) != key:
         check_output_folder(output, overwrite=overwrite)
         stored = load_state(folder)
         if stored is not None and stored[0] != key:
@@ -270,7 +270,7 @@ def check_training(
 
 def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:
     """Return the result of a completed training with this key, or None."""
-    if trained_key(output) != key or not has_model(output):
+    if trained_key(output) != key:
         return None
     with opened_folder(output) as path:
         config = read_config(path / CONFIG)
