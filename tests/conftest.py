@@ -156,6 +156,14 @@ def bucket(s3_server, s3_at):
     return s3.new_bucket(s3_server)
 
 
+@pytest.fixture(params=["disk", "s3"])
+def folder(request, tmp_path):
+    """An empty folder on a disk, then on S3, as a location."""
+    from aptool.paths import Url
+
+    return tmp_path if request.param == "disk" else Url(request.getfixturevalue("bucket"))
+
+
 @pytest.fixture
 def s3_proxy(s3_server, bucket, s3_at):
     """A proxy of the server of ``bucket``; see ``s3.Proxy``."""

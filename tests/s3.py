@@ -98,6 +98,14 @@ def put_empty(url):
     urllib.request.urlopen(request, timeout=120).close()
 
 
+def put_bytes(path, content=b"1"):
+    """Write a file on a disk or a store, as another program does."""
+    from aptool.outputs import output_file
+
+    with output_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def put(source, url):
     """Upload a file, or the files of a folder."""
     from aptool.outputs import upload

@@ -4,10 +4,10 @@ import hashlib
 
 import pytest
 from networks import REASON, write_network
+from s3 import put_bytes
 from tiny import options
 
 from aptool.files import sha256_of
-from aptool.outputs import output_file
 from aptool.paths import location, names
 
 # Content of other programs, by name. Runs, vectors and pages look like outputs of aptool.
@@ -108,12 +108,6 @@ def contents(folder):
     return {name: sha256_of(location(folder) / name) for name in names(folder)}
 
 
-def put(path, content):
-    """Write a file as another program does."""
-    with output_file(path) as file:
-        file.write_bytes(content)
-
-
 def run(aptool, command, inputs, out, *more):
     stem = str(out).rpartition(".")[0]
     return aptool(*command.format(**inputs, out=out, stem=stem).split(), *more)
@@ -131,7 +125,7 @@ def assert_refused(finished, name):
 def test_file_of_another_program_is_kept(aptool, inputs, tmp_path, command, content):
     arguments, suffix = FILES[command]
     out = tmp_path / f"mine{suffix}"
-    put(out, content)
+    put_bytes(out, content)
 
     assert_refused(run(aptool, arguments, inputs, out), out.name)
 
@@ -142,8 +136,8 @@ def test_file_of_another_program_is_kept(aptool, inputs, tmp_path, command, cont
 def test_overwrite_replaces_a_file_and_no_other(aptool, inputs, tmp_path, command):
     arguments, suffix = FILES[command]
     out = tmp_path / f"mine{suffix}"
-    put(out, b"mine")
-    put(tmp_path / "other.txt", b"mine")
+    put_bytes(out, b"mine")
+    put_bytes(tmp_path / "other.txt", b"mine")
 
     assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
 
@@ -155,7 +149,7 @@ def test_overwrite_replaces_a_file_and_no_other(aptool, inputs, tmp_path, comman
 def test_target_of_a_link_is_kept(aptool, inputs, tmp_path, command):
     arguments, suffix = FILES[command]
     (tmp_path / "target").mkdir()
-    put(tmp_path / "target" / "thesis", FOREIGN["text"])
+    put_bytes(tmp_path / "target" / "thesis", FOREIGN["text"])
     out = tmp_path / f"link{suffix}"
     out.symlink_to(tmp_path / "target" / "thesis")
 
@@ -186,7 +180,7 @@ def test_folder_of_the_user_at_the_name_of_a_file_is_kept(aptool, inputs, tmp_pa
     arguments, suffix = FILES[command]
     out = tmp_path / f"mine{suffix}"
     out.mkdir()
-    put(out / "notes.txt", b"mine")
+    put_bytes(out / "notes.txt", b"mine")
 
     finished = run(aptool, arguments, inputs, out, "--overwrite")
 
@@ -199,7 +193,7 @@ def test_folder_of_the_user_at_the_name_of_a_file_is_kept(aptool, inputs, tmp_pa
 def test_object_of_another_program_is_kept(aptool, inputs, bucket, command):
     arguments, suffix = FILES[command]
     out = f"{bucket}/mine{suffix}"
-    put(out, FOREIGN["text"])
+    put_bytes(out, FOREIGN["text"])
 
     assert_refused(run(aptool, arguments, inputs, out), f"mine{suffix}")
     assert contents(bucket) == {f"mine{suffix}": hashlib.sha256(FOREIGN["text"]).hexdigest()}
@@ -217,8 +211,8 @@ def test_folder_of_another_program_is_kept(aptool, inputs, tmp_path, command, is
     (folder / name).parent.mkdir(parents=True)
     if is_link:
         out.symlink_to(folder)
-    put(folder / "notes.txt", b"mine")
-    put(folder / name, FOREIGN["JSON"])
+    put_bytes(folder / "notes.txt", b"mine")
+    put_bytes(folder / name, FOREIGN["JSON"])
     before = contents(out)
 
     assert_refused(run(aptool, arguments, inputs, out), "out")
@@ -235,7 +229,7 @@ def test_file_of_another_program_in_a_folder_is_kept(aptool, inputs, tmp_path, c
     arguments, name = FOLDERS[command]
     out = tmp_path / "out"
     (out / name).parent.mkdir(parents=True)
-    put(out / name, content)
+    put_bytes(out / name, content)
 
     assert_refused(run(aptool, arguments, inputs, out), "out")
 
@@ -261,7 +255,7 @@ def test_changed_file_of_a_folder_is_kept(aptool, inputs, tmp_path, command):
 @pytest.mark.parametrize("command", FOLDERS)
 def test_file_of_the_user_at_the_name_of_a_folder_is_kept(aptool, inputs, tmp_path, command):
     arguments, _ = FOLDERS[command]
-    put(tmp_path / "out", b"mine")
+    put_bytes(tmp_path / "out", b"mine")
 
     finished = run(aptool, arguments, inputs, tmp_path / "out", "--overwrite")
 
@@ -274,7 +268,7 @@ def test_file_of_the_user_at_the_name_of_a_folder_is_kept(aptool, inputs, tmp_pa
 def test_prefix_of_another_program_is_kept(aptool, inputs, bucket, command):
     arguments, name = FOLDERS[command]
     out = f"{bucket}/out"
-    put(f"{out}/{name}", FOREIGN["JSON"])
+    put_bytes(f"{out}/{name}", FOREIGN["JSON"])
     before = contents(out)
 
     assert_refused(run(aptool, arguments, inputs, out), "out")
@@ -313,7 +307,7 @@ def test_corrected_model_card_is_kept(aptool, inputs, tmp_path):
 
 def test_a_failed_command_with_overwrite_leaves_the_file(aptool, inputs, tmp_path):
     out = tmp_path / "mine.run"
-    put(out, FOREIGN["text"])
+    put_bytes(out, FOREIGN["text"])
 
     finished = aptool("fuse", inputs["a"], tmp_path / "none.run", "--output", out, "--overwrite")
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3
+from s3 import put_bytes
 
 from aptool.errors import InputError
 from aptool.files import ReplacedError, expand, local_copy, open_binary, open_input, stat
@@ -15,22 +16,10 @@ from aptool.outputs import check_output, output_file, output_folder
 from aptool.paths import Url, location, names, open_store
 
 
-@pytest.fixture(params=["disk", "s3"])
-def folder(request, tmp_path):
-    if request.param == "disk":
-        return location(tmp_path)
-    return Url(request.getfixturevalue("bucket"))
-
-
-def put(path, content=b"1"):
-    with output_file(path) as temporary:
-        temporary.write_bytes(content)
-
-
 @pytest.mark.parametrize("name", ["a b/ü+#%20.bin", "deep/er/x", "empty"])
 def test_a_file_is_read_as_it_was_written(folder, name):
     content = b"" if name == "empty" else bytes(range(256)) * 20_000
-    put(folder / name, content)
+    put_bytes(folder / name, content)
 
     assert (folder / name).read_bytes() == content
     assert stat(folder / name).size == len(content)
@@ -43,11 +32,11 @@ def test_a_file_is_read_as_it_was_written(folder, name):
 
 
 def test_the_version_changes_with_the_content(folder):
-    put(folder / "x", b"first")
+    put_bytes(folder / "x", b"first")
     version = stat(folder / "x").version
     open_input(folder / "x", version).close()
 
-    put(folder / "x", b"second")
+    put_bytes(folder / "x", b"second")
 
     assert stat(folder / "x").version != version
     with pytest.raises(ReplacedError, match="x: replaced while it was read"):
@@ -75,7 +64,7 @@ def test_a_missing_file_is_one_line(folder):
 
 def test_folders_and_globs_are_expanded(folder):
     for name in ("x/a.parquet", "x/b.parquet", "x/c.txt", "x/y/d.parquet", "z/a.parquet"):
-        put(folder / name)
+        put_bytes(folder / name)
 
     assert expand([f"{folder}/x"], ".parquet") == [f"{folder}/x/a.parquet", f"{folder}/x/b.parquet"]
     assert expand([f"{folder}/?/a.par*"], "") == [f"{folder}/x/a.parquet", f"{folder}/z/a.parquet"]
@@ -86,7 +75,7 @@ def test_folders_and_globs_are_expanded(folder):
 
 @pytest.mark.parametrize("name", ["br[1].parquet", "star*.parquet", "[d]/a.parquet"])
 def test_a_file_whose_name_looks_like_a_glob_is_one_file(folder, name):
-    put(folder / name)
+    put_bytes(folder / name)
 
     assert expand([f"{folder}/{name}"], "") == [f"{folder}/{name}"]
 
@@ -101,7 +90,7 @@ def test_urls_behave_like_local_paths(bucket):
     assert location(Path(str(path))) == path  # pathlib removes a slash
     assert not path.is_file()
     assert not path.parent.is_dir()
-    put(path, "ä".encode())
+    put_bytes(path, "ä".encode())
     assert path.is_file()
     assert not path.is_dir()
     assert path.parent.is_dir()
@@ -125,8 +114,8 @@ def test_folder_marker_of_another_tool_is_not_a_file(bucket, s3_server):
 
 
 def test_a_folder_is_copied(folder):
-    put(folder / "m" / "a", b"1")
-    put(folder / "m" / "deep" / "b", b"2")
+    put_bytes(folder / "m" / "a", b"1")
+    put_bytes(folder / "m" / "deep" / "b", b"2")
 
     with local_copy(folder / "m") as copy:
         assert {name: (copy / name).read_bytes() for name in names(copy)} == {"a": b"1", "deep/b": b"2"}
@@ -160,7 +149,7 @@ def test_occasional_failures_of_a_store_are_retried(s3_proxy, bucket):
     s3_proxy.after = lambda method, path: 500 if next(count) % 6 == 3 else None
 
     for number in range(10):
-        put(f"{bucket}/{number}", b"%d" % number)
+        put_bytes(f"{bucket}/{number}", b"%d" % number)
     assert [Url(f"{bucket}/{number}").read_bytes() for number in range(10)] == [b"%d" % n for n in range(10)]
 
 
@@ -198,7 +187,7 @@ def test_url_without_an_object_is_one_line(url, problem, bucket):
 def test_object_whose_name_is_too_long_for_a_disk_is_written(bucket):
     path = Url(bucket) / ("x" * 900 + ".yml")
 
-    put(path, b"written")
+    put_bytes(path, b"written")
 
     assert path.read_bytes() == b"written"
 
@@ -214,6 +203,6 @@ def test_credentials_come_from_a_profile(bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "lab")
     open_store.cache_clear()
 
-    put(f"{bucket}/x", b"written")
+    put_bytes(f"{bucket}/x", b"written")
 
     assert Url(f"{bucket}/x").read_bytes() == b"written"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from s3 import put_bytes
 
 from aptool.errors import InputError
 from aptool.outputs import (
@@ -21,21 +22,9 @@ from aptool.outputs import (
     output_folder,
     remove_tree,
 )
-from aptool.paths import Url, location, names
+from aptool.paths import names
 
 EXISTS = "it exists; expected another path, or --overwrite"
-
-
-@pytest.fixture(params=["disk", "s3"])
-def folder(request, tmp_path):
-    if request.param == "disk":
-        return location(tmp_path)
-    return Url(request.getfixturevalue("bucket"))
-
-
-def put(path, content=b"1"):
-    with output_file(path) as temporary:
-        temporary.write_bytes(content)
 
 
 def put_folder(path, **files):
@@ -55,7 +44,7 @@ def test_file_appears_when_the_block_ends(folder):
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
 def test_failure_leaves_only_the_old_file(folder, error):
-    put(folder / "x.run", b"old")
+    put_bytes(folder / "x.run", b"old")
 
     def write():
         with output_file(folder / "x.run") as temporary:
@@ -74,7 +63,7 @@ def test_target_of_a_symbolic_link_is_replaced(tmp_path):
     (tmp_path / "elsewhere" / "x.run").write_text("old")
     (tmp_path / "x.run").symlink_to(tmp_path / "elsewhere" / "x.run")
 
-    put(tmp_path / "x.run", b"new")
+    put_bytes(tmp_path / "x.run", b"new")
 
     assert (tmp_path / "x.run").is_symlink()
     assert (tmp_path / "elsewhere" / "x.run").read_text() == "new"
@@ -86,14 +75,14 @@ def test_a_hard_link_is_an_output_of_its_own(tmp_path):
     first.write_text("before")
     second.hardlink_to(first)
 
-    put(first, b"after")
+    put_bytes(first, b"after")
 
     assert (first.read_text(), second.read_text()) == ("after", "before")
 
 
 def test_files_have_the_default_mode(tmp_path):
     (tmp_path / "ordinary").touch()
-    put(tmp_path / "x")
+    put_bytes(tmp_path / "x")
     with output_folder(tmp_path / "model", "weights") as into:
         (into / "weights").touch(mode=0o600)  # as some libraries do
 
@@ -103,7 +92,7 @@ def test_files_have_the_default_mode(tmp_path):
 
 def test_folder_is_complete_when_it_has_its_mark(folder):
     put_folder(folder / "model", mark="old", other="old")
-    put(folder / "model" / "notes.txt", b"mine")
+    put_bytes(folder / "model" / "notes.txt", b"mine")
 
     put_folder(folder / "model", mark="new", further="new")
 
@@ -170,7 +159,7 @@ def test_what_a_killed_process_left_is_replaced(tmp_path):
     assert names(tmp_path) != []
     assert not (tmp_path / "x").exists()
 
-    put(tmp_path / "x", b"whole")
+    put_bytes(tmp_path / "x", b"whole")
     put_folder(tmp_path / "c", mark="whole")
 
     assert names(tmp_path) == ["c/mark", "x"]
@@ -178,8 +167,8 @@ def test_what_a_killed_process_left_is_replaced(tmp_path):
 
 
 def test_new_and_empty_outputs_may_be_written_and_others_not(folder):
-    put(folder / "empty", b"")
-    put(folder / "full", b"1")
+    put_bytes(folder / "empty", b"")
+    put_bytes(folder / "full", b"1")
 
     check_output(folder / "new")
     check_output(folder / "empty")
@@ -231,7 +220,7 @@ def test_full_disk_is_one_line_that_names_the_output(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
         with pytest.raises(InputError, match="one: File too large; expected a writable file"):
-            put(tmp_path / "one", bytes(100))
+            put_bytes(tmp_path / "one", bytes(100))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
@@ -240,8 +229,8 @@ def test_full_disk_is_one_line_that_names_the_output(tmp_path):
 
 
 def test_an_output_is_not_one_of_its_inputs(folder):
-    put(folder / "a.run")
-    put(folder / "model" / "config.json")
+    put_bytes(folder / "a.run")
+    put_bytes(folder / "model" / "config.json")
 
     check_apart(folder / "b.run", [folder / "a.run", folder / "model"])
     check_apart(folder / "model" / "new.run", [folder / "model"])
@@ -253,8 +242,8 @@ def test_an_output_is_not_one_of_its_inputs(folder):
 def test_missing_files_do_not_stop_a_deletion(folder):
     paths = [folder / str(number) for number in range(6)]
     for path in paths[1::2]:
-        put(path)
-    put(folder / "tree" / "deep" / "x")
+        put_bytes(path)
+    put_bytes(folder / "tree" / "deep" / "x")
 
     delete(paths)
     remove_tree(folder / "tree")
@@ -285,6 +274,6 @@ def test_one_file_has_one_writer(tmp_path):
     with output_file(tmp_path / "one") as first:
         first.write_text("1")
         with pytest.raises(InputError, match="one: being written by another process"):
-            put(tmp_path / "one", b"2")
+            put_bytes(tmp_path / "one", b"2")
 
     assert (tmp_path / "one").read_text() == "1"
