@@ -1,4 +1,4 @@
-"""Readers of JSON, TOML and YAML, with the same errors.
+"""Readers of JSON and TOML, with the same errors; writers of JSON and YAML.
 
 A document is UTF-8 text without lone surrogates, with integers of at most 64 bits, so that its values can be
 printed, hashed and stored.
@@ -83,26 +83,6 @@ def parse_toml(text: str, where: object) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(where, problem=first_line(error), expected="TOML") from error
     return table
-
-
-def parse_yaml(text: str, where: object, *, expected: str) -> Any:
-    """Parse a YAML text; tags of Python classes are refused."""
-    import yaml
-
-    safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        value = yaml.load(text, safe)
-        _check_characters(value)
-    except RecursionError as error:
-        raise InputError(where, problem="nested too deeply", expected=expected) from error
-    except yaml.MarkedYAMLError as error:
-        problem = ": ".join(part for part in (error.context, error.problem) if part)
-        if error.problem_mark is not None:
-            problem += f" at line {error.problem_mark.line + 1}"
-        raise InputError(where, problem=problem, expected=expected) from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise InputError(where, problem=first_line(error), expected=expected) from error
-    return value
 
 
 def yaml_text(value: dict[str, Any]) -> str:

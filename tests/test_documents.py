@@ -5,7 +5,7 @@ import json
 import pytest
 
 from aptool.config import load_recipe
-from aptool.documents import parse_json, parse_toml, parse_yaml, read_json, read_toml
+from aptool.documents import parse_json, parse_toml, read_json, read_toml
 from aptool.errors import InputError
 from aptool.models.build import check_recipe
 
@@ -45,34 +45,6 @@ def test_toml_that_cannot_be_read_is_one_line(text, problem):
         parse_toml(text, "x.toml")
 
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("x: " + "9" * 4000, "an integer of .* bits"),
-        ("x: " + "9" * 5000, "digits"),
-        ('x: "\\ud800"', "UTF-8 cannot express|while parsing a quoted scalar"),
-        ("x: 2001-99-99", "month"),
-        ("x: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("x: !<nesting%20depth> 1", "a constructor for the tag 'nesting depth' at line 1;"),
-        ("? [1]\n: 2", "while constructing a mapping: found unhashable key at line 1;"),
-        ("x: [", "while parsing"),
-        ("a: 1\nb: 2\n c: 3", "mapping values are not allowed .* at line 3;"),
-    ],
-)
-def test_yaml_that_cannot_be_read_is_one_line(text, problem):
-    with pytest.raises(InputError, match=problem) as error:
-        parse_yaml(text, "x.yml", expected="YAML")
-
-    assert "\n" not in str(error.value)
-
-
-def test_yaml_aliases_are_checked_once():
-    lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))]
-    result = parse_yaml("\n".join(lines), "x.yml", expected="YAML")
-
-    assert result["a2"] == [[["x"], ["x"]], [["x"], ["x"]]]
 
 
 def test_escaped_surrogate_pairs_are_read():
