@@ -64,7 +64,7 @@ test-lowest:  ## run most tests with the lowest versions that pyproject.toml all
 
 # Left out: networks of many kinds, some of which draw torch's own warnings; TF32, whose settings have other names
 # before PyTorch 2.9; a limit of memory that the CUDA libraries exceed.
-LOWEST := tests/cluster tests/datasets tests/evaluation tests/formats tests/models tests/scoring tests/text \
+LOWEST := tests/cluster tests/data tests/evaluation tests/models tests/scoring tests/text \
 	--ignore tests/models/test_network_kinds.py \
 	--deselect tests/scoring/test_several_gpus.py::test_tf32_is_used_only_on_request \
 	--deselect tests/models/test_hostile_models.py::test_sizes_of_a_network_are_compared_before_allocation

@@ -12,9 +12,9 @@ from typing import Any
 
 import polars as pl
 
+from aptool.data.collection import CollectionFiles
+from aptool.data.trec import read_qrels
 from aptool.documents import read_json
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.trec import read_qrels
 from aptool.reporting.charts import accuracy_by_length
 from aptool.reporting.runs import ACCURACY, questions_of_split
 from bench.common import benchmark_parser, tables

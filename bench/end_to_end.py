@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from aptool.config import load_recipe
-from aptool.formats.pools import PoolRecord, PoolsWriter, list_units, write_answers
+from aptool.data.pools import PoolRecord, PoolsWriter, list_units, write_answers
 from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
 from aptool.scoring import run as scoring

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from aptool.data.runs import read_run, write_run
+from aptool.data.trec import read_qrels, write_qrels
 from aptool.evaluation.measures import evaluate
-from aptool.formats.runs import read_run, write_run
-from aptool.formats.trec import read_qrels, write_qrels
 from bench.common import benchmark_parser, write_results
 
 MEASURES = {"MAP": "map", "MRR": "recip_rank", "P@1": "P.1"}  # and their names in trec_eval

@@ -99,9 +99,9 @@ def by_aptool(fault: Fault) -> Figures:
     import tempfile
     from pathlib import Path
 
+    from aptool.data.runs import read_run
+    from aptool.data.trec import read_qrels
     from aptool.evaluation.measures import evaluate
-    from aptool.formats.runs import read_run
-    from aptool.formats.trec import read_qrels
 
     with tempfile.TemporaryDirectory() as folder:
         run, qrels = Path(folder) / "x.run", Path(folder) / "x.qrels"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from aptool.config import load_recipe, preset_names
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.pools import list_units
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.pools import list_units
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.run import score_in_memory
 from aptool.training.fit import fit

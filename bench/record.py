@@ -21,16 +21,16 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from aptool import environment
+from aptool.data.collection import CollectionFiles
+from aptool.data.runs import read_run
+from aptool.data.schemas import check_document
+from aptool.data.trec import rank_candidates, read_qrels
 from aptool.documents import read_json
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import mean_over_runs
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
 from aptool.experiments.table import PERMUTATIONS
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.runs import read_run
-from aptool.formats.schemas import check_document
-from aptool.formats.trec import rank_candidates, read_qrels
 from aptool.outputs import output_file
 from aptool.paths import PathOrUrl, location
 from aptool.version import __version__

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from aptool.formats.runs import read_run
+from aptool.data.runs import read_run
 from bench.common import benchmark_parser, write_results
 
 POOLS = 243  # of WikiQA's test split

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.paths import PathOrUrl
 from bench.common import benchmark_parser
 from bench.made_up_words import FACETS, Lexicon

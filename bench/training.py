@@ -23,7 +23,7 @@ import torch
 from typing_extensions import override
 
 from aptool.config import Recipe, load_recipe
-from aptool.formats.collection import CollectionFiles
+from aptool.data.collection import CollectionFiles
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.progress import LogLines

@@ -60,7 +60,7 @@ def collection_folder(tmp_path_factory) -> Path:
     """The tiny collection: 40 training questions, 20 in dev and in test, 6 candidates each. Read only."""
     from tiny import labelled_pools
 
-    from aptool.formats.collection import CollectionWriter
+    from aptool.data.collection import CollectionWriter
 
     folder = tmp_path_factory.mktemp("tiny") / "collection"
     with CollectionWriter(folder, name="tiny", source="made for tests") as writer:
@@ -71,7 +71,7 @@ def collection_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def collection(collection_folder):
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
 
     return CollectionFiles(collection_folder)
 
@@ -81,7 +81,7 @@ def model_folder(tmp_path_factory, collection_folder) -> Path:
     """A tiny AP-CNN trained on the tiny collection. Read only."""
     from tiny import recipe
 
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
     from aptool.training.fit import fit
 
     folder = tmp_path_factory.mktemp("tiny") / "model"

@@ -14,8 +14,8 @@ from tiny import OPTIONS
 import aptool as library
 from aptool import plugins
 from aptool.cluster.workers import check_versions
+from aptool.data.pools import list_units, read_answers
 from aptool.errors import AptoolError
-from aptool.formats.pools import list_units, read_answers
 from aptool.models.build import POOLINGS
 from aptool.scoring.systems import Bm25
 
@@ -99,7 +99,7 @@ def train(aptool, collection, output="m", *more):
 def interrupted(aptool, monkeypatch, output, *command):
     """Run a command that stops when two parts are written; the parts stay."""
     monkeypatch.setenv("STOP_AT", f"{output}.parts/*.run")
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 24)  # a row group each
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 24)  # a row group each
     ended = aptool(*command, "--output", output)
     monkeypatch.setenv("STOP_AT", "")
     assert ended.code == 1

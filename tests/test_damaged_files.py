@@ -11,9 +11,9 @@ import pytest
 import torch
 from tiny import row, write_pools
 
+from aptool.data.collection import CollectionFiles
+from aptool.data.pools import list_units, read_pools
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model
 from aptool.models.tensor_file import check_finite, read_tensors, write_tensors
 from aptool.reporting.runs import read_runs

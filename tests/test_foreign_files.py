@@ -5,8 +5,8 @@ import json
 import pytest
 from tiny import labelled_pools, row, write_pools
 
+from aptool.data.collection import CollectionFiles, CollectionWriter
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles, CollectionWriter
 from aptool.models.model import load_model, save_model
 
 

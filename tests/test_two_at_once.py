@@ -8,8 +8,8 @@ import sys
 import pytest
 from tiny import options
 
+from aptool.data.runs import sidecar_path
 from aptool.errors import InputError
-from aptool.formats.runs import sidecar_path
 from aptool.outputs import lock, output_file, output_folder
 from aptool.scoring.units import parts_folder
 from aptool.training.checkpoint import training_folder
@@ -62,7 +62,7 @@ OUTPUTS = {
     "score": ("x.run", "aptool.scoring.run", "join_parts", ["x.run"]),
     "train": ("m", "aptool.training.fit", "save_model", ["m/model.safetensors", "m/tokenizer.json"]),
     "matrix": ("o", "aptool.experiments.trial", "evaluate", ["o/c/r/seed1/test.run"]),
-    "import": ("c", "aptool.formats.collection", "check_document", ["c/test.pools.parquet", "c/test.qrels"]),
+    "import": ("c", "aptool.data.collection", "check_document", ["c/test.pools.parquet", "c/test.qrels"]),
 }
 
 

@@ -95,7 +95,7 @@ def write_inputs(inputs: Path) -> None:
     """Write a collection, pools in many row groups, a model, and the table of a matrix."""
     from tiny import labelled_pools, options, recipe, row, write_pools
 
-    from aptool.formats.collection import CollectionFiles, CollectionWriter
+    from aptool.data.collection import CollectionFiles, CollectionWriter
     from aptool.training.fit import fit
 
     with CollectionWriter(inputs / "collection", name="tiny", source="made for tests") as writer:

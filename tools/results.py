@@ -25,10 +25,10 @@ sys.path.insert(0, str(ROOT))
 
 import polars as pl  # noqa: E402
 
-from aptool.datasets.folds import write_folds  # noqa: E402
+from aptool.data.collection import MANIFEST, CollectionFiles  # noqa: E402
+from aptool.data.folds import write_folds  # noqa: E402
+from aptool.data.trec import read_qrels  # noqa: E402
 from aptool.experiments.runner import PUBLISHED  # noqa: E402
-from aptool.formats.collection import MANIFEST, CollectionFiles  # noqa: E402
-from aptool.formats.trec import read_qrels  # noqa: E402
 from bench.fingerprint import is_same_version, numeric_fingerprints  # noqa: E402
 from bench.record import json_text, read_result, recomputed  # noqa: E402
 from tools.result_pictures import pictures  # noqa: E402

@@ -92,7 +92,7 @@ def compare(
     A difference is significant if its corrected p-value is at most 1 - confidence. Measures must be means
     over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
-    from aptool.datasets.importing import warn_of_added
+    from aptool.data.importing import warn_of_added
     from aptool.evaluation.compare import Comparisons, largest_deltas
     from aptool.evaluation.measures import relevant_from
     from aptool.evaluation.names import parse_measures as parsed

@@ -15,7 +15,7 @@ from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, printable
 
 if TYPE_CHECKING:
-    from aptool.datasets.stats import Statistics
+    from aptool.data.stats import Statistics
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ def data() -> None:
 @click.option("--limit", type=Count(0), metavar="N", help="Maximum number of functions.  [default: no limit]")
 def functions(output: str, overwrite: bool, limit: int | None) -> None:
     """Build a code-search collection from the installed Python packages."""
-    from aptool.datasets.functions import import_functions
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
+    from aptool.data.functions import import_functions
 
     import_functions(output, limit=limit, overwrite=overwrite)
     report_collection(CollectionFiles(output))
@@ -49,8 +49,8 @@ def functions(output: str, overwrite: bool, limit: int | None) -> None:
 @json_option
 def stats(collection: str, words: Any, as_json: bool) -> None:
     """Print statistics of a collection."""
-    from aptool.datasets.stats import describe
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
+    from aptool.data.stats import describe
 
     statistics = describe(CollectionFiles(collection), words=words)
     if as_json:
@@ -68,7 +68,7 @@ def check(context: click.Context, paths: tuple[str, ...], leaks: bool) -> None:
 
     The exit code is 1 if a path is invalid.
     """
-    from aptool.datasets.check import check_path, collection_folder
+    from aptool.data.check import check_path, collection_folder
 
     invalid = 0
     for path in paths:
@@ -126,8 +126,8 @@ def folds(
     Each fold is a collection with a train and a dev split. Near duplicates stay in one fold. The same
     collection always gives the same folds; --seed only draws the answers of --pool-size.
     """
-    from aptool.datasets.folds import write_folds
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
+    from aptool.data.folds import write_folds
 
     written = write_folds(
         CollectionFiles(collection),
@@ -145,8 +145,8 @@ def folds(
 
 def _print_leaks(path: str) -> None:
     """Print the near copies of questions and relevant answers between each pair of splits."""
-    from aptool.datasets.leaks import find_leaks
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
+    from aptool.data.leaks import find_leaks
 
     collection = CollectionFiles(path)
     if len(collection.splits) == 1:

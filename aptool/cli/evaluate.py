@@ -104,7 +104,7 @@ def evaluate(
 
     Measures are means over the questions; Num* measures are sums.
     """
-    from aptool.datasets.importing import warn_of_added, warn_of_runs
+    from aptool.data.importing import warn_of_added, warn_of_runs
     from aptool.evaluation import names
     from aptool.evaluation.measures import candidate_limits
     from aptool.evaluation.significance import CONFIDENCE

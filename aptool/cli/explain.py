@@ -86,8 +86,8 @@ def explain(
     from aptool.models.model import load_model
 
     if collection is not None:
+        from aptool.data.collection import CollectionFiles
         from aptool.evaluation.texts import find_pair
-        from aptool.formats.collection import CollectionFiles
 
         pair = find_pair(CollectionFiles(collection), split or "test", str(question_id), str(answer_id))
     else:

@@ -9,8 +9,8 @@ import click
 
 from aptool.cli.parameters import UTF8, Bounded, json_option, overwrite_flag
 from aptool.cli.tables import print_table
+from aptool.data.ids import check_one_word
 from aptool.errors import UsageError
-from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
     from aptool.evaluation.fusion import Method, Normalization
@@ -91,7 +91,7 @@ def fuse(
     if train_runs and folds is not None:
         raise UsageError("--folds given with --train-run; expected one or the other")
     check_one_word("--tag", tag)
-    from aptool.formats.runs import check_run_output
+    from aptool.data.runs import check_run_output
     from aptool.library.evaluation import fuse as fuse_runs
     from aptool.library.evaluation import learn_fusion
     from aptool.outputs import check_apart

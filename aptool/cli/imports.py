@@ -13,7 +13,7 @@ from aptool.cli.tables import print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +23,14 @@ NO_LABELS = "no labels"  # instead of a count, for a split without qrels
 
 def _by_split(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Parse ``SPLIT=PATH`` values; the callback of options."""
-    from aptool.datasets.importing import parse_splits
+    from aptool.data.importing import parse_splits
 
     return parse_splits(values)
 
 
 def _splits_of_folder(splits: tuple[str, ...], names: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The path of each split, from ``SPLIT=PATH`` values or one folder with files of the given names."""
-    from aptool.datasets.importing import parse_splits, splits_in
+    from aptool.data.importing import parse_splits, splits_in
     from aptool.paths import location
 
     if len(splits) == 1 and (folder := location(splits[0])).is_dir():
@@ -104,7 +104,7 @@ def wikiqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
 
     For the questions of the paper, pass --questions answerable.
     """
-    from aptool.datasets.wikiqa import SPLITS, import_wikiqa
+    from aptool.data.wikiqa import SPLITS, import_wikiqa
 
     report_collection(import_wikiqa(output, _splits_of_folder(splits, SPLITS), **options))
 
@@ -118,7 +118,7 @@ def trecqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
 
     For the questions of the paper, pass --questions both-labels.
     """
-    from aptool.datasets.trecqa import SPLITS, import_trecqa
+    from aptool.data.trecqa import SPLITS, import_trecqa
 
     collection = import_trecqa(output, _splits_of_folder(splits, SPLITS), **options)
     details = collection.manifest["details"]
@@ -138,7 +138,7 @@ def trecqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
 )
 def insuranceqa(folder: str, output: str, pool_size: str, **options: Any) -> None:
     """Import InsuranceQA V1 or V2 (github.com/shuzi/insuranceQA)."""
-    from aptool.datasets.insuranceqa import import_insuranceqa
+    from aptool.data.insuranceqa import import_insuranceqa
 
     collection = import_insuranceqa(output, folder, pool_size=int(pool_size), **options)
     for split in collection.manifest["details"].get("splits_not_found", []):
@@ -190,9 +190,9 @@ def table(
     PATH is a file, a folder or a glob of CSV, TSV, JSON Lines, Parquet or Excel (.xlsx) files. The suffix of
     a file is its format. Columns are found by name. FOLDER has a folder split=NAME per split.
     """
-    from aptool.datasets.importing import parse_splits
-    from aptool.datasets.table import ColumnNames, ImportPolicies, import_table
-    from aptool.datasets.table_files import TextFormat, is_folder, split_folders
+    from aptool.data.importing import parse_splits
+    from aptool.data.table import ColumnNames, ImportPolicies, import_table
+    from aptool.data.table_files import TextFormat, is_folder, split_folders
 
     if split_ratio is not None and len(tables) == 1 and "=" not in tables[0]:
         splits = {"table": tables[0]}
@@ -251,8 +251,8 @@ def retrieval(
     The source is a FOLDER in BEIR's layout, a data set of ir_datasets per split (test=beir/scifact/test), or
     the files --corpus, --queries and --qrels.
     """
-    from aptool.datasets.importing import parse_splits
-    from aptool.datasets.retrieval import import_retrieval, read_beir, read_files, read_ir_datasets
+    from aptool.data.importing import parse_splits
+    from aptool.data.retrieval import import_retrieval, read_beir, read_files, read_ir_datasets
     from aptool.errors import UsageError
 
     files = (corpus, queries, qrels or None)

@@ -186,7 +186,7 @@ def location_of_pools(qrels: str) -> Location:
 
 def _without_labels(run: str) -> str:
     """Return a hint if the run is of a collection's split that has no labels."""
-    from aptool.formats.collection import MANIFEST, CollectionFiles
+    from aptool.data.collection import MANIFEST, CollectionFiles
     from aptool.paths import location
 
     folder = location(run).parent
@@ -218,7 +218,7 @@ def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:
 
     A ``folder`` of None is that of the run.
     """
-    from aptool.formats.inputs import unpacked_name
+    from aptool.inputs import unpacked_name
     from aptool.paths import location
 
     path = location(run)

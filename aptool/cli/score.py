@@ -18,9 +18,9 @@ from aptool.cli.parameters import (
     overwrite_flag,
     tokens_per_batch_option,
 )
+from aptool.data.ids import check_one_word
 from aptool.environment import BACKENDS, SCORE_PRECISIONS
 from aptool.errors import InputError, UsageError
-from aptool.formats.ids import check_one_word
 
 if TYPE_CHECKING:
     from aptool.library.where import Where

@@ -112,7 +112,7 @@ def train(
     if preset is not None and start is None:
         load_recipe(with_home(preset), overrides)  # before PyTorch is imported
     _check_inputs(vectors, start)
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
     from aptool.library.training import build_recipe, train_models
 
     recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
@@ -145,7 +145,7 @@ def _check_collection(collection: str | None) -> str:
         hint = "`aptool data functions --output data/functions` builds one to try"
         raise UsageError(f"missing argument COLLECTION ({hint})")
     from aptool.config import preset_names
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
 
     if collection in preset_names() and not Path(collection).exists():
         raise UsageError(f"COLLECTION {collection}: the name of a preset; expected --preset {collection}")

@@ -62,7 +62,7 @@ def distill(
     output: Location, model: str, collections: tuple[Location, ...], dim: int, sif: float, device: str
 ) -> None:
     """Distill a sentence encoder into static vectors of the words of collections."""
-    from aptool.formats.collection import CollectionFiles
+    from aptool.data.collection import CollectionFiles
     from aptool.outputs import check_apart
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.version import check_installed

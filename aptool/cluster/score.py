@@ -32,10 +32,10 @@ from aptool.cluster.workers import (
     host,
     ray_failures,
 )
+from aptool.data.pools import Unit, read_answers
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
-from aptool.formats.inputs import Input
-from aptool.formats.pools import Unit, read_answers
+from aptool.inputs import Input
 from aptool.models.device import is_out_of_memory
 from aptool.models.hub import pinned_name
 from aptool.models.model import load_model

@@ -29,8 +29,8 @@ from typing_extensions import override
 from aptool.cluster.resources import Cluster, Resources, Wait, Workers
 from aptool.cluster.workers import Versions, check_worker, first_task, host, ray_failures
 from aptool.config import CHECKPOINT_MINUTES, Recipe
+from aptool.data.collection import CollectionFiles
 from aptool.errors import AptoolError, UsageError, counted, located
-from aptool.formats.collection import CollectionFiles
 from aptool.models.build import code_of
 from aptool.models.device import pick_device
 from aptool.outputs import lock

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import polars as pl
 from typing_extensions import override
 
+from aptool.data.trec import rank_candidates
 from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.evaluation import Evaluation, html_table
 from aptool.evaluation.names import is_mean
@@ -21,7 +22,6 @@ from aptool.evaluation.significance import (
     detectable_effect,
     holm,
 )
-from aptool.formats.trec import rank_candidates
 from aptool.version import Tabular
 
 

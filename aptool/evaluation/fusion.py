@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import polars as pl
 
+from aptool.data.trec import rank_candidates
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.trec import rank_candidates
 from aptool.version import require
 
 DEFAULT_K = 60  # Cormack, Clarke and Buettcher, SIGIR 2009

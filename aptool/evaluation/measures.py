@@ -13,10 +13,10 @@ from typing import NamedTuple
 import polars as pl
 import pytrec_eval
 
+from aptool.data.trec import to_dicts
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.evaluation import Evaluation, MeasureValues, averages
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, parse_measures
-from aptool.formats.trec import to_dicts
 
 _HIGHEST_RELEVANCE = 1_000_000
 _KEYS = ["question_id", "answer_id"]

@@ -8,9 +8,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aptool.data.collection import CollectionFiles
+from aptool.data.pools import Answers, PoolBatch, list_units, read_pools
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import Answers, PoolBatch, list_units, read_pools
 from aptool.paths import PathOrUrl
 from aptool.text.tokenizer import WordTokenizer
 

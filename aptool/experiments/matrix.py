@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from aptool.config import Recipe, load_recipe
-from aptool.datasets.folds import POOL_SIZE
+from aptool.data.folds import POOL_SIZE
+from aptool.data.schemas import check_document
 from aptool.documents import read_toml
 from aptool.environment import Backend, ScorePrecision
 from aptool.errors import AptoolError, InputError, UsageError, first_few, located
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
-from aptool.formats.schemas import check_document
 from aptool.paths import Location, location
 
 # The split that fusions are fitted on: systems overfit their training split.

@@ -11,22 +11,22 @@ from typing import Any
 
 import polars as pl
 
-from aptool.datasets import trecqa, wikiqa
-from aptool.datasets.folds import write_folds
-from aptool.datasets.importing import splits_in
-from aptool.datasets.insuranceqa import V1_ANSWERS, import_insuranceqa
-from aptool.datasets.leaks import labelled_pools
-from aptool.datasets.trecqa import import_trecqa
-from aptool.datasets.wikiqa import import_wikiqa
+from aptool.data import trecqa, wikiqa
+from aptool.data.collection import MANIFEST, CollectionFiles, CollectionWriter
+from aptool.data.folds import write_folds
+from aptool.data.importing import splits_in
+from aptool.data.insuranceqa import V1_ANSWERS, import_insuranceqa
+from aptool.data.leaks import labelled_pools
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
+from aptool.data.trecqa import import_trecqa
+from aptool.data.wikiqa import import_wikiqa
 from aptool.errors import AptoolError, InputError, located
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.table import check_tables, start_table
 from aptool.experiments.trial import Result, Train, TrialRunner, write_derived_run
-from aptool.formats.collection import MANIFEST, CollectionFiles, CollectionWriter
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 from aptool.models.build import check_recipe
 from aptool.outputs import check_output_folder, lock
 from aptool.paths import Location
@@ -155,7 +155,7 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location, overwrite: boo
     """Open a collection; build or import it first if the matrix says so."""
     build, path = evaluated.build, evaluated.path
     if build == "functions" and not path.exists():
-        from aptool.datasets.functions import import_functions
+        from aptool.data.functions import import_functions
 
         logger.info(f"building {path}")
         import_functions(path, limit=evaluated.limit)

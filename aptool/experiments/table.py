@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from aptool.data.collection import CollectionFiles
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
 from aptool.documents import json_text, read_json
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import mean_over_runs
@@ -15,9 +18,6 @@ from aptool.evaluation.significance import Paired, Spread, compare_paired, holm,
 from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.trial import Result
 from aptool.files import sha256_of
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 from aptool.outputs import EXPECTED, output_file
 from aptool.paths import Location, names
 from aptool.reporting.html import markdown_table

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from aptool.data.collection import CollectionFiles
+from aptool.data.pools import list_units
+from aptool.data.runs import read_run, write_run
+from aptool.data.trec import read_qrels, run_lines
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.fusion import cross_fitted, learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, SystemSpec, Trial, parts_of
 from aptool.files import sha256_of
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import list_units
-from aptool.formats.runs import read_run, write_run
-from aptool.formats.trec import read_qrels, run_lines
 from aptool.models.build import code_of
 from aptool.models.model import load_model, remove_model
 from aptool.outputs import EXPECTED, check_output, output_file

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from aptool.datasets.importing import check_split
-from aptool.datasets.table import ColumnNames, ImportPolicies, import_table
-from aptool.datasets.table_files import TextFormat
+from aptool.data import collection as files
+from aptool.data.importing import check_split
+from aptool.data.table import ColumnNames, ImportPolicies, import_table
+from aptool.data.table_files import TextFormat
 from aptool.errors import InputError
-from aptool.formats import collection as formats
 from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
 from aptool.library.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.library.pools import Pools
@@ -43,7 +43,7 @@ class Collection:
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.opened = formats.CollectionFiles(
+        self.opened = files.CollectionFiles(
             check_path("path", path, "the folder of a collection; Collection.from_rows imports tables")
         )
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import polars as pl
 
+from aptool.data.ids import ANSWER_ID, EXPECTED_ANSWER_ID, EXPECTED_QUESTION_ID, QUESTION_ID
 from aptool.errors import InputError, first_line, shortened
-from aptool.formats.ids import ANSWER_ID, EXPECTED_ANSWER_ID, EXPECTED_QUESTION_ID, QUESTION_ID
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,7 +204,7 @@ def _cast(column: str, values: pl.Series, kind: Any) -> pl.Series | None:
 
 
 def _id(value: object) -> str:
-    from aptool.datasets.pairs import id_text
+    from aptool.data.pairs import id_text
 
     return _text(id_text("", "", "", value))
 
@@ -220,7 +220,7 @@ def _text(value: object) -> str:
 
 
 def _relevance(value: object) -> int:
-    from aptool.datasets.pairs import INTEGER, label_text
+    from aptool.data.pairs import INTEGER, label_text
 
     if isinstance(value, numbers.Integral) and -_INT64 <= int(value) < _INT64:
         return int(value)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from aptool.data.ids import check_one_word
 from aptool.environment import PRECISIONS, Precision
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
-from aptool.formats.ids import check_one_word
 from aptool.library.arguments import (
     PathLike,
     check_choice,

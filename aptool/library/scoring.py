@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aptool.data.ids import check_one_word
 from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
 from aptool.errors import UsageError
-from aptool.formats.ids import check_one_word
 from aptool.library.arguments import (
     PathLike,
     check_choice,

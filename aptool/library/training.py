@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
+from aptool.data.collection import CollectionFiles
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles
 from aptool.library.arguments import (
     LONGEST_SECONDS,
     PathLike,

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.config import Recipe, recipe_from_dict
+from aptool.data.schemas import check_document
 from aptool.documents import read_json, yaml_text
 from aptool.errors import AptoolError, InputError
 from aptool.files import local_copy
-from aptool.formats.schemas import check_document
 from aptool.models.build import build_ranker, encoder_type, set_tokenizer
 from aptool.models.device import to_device
 from aptool.models.hub import CONFIG, WEIGHTS, find_folder, is_trained, trained_config

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import evaluate_groups
 from aptool.files import stat
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 from aptool.paths import PathOrUrl, location
 from aptool.reporting.plots import plot_accuracy_by_length, plot_costs, plot_scores, plot_training, svg
 from aptool.reporting.runs import ACCURACY, TABLE, CollectionResults, Runs, SystemResults

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
+from aptool.data.runs import read_run
+from aptool.data.trec import rank_candidates, read_qrels
 from aptool.evaluation.compare import question_deltas
 from aptool.evaluation.texts import PoolTexts, find_texts
-from aptool.formats.runs import read_run
-from aptool.formats.trec import rank_candidates, read_qrels
 from aptool.reporting.runs import CollectionResults, SystemResults
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aptool.datasets.importing import warn_of_added
+from aptool.data.importing import warn_of_added
 from aptool.environment import command
 from aptool.errors import UsageError
 from aptool.evaluation.compare import verdict

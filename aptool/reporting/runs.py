@@ -6,6 +6,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from aptool.data.collection import MANIFEST, CollectionFiles, answers_of_all
+from aptool.data.pools import Answers, read_answers
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
 from aptool.documents import read_json
 from aptool.errors import InputError, counted
 from aptool.evaluation.compare import Comparison, compare
@@ -15,10 +19,6 @@ from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
 from aptool.evaluation.texts import question_groups
 from aptool.files import expand, sha256_of
-from aptool.formats.collection import MANIFEST, CollectionFiles, answers_of_all
-from aptool.formats.pools import Answers, read_answers
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 from aptool.paths import Location, PathOrUrl, is_remote, location, why_missing
 
 logger = logging.getLogger(__name__)

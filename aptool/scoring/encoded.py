@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from aptool.config import TextOptions
-from aptool.formats.parquet import to_arrow
-from aptool.formats.pools import Answers, PoolBatch
-from aptool.formats.shared_texts import text_hash
+from aptool.data.parquet import to_arrow
+from aptool.data.pools import Answers, PoolBatch
+from aptool.data.shared_texts import text_hash
 from aptool.models.device import send
 from aptool.models.ragged import Ragged, rows_of
 from aptool.text.tokenizer import TextTokenizer, Tokens, concatenated

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from aptool.data.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.environment import Backend, ScorePrecision, available_memory
 from aptool.environment import Precision as RequestedPrecision
 from aptool.errors import InputError, UsageError
-from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.models.build import code_of
 from aptool.models.device import (
     check_precision,

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import polars as pl
 
-from aptool.formats.pools import Answers, Unit
+from aptool.data.pools import Answers, Unit
 from aptool.progress import Bar
 from aptool.scoring.systems import Scorer
 from aptool.scoring.units import Record, read, score

@@ -21,11 +21,9 @@ import polars as pl
 from typing_extensions import override
 
 from aptool import environment, outputs
-from aptool.errors import InputError
-from aptool.formats.collection import POOLS_SUFFIX, collection_beside
-from aptool.formats.inputs import Input, check_unchanged
-from aptool.formats.pools import Answers, Unit, read_answers
-from aptool.formats.runs import (
+from aptool.data.collection import POOLS_SUFFIX, collection_beside
+from aptool.data.pools import Answers, Unit, read_answers
+from aptool.data.runs import (
     is_folder,
     join_parts,
     parse_sidecar,
@@ -33,7 +31,9 @@ from aptool.formats.runs import (
     sidecar_path,
     write_sidecar,
 )
-from aptool.formats.trec import log_ties, rank_candidates
+from aptool.data.trec import log_ties, rank_candidates
+from aptool.errors import InputError
+from aptool.inputs import Input, check_unchanged
 from aptool.outputs import check_apart
 from aptool.paths import PathOrUrl, is_remote, names, output_location
 from aptool.progress import Bar, progress

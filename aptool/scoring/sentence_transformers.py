@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from typing_extensions import override
 
+from aptool.data.pools import Answers, PoolBatch, Unit
 from aptool.documents import read_json
 from aptool.environment import Backend, ScorePrecision, versions_of
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.formats.pools import Answers, PoolBatch, Unit
 from aptool.models.device import check_precision, is_out_of_memory, pick_device, set_products
 from aptool.models.hub import CONFIG, MODULES, ST_CONFIG, find_folder, model_name
 from aptool.scoring.systems import Scorer, System

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from aptool.formats.pools import Answers, PoolBatch, Unit, read_pools
+from aptool.data.pools import Answers, PoolBatch, Unit, read_pools
 from aptool.progress import progress
 from aptool.text.bm25 import K1, B, PostingsBuilder, WeightedPostings, inverse_document_frequency
 from aptool.text.words import code_of_splitter, word_splitter

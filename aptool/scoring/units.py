@@ -23,12 +23,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from aptool.data.pools import Answers, Unit, answers_beside, read_pools
+from aptool.data.runs import is_folder, part_bytes, part_suffix
+from aptool.data.trec import count_ties
 from aptool.errors import AptoolError, InputError
 from aptool.files import stat
-from aptool.formats.inputs import Input
-from aptool.formats.pools import Answers, Unit, answers_beside, read_pools
-from aptool.formats.runs import is_folder, part_bytes, part_suffix
-from aptool.formats.trec import count_ties
+from aptool.inputs import Input
 from aptool.outputs import write_object
 from aptool.paths import Location, PathOrUrl, file_errors, is_remote, location, names, output_location
 from aptool.scoring.systems import Scorer

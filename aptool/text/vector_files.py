@@ -15,7 +15,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from aptool.errors import InputError
-from aptool.formats.inputs import Unpacked, check_is_text, open_unpacked
+from aptool.inputs import Unpacked, check_is_text, open_unpacked
 from aptool.paths import PathOrUrl, file_errors
 
 logger = logging.getLogger(__name__)

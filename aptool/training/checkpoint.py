@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from aptool.config import Recipe
+from aptool.data.collection import CollectionFiles
 from aptool.documents import read_json
 from aptool.errors import InputError, one_line
 from aptool.files import local_copy, stat
-from aptool.formats.collection import CollectionFiles
 from aptool.models.build import code_of, encoder_type
 from aptool.models.device import seed_generators
 from aptool.models.hub import CONFIG, trained_config

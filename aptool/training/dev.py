@@ -7,11 +7,11 @@ import polars as pl
 import torch
 
 from aptool.config import TextOptions
+from aptool.data.collection import CollectionFiles
+from aptool.data.trec import read_qrels
 from aptool.errors import AptoolError
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import DEFAULT_MEASURES
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.trec import read_qrels
 from aptool.models.ranker import Ranker
 from aptool.progress import progress
 from aptool.scoring.pipeline import PairMeter

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.config import CHECKPOINT_MINUTES, Recipe
+from aptool.data.collection import CollectionFiles
 from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.evaluation.names import measure_names
-from aptool.formats.collection import CollectionFiles
 from aptool.models.build import build_ranker, check_recipe, initialize
 from aptool.models.device import (
     check_training_precision,

@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 
 from aptool.config import Recipe
+from aptool.data.collection import CollectionFiles
+from aptool.data.pools import read_answers
+from aptool.data.trec import read_qrels
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.pools import read_answers
-from aptool.formats.trec import read_qrels
 from aptool.text.words import word_splitter
 from aptool.training.data import IndexLists, SplitTexts
 

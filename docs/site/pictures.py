@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import aptool
-from aptool.formats.collection import CollectionFiles
+from aptool.data.collection import CollectionFiles
 from aptool.reporting.charts import accuracy_by_length
 from aptool.reporting.plots import plot_accuracy_by_length, svg
 from aptool.reporting.runs import questions_of_split

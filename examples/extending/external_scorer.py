@@ -19,7 +19,7 @@ import numpy as np
 from typing_extensions import override
 
 from aptool import AptoolError
-from aptool.formats.pools import PoolBatch
+from aptool.data.pools import PoolBatch
 from aptool.scoring.systems import Scorer, System
 
 

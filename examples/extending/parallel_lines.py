@@ -11,10 +11,10 @@ of a question are the answers of the next questions.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aptool.datasets.importing import SplitPools, write_collection
-from aptool.datasets.pairs import Columns, Pair, check_text, pools_of
+from aptool.data.collection import CollectionFiles
+from aptool.data.importing import SplitPools, write_collection
+from aptool.data.pairs import Columns, Pair, check_text, pools_of
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles
 
 
 def build(

@@ -7,8 +7,8 @@ from statistics import fmean, stdev
 import pytest
 import small_matrix
 
+from aptool.data.collection import CollectionFiles
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles
 from bench.record import main, read_result, result_document, write_result
 
 

@@ -8,7 +8,7 @@ from recorded import recorded
 
 from aptool import Collection
 from aptool.cli.data import data
-from aptool.datasets.retrieval import import_retrieval, read_beir
+from aptool.data.retrieval import import_retrieval, read_beir
 from aptool.errors import AptoolError, InputError, UsageError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"

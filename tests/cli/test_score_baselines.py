@@ -58,7 +58,7 @@ def test_library_takes_the_name_and_pools_in_memory(folder):
 
 def test_shared_answers_count_once(aptool, folder):
     """BM25 statistics count a text of ``answers.parquet`` once, even under two ids."""
-    from aptool.formats.pools import write_answers
+    from aptool.data.pools import write_answers
 
     shared = {name: text for _, answers in QUESTIONS.values() for name, text in answers.items()}
     write_answers("answers.parquet", [*shared.items(), ("again", shared["a1"])])
@@ -80,7 +80,7 @@ def test_document_frequencies_are_computed_over_all_files(aptool, folder):
 
 
 def test_random_scores_use_seed_0(aptool, folder):
-    from aptool.formats.pools import list_units, read_pools
+    from aptool.data.pools import list_units, read_pools
     from aptool.scoring.systems import RandomScores
 
     assert aptool("score", "two.pools.parquet", "--model", "random").code == 0
@@ -93,7 +93,7 @@ def test_random_scores_use_seed_0(aptool, folder):
 
 def test_interrupted_run_resumes(folder, monkeypatch):
     """Interrupt before the second of three units is written."""
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 2)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 2)
     pools = library.Pools.load(["one.pools.parquet", "two.pools.parquet"])
     write, written = scoring.write, []
 
@@ -146,7 +146,7 @@ def test_damaged_pools_end_in_one_line(aptool, folder):
 
 
 def test_matrix_schema_has_the_same_baselines():
-    from aptool.formats.schemas import load_schema
+    from aptool.data.schemas import load_schema
 
     schema = json.dumps(load_schema("matrix"))
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from tiny import labelled_pools, row, write_pools
 
-from aptool.formats.collection import CollectionWriter, LabelledPool
-from aptool.formats.pools import list_units, read_pools
+from aptool.data.collection import CollectionWriter, LabelledPool
+from aptool.data.pools import list_units, read_pools
 from aptool.models.device import batch_sizes
 from aptool.models.model import load_model, save_model
 from aptool.scoring.model_system import ModelScorer, ModelSystem
@@ -113,7 +113,7 @@ def test_scoring_again_gives_the_same_bytes(score, folder):
 
 
 def test_interrupted_command_resumes(score, folder, monkeypatch):
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 18)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 18)
     score(output="whole.run")
     scored = []
     whole = ModelScorer.score

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from aptool.errors import AptoolError, InputError, printable
-from aptool.formats.inputs import is_pickle
+from aptool.inputs import is_pickle
 
 HOSTILE = "a\x1b[31m\x07\x9b2J\u202eb\u2066\u200fc\u2028d\x7f"
 ESCAPED = r"a\x1b[31m\x07\x9b2J\u202eb\u2066\u200fc\u2028d\x7f"

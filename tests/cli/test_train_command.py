@@ -9,7 +9,7 @@ import pytest
 from recorded import recorded
 from tiny import options, recipe
 
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.models.model import load_model
 
 # MRR of six candidates in random order: the mean of 1, 1/2, ..., 1/6.

@@ -6,8 +6,8 @@ import time
 from slow import ONE_CORE, SlowSystem, executor_of
 from tiny import labelled_pools, row, write_pools
 
+from aptool.data.pools import list_units
 from aptool.files import expand
-from aptool.formats.pools import list_units
 from aptool.outputs import output_file
 from aptool.scoring.run import score_files
 from aptool.scoring.units import parts_folder, plan, read, score, write

@@ -15,7 +15,7 @@ from scene import node_ids, wait_for
 from tiny import options, recipe
 from trainings import OPTIONS, SEED, trained
 
-from aptool.formats.collection import CollectionFiles
+from aptool.data.collection import CollectionFiles
 from aptool.training.fit import fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")

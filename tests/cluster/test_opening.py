@@ -7,7 +7,7 @@ from networks import SENTENCE_TRANSFORMERS, write_network
 from one_node import OneNode
 from scene import write_row_groups
 
-from aptool.formats.pools import list_units
+from aptool.data.pools import list_units
 from aptool.models.model import load_model
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.sentence_transformers import SentenceTransformers, SentenceTransformersScorer

@@ -5,7 +5,7 @@ from dataclasses import replace
 from recorded import recorded
 from tiny import recipe
 
-from aptool.formats.collection import CollectionFiles
+from aptool.data.collection import CollectionFiles
 
 # Negatives are sampled, mined and the other answers of the minibatch; word vectors are trained.
 OPTIONS = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_ids import have_other_ids
 
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import MeasureValues, averages
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import parse_measures
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 
 # Ties, a missing and an extra question, a question without positives, negative and graded relevance,
 # scores 1e-8 apart, exponent notation.

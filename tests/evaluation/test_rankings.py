@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from other_ids import have_other_ids
 
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
 from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.names import printed_name
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 
 
 def qrels_of(judgements):

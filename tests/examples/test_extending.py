@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import aptool as library
+from aptool.data.trec import read_qrels
 from aptool.errors import InputError
-from aptool.formats.trec import read_qrels
 from aptool.models.build import ENCODERS, POOLINGS
 from aptool.models.ragged import Ragged
 

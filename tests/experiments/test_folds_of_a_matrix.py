@@ -7,13 +7,13 @@ import polars as pl
 import pytest
 from tiny import labelled_pools, options
 
-from aptool.datasets.folds import write_folds
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.folds import write_folds
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
 from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 
 TABLE = f"""
 measures = ["MAP", "MRR"]

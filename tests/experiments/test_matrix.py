@@ -11,15 +11,15 @@ import pytest
 from tiny import options
 
 from aptool.config import load_recipe
+from aptool.data.collection import CollectionFiles
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
 from aptool.errors import UsageError
 from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, only, read_matrix
 from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.experiments.trial import Result
-from aptool.formats.collection import CollectionFiles
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 from aptool.models.build import check_recipe
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.scoring.systems import RandomScorer

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from tiny import options
 
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
 
 TABLE = """
 {more}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tiny import options
 
+from aptool.data.collection import CollectionFiles
 from aptool.experiments.matrix import read_matrix
-from aptool.formats.collection import CollectionFiles
 from jobs.paper_tables import TABLES, main, paper_names
 
 DATA = os.environ.get("APTOOL_DATA")

@@ -181,7 +181,7 @@ def test_invalid_options_of_fusion_are_refused(options):
 
 
 def test_bm25_run_has_the_scores_of_the_baseline(data):
-    from aptool.formats.pools import list_units, read_pools
+    from aptool.data.pools import list_units, read_pools
     from aptool.scoring.systems import Bm25, WordCounts
     from aptool.text.words import unicode_words
 

@@ -11,7 +11,7 @@ from tiny import options, recipe
 
 import aptool as library
 from aptool import AptoolError, Pools
-from aptool.formats.collection import CollectionFiles
+from aptool.data.collection import CollectionFiles
 from aptool.training.fit import fit
 
 TINY = list(options("ap-cnn"))

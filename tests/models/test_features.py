@@ -9,8 +9,8 @@ from tiny import recipe, row, write_pools
 from torch import tensor
 
 from aptool.config import TextOptions
+from aptool.data.pools import list_units, read_answers, read_pools, write_answers
 from aptool.errors import InputError
-from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.build import check_recipe, set_tokenizer
 from aptool.models.features import COLUMNS, HEADS, PairFeatures, WordBags
 from aptool.scoring.encoded import PoolTokenizer

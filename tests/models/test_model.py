@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny import SYSTEMS, model_system, ranker, recipe
 
+from aptool.data.pools import list_units, read_pools
 from aptool.errors import AptoolError, InputError
-from aptool.formats.pools import list_units, read_pools
 from aptool.models.model import load_model, model_fingerprint, save_model
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import WordTokenizer

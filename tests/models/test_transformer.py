@@ -11,9 +11,9 @@ from recorded import recorded
 from tiny import labelled_pools, model_system, tokens
 from tokenizers import normalizers
 
+from aptool.data.collection import CollectionFiles, CollectionWriter
+from aptool.data.pools import list_units, read_pools
 from aptool.environment import BATCH_SIZES
-from aptool.formats.collection import CollectionFiles, CollectionWriter
-from aptool.formats.pools import list_units, read_pools
 from aptool.models import backbone
 from aptool.models.explain import explain_pairs
 from aptool.models.model import LoadedModel, load_model

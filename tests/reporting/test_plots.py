@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from tiny import row, write_pools
 
+from aptool.data.pools import read_answers, write_answers
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.texts import groups_by_length, length_thresholds, relevant_lengths
-from aptool.formats.pools import read_answers, write_answers
 from aptool.reporting.charts import (
     accuracy_by_length,
     read_history,

@@ -9,19 +9,19 @@ import time
 import pytest
 from tiny import row, write_pools
 
-from aptool.formats.pools import list_units
-from aptool.formats.runs import read_run
+from aptool.data.pools import list_units
+from aptool.data.runs import read_run
 from aptool.scoring.run import score_files
 from aptool.scoring.systems import RandomScores
 
 DRIVER = """
 import sys
-import aptool.formats.pools
-from aptool.formats.pools import list_units
+import aptool.data.pools
+from aptool.data.pools import list_units
 from aptool.scoring.run import score_files
 from aptool.scoring.systems import RandomScores
 
-aptool.formats.pools.UNIT_PAIRS = 6
+aptool.data.pools.UNIT_PAIRS = 6
 print("ready", flush=True)
 score_files(list_units([sys.argv[1]]), RandomScores(), sys.argv[2])
 """
@@ -37,7 +37,7 @@ def content(output):
     ("units", "name"), [(4, "out.run"), (40, "out.run.gz"), (40, "out.parquet"), (40, "out/")]
 )
 def test_a_run_that_is_killed_five_times_is_that_of_one_call(tmp_path, monkeypatch, units, name):
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 6)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 6)
     pairs = [("a1", "x"), ("a2", "y"), ("a3", "z")]
     groups = [[row(f"q{2 * n + i}", candidates=pairs) for i in range(2)] for n in range(units)]
     pools = write_pools(tmp_path / "x.pools.parquet", *groups)

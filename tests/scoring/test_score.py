@@ -12,10 +12,10 @@ from recorded import recorded
 from tiny import Opened, labelled_pools, model_system, row, write_pools
 
 import aptool as library
+from aptool.data.pools import list_units
+from aptool.data.runs import read_run
+from aptool.data.schemas import arrow_schema, check_document
 from aptool.errors import InputError, UsageError
-from aptool.formats.pools import list_units
-from aptool.formats.runs import read_run
-from aptool.formats.schemas import arrow_schema, check_document
 from aptool.models.model import load_model, save_model
 from aptool.scoring import run as scoring
 from aptool.scoring.model_system import ModelSystem
@@ -46,7 +46,7 @@ def write(path, rows, **more):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Twelve pools in four row groups, in the current folder; each is a unit."""
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 18)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 18)
     write(tmp_path / "test.pools.parquet", rows())
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -370,7 +370,7 @@ def test_a_row_group_that_is_divided_has_the_run_of_the_whole(system, monkeypatc
     write_pools("one.parquet", rows())
     files = set()
     for limit in (1000, 18, 1):
-        monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", limit)
+        monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", limit)
         units = list_units(["one.parquet"])
         scoring.score_files(units, RandomScores(), f"{limit}.run")
         files.add(Path(f"{limit}.run").read_bytes())
@@ -419,7 +419,7 @@ def test_parts_of_other_answers_are_not_used(system, folder):
 
 
 def test_failure_while_writing_leaves_no_half_file(system, folder, monkeypatch):
-    monkeypatch.setattr("aptool.formats.trec.rank_candidates", lambda frame: 1 / 0)
+    monkeypatch.setattr("aptool.data.trec.rank_candidates", lambda frame: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
         score(system)
@@ -439,7 +439,7 @@ def test_additional_columns_are_ignored(system):
 
 @pytest.mark.parametrize("files", [1, 2])
 def test_a_question_in_two_units_is_named(system, files, monkeypatch):
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 4)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 4)
     write_pools("b.parquet", *[[row("q2"), row("q1")]] * (3 - files))
     if files == 2:
         write_pools("a.parquet", [row("q1")])

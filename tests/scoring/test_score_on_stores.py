@@ -12,9 +12,9 @@ import pytest
 from tiny import Opened, labelled_pools, row, write_pools
 
 from aptool import outputs
+from aptool.data.pools import Unit, list_units, read_pools
 from aptool.errors import InputError
 from aptool.files import stat
-from aptool.formats.pools import Unit, list_units, read_pools
 from aptool.paths import Url, names
 from aptool.scoring.run import score_files
 from aptool.scoring.systems import RandomScorer, RandomScores
@@ -25,7 +25,7 @@ DRIVER = """
 import sys
 from dying import die_after
 from aptool import outputs
-from aptool.formats import pools
+from aptool.data import pools
 from aptool.scoring import run
 from aptool.scoring.systems import RandomScores
 
@@ -53,7 +53,7 @@ def sha256(path):
 @pytest.fixture
 def local(tmp_path, monkeypatch):
     """Pools on a disk, and their run file; each row group is a unit."""
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 12)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 12)
     pools = write("test", tmp_path / "test.pools.parquet")
     score_files(list_units([pools]), RandomScores(), tmp_path / "out.run")
     return tmp_path

@@ -24,8 +24,8 @@ from simulated_gpu import SimulatedGpu
 from tiny import row, write_pools
 
 import aptool as toolkit
+from aptool.data.pools import list_units, read_pools
 from aptool.errors import AptoolError
-from aptool.formats.pools import list_units, read_pools
 from aptool.scoring import sentence_transformers
 from aptool.scoring import units as scoring_units
 from aptool.scoring.model_system import model_system
@@ -266,7 +266,7 @@ def test_runs_in_memory_and_of_a_copy_are_those_of_the_folder(built, pools, tmp_
 
 
 def test_a_resumed_run_has_the_bytes_of_an_uninterrupted_run(network, pools, tmp_path, monkeypatch):
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 1)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 1)
     units, system = list_units([pools]), SentenceTransformers(str(network), "cpu")
     score_files(units, system, tmp_path / "whole.run")
     write = scoring_units.write

@@ -9,8 +9,8 @@ import torch
 from simulated_gpu import SimulatedGpu
 from tiny import Opened, labelled_pools, row, write_pools
 
+from aptool.data.pools import list_units, write_answers
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.pools import list_units, write_answers
 from aptool.models import device as devices
 from aptool.models.device import check_training_precision, gpus_like, pick_device, to_device
 from aptool.scoring.model_system import ModelScorer, ModelSystem, pick_precision, sample_units, sampled_pools
@@ -21,7 +21,7 @@ from aptool.scoring.systems import RandomScorer, RandomScores
 @pytest.fixture
 def units(tmp_path, monkeypatch):
     """Twelve pools in six row groups, over shared answers; each is a unit."""
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 12)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 12)
     pools = labelled_pools("test", 12)
     texts = {name: text for pool in pools for name, text in zip(pool.answer_ids, pool.texts, strict=True)}
     write_answers(tmp_path / "answers.parquet", texts.items())

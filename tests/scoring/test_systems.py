@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny import model_system, row, write_pools
 
+from aptool.data.pools import list_units, read_answers, read_pools, write_answers
 from aptool.errors import UsageError
-from aptool.formats.pools import list_units, read_answers, read_pools, write_answers
 from aptool.models.device import pick_device
 from aptool.models.model import load_model
 from aptool.scoring.model_system import ModelScorer, ModelSystem, pick_precision, same_rankings
@@ -154,7 +154,7 @@ def test_shared_answers_are_tokenized_once_and_score_alike(tmp_path, model_folde
 def test_a_text_of_several_units_and_files_is_encoded_once(
     tmp_path, model_folder, monkeypatch, at_once, encoded
 ):
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 3)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 3)
     # Without caching at first sight, each of the three texts is encoded for the first two units.
     monkeypatch.setattr("aptool.scoring.encoded.BYTES_AT_ONCE", at_once)
     monkeypatch.setattr("aptool.models.encoders.MAX_TABLE_BYTES", 0)  # states of a table are not cached

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tiny import row, write_pools
 
+from aptool.data.pools import list_units, write_answers
 from aptool.errors import AptoolError
-from aptool.formats.inputs import Input
-from aptool.formats.pools import list_units, write_answers
+from aptool.inputs import Input
 from aptool.scoring.systems import RandomScorer, RandomScores
 from aptool.scoring.units import missing_parts, parts_folder, plan, read, read_records, score, write
 
@@ -16,7 +16,7 @@ from aptool.scoring.units import missing_parts, parts_folder, plan, read, read_r
 @pytest.fixture
 def units(tmp_path, monkeypatch):
     """Three row groups of two pools, in the current folder; each is a unit."""
-    monkeypatch.setattr("aptool.formats.pools.UNIT_PAIRS", 4)
+    monkeypatch.setattr("aptool.data.pools.UNIT_PAIRS", 4)
     monkeypatch.chdir(tmp_path)
     groups = [[row(f"q{2 * group + position}") for position in range(2)] for group in range(3)]
     return list_units([write_pools("test.pools.parquet", *groups)])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tiny import options, row, write_pools
 
 import aptool as library
+from aptool.data.pools import list_units
 from aptool.errors import AptoolError, UsageError
-from aptool.formats.pools import list_units
 from aptool.models.model import load_model
 from aptool.text.tokenizer import WordTokenizer
 from aptool.text.words import bigram_words, has_words, separate_bigrams, unicode_words, word_splitter

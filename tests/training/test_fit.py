@@ -8,12 +8,12 @@ import torch
 from recorded import recorded
 from tiny import SYSTEMS, labelled_pools, recipe
 
+from aptool.data.collection import CollectionFiles, CollectionWriter
+from aptool.data.pools import list_units
+from aptool.data.runs import read_run
+from aptool.data.trec import read_qrels
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.measures import evaluate
-from aptool.formats.collection import CollectionFiles, CollectionWriter
-from aptool.formats.pools import list_units
-from aptool.formats.runs import read_run
-from aptool.formats.trec import read_qrels
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.run import score_files
 from aptool.training.fit import fit

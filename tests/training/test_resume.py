@@ -17,8 +17,8 @@ from recorded import recorded
 from tiny import options, recipe
 
 from aptool.config import VectorOptions
+from aptool.data.collection import CollectionFiles
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles
 from aptool.models.initialization import learned_vectors
 from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer

@@ -21,7 +21,7 @@ from simulated_gpu import SimulatedGpu
 from test_resume import ASKED, MINIBATCH, OFTEN, StoppedError, same, stop_after
 from tiny import recipe
 
-from aptool.formats.collection import CollectionFiles
+from aptool.data.collection import CollectionFiles
 from aptool.models import transformer
 from aptool.training import loop
 from aptool.training.dev import DevSet

@@ -6,8 +6,8 @@ import torch
 from published import published_recipe
 from tiny import recipe
 
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.errors import AptoolError, InputError
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.models.model import load_model
 from aptool.models.start import training_recipe
 from aptool.text.vectors import WordVectors, write_vectors

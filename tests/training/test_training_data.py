@@ -5,8 +5,8 @@ import pytest
 from tiny import recipe
 
 from aptool.config import TextOptions
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.errors import InputError
-from aptool.formats.collection import CollectionFiles, CollectionWriter, LabelledPool
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import texts as training_texts
 from aptool.training.data import tokenize
@@ -127,7 +127,7 @@ def test_a_system_trains_on_negatives_of_the_collection(collection, tmp_path, ne
 
 
 def test_row_groups_of_a_split_are_joined(tmp_path, monkeypatch):
-    from aptool.formats import pools
+    from aptool.data import pools
 
     made = [
         LabelledPool(f"q{n}", f"question {n}", ["x", f"y{n}"], ["same", f"own {n}"], {f"y{n}": 1})

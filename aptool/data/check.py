@@ -1,0 +1,179 @@
+"""Validation of files: pools, answers, qrels, runs and whole collections."""
+
+import logging
+from collections.abc import Mapping
+
+import polars as pl
+
+from aptool.data.collection import MANIFEST, CollectionFiles
+from aptool.data.importing import PoolCounts, have_two_labels, log_warnings
+from aptool.data.other_layouts import trec_lines
+from aptool.data.pairs import comparable
+from aptool.data.parquet import open_parquet
+from aptool.data.pools import Answers, answers_beside, list_units, read_answers, read_pools
+from aptool.data.runs import is_folder, read_run
+from aptool.data.text_files import read_lines
+from aptool.data.trec import read_qrels, to_dicts
+from aptool.errors import InputError, counted
+from aptool.inputs import unpacked_name
+from aptool.paths import PathOrUrl, location
+from aptool.text.words import has_words
+
+logger = logging.getLogger(__name__)
+
+_QRELS_FIELDS, _RUN_FIELDS = 4, 6
+
+
+def collection_folder(path: str) -> str | None:
+    """The folder of the collection that a path names, by its folder or its manifest; None for other files."""
+    if location(path).is_dir() and not is_folder(path):
+        return path
+    return str(location(path).parent) if path.rsplit("/", 1)[-1] == MANIFEST else None
+
+
+def check_path(path: str) -> str:
+    """Validate a file or the folder of a collection, and describe its format and size."""
+    folder = collection_folder(path)
+    if folder is not None:
+        return _check_collection(folder)
+    if _is_scores(path):
+        return _check_run(path)
+    name = path.rsplit("/", 1)[-1]
+    if name.endswith(".parquet"):
+        return _check_parquet(path)
+    plain = unpacked_name(name)
+    if plain.endswith(".qrels") or (not plain.endswith(".run") and _looks_like_qrels(path)):
+        return _check_qrels(path)
+    return _check_run(path)
+
+
+def _check_qrels(path: str) -> str:
+    qrels = read_qrels(path)
+    questions = counted(qrels["question_id"].n_unique(), "question")
+    judgements = counted(qrels.height, "judgement")
+    return f"qrels, {questions}, {judgements}, {_relevant(qrels).height:,} relevant"
+
+
+def _check_run(path: str) -> str:
+    run = read_run(path)
+    questions = counted(run.frame["question_id"].n_unique(), "question")
+    return f"run {run.tag!r}, {questions}, {counted(run.frame.height, 'scored candidate')}"
+
+
+def _is_scores(path: str) -> bool:
+    """Whether a path is a table of scores, or a run in parts."""
+    if is_folder(path) or not path.endswith(".parquet"):
+        return is_folder(path)
+    with open_parquet(path) as reader:
+        return "score" in reader.schema.names
+
+
+def _check_parquet(path: str) -> str:
+    with open_parquet(path) as reader:
+        names, row_groups = reader.schema.names, reader.metadata.num_row_groups
+    if "candidates" not in names and "relevance" in names:
+        return _check_qrels(path)
+    if "candidates" not in names and {"answer_id", "text"} <= set(names):
+        return f"answers, {len(read_answers(path).answer_ids):,}"
+    shared = answers_beside(path)
+    _, counts = _check_pools(path, read_answers(shared) if shared is not None else None)
+    log_warnings(path, counts)
+    return f"pools, {_sizes([counts])} in {counted(row_groups, 'row group')}"
+
+
+def _check_pools(
+    path: PathOrUrl, answers: Answers | None, judgements: Mapping[str, Mapping[str, int]] | None = None
+) -> tuple[set[str], PoolCounts]:
+    """Check a pools file; return its question ids and counts."""
+    pool_counts = PoolCounts(labelled=judgements is not None)
+    seen: set[str] = set()
+    for unit in list_units([path]):
+        pools = read_pools(unit, answers)
+        position = unit.position
+        if unit.rows is None and len(pools.answer_ids) != unit.pairs:
+            problem = f"{len(pools.answer_ids)} candidates"
+            expected = f"{unit.pairs}, as the footer says"
+            raise InputError(path, position=position, problem=problem, expected=expected)
+        texts = list(map(comparable, pools.answers.to_pylist())) if judgements else []
+        for row, question_id in enumerate(pools.question_ids.to_pylist()):
+            if question_id in seen:
+                expected = "each question once"
+                raise InputError(
+                    path, position=position, column="question_id", value=question_id, expected=expected
+                )
+            seen.add(question_id)
+            start, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
+            judged = judgements.get(question_id, {}) if judgements else {}
+            pool = pools.answer_ids[start:end].to_pylist() if judged else []
+            relevant = [judged.get(answer_id, 0) > 0 for answer_id in pool]
+            pool_counts.add(end - start, sum(relevant), judged=bool(judged))
+            if judged:
+                pool_texts = [texts[row] for row in pools.pair_answer[start:end].tolist()]
+                pool_counts.contradictory += have_two_labels(pool_texts, relevant)
+        pool_counts.without_words += sum(not has_words(text) for text in pools.questions.to_pylist())
+    return seen, pool_counts
+
+
+def _check_collection(path: str) -> str:
+    collection = CollectionFiles(path)
+    for name in collection.manifest["files"]:
+        collection.verify(name)
+    answers = read_answers(collection.answers) if collection.answers else None
+    counts = [_check_split(collection, split, answers) for split in collection.splits]
+    return f"collection {collection.name} ({', '.join(collection.splits)}), {_sizes(counts)}"
+
+
+def _sizes(counts: list[PoolCounts]) -> str:
+    questions = counted(sum(count.questions for count in counts), "question")
+    return f"{questions}, {counted(sum(count.candidates for count in counts), 'candidate')}"
+
+
+def _check_split(collection: CollectionFiles, split: str, answers: Answers | None) -> PoolCounts:
+    if not collection.is_labelled(split):
+        _, counts = _check_pools(collection.pools(split), answers)
+        _check_counts(collection, split, counts, None)
+        logger.info(f"{split}: no labels: pools without qrels")
+        return counts
+    qrels_path = collection.qrels(split)
+    qrels = read_qrels(qrels_path)
+    question_ids, counts = _check_pools(collection.pools(split), answers, to_dicts(qrels, "relevance"))
+    _check_counts(collection, split, counts, _relevant(qrels).height)
+    for question_id in qrels["question_id"].unique(maintain_order=True):
+        if question_id not in question_ids:
+            expected = f"a question of {split}.pools.parquet"
+            raise InputError(qrels_path, column="question_id", value=question_id, expected=expected)
+    return counts
+
+
+def _check_counts(
+    collection: CollectionFiles, split: str, pool_counts: PoolCounts, positives: int | None
+) -> None:
+    """Compare the manifest's counts with the files, and log the warnings on the pools."""
+    counts = {"questions": pool_counts.questions, "candidates": pool_counts.candidates}
+    counts |= {"positives": positives} if positives is not None else {}
+    manifest_counts = collection.manifest["splits"][split]
+    for key, count in counts.items():
+        if manifest_counts[key] != count:
+            manifest, position = collection.path / MANIFEST, f"splits/{split}/{key}"
+            expected = f"{count}, as the files have"
+            raise InputError(manifest, position=position, value=manifest_counts[key], expected=expected)
+    log_warnings(split, pool_counts)
+
+
+def _relevant(qrels: pl.DataFrame) -> pl.DataFrame:
+    return qrels.filter(pl.col("relevance") > 0)
+
+
+def _looks_like_qrels(path: str) -> bool:
+    """Tell qrels from a run by the first line of a file; refuse other files."""
+    for _, line in read_lines(path):
+        fields = line.split()
+        if not fields or line.startswith("#"):
+            continue
+        if len(fields) == _QRELS_FIELDS or trec_lines(line.encode()) != line.encode():
+            return True
+        if len(fields) >= _RUN_FIELDS and fields[1].upper() == "Q0":
+            return False
+        expected = "a pools, answers, qrels or run file, collection.json, or the folder of a collection"
+        raise InputError(path, value=line, expected=expected)
+    raise InputError(path, problem="no line", expected="qrels, a run, or another file of a known format")

@@ -1,0 +1,235 @@
+"""Splits by question: of one table into train, dev and test, or of a collection into folds.
+
+The dev split of each fold has one part of all questions, its train split the other parts. Near copies of a
+question are in the same part, so that no system trains on its dev questions. Splits are deterministic.
+
+A split whose candidates are all relevant has no pools to evaluate, as the train split of InsuranceQA V1 or a
+list of frequently asked questions. In dev, each of its questions gets a pool of answers of the collection.
+"""
+
+import contextlib
+import hashlib
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from aptool.data.candidates import add_candidates
+from aptool.data.collection import (
+    MANIFEST,
+    CollectionFiles,
+    CollectionWriter,
+    LabelledPool,
+    check_collection_output,
+)
+from aptool.data.importing import ANSWERS_ADDED, SplitPools
+from aptool.data.leaks import THRESHOLD, encode, labelled_pools, near_pairs
+from aptool.data.pools import read_answers
+from aptool.errors import AptoolError, InputError, counted
+from aptool.outputs import remove_tree
+from aptool.paths import Location, PathOrUrl, location
+from aptool.text.words import unicode_words as words
+
+logger = logging.getLogger(__name__)
+
+POOL_SIZE = 500  # as in InsuranceQA V1
+
+
+class _Question(NamedTuple):
+    """A question of all folds."""
+
+    source: LabelledPool  # its pool in the collection, for training
+    evaluated: LabelledPool  # its pool for evaluation
+
+
+def write_folds(
+    collection: CollectionFiles,
+    out: PathOrUrl,
+    folds: int = 5,
+    splits: Sequence[str] = ("train", "dev"),
+    *,
+    pool_size: int = POOL_SIZE,
+    train_share: float = 1.0,
+    seed: int = 0,
+    overwrite: bool = False,
+) -> list[CollectionFiles]:
+    """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on; missing splits are skipped.
+
+    Questions of a split whose candidates are all relevant are evaluated on ``pool_size`` candidates: their
+    relevant answers, and answers drawn with ``seed`` from the collection. Train splits keep ``train_share``
+    of their questions, for learning curves: a smaller share is part of a larger one, and dev splits are
+    equal.
+    """
+    present = [split for split in dict.fromkeys(splits) if split in collection.splits]
+    if not present:
+        problem = f"a collection of the splits {', '.join(collection.splits)}"
+        raise InputError(collection.path, problem=problem, expected=f"one of {', '.join(splits)}")
+    targets = [location(out) / f"fold{number}" for number in range(1, folds + 1)]
+    stale = location(out) / f"fold{folds + 1}"
+    if (stale / MANIFEST).is_file():
+        problem = f"a fold of an earlier call with more than {folds} folds"
+        raise InputError(stale, problem=problem, expected="a folder without it")
+    by_split = _distinct(collection, present)
+    with_drawn = [split for split, pools in by_split.items() if _are_all_relevant(pools)]
+    questions = _questions(collection, by_split, with_drawn, pool_size, seed)
+    pools = [question.source for question in questions]
+    fold_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], [1] * folds)
+    if len(set(fold_of)) < folds:
+        raise AptoolError(
+            f"{collection.path}: too few questions for {folds} folds, near copies kept together"
+        )
+    details: dict[str, object] = {"folds": folds, "of": collection.fingerprint, "splits": present}
+    details |= {
+        "pool_size": pool_size,
+        "pool_seed": seed,
+        "pools_drawn": with_drawn,
+        "train_share": train_share,
+    }
+    for target in targets:
+        check_collection_output(target, collection.name, overwrite=overwrite)
+    with contextlib.ExitStack() as undo:
+        for number, target in enumerate(targets):
+            if not target.exists():
+                undo.callback(remove_tree, target)
+            _write_fold(collection, target, number, questions, fold_of, details, train_share, overwrite)
+        undo.pop_all()
+    return [CollectionFiles(target) for target in targets]
+
+
+def _write_fold(
+    collection: CollectionFiles,
+    target: Location,
+    number: int,
+    questions: Sequence[_Question],
+    fold_of: Sequence[int],
+    details: Mapping[str, object],
+    train_share: float,
+    overwrite: bool,
+) -> None:
+    train = [question.source for question, fold in zip(questions, fold_of, strict=True) if fold != number]
+    dev = [question for question, fold in zip(questions, fold_of, strict=True) if fold == number]
+    source = f"fold {number + 1} of {details['folds']} of {collection.name}"
+    details = {**details, "fold": number + 1}
+    with CollectionWriter(
+        target, name=collection.name, source=source, details=details, overwrite=overwrite
+    ) as writer:
+        writer.add_split("train", _share(train, train_share))
+        writer.add_split("dev", [question.evaluated for question in dev])
+        if added := sum(len(pool.evaluated.answer_ids) - len(pool.source.answer_ids) for pool in dev):
+            writer.count(ANSWERS_ADDED, "dev", added)
+
+
+def _share(pools: Sequence[LabelledPool], share: float) -> list[LabelledPool]:
+    """A share of the pools, selected by a hash of their ids, in their order."""
+    by_hash = sorted(pools, key=lambda pool: _hash(pool.question_id))
+    kept = {pool.question_id for pool in by_hash[: math.ceil(share * len(pools))]}
+    return [pool for pool in pools if pool.question_id in kept]
+
+
+def _are_all_relevant(pools: Sequence[LabelledPool]) -> bool:
+    return all(pool.relevance.get(answer, 0) > 0 for pool in pools for answer in pool.answer_ids)
+
+
+def _questions(
+    collection: CollectionFiles,
+    by_split: Mapping[str, list[LabelledPool]],
+    with_drawn: Sequence[str],
+    pool_size: int,
+    seed: int,
+) -> list[_Question]:
+    """The questions of all splits; those of the splits ``with_drawn`` get pools of drawn answers."""
+    sources = [pool for split in with_drawn for pool in by_split[split]]
+    evaluated = {pool.question_id: pool for pools in by_split.values() for pool in pools}
+    if sources:
+        answers = _answers(collection, by_split)
+        content = SplitPools(collection.path, sources)
+        drawn = add_candidates(content, pool_size, seed, has_answer_ids=True, shared=answers)
+        for source, pool in zip(sources, drawn, strict=True):
+            outside = source.relevance.keys() - source.answer_ids  # relevant answers missing from the pool
+            relevance = pool.relevance | {answer_id: source.relevance[answer_id] for answer_id in outside}
+            evaluated[source.question_id] = pool._replace(relevance=relevance)
+        logger.info(
+            f"{collection.path}: questions of {', '.join(with_drawn)} have relevant candidates only: in dev, "
+            f"they get pools of up to {pool_size:,} answers (seed {seed})"
+        )
+    return [_Question(pool, evaluated[pool.question_id]) for pools in by_split.values() for pool in pools]
+
+
+def _answers(
+    collection: CollectionFiles, by_split: Mapping[str, Iterable[LabelledPool]]
+) -> Iterator[tuple[str, str]]:
+    """Ids and texts of the shared answers and of the candidates of the splits, with repetitions."""
+    if collection.answers is not None:
+        shared = read_answers(collection.answers)
+        yield from zip(shared.answer_ids.to_pylist(), shared.texts.to_pylist(), strict=True)
+    for pools in by_split.values():
+        for pool in pools:
+            yield from zip(pool.answer_ids, pool.texts or (), strict=True)
+
+
+def divide(content: SplitPools, shares: Sequence[int]) -> dict[str, SplitPools]:
+    """Divide the pools of one table among the splits train, dev and test, in proportion to their shares."""
+    pools = list(content.pools)
+    split_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], shares)
+    if len(set(split_of)) < len(shares):
+        problem = f"{counted(len(pools), 'question')}, near copies kept together"
+        raise InputError(content.path, problem=problem, expected=f"at least {len(shares)} to split")
+    divided = {}
+    for number, split in enumerate(("train", "dev", "test")[: len(shares)]):
+        part = [pool for pool, of_pool in zip(pools, split_of, strict=True) if of_pool == number]
+        divided[split] = content._replace(pools=part)
+        # The rows of the whole table that policies affected are counted once.
+        content = content._replace(counts={})
+    return divided
+
+
+def assign(questions: Sequence[str], ids: Sequence[str], shares: Sequence[int]) -> list[int]:
+    """Assign a fold, from 0, to each question: near copies to one fold, in proportion to the folds' shares.
+
+    Groups are assigned from the largest to the smallest, each to the fold with the fewest questions for its
+    share. Groups of one size are ordered by a hash of their first id, which separates neighbours in a file.
+    """
+    groups: dict[int, list[int]] = {}
+    for row, root in enumerate(_roots(questions)):
+        groups.setdefault(root, []).append(row)
+    order = sorted(groups.values(), key=lambda rows: (-len(rows), _hash(ids[rows[0]])))
+    sizes, fold_of = [0] * len(shares), [0] * len(questions)
+    for rows in order:
+        fold = min(range(len(shares)), key=lambda number: sizes[number] / shares[number])
+        sizes[fold] += len(rows)
+        for row in rows:
+            fold_of[row] = fold
+    return fold_of
+
+
+def _roots(questions: Sequence[str]) -> list[int]:
+    """Map each question to a representative of its near copies, and of their near copies in turn."""
+    sets = encode([words(question) for question in questions], 1)
+    root = list(range(len(questions)))
+
+    def find(row: int) -> int:
+        while root[row] != row:
+            root[row] = root[root[row]]
+            row = root[row]
+        return row
+
+    for i, j in near_pairs(sets, sets, THRESHOLD):
+        first, second = sorted((find(i), find(j)))
+        root[second] = first
+    return [find(row) for row in range(len(questions))]
+
+
+def _distinct(collection: CollectionFiles, splits: Sequence[str]) -> dict[str, list[LabelledPool]]:
+    """The pools of each split; a question id that repeats in another split gets the split as its prefix."""
+    seen: set[str] = set()
+    by_split: dict[str, list[LabelledPool]] = {split: [] for split in splits}
+    for split, pools in by_split.items():
+        for pool in labelled_pools(collection, split):
+            name = pool.question_id if pool.question_id not in seen else f"{split}-{pool.question_id}"
+            seen.add(name)
+            pools.append(pool._replace(question_id=name))
+    return by_split
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,1 +1,0 @@
-"""Importers of public and private answer-selection data, and collections made on the spot."""

@@ -1,1 +1,0 @@
-"""The files aptool reads and writes: collections, pools, qrels and runs."""

@@ -1,0 +1,224 @@
+"""Collections: writing with all policies, and reading."""
+
+import hashlib
+import json
+import re
+
+import pytest
+
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.pools import list_units, read_answers, read_pools
+from aptool.data.trec import read_qrels
+from aptool.errors import AptoolError, InputError, UsageError
+
+
+def pool(question_id="q1", answer_ids=("a1", "a2"), texts=("x", "y"), relevance=None):
+    relevance = {"a1": 1, "a2": 0} if relevance is None else relevance
+    return LabelledPool(
+        question_id, "where?", list(answer_ids), list(texts) if texts is not None else None, relevance
+    )
+
+
+def write(path, splits, answers=None, **arguments):
+    with CollectionWriter(path, name="mine", source="made by hand", **arguments) as writer:
+        if answers is not None:
+            writer.add_answers(answers)
+        for split, pools in splits.items():
+            writer.add_split(split, pools)
+    return CollectionFiles(path)
+
+
+def test_collection_has_the_files_of_its_manifest(tmp_path):
+    collection = write(
+        tmp_path / "c",
+        {"train": [pool("q1"), pool("q2", ["a3", "a1"], None, {"a1": 2})], "test": [pool("q9")]},
+        answers=[("a1", "x"), ("a3", "z")],
+    )
+
+    files = ["answers.parquet", "test.pools.parquet", "test.qrels", "train.pools.parquet", "train.qrels"]
+    assert {path.name for path in (tmp_path / "c").iterdir()} == {*files, "collection.json"}
+    assert collection.manifest["files"] == {
+        name: hashlib.sha256((tmp_path / "c" / name).read_bytes()).hexdigest() for name in files
+    }
+    assert (collection.name, collection.splits) == ("mine", ["train", "test"])
+    assert collection.manifest["splits"]["train"] == {"questions": 2, "candidates": 4, "positives": 2}
+    assert collection.manifest["splits"]["test"] == {"questions": 1, "candidates": 2, "positives": 1}
+    assert read_qrels(collection.qrels("train")).rows() == [("q1", "a1", 1), ("q1", "a2", 0), ("q2", "a1", 2)]
+    pools = read_pools(list_units([collection.pools("train")])[0], read_answers(collection.answers))
+    assert pools.answer_ids.to_pylist() == ["a1", "a2", "a3", "a1"]
+    assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["x", "y", "z", "x"]
+
+
+def test_equal_contents_have_equal_bytes_and_fingerprints(tmp_path):
+    first, second = (write(tmp_path / name, {"train": [pool("q1"), pool("q2")]}) for name in ("one", "two"))
+    other = write(tmp_path / "other", {"train": [pool("q1"), pool("q3")]})
+
+    for file in first.path.iterdir():
+        assert file.read_bytes() == (second.path / file.name).read_bytes()
+    assert first.fingerprint == second.fingerprint != other.fingerprint
+
+
+def test_duplicate_candidate_is_dropped_and_counted(tmp_path):
+    repeated = pool("q1", ["a2", "a1", "a2", "a2"], ["first", "x", "again", "again"])
+
+    collection = write(tmp_path / "c", {"train": [repeated, pool("q2")], "test": [pool("q3")]})
+
+    pools = read_pools(list_units([collection.pools("train")])[0])
+    assert pools.answer_ids.to_pylist() == ["a2", "a1", "a1", "a2"]
+    assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["first", "x", "x", "y"]
+    assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"train": 2, "test": 0}
+
+
+def test_relevant_answer_missing_from_its_pool_is_kept_and_counted(tmp_path):
+    collection = write(tmp_path / "c", {"train": [pool("q1", relevance={"a1": 1, "a7": 1, "a8": 0})]})
+
+    assert read_qrels(collection.qrels("train"))["answer_id"].to_list() == ["a1", "a7", "a8"]
+    assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == {"train": 1}
+
+
+QUESTIONS = [
+    pool("both"),
+    pool("right-only", relevance={"a1": 1, "a2": 3}),
+    pool("wrong-only", relevance={"a1": 0}),
+    pool("not-judged", relevance={}),
+    pool("right-elsewhere", relevance={"a9": 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("all", ["both", "right-only", "wrong-only", "not-judged", "right-elsewhere"]),
+        # The published subset of WikiQA requires a relevant answer, clean TREC-QA also another answer.
+        ("answerable", ["both", "right-only", "right-elsewhere"]),
+        ("both-labels", ["both"]),
+    ],
+)
+def test_questions_policies(tmp_path, policy, expected):
+    collection = write(tmp_path / "c", {"dev": QUESTIONS}, questions=policy)
+
+    assert read_pools(list_units([collection.pools("dev")])[0]).question_ids.to_pylist() == expected
+    dropped = collection.manifest["policies"].get(f"questions_dropped_not_{policy}", {"dev": 0})
+    assert dropped == {"dev": 5 - len(expected)}
+
+
+def test_details_and_counts_of_an_importer_are_in_the_manifest(tmp_path):
+    with CollectionWriter(
+        tmp_path / "c", name="mine", source="made by hand", details={"torch": "2.13"}
+    ) as writer:
+        writer.add_split("train", [pool()])
+        writer.count("lines_skipped", "train", 2)
+        writer.count("lines_skipped", "train", 3)
+
+    manifest = CollectionFiles(tmp_path / "c").manifest
+    assert manifest["details"] == {"torch": "2.13"}
+    assert manifest["policies"]["lines_skipped"] == {"train": 5}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (pool(answer_ids=[], texts=[]), ", question 'q1': []: expected a pool of at least one candidate"),
+        (pool("q 1"), ": column 'question_id': 'q 1': expected an id without white space"),
+        (pool("#1"), ": column 'question_id': '#1': expected an id without white space"),
+        (pool(""), ": column 'question_id': '': expected an id"),
+        (pool(7), ": column 'question_id': 7: expected an id"),
+        (
+            pool(answer_ids=["a1", "a\u00a02"]),
+            r", question 'q1': column 'answer_id': 'a\xa02': expected an id without white space",
+        ),
+        (pool(relevance={"a 9": 1}), ", question 'q1': column 'answer_id': 'a 9': expected an id"),
+    ],
+)
+def test_invalid_pool_leaves_no_folder(tmp_path, wrong, message):
+    with pytest.raises(InputError) as error:
+        write(tmp_path / "c", {"train": [pool("q0"), wrong]})
+
+    assert str(error.value).startswith(f"{tmp_path / 'c'}: split 'train'{message}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failure_leaves_the_old_collection(tmp_path):
+    write(tmp_path / "c", {"train": [pool()]})
+
+    def stops():
+        yield pool("q5")
+        raise RuntimeError("the source broke off")
+
+    with pytest.raises(RuntimeError):
+        write(tmp_path / "c", {"train": stops()})
+
+    assert CollectionFiles(tmp_path / "c").manifest["splits"]["train"]["questions"] == 1
+    assert read_pools(list_units([tmp_path / "c" / "train.pools.parquet"])[0]).question_ids.to_pylist() == [
+        "q1"
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_split_without_questions_is_not_written(tmp_path):
+    with pytest.raises(AptoolError, match="split 'dev': no question left, expected at least one"):
+        write(tmp_path / "c", {"dev": [pool(relevance={})]}, questions="answerable")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_questions_policy_is_a_usage_error(tmp_path):
+    with pytest.raises(
+        UsageError, match="questions policy 'some': expected one of all, answerable, both-labels"
+    ):
+        write(tmp_path / "c", {}, questions="some")
+
+
+@pytest.mark.parametrize("name", ["", "two words"])
+def test_name_must_be_one_word(tmp_path, name):
+    with pytest.raises(UsageError, match=f"--name '{name}': expected one word"):
+        CollectionWriter(tmp_path / "c", name=name, source="")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_error_for_an_unknown_split_lists_the_splits(tmp_path):
+    collection = write(tmp_path / "c", {"train": [pool()], "test1": [pool()]})
+
+    for open_split in (collection.pools, collection.qrels):
+        with pytest.raises(InputError, match=re.escape("c: split 'test'; expected one of train, test1")):
+            open_split("test")
+
+
+def test_folder_that_is_not_a_collection_is_refused(tmp_path):
+    with pytest.raises(InputError, match="folder not found; expected the folder of a collection"):
+        CollectionFiles(tmp_path / "none")
+    manifest = tmp_path / "collection.json"
+    for content, message in (
+        (b"{", "expected JSON"),
+        (b"\xff", "expected text in UTF-8"),
+        (b"[]", 'top level: []: expected type "object"'),
+        (b"{}", "top level: expected the entry 'format'"),
+    ):
+        manifest.write_bytes(content)
+        with pytest.raises(InputError) as error:
+            CollectionFiles(tmp_path)
+        assert str(error.value).startswith(f"{manifest}: ")
+        assert str(error.value).endswith(message)
+
+
+def test_file_of_an_unlisted_split_is_refused(tmp_path):
+    """Otherwise its questions would be missing silently."""
+    path = write(tmp_path / "c", {"train": [pool()], "dev": [pool()]}).path / "collection.json"
+    manifest = json.loads(path.read_text())
+    del manifest["splits"]["dev"]
+    path.write_text(json.dumps(manifest))
+
+    with pytest.raises(InputError) as error:
+        CollectionFiles(tmp_path / "c")
+
+    assert str(error.value).startswith(f"{path}: files: 'dev.")
+    assert str(error.value).endswith("expected a file of one of the splits train")
+
+
+def test_manifest_of_a_later_format_is_refused(tmp_path):
+    collection = write(tmp_path / "c", {"train": [pool()]})
+    (collection.path / "collection.json").write_text(json.dumps({**collection.manifest, "format": 2}))
+
+    with pytest.raises(InputError, match=r"collection\.json: format: 2: expected const 1"):
+        CollectionFiles(collection.path)

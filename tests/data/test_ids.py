@@ -1,0 +1,140 @@
+"""Legal ids: the same rule for all readers and writers."""
+
+import contextlib
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from aptool.data import ids
+from aptool.data.check import check_path
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.pairs import Columns, Pair, pools_of
+from aptool.data.pools import list_units, read_answers, read_pools
+from aptool.data.runs import read_run, write_run
+from aptool.data.schemas import arrow_schema, load_schema
+from aptool.data.trec import read_qrels, write_qrels
+from aptool.errors import InputError
+
+# All characters that a tool treats as white space or as control characters, and a few others.
+SEPARATORS = [chr(code) for code in (*range(0x21), *range(0x7F, 0xA1), 0x1680, *range(0x2000, 0x200B))]
+SEPARATORS += ["\u2028", "\u2029", "\u202f", "\u205f", "\u3000"]
+HARMLESS = ["a", "#", "é", "中", "\u200b", "\u180e", "\ufeff", "\U0001f600", '"', "\\", ",", "\u0301"]
+characters = st.sampled_from(SEPARATORS + HARMLESS) | st.characters()
+words = st.text(characters, max_size=4)
+with_random_ids = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def test_patterns_equal_those_of_the_schemas():
+    pools, answers = load_schema("pools")["properties"], load_schema("answers")["properties"]
+
+    assert pools["question_id"]["pattern"] == ids.QUESTION_ID
+    assert pools["candidates"]["items"]["properties"]["answer_id"]["pattern"] == ids.ANSWER_ID
+    assert answers["answer_id"]["pattern"] == ids.ANSWER_ID
+
+
+@pytest.mark.parametrize("character", SEPARATORS)
+def test_white_space_and_control_characters_are_illegal(character):
+    for value in (character, f"a{character}", f"{character}a", f"a{character}a"):
+        assert not ids.is_answer_id(value)
+        assert not ids.is_question_id(value)
+
+
+def test_all_white_space_of_unicode_is_illegal():
+    spaces = {chr(code) for code in range(0x110000) if chr(code).isspace()}
+    assert spaces <= set(SEPARATORS)
+
+
+def test_first_character_of_a_question_id():
+    for value, legal in {"#1": False, "\ufeffq": False, "q#1": True, "q\ufeff": True, "": False}.items():
+        assert ids.is_question_id(value) is legal
+        assert ids.is_answer_id(value) is (value != "")
+    for value in (None, 7, 1.5, b"q", ["q"], "\ud800"):
+        assert not ids.is_question_id(value)
+        assert not ids.is_answer_id(value)
+
+
+def passes(action) -> bool:
+    """Whether a reader or writer accepts an id; it may raise only a one-line InputError."""
+    refused = None
+    try:
+        action()
+    except InputError as error:
+        refused = str(error)
+    assert refused is None or len(refused.splitlines()) == 1
+    return refused is None
+
+
+@with_random_ids
+@given(question=words, answer=words)
+@example(question="q\x01", answer="a")
+@example(question="\ufeffq", answer="a")
+@example(question="#", answer="#\ufeff")
+@example(question="q", answer="a\x85")
+@example(question="q", answer="a\n")
+@example(question="\ud800", answer="a")
+def test_all_readers_and_writers_agree(tmp_path, question, answer):
+    """All readers and writers accept the same ids."""
+    legal = ids.is_question_id(question) and ids.is_answer_id(answer)
+    folder = tmp_path / "c"
+
+    def write_collection():
+        with CollectionWriter(folder, name="c", source="here", overwrite=True) as writer:
+            writer.add_answers([(answer, "text")])
+            writer.add_split("dev", [LabelledPool(question, "?", [answer], None, {answer: 1})])
+
+    pair = Pair("line 1", question, "?", answer, "text", 1)
+    frame = None
+    with contextlib.suppress(UnicodeError):  # frames cannot contain lone surrogates
+        frame = pl.DataFrame({"question_id": [question], "answer_id": [answer]})
+
+    assert passes(write_collection) is legal
+    assert passes(lambda: list(pools_of("x", [pair], Columns()))) is legal
+    if frame is not None:
+        scores, labels = frame.with_columns(score=pl.lit(1.0)), frame.with_columns(relevance=pl.lit(1))
+        assert passes(lambda: write_run(tmp_path / "x.run", scores, "t")) is legal
+        assert passes(lambda: write_qrels(tmp_path / "x.qrels", labels)) is legal
+        assert passes(lambda: read_by_hand(tmp_path / "y.parquet", question, answer)) is legal
+    if not legal:
+        return
+    collection = CollectionFiles(folder)
+    pools = read_pools(list_units([collection.pools("dev")])[0], read_answers(collection.answers))
+    assert (pools.question_ids.to_pylist(), pools.answer_ids.to_pylist()) == ([question], [answer])
+    assert read_run(tmp_path / "x.run").frame.drop("score").rows() == [(question, answer)]
+    for qrels in (collection.qrels("dev"), tmp_path / "x.qrels"):
+        assert read_qrels(qrels).rows() == [(question, answer, 1)]
+    for path in (
+        folder,
+        collection.pools("dev"),
+        collection.answers,
+        tmp_path / "x.run",
+        tmp_path / "x.qrels",
+    ):
+        assert check_path(str(path))
+
+
+def read_by_hand(path, question, answer):
+    row = {"question_id": question, "question": "?", "candidates": [{"answer_id": answer, "text": "t"}]}
+    pq.write_table(pa.Table.from_pylist([row], schema=arrow_schema("pools")), path)
+    read_pools(list_units([path])[0])
+
+
+def test_illegal_id_is_named_with_its_line(tmp_path):
+    path = tmp_path / "x.run"
+    path.write_bytes("q1 Q0 a 1 2 t\nq1 Q0 b\u3000c 2 1 t\n".encode())
+    with pytest.raises(InputError) as error:
+        read_run(path)
+    expected = r"'b\u3000c': expected an id without white space or control characters"
+    assert str(error.value) == f"{path}: line 2: column 'answer_id': {expected}"
+
+
+def test_tag_must_be_one_word(tmp_path):
+    frame = pl.DataFrame({"question_id": ["q"], "answer_id": ["a"], "score": [1.0]})
+    for tag in ("", "a b", "a\x01", "\ud800"):
+        with pytest.raises(InputError, match=r"column 'tag'.*expected one word without white space"):
+            write_run(tmp_path / "x.run", frame, tag)

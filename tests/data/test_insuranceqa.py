@@ -1,0 +1,178 @@
+"""InsuranceQA: the published question and pool files of V1, and small folders of both versions."""
+
+import gzip
+import random
+
+import pytest
+from imported import DATA, counts_of, needs_data, pools_of
+
+from aptool.data.collection import CollectionFiles
+from aptool.data.insuranceqa import import_insuranceqa
+from aptool.data.pools import read_answers
+from aptool.data.trec import read_qrels
+from aptool.errors import InputError, UsageError
+
+V1 = {
+    "vocabulary": "idx_1\twhat\nidx_2\tcovers\nidx_3\tfire\nidx_4\t40%\n",
+    "answers.label.token_idx": "1\tidx_3\n2\tidx_4 idx_3\n3\tidx_2\n",
+    # The second question has the right answer 2 twice.
+    "question.train.token_idx.label": "idx_1 idx_2 idx_3\t1 2\nidx_1\t2 2\n",
+    # The pool has candidate 3 twice.
+    "question.dev.label.token_idx.pool": "1\tidx_1 idx_3\t3 1 3 2\n",
+}
+V2 = {
+    "vocabulary": V1["vocabulary"],
+    "InsuranceQA.label2answer.token.encoded": V1["answers.label.token_idx"],
+    # The search engine missed the right answer 1 of the first question.
+    "InsuranceQA.question.anslabel.token.100.pool.solr.train.encoded": "auto\tidx_1\t1\t2 3\n"
+    "life\tidx_1 idx_2\t3\t3 1\n",
+    "InsuranceQA.question.anslabel.token.100.pool.solr.valid.encoded": "auto\tidx_2\t1 2\t1 3\n",
+    "InsuranceQA.question.anslabel.token.100.pool.solr.test.encoded": "auto\tidx_3\t2\t2 3\n",
+}
+
+
+def write_folder(path, files, packed=False):
+    path.mkdir()
+    for name, text in files.items():
+        if packed and name != "vocabulary":
+            (path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            (path / name).write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def dropped(collection):
+    return collection.manifest["policies"]["duplicate_candidates_dropped"]
+
+
+@needs_data
+def test_published_counts_of_v1(tmp_path):
+    # The answers file, with labels 1 to 24981, was not published; this one is random.
+    chance = random.Random(0)
+    folder = tmp_path / "V1"
+    folder.mkdir()
+    for name in ("vocabulary", "question.train.token_idx.label", "question.dev.label.token_idx.pool"):
+        (folder / name).symlink_to(f"{DATA}/insuranceqa/V1/{name}")
+    with (folder / "answers.label.token_idx").open("w", encoding="utf-8") as file:
+        for label in range(1, 24982):
+            words = " ".join(f"idx_{chance.randint(1, 22352)}" for _ in range(3))
+            file.write(f"{label}\t{words}\n")
+    collection = import_insuranceqa(tmp_path / "out", str(folder))
+    # 12,887 training questions with 18,540 links to answers; 1,000 x 500 = 500,000 dev candidates.
+    train, dev = counts_of(collection)["train"], counts_of(collection)["dev"]
+    assert train[0] == 12887
+    assert train[1] + dropped(collection)["train"] == 18540
+    assert dev == (1000, 494985, 1454)
+    assert dropped(collection)["dev"] == 500000 - 494985
+    assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == {"train": 0, "dev": 0}
+    assert len(read_answers(collection.answers).answer_ids) == 24981
+    assert collection.manifest["details"]["splits_not_found"] == ["test1", "test2"]
+
+
+@needs_data
+def test_published_v1_without_its_answers_file(tmp_path):
+    with pytest.raises(InputError) as error:
+        import_insuranceqa(tmp_path / "out", f"{DATA}/insuranceqa/V1")
+    assert str(error.value).startswith(f"{DATA}/insuranceqa/V1/answers.label.token_idx: file not found")
+    assert "github.com/shuzi/insuranceQA" in str(error.value)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_small_v1(tmp_path, packed):
+    collection = import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", V1, packed))
+    assert collection.name == "insuranceqa-v1"
+    assert counts_of(collection) == {"train": (2, 3, 3), "dev": (1, 3, 1)}
+    assert dropped(collection) == {"train": 1, "dev": 1}
+    assert read_answers(collection.answers).texts.to_pylist() == ["fire", "40% fire", "covers"]
+    assert pools_of(collection, "dev") == [
+        ("dev-1", "what fire", [("3", "covers"), ("1", "fire"), ("2", "40% fire")])
+    ]
+    # Training questions have no pool; their pools are the relevant answers.
+    assert read_qrels(collection.qrels("train")).rows() == [
+        ("train-1", "1", 1),
+        ("train-1", "2", 1),
+        ("train-2", "2", 1),
+    ]
+    assert read_qrels(collection.qrels("dev")).rows() == [("dev-1", "1", 1)]
+
+
+def test_absent_answers_are_dropped_and_counted(aptool, tmp_path):
+    files = {
+        **V1,
+        "answers.label.token_idx": "2\tidx_4 idx_3\n3\tidx_2\n",
+        "question.train.token_idx.label": "idx_1 idx_2\t1 2\nidx_1\t1\nidx_3\t3\n",
+        "question.dev.label.token_idx.pool": "1 2\tidx_1 idx_3\t1 2 3\n1\tidx_2\t3 1\n",
+    }
+    command = ("data", "import", "insuranceqa", write_folder(tmp_path / "V1", files))
+
+    imported = aptool(*command, "--output", tmp_path / "out")
+
+    collection = CollectionFiles(tmp_path / "out")
+    assert counts_of(collection) == {"train": (2, 2, 2), "dev": (2, 3, 1)}
+    assert collection.manifest["details"]["read"]["dev"] == {"questions": 2, "candidates": 5}
+    for line in (
+        "train: relevant answers without a text dropped: 2",
+        "train: questions without candidates dropped: 1",
+        "dev: relevant answers without a text dropped: 2",
+        "dev: candidates without a text dropped: 2",
+        "dev: warning: 1 question is not judged, and not evaluated",
+    ):
+        assert line in imported.err
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_small_v2(tmp_path, packed):
+    folder = write_folder(tmp_path / "V2", V2, packed)
+    collection = import_insuranceqa(tmp_path / "out", folder, pool_size=100)
+    assert collection.name == "insuranceqa-v2"
+    assert counts_of(collection) == {"train": (2, 4, 2), "dev": (1, 2, 2), "test": (1, 2, 1)}
+    # Kept, as in trec_eval, and counted: answer 1 of train-1 and answer 2 of dev-1.
+    missing = collection.manifest["policies"]["relevant_missing_from_pool_kept"]
+    assert missing == {"train": 1, "dev": 1, "test": 0}
+    assert collection.manifest["details"]["pool_size"] == 100
+    both = import_insuranceqa(tmp_path / "both", folder, pool_size=100, questions="both-labels")
+    assert counts_of(both)["train"] == (1, 2, 1)
+
+
+def test_a_missing_pool_size_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"label2answer.*|none of the files"):
+        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V2", {"vocabulary": "idx_1\ta\n"}))
+
+
+def test_v1_cannot_keep_questions_with_both_labels(tmp_path):
+    with pytest.raises(UsageError, match="no non-relevant candidates"):
+        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", V1), questions="both-labels")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("vocabulary", None, "vocabulary: file not found; expected this file"),
+        ("vocabulary", "idx_1\twhat\nidx_1\tcovers\n", "vocabulary: line 2: 'idx_1\\tcovers'"),
+        ("vocabulary", "idx_1\twhat\n", "answers.label.token_idx: line 1: 'idx_3': expected an index of"),
+        ("answers.label.token_idx", None, "answers.label.token_idx: file not found"),
+        ("answers.label.token_idx", "1\tidx_3\n2\tidx_9\n", "answers.label.token_idx: line 2: 'idx_9'"),
+        ("answers.label.token_idx", "1\tidx_3\n1\tidx_3\n", "line 2: column 'label': '1': expected each"),
+        (
+            "answers.label.token_idx",
+            "2\tidx_3\n3\tidx_3\n",
+            "dev.label.token_idx.pool: column 'relevant answers': none is a label of the file of answers",
+        ),
+        ("question.train.token_idx.label", "idx_1\t\n", "line 1: column 'relevant answers': ''"),
+        ("question.train.token_idx.label", "idx_1 1\n", "line 1: 1 columns; expected 2"),
+        ("question.dev.label.token_idx.pool", "", "question.dev.label.token_idx.pool: no line; "),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path, name, text, message):
+    files = {key: value for key, value in {**V1, name: text}.items() if value is not None}
+    with pytest.raises(InputError) as error:
+        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", files))
+    assert message in str(error.value)
+
+
+def test_folders_of_no_version_or_of_two_are_refused(tmp_path):
+    write_folder(tmp_path / "V1", V1)
+    with pytest.raises(InputError, match="none of the files of InsuranceQA"):
+        import_insuranceqa(tmp_path / "out", str(tmp_path))
+    with pytest.raises(InputError, match="files of both versions"):
+        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "both", {**V1, **V2}), pool_size=100)

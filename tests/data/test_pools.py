@@ -1,0 +1,457 @@
+"""Pools in Parquet: round trips and errors for malformed files."""
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import row, write_pools
+
+import aptool
+from aptool.data import pools as pools_module
+from aptool.data.pools import (
+    PoolRecord,
+    PoolsWriter,
+    Unit,
+    list_units,
+    read_answers,
+    read_pools,
+    write_answers,
+)
+from aptool.data.schemas import arrow_schema
+from aptool.errors import InputError
+from aptool.files import stat
+
+
+def read(path, answers=None):
+    """All pools of a file as (question id, question, [(answer id, text)])."""
+    rows = []
+    for unit in list_units([path]):
+        pools = read_pools(unit, answers)
+        pairs = [
+            (answer_id, pools.answers[text].as_py())
+            for answer_id, text in zip(pools.answer_ids.to_pylist(), pools.pair_answer.tolist(), strict=True)
+        ]
+        for i, question_id in enumerate(pools.question_ids.to_pylist()):
+            begin, end = pools.offsets[i : i + 2]
+            assert (pools.pair_question[begin:end] == i).all()
+            rows.append((question_id, pools.questions[i].as_py(), pairs[begin:end]))
+    return rows
+
+
+def error_of(path, answers=None):
+    with pytest.raises(InputError) as error:
+        read(path, answers)
+    assert "\n" not in str(error.value)
+    return str(error.value).removeprefix(str(path.parent) + "/")
+
+
+def test_pools_of_another_writer_are_read(tmp_path):
+    path = write_pools(
+        tmp_path / "x.parquet",
+        [row("q1", "where?", [("a1", "here"), ("a2", "there")]), row("q2", "", [("a1", "here")])],
+        [row("q3", "who?", [("a3", "")])],
+    )
+
+    assert list_units([path]) == [Unit(str(path), (0, 1), 4, None, stat(path).version)]
+    assert read(path) == [
+        ("q1", "where?", [("a1", "here"), ("a2", "there")]),
+        ("q2", "", [("a1", "here")]),
+        ("q3", "who?", [("a3", "")]),
+    ]
+
+
+def test_distinct_texts_are_stored_once(tmp_path):
+    # Four pairs and two texts: a1 and a3 have the same text.
+    path = write_pools(
+        tmp_path / "x.parquet",
+        [
+            row("q1", candidates=[("a1", "here"), ("a2", "there")]),
+            row("q2", candidates=[("a3", "here"), ("a2", "there")]),
+        ],
+    )
+
+    pools = read_pools(Unit(str(path), (0,), 4))
+
+    assert pools.answers.to_pylist() == ["here", "there"]
+    assert pools.pair_answer.tolist() == [0, 1, 0, 1]
+
+
+def sized(path, *pools_of_groups, candidates=2):
+    """A file whose row groups have these numbers of pools."""
+    rows = iter(range(sum(pools_of_groups)))
+    pairs = [(f"a{number}", f"text {number}") for number in range(candidates)]
+    return write_pools(
+        path, *([row(f"q{next(rows)}", "why?", pairs) for _ in range(n)] for n in pools_of_groups)
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "limit", "units"),
+    [
+        ([2, 2, 2], 8, [((0, 1), 8, None), ((2,), 4, None)]),
+        ([2, 2, 2], 7, [((0,), 4, None), ((1,), 4, None), ((2,), 4, None)]),
+        ([1, 0, 1], 100, [((0, 2), 4, None)]),  # the empty row group is left out
+        ([5, 1], 4, [((0,), 2, (0, 1)), ((0,), 4, (1, 3)), ((0,), 4, (3, 5)), ((1,), 2, None)]),
+        ([3], 1, [((0,), 2, (0, 1)), ((0,), 2, (1, 2)), ((0,), 2, (2, 3))]),  # a pool is not divided
+    ],
+)
+def test_units_join_small_row_groups_and_divide_large_ones(tmp_path, monkeypatch, groups, limit, units):
+    monkeypatch.setattr(pools_module, "UNIT_PAIRS", limit)
+
+    found = list_units([sized(tmp_path / "x.parquet", *groups)])
+
+    assert [(unit.row_groups, unit.pairs, unit.rows) for unit in found] == units
+
+
+def test_units_never_join_files_and_have_their_order(tmp_path):
+    paths = [sized(tmp_path / f"{name}.parquet", 1) for name in "bca"]
+
+    assert [unit.path for unit in list_units(paths)] == [str(path) for path in paths]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 9, 1000])
+@pytest.mark.parametrize("batch", [1, 3, 1000])
+def test_units_of_any_size_have_the_pools_of_the_file(tmp_path, monkeypatch, limit, batch):
+    path = sized(tmp_path / "x.parquet", 7, 1, 2)
+    whole = read(path)
+    monkeypatch.setattr(pools_module, "UNIT_PAIRS", limit)
+    monkeypatch.setattr(pools_module, "_BATCH_PAIRS", batch)
+
+    assert read(path) == whole
+    assert len(whole) == 10
+
+
+@pytest.mark.parametrize("limit", [2, 1000])
+def test_a_faulty_row_of_a_unit_is_named_with_its_row_group(tmp_path, monkeypatch, limit):
+    """The unit joins both row groups, or is a row of the second one."""
+    monkeypatch.setattr(pools_module, "UNIT_PAIRS", limit)
+    write_pools(tmp_path / "x.parquet", [row("q1"), row("q2")], [row("q3"), row("q 4"), row("q5")])
+    monkeypatch.chdir(tmp_path)
+
+    message = error_of(tmp_path / "x.parquet")
+
+    assert message.startswith("x.parquet: row group 1: row 1: column 'question_id': 'q 4'")
+
+
+def test_a_question_in_two_row_groups_of_a_unit_names_both_rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_pools(tmp_path / "x.parquet", [row("q1"), row("q2")], [row("q3"), row("q2")])
+
+    message = error_of(tmp_path / "x.parquet")
+
+    assert message == (
+        "x.parquet: row group 1: row 1: column 'question_id': 'q2': expected each question once, "
+        "but it is also in row group 0: row 1"
+    )
+
+
+names = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=("Z", "C")), min_size=1, max_size=5)
+records = st.lists(
+    st.tuples(
+        names.filter(lambda name: not name.startswith("#")),
+        st.text(max_size=10),
+        st.dictionaries(names, st.text(max_size=10), min_size=1, max_size=5),
+    ),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda record: record[0],
+)
+
+
+@settings(max_examples=50)
+@given(records)
+def test_written_pools_are_read_back(tmp_path_factory, records):
+    path = tmp_path_factory.mktemp("pools") / "x.pools.parquet"
+
+    with PoolsWriter(path) as writer:
+        for question_id, question, candidates in records:
+            writer.write(PoolRecord(question_id, question, list(candidates), list(candidates.values())))
+
+    assert read(path) == [
+        (name, question, list(candidates.items())) for name, question, candidates in records
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "groups"),
+    [
+        ("ROW_GROUP_CANDIDATES", 5, [3, 3, 1]),  # a row group ends with the pool that reaches 5
+        ("ROW_GROUP_BYTES", 16 * 2 + 4 * 2, [1] * 7),  # two candidates of 4 + 16 bytes each
+        ("ROW_GROUP_CANDIDATES", 1000, [7]),
+    ],
+)
+def test_row_groups_are_bounded(tmp_path, monkeypatch, limit, value, groups):
+    monkeypatch.setattr(pools_module, limit, value)
+    path = tmp_path / "x.pools.parquet"
+
+    with PoolsWriter(path) as writer:
+        for number in range(7):
+            writer.write(PoolRecord(f"q{number}", "where", ["a1", "a2"], ["here", "far!"]))
+
+    footer = pq.read_metadata(path)
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == groups
+    assert [pool[0] for pool in read(path)] == [f"q{number}" for number in range(7)]
+
+
+def test_texts_of_shared_answers_are_read(tmp_path):
+    write_answers(tmp_path / "answers.parquet", [("a1", "here"), ("a2", "there"), ("a3", "here")])
+    path = write_pools(
+        tmp_path / "x.parquet",
+        [row("q1", candidates=[("a3", None), ("a2", "own words")]), row("q2", candidates=[("a2", None)])],
+    )
+
+    assert read(path, read_answers(tmp_path / "answers.parquet")) == [
+        ("q1", "where is it", [("a3", "here"), ("a2", "own words")]),
+        ("q2", "where is it", [("a2", "there")]),
+    ]
+
+
+def polars_frame(rows):
+    return pl.DataFrame(
+        rows,
+        schema={
+            "question_id": pl.String,
+            "question": pl.Categorical,
+            "candidates": pl.List(pl.Struct({"answer_id": pl.String, "text": pl.String})),
+        },
+    )
+
+
+def test_string_types_of_other_writers_are_read(tmp_path):
+    rows = [row("q1"), row("q2")]
+    expected = [("q1", "where is it", [("a1", "here"), ("a2", "there")])]
+    expected.append(("q2", *expected[0][1:]))
+
+    polars_frame(rows).write_parquet(tmp_path / "polars.parquet")
+    candidate = pa.struct(
+        [("text", pa.large_string()), ("answer_id", pa.dictionary(pa.int32(), pa.string()))]
+    )
+    schema = pa.schema(
+        [
+            ("candidates", pa.large_list(candidate)),
+            ("question", pa.large_string()),
+            ("question_id", pa.dictionary(pa.int16(), pa.string())),
+        ]
+    )
+    write_pools(tmp_path / "large.parquet", rows, schema=schema)
+
+    assert read(tmp_path / "polars.parquet") == expected
+    assert read(tmp_path / "large.parquet") == expected
+
+
+def test_additional_columns_are_ignored(tmp_path):
+    fields = list(arrow_schema("pools"))
+    extra = [
+        pa.field("seen", pa.list_(pa.struct([("answer_id", pa.string())]))),
+        pa.field("score", pa.float64()),
+    ]
+    rows = [{**row("q1"), "seen": [], "score": 1.5}]
+    path = write_pools(tmp_path / "x.parquet", rows, schema=pa.schema([*extra, *fields]))
+
+    assert read(path) == [("q1", "where is it", [("a1", "here"), ("a2", "there")])]
+
+
+NULLABLE = pa.schema(
+    [
+        ("question_id", pa.string()),
+        ("question", pa.string()),
+        ("candidates", pa.list_(pa.struct([("answer_id", pa.string()), ("text", pa.string())]))),
+    ]
+)
+GOOD = row("good")
+WRONG_ROWS = {
+    "null question id": (row(None), "row 1: column 'question_id': None: expected a value"),
+    "empty pool": (
+        row("q1", candidates=[]),
+        "row 1: column 'candidates': []: expected a pool of at least one candidate",
+    ),
+    "null answer id": (
+        row("q1", candidates=[(None, "x")]),
+        "row 1: column 'candidates.answer_id': None: expected a value",
+    ),
+    "null text": (
+        row("q1", candidates=[("a1", None)]),
+        "row 1: column 'candidates.text': None: expected a text, or an answers file with 'a1'",
+    ),
+    "question id with a blank": (
+        row("q 1"),
+        "row 1: column 'question_id': 'q 1': expected an id without white space or control characters that "
+        "does not begin with '#'",
+    ),
+    "answer id with a control character": (
+        row("q1", candidates=[("a1", "x"), ("a\x1c2", "x")]),
+        r"row 1: column 'candidates.answer_id': 'a\x1c2': expected an id without white space",
+    ),
+    "answer twice in a pool": (
+        row("q1", candidates=[("a1", "x"), ("a2", "y"), ("a1", "x")]),
+        "row 1: column 'candidates.answer_id': 'a1': expected each answer once in a pool",
+    ),
+    "question twice": (row("good"), "row 1: column 'question_id': 'good': expected each question once"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_ROWS.values(), ids=WRONG_ROWS.keys())
+def test_invalid_row_is_named(tmp_path, wrong, message):
+    path = write_pools(tmp_path / "x.parquet", [row("first")], [GOOD, wrong], schema=NULLABLE)
+
+    assert error_of(path).startswith(f"x.parquet: row group 1: {message}")
+
+
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    # Parquet does not guarantee that strings are UTF-8.
+    def written(question, answer):
+        texts = pa.array([b"fine", question]), pa.array([b"here", answer, b"there"])
+        question, answer = (pa.Array.from_buffers(pa.string(), len(a), a.buffers()) for a in texts)
+        candidate = pa.StructArray.from_arrays([pa.array(["a1", "a1", "a2"]), answer], ["answer_id", "text"])
+        pools = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), candidate)
+        table = pa.table({"question_id": ["q1", "q2"], "question": question, "candidates": pools})
+        pq.write_table(table, tmp_path / "x.parquet")
+        return tmp_path / "x.parquet"
+
+    said = "expected text in UTF-8"
+    assert error_of(written(b"caf\xe9", b"")) == (
+        f"x.parquet: row group 0: row 1: column 'question': b'caf\\xe9': {said}"
+    )
+    assert error_of(written(b"", b"\xff")) == (
+        f"x.parquet: row group 0: row 1: column 'candidates.text': b'\\xff': {said}"
+    )
+
+
+def test_answer_may_be_in_several_pools(tmp_path):
+    path = write_pools(tmp_path / "x.parquet", [row("q1"), row("q2")])
+
+    assert len(read(path)) == 2
+
+
+def test_answer_without_a_text_is_named(tmp_path):
+    write_answers(tmp_path / "answers.parquet", [("a1", "here")])
+    path = write_pools(tmp_path / "x.parquet", [GOOD, row("q1", candidates=[("a1", None), ("a9", None)])])
+
+    message = error_of(path, read_answers(tmp_path / "answers.parquet"))
+
+    assert message == (
+        "x.parquet: row group 0: row 1: column 'candidates.answer_id': 'a9': "
+        "expected an answer of answers.parquet"
+    )
+
+
+@pytest.mark.parametrize("name", ["question_id", "question", "candidates"])
+def test_missing_column_is_named(tmp_path, name):
+    schema = pa.schema([field for field in arrow_schema("pools") if field.name != name])
+    path = write_pools(tmp_path / "x.parquet", [{key: row()[key] for key in schema.names}], schema=schema)
+
+    have = ", ".join(schema.names)
+    assert error_of(path).startswith(f"x.parquet: {have!r}: expected a column {name!r} of type ")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value", "said"),
+    [
+        ("question_id", pa.float64(), 7.0, "double"),
+        ("question", pa.binary(), b"where", "binary"),
+        ("candidates", pa.string(), "a1", "string"),
+        ("candidates", pa.list_(pa.string()), ["a1"], "list<element: string>"),
+        ("candidates", pa.list_(pa.struct([("answer_id", pa.string())])), [{"answer_id": "a1"}], "list<"),
+        (
+            "candidates",
+            pa.list_(pa.struct([("answer_id", pa.float32()), ("text", pa.string())])),
+            [{"answer_id": 1.0, "text": "x"}],
+            "list<",
+        ),
+    ],
+)
+def test_column_of_another_type_is_named(tmp_path, name, kind, value, said):
+    schema = pa.schema(
+        [pa.field(field.name, kind) if field.name == name else field for field in arrow_schema("pools")]
+    )
+    path = write_pools(tmp_path / "x.parquet", [{**row(), name: value}], schema=schema)
+
+    assert error_of(path).startswith(f"x.parquet: column {name!r}: '{said}")
+    assert "expected type " in error_of(path)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint32()])
+def test_ids_may_be_whole_numbers(tmp_path, kind):
+    answer = pa.struct([("answer_id", kind), ("text", pa.string())])
+    columns = [("question_id", kind), ("question", pa.string()), ("candidates", pa.list_(answer))]
+    candidates = [{"answer_id": 10, "text": "x"}, {"answer_id": 9, "text": "y"}]
+    rows = [{"question_id": 7, "question": "where", "candidates": candidates}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(columns)), tmp_path / "x.parquet")
+
+    assert aptool.Pools.load(tmp_path / "x.parquet").to_dict() == {"7": ("where", {"10": "x", "9": "y"})}
+
+
+def test_files_that_are_not_parquet_are_named(tmp_path):
+    (tmp_path / "text.parquet").write_text("q1 Q0 a1 1 0.5 tag\n")
+    (tmp_path / "empty.parquet").write_text("")
+    complete = write_pools(tmp_path / "complete.parquet", [row("q1")]).read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(complete[: len(complete) // 2])
+
+    for name in ("text", "empty", "cut"):
+        message = error_of(tmp_path / f"{name}.parquet")
+        assert message.startswith(f"{name}.parquet: ")
+        assert message.endswith("expected a readable Parquet file")
+    assert error_of(tmp_path / "none.parquet") == "none.parquet: file not found; expected a file that exists"
+    (tmp_path / "folder").mkdir()
+    assert error_of(tmp_path / "folder") == "folder: a folder; expected a file"
+
+
+def test_damaged_pages_are_named_with_their_row_group(tmp_path):
+    path = write_pools(tmp_path / "x.parquet", [row("q1")], [row(f"q{i}") for i in range(2, 200)])
+    data = bytearray(path.read_bytes())
+    start = pq.read_metadata(path).row_group(1).column(0).dictionary_page_offset
+    data[start : start + 60] = b"\xff" * 60
+    path.write_bytes(data)
+
+    message = error_of(path)
+
+    assert message.startswith("x.parquet: row group 1: ")
+    assert message.endswith("expected a readable Parquet file")
+
+
+ANSWERS = pa.schema([("answer_id", pa.string()), ("text", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ([("a1", "x"), (None, "y")], "row 1: column 'answer_id': None: expected a value"),
+        ([("a1", None)], "row 0: column 'text': None: expected a value"),
+        (
+            [("a1", "x"), ("a2", "y"), ("a1", "z")],
+            "row 2: column 'answer_id': 'a1': expected each id once, but it is also in row 0",
+        ),
+        (
+            [("a 1", "x")],
+            "row 0: column 'answer_id': 'a 1': expected an id without white space or control characters",
+        ),
+    ],
+)
+def test_invalid_shared_answers_are_named(tmp_path, answers, message):
+    path = tmp_path / "answers.parquet"
+    rows = [dict(zip(("answer_id", "text"), answer, strict=True)) for answer in answers]
+    pq.write_table(pa.Table.from_pylist(rows, schema=ANSWERS), path)
+
+    with pytest.raises(InputError) as error:
+        read_answers(path)
+
+    assert str(error.value) == f"{path}: {message}"
+
+
+def test_empty_answers_file_can_be_written_and_read(tmp_path):
+    write_answers(tmp_path / "answers.parquet", [])
+
+    assert len(read_answers(tmp_path / "answers.parquet").answer_ids) == 0
+
+
+def test_offsets_delimit_the_pools(tmp_path):
+    path = write_pools(tmp_path / "x.parquet", [row("q1"), row("q2", candidates=[("a5", "x")]), row("q3")])
+
+    pools = read_pools(Unit(str(path), (0,), 4))
+
+    assert pools.offsets.tolist() == [0, 2, 3, 5]
+    assert pools.pair_question.tolist() == [0, 0, 1, 2, 2]
+    assert pools.pair_answer.dtype == np.int64

@@ -1,0 +1,379 @@
+"""Import of small retrieval collections with a first-stage run as pools for re-ranking."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+from imported import candidates_of
+
+from aptool.data.collection import CollectionFiles
+from aptool.data.retrieval import (
+    cut_pools,
+    import_retrieval,
+    load_ir_dataset,
+    read_beir,
+    read_files,
+    read_ir_datasets,
+)
+from aptool.data.trec import read_qrels
+from aptool.errors import AptoolError, InputError, UsageError
+from aptool.version import install_command
+
+# SciFact's layout; d3 has no title, d4 shares no word with any query.
+DOCUMENTS = {
+    "d1": ("Aspirin", "reduces fever in adults"),
+    "d2": ("Ibuprofen", "reduces pain"),
+    "d3": ("", "fever is a symptom"),
+    "d4": ("Bridges", "carry roads"),
+}
+QUERIES = {"q1": "does aspirin reduce fever", "q2": "what reduces pain", "q9": "is never judged"}
+QRELS = [("q1", "d1", 2), ("q1", "d4", 1), ("q2", "d2", 1)]
+
+
+def lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def tsv(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "scifact"
+    rows = [
+        {"_id": d, "title": title, "text": text, "metadata": {}} for d, (title, text) in DOCUMENTS.items()
+    ]
+    lines(root / "corpus.jsonl", rows)
+    lines(root / "queries.jsonl", [{"_id": q, "text": text, "metadata": {}} for q, text in QUERIES.items()])
+    tsv(root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), *QRELS])
+    return root
+
+
+RUN = "q1 Q0 d4 1 9 x\nq1 Q0 d2 2 8 x\nq1 Q0 d1 3 7 x\nq2 Q0 d2 1 1 x\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    path = tmp_path / "first.run"
+    path.write_text(RUN)
+    return str(path)
+
+
+def import_beir(out, folder, run, **options):
+    return import_retrieval(out, read_beir(folder, {"test": run}), **options)
+
+
+def import_ir_datasets(out, dataset, runs=None):
+    return import_retrieval(out, read_ir_datasets({"test": "x"}, runs or {}, lambda name: dataset))
+
+
+def ids_of(collection):
+    return {query: list(pool) for query, pool in candidates_of(collection).items()}
+
+
+def test_beir_with_a_run(folder, run, tmp_path):
+    collection = import_beir(tmp_path / "out", folder, run, depth=2)
+
+    texts = {d: " ".join(parts) for d, parts in DOCUMENTS.items()}
+    pools = {"q1": ["d4", "d2"], "q2": ["d2"]}
+    assert candidates_of(collection) == {q: {d: texts[d] for d in ids} for q, ids in pools.items()}
+    assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
+    stage = collection.manifest["details"]["first_stage"]["test"]
+    assert stage == {"relevant": 3, "relevant_missed": 1, "relevant_added": 0}
+
+
+def test_the_command_counts_the_relevant_documents_that_the_run_missed(aptool, folder, run, tmp_path):
+    command = ("data", "import", "retrieval", folder, "--output", tmp_path / "out")
+    finished = aptool(*command, "--run", f"test={run}", "--depth", 2)
+
+    assert finished.code == 0, finished.err
+    about = [line for line in finished.err if line.startswith("test: ") and "warning" not in line]
+    assert about == ["test: the first stage missed 1 of 3 relevant answers (33.3%)"]
+    shown = aptool("data", "stats", tmp_path / "out").out
+    assert [line.split()[-1] for line in shown if "relevant" in line and "pool" in line] == ["1"]
+    assert aptool("data", "check", tmp_path / "out").code == 0
+    reranked = ("score", tmp_path / "out", "--model", "bm25", "--output", tmp_path / "x.run")
+    assert aptool(*reranked).code == 0
+    metadata = json.loads((tmp_path / "x.run.json").read_text())
+    assert metadata["pools"][0]["first_stage"]["relevant"] == 3
+
+
+def test_relevant_documents_can_be_added():
+    run = pl.DataFrame({"question_id": ["q"] * 3, "answer_id": list("abc"), "score": [3.0, 2.0, 1.0]})
+    qrels = pl.DataFrame({"question_id": ["q", "q"], "answer_id": ["b", "z"], "relevance": [1, 1]})
+
+    pools, counts = cut_pools(run, qrels, 2, add_relevant=True)
+
+    assert pools["answer_id"].to_list() == ["a", "b", "z"]
+    assert counts == {"relevant": 2, "relevant_missed": 1, "relevant_added": 1}
+
+
+def test_relevant_documents_are_added_to_the_named_splits_only(aptool, folder, run, tmp_path):
+    """The first stage of depth 2 misses d1 of q1. Only the named split gets it, and figures say so."""
+    tsv(folder / "qrels" / "train.tsv", [("query-id", "corpus-id", "score"), *QRELS])
+    out = tmp_path / "out"
+    command = ("data", "import", "retrieval", folder, "--depth", 2, "--output", out)
+    runs = ("--run", f"train={run}", "--run", f"test={run}")
+    assert aptool(*command, *runs, "--add-relevant", "train").code == 0
+
+    collection = CollectionFiles(out)
+    assert candidates_of(collection, "train")["q1"].keys() == {"d4", "d2", "d1"}
+    assert candidates_of(collection, "test")["q1"].keys() == {"d4", "d2"}
+    details = collection.manifest["details"]
+    assert details["pools"]["add_relevant"] == ["train"]
+    assert {split: stage["relevant_added"] for split, stage in details["first_stage"].items()} == {
+        "train": 1,
+        "test": 0,
+    }
+    other = tmp_path / "other.run"
+    other.write_text(RUN)
+    warning = (
+        "train: warning: its pools hold 1 relevant answer that the first stage missed (--add-relevant), so "
+        "figures are higher than after this first stage"
+    )
+    for split, expected in (("train", [warning]), ("test", [])):
+        for evaluate in (("eval", run), ("compare", run, other)):
+            finished = aptool(*evaluate, "--qrels", out / f"{split}.qrels")
+            assert finished.code == 0, finished.err
+            assert [line for line in finished.err if "--add-relevant" in line] == expected
+
+    wrong = aptool(*command, *runs, "--add-relevant", "trian", "--overwrite")
+    assert wrong.code == 2
+    assert "--add-relevant trian: expected one of the splits train, test" in "\n".join(wrong.err)
+
+
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_files_of_a_corpus_queries_and_qrels(aptool, tmp_path, run, form):
+    """TSV lines of id and text as in MS MARCO, or JSON Lines of BEIR, with qrels of TREC."""
+    texts = {d: " ".join(parts).strip() for d, parts in DOCUMENTS.items()}
+    queries, qrels = tmp_path / f"queries.{form}", tmp_path / "x.qrels"
+    for path, entries in ((tmp_path / "corpus" / f"docs.{form}", texts), (queries, QUERIES)):
+        if form == "tsv":
+            tsv(path, entries.items())
+        else:
+            lines(path, [{"_id": name, "text": text} for name, text in entries.items()])
+    qrels.write_text("".join(f"{q} 0 {d} {label}\n" for q, d, label in QRELS))
+
+    finished = aptool(
+        *("data", "import", "retrieval", "--corpus", tmp_path / "corpus", "--queries", queries),
+        *("--qrels", f"dev={qrels}", "--run", f"dev={run}", "--output", tmp_path / "out"),
+    )
+
+    assert finished.code == 0, finished.err
+    collection = CollectionFiles(tmp_path / "out")
+    assert candidates_of(collection, "dev")["q1"] == {d: texts[d] for d in ("d4", "d2", "d1")}
+    assert sorted(read_qrels(collection.qrels("dev")).iter_rows()) == sorted(QRELS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected FOLDER, SPLIT=ID, or all of --corpus, --queries and --qrels"),
+        (["b", "--corpus", "c.tsv"], "expected FOLDER, SPLIT=ID, or all of --corpus, --queries and --qrels"),
+        (
+            ["--corpus", "c", "--queries", "q", "--qrels", "dev=q"],
+            "'dev': expected it in --qrels and in --run",
+        ),
+    ],
+)
+def test_missing_files_are_wrong_usage(aptool, tmp_path, arguments, message):
+    finished = aptool("data", "import", "retrieval", *arguments, "--output", tmp_path / "out")
+    assert finished.code == UsageError.exit_code
+    assert message in finished.err[-1]
+
+
+class Catalogued:
+    """A data set with the iterators that ir_datasets documents."""
+
+    def __init__(self, scored):
+        self._scored = scored
+
+    def has_docs(self):
+        return True
+
+    has_queries = has_qrels = has_docs
+
+    def has_scoreddocs(self):
+        return bool(self._scored)
+
+    def docs_iter(self):
+        for name, parts in DOCUMENTS.items():
+            yield SimpleNamespace(doc_id=name, default_text=lambda parts=parts: " ".join(parts).strip())
+
+    def queries_iter(self):
+        for name, text in QUERIES.items():
+            yield SimpleNamespace(query_id=name, default_text=lambda text=text: text)
+
+    def qrels_iter(self):
+        for query, document, relevance in QRELS:
+            yield SimpleNamespace(query_id=query, doc_id=document, relevance=relevance)
+
+    def scoreddocs_iter(self):
+        for query, document, score in self._scored:
+            yield SimpleNamespace(query_id=query, doc_id=document, score=score)
+
+
+def test_ir_datasets_objects(tmp_path, run):
+    scored = [("q1", "d3", 1.5), ("q1", "d1", 2.5), ("q2", "d1", 1.0)]
+
+    collection = import_ir_datasets(tmp_path / "out", Catalogued(scored))
+    with_run = import_ir_datasets(tmp_path / "run", Catalogued(scored), {"test": run})
+
+    assert ids_of(collection) == {"q1": ["d1", "d3"], "q2": ["d1"]}
+    assert ids_of(with_run) == {"q1": ["d4", "d2", "d1"], "q2": ["d2"]}
+
+
+def test_a_data_set_of_the_real_library(tmp_path, run):
+    library = pytest.importorskip("ir_datasets", reason="ir_datasets is not installed")
+    texts = {name: " ".join(parts).strip() for name, parts in DOCUMENTS.items()}
+    files = {
+        "docs_tsv": tsv(tmp_path / "docs.tsv", texts.items()),
+        "queries_tsv": tsv(tmp_path / "queries.tsv", QUERIES.items()),
+        "qrels_trec": tmp_path / "x.qrels",
+    }
+    files["qrels_trec"].write_text("".join(f"{q} 0 {d} {label}\n" for q, d, label in QRELS))
+    dataset = library.create_dataset(**{name: str(file) for name, file in files.items()})
+
+    collection = import_ir_datasets(tmp_path / "out", dataset, {"test": run})
+
+    assert candidates_of(collection)["q2"] == {"d2": texts["d2"]}
+    assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda root: (root / "corpus.jsonl").unlink(), r"corpus\.jsonl: file not found; expected"),
+        (lambda root: (root / "qrels" / "test.tsv").unlink(), r"qrels/test\.tsv: file not found"),
+        (
+            lambda root: tsv(root / "qrels" / "test.tsv", [("q1", "d1", "high")]),
+            r"test\.tsv: line 1: ",
+        ),
+        (
+            lambda root: tsv(
+                root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), ("q7", "d1", 1)]
+            ),
+            r"1 judged query without a text.*'q7'",
+        ),
+        (
+            lambda root: tsv(root / "qrels" / "test.tsv", [("q1", 0, "d1", 1), ("q1", 0, "d1", 0)]),
+            r"test\.tsv: line 2: ",
+        ),
+        (
+            lambda root: (root / "corpus.jsonl").write_text('{"_id": "d1"}\n'),
+            r"line 1: column 'text': not found among '_id'",
+        ),
+        (
+            lambda root: (root / "corpus.jsonl").write_text("[1]\n"),
+            r"line 1: \[1\]: expected one JSON object",
+        ),
+        (
+            lambda root: (root / "queries.jsonl").write_text('{"_id": "a b", "text": "x"}\n'),
+            "'a b': expected an id",
+        ),
+    ],
+)
+def test_errors_name_file_and_position(folder, run, tmp_path, damage, message):
+    damage(folder)
+
+    with pytest.raises(InputError, match=message):
+        import_beir(tmp_path / "out", folder, run)
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_error_of_a_run_over_other_queries_has_ids_of_both(folder, tmp_path):
+    run = tmp_path / "other.run"
+    run.write_text("PLAIN-1 Q0 d4 1 9 x\n")
+
+    with pytest.raises(InputError, match=r"the first id is 'PLAIN-1', but 'q1' in that file"):
+        import_beir(tmp_path / "out", folder, str(run))
+    with pytest.raises(UsageError, match=r"--run: split 'dev': expected one of test"):
+        import_ir_datasets(tmp_path / "out", Catalogued([]), {"dev": str(run)})
+    with pytest.raises(UsageError, match=r"split 'test': no first-stage run; expected --run test=FILE"):
+        import_ir_datasets(tmp_path / "out", Catalogued([]))
+
+
+def test_candidates_that_are_not_in_the_corpus_are_refused(folder, tmp_path):
+    run = tmp_path / "first.run"
+    run.write_text("q1 Q0 d1 1 9 x\nq1 Q0 d77 2 8 x\nq2 Q0 d78 1 8 x\n")
+
+    with pytest.raises(InputError, match=r"corpus\.jsonl: 2 of 3 candidates not found, such as 'd77'"):
+        import_beir(tmp_path / "out", folder, str(run))
+
+
+def test_a_catalogue_without_qrels_is_refused(tmp_path, monkeypatch):
+    without = Catalogued([])
+    without.has_qrels = lambda: False
+    with pytest.raises(AptoolError, match="no qrels; expected documents, queries and qrels"):
+        import_ir_datasets(tmp_path / "out", without)
+    monkeypatch.setitem(__import__("sys").modules, "ir_datasets", None)
+    with pytest.raises(AptoolError, match=re.escape(f"needs ir_datasets: {install_command('ir-datasets')}")):
+        load_ir_dataset("beir/scifact/test")
+
+
+def test_contradictory_judgements_of_a_catalogue_are_refused(tmp_path):
+    dataset = Catalogued([])
+    judged = [SimpleNamespace(query_id="q1", doc_id="d1", relevance=relevance) for relevance in (1, 0)]
+    dataset.qrels_iter = lambda: iter(judged)
+
+    with pytest.raises(InputError, match="x: a pair with several labels; expected qrels with one label per"):
+        import_ir_datasets(tmp_path / "out", dataset)
+
+
+def arguana(root):
+    """Queries that are documents of the corpus, as in ArguAna and Quora."""
+    documents = {"q1": "wind power is cheap", "d1": "wind power is not cheap at all", "d2": "fish swim"}
+    lines(root / "corpus.jsonl", [{"_id": d, "text": text} for d, text in documents.items()])
+    lines(root / "queries.jsonl", [{"_id": "q1", "text": documents["q1"]}])
+    tsv(root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), ("q1", "d1", 1)])
+    run = root / "first.run"
+    run.write_text("q1 Q0 q1 1 9 x\nq1 Q0 d1 2 8 x\nq1 Q0 d2 3 7 x\n")
+    return root, run
+
+
+def test_a_query_of_beir_is_no_candidate_of_its_own(aptool, tmp_path):
+    """BEIR's evaluation drops results whose id is the query's, so the best order has nDCG@10 of 1."""
+    root, run = arguana(tmp_path / "arguana")
+    command = ("data", "import", "retrieval", root, "--run", f"test={run}", "--output", tmp_path / "out")
+    finished = aptool(*command)
+    assert finished.code == 0, finished.err
+    assert "test: candidates with the id of their question excluded: 1" in finished.err
+    collection = CollectionFiles(tmp_path / "out")
+    assert ids_of(collection) == {"q1": ["d1", "d2"]}
+    policies = collection.manifest["policies"]
+    assert policies["candidates_with_the_id_of_their_question_excluded"] == {"test": 1}
+
+
+def test_the_depth_counts_without_the_query(tmp_path):
+    root, run = arguana(tmp_path / "arguana")
+    assert ids_of(import_beir(tmp_path / "out", root, str(run), depth=1)) == {"q1": ["d1"]}
+
+
+def test_the_query_is_not_added_as_a_relevant_document(tmp_path):
+    root, run = arguana(tmp_path / "arguana")
+    run.write_text("q1 Q0 d1 1 9 x\n")
+    judged = [("q1", "d2", 1), ("q1", "q1", 1)]
+    tsv(root / "qrels" / "test.tsv", [("query-id", "corpus-id", "score"), *judged])
+    collection = import_beir(tmp_path / "out", root, str(run), add_relevant=["test"])
+    assert ids_of(collection) == {"q1": ["d1", "d2"]}
+    assert collection.manifest["details"]["first_stage"]["test"]["relevant_added"] == 1
+
+
+def test_files_keep_a_candidate_with_the_id_of_its_query(tmp_path):
+    """In MS MARCO, queries and passages have numbers of their own."""
+    root, run = arguana(tmp_path / "arguana")
+    files = read_files(
+        str(root / "corpus.jsonl"),
+        str(root / "queries.jsonl"),
+        {"test": str(root / "qrels" / "test.tsv")},
+        {"test": str(run)},
+    )
+    assert ids_of(import_retrieval(tmp_path / "out", files)) == {"q1": ["q1", "d1", "d2"]}

@@ -1,0 +1,111 @@
+"""The JSON Schemas describe the files that are read and written."""
+
+import json
+
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny import labelled_pools
+
+from aptool.data.collection import CollectionWriter
+from aptool.data.schemas import arrow_schema, check_document, load_schema
+from aptool.errors import InputError
+
+NAMES = ("pools", "answers", "scores", "run", "collection", "model", "matrix", "result")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_are_valid(name):
+    jsonschema.Draft202012Validator.check_schema(load_schema(name))
+
+
+def test_arrow_types_follow_the_documented_formats():
+    text, name = pa.field("text", pa.string()), pa.field("answer_id", pa.string(), nullable=False)
+    candidate = pa.field("element", pa.struct([name, text]), nullable=False)
+
+    assert arrow_schema("pools") == pa.schema(
+        [
+            pa.field("question_id", pa.string(), nullable=False),
+            pa.field("question", pa.string(), nullable=False),
+            pa.field("candidates", pa.list_(candidate), nullable=False),
+        ]
+    )
+    assert arrow_schema("answers") == pa.schema([name, text.with_nullable(False)])
+
+
+def check_described(schema, kind):
+    """Assert that a JSON Schema and an Arrow type have the same fields, recursively."""
+    if schema["type"] in ("string", ["string", "null"]):
+        assert kind == pa.string()
+    elif schema["type"] in ("number", "integer"):
+        assert kind == {"number": pa.float64(), "integer": pa.int64()}[schema["type"]]
+    elif schema["type"] == "array":
+        check_described(schema["items"], kind.value_type)
+    else:
+        assert schema["type"] == "object"
+        assert list(schema["properties"]) == [field.name for field in kind]
+        assert set(schema["required"]) <= set(schema["properties"])
+        for field in kind:
+            assert field.nullable == ("null" in schema["properties"][field.name]["type"])
+            check_described(schema["properties"][field.name], field.type)
+
+
+@pytest.mark.parametrize("name", ["pools", "answers", "scores"])
+def test_properties_equal_the_columns(name):
+    check_described(load_schema(name), pa.struct(arrow_schema(name, optional=True)))
+
+
+def test_text_id_is_the_only_optional_column_of_pools():
+    needed = arrow_schema("pools").field("candidates").type.value_type
+    everything = arrow_schema("pools", optional=True).field("candidates").type.value_type
+    candidate = load_schema("pools")["properties"]["candidates"]["items"]
+
+    assert [field.name for field in needed] == candidate["required"]
+    assert [field.name for field in needed] == ["answer_id", "text"]
+    assert [field.name for field in everything] == ["answer_id", "text", "text_id"]
+
+
+def test_written_files_conform_to_their_schemas(tmp_path):
+    pools = labelled_pools("train", 10)
+    with CollectionWriter(tmp_path / "c", name="c", source="here") as writer:
+        writer.add_answers([("a1", "here"), ("a2", "")])
+        writer.add_split("train", pools)
+        writer.add_split("test", [pool._replace(texts=None) for pool in pools])
+
+    manifest = json.loads((tmp_path / "c" / "collection.json").read_text())
+    jsonschema.validate(manifest, load_schema("collection"))
+    for file, name in (("train.pools", "pools"), ("test.pools", "pools"), ("answers", "answers")):
+        table = pq.read_table(tmp_path / "c" / f"{file}.parquet")
+        assert table.schema == arrow_schema(name)
+        for line in table.to_pylist():
+            jsonschema.validate(line, load_schema(name))
+
+
+GOOD = {
+    "collections": {"c": {"path": "here"}},
+    "systems": {"random": {"baseline": "random"}},
+    "rows": [{"collection": "c", "systems": ["random"]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": [{"systems": ["random"]}]}, "rows/0: expected the entry 'collection'"),
+        ({"seeds": [1]}, "top level: 'seeds': expected one of collections, measures, rows, systems"),
+        ({"collections": {"c": {"path": 5}}}, 'collections/c/path: 5: expected type "string"'),
+        ({"rows": []}, "rows: []: expected minItems 1"),
+        ({"systems": {"bm25": {"baseline": "bm52"}}}, '\'bm52\': expected enum ["random", "bm25"]'),
+        ({"systems": {"x": {"baseline": "bm25", "preset": "ap-cnn"}}}, "systems/x: "),
+    ],
+)
+def test_errors_name_position_and_expected_value(change, message):
+    check_document("matrix", GOOD, "eval.toml")
+
+    with pytest.raises(InputError) as error:
+        check_document("matrix", {**GOOD, **change}, "eval.toml")
+
+    assert str(error.value).startswith("eval.toml: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,105 @@
+"""Statistics: of a collection counted by hand, and of the published files as in table 1 of the paper."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from imported import DATA, needs_data
+
+from aptool.cli.data import data
+from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.stats import describe
+from aptool.data.trecqa import import_trecqa
+from aptool.data.wikiqa import import_wikiqa
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Three questions.
+
+    q1 "who is it ?" (4 words): relevant "it is me ." (4), non-relevant "no" (1), "no" again under another id
+    q2 "why ?" (2 words): relevant "so that it's me" (6 tokens of the tokenizer, which splits it ' s; 4 for
+       whitespace), and a relevant answer "x" that is not in its pool
+    q3 "when ?" (2 words): wrong "no" (1)
+    """
+    pools = [
+        LabelledPool(
+            "q1", "who is it ?", ["a", "b", "c"], ["it is me .", "no", "no"], {"a": 1, "b": 0, "c": 0}
+        ),
+        LabelledPool("q2", "why ?", ["a"], ["so that it's me"], {"a": 2, "x": 1}),
+        LabelledPool("q3", "when ?", ["b", "b"], ["no", "no"], {"b": 0}),
+    ]
+    with CollectionWriter(tmp_path / "small", name="small", source="this file") as writer:
+        writer.add_split("dev", pools)
+    return CollectionFiles(tmp_path / "small")
+
+
+def test_counted_by_hand(small):
+    statistics = describe(small)
+    dev = statistics.splits["dev"]
+    assert (dev.questions, dev.candidates) == (3, 5)
+    assert (dev.pool_mean, dev.pool_least, dev.pool_most) == (pytest.approx(5 / 3), 1, 3)
+    lengths = [dev.M, dev.L]
+    assert lengths == pytest.approx([(4 + 2 + 2) / 3, (4 + 6) / 2])
+    assert dev.L_all == pytest.approx((4 + 1 + 1 + 6 + 1) / 5)
+    assert dev.L_over_M == pytest.approx((4 / 4 + 6 / 2) / 2)
+    assert (dev.relevant, dev.relevant_mean) == (3, 1)
+    assert (dev.without_relevant, dev.without_nonrelevant) == (1, 1)
+    assert (dev.relevant_not_in_pool, dev.questions_without_relevant_in_pool) == (1, 1)
+    assert (dev.distinct_answers, dev.repeated_texts) == (3, 1)
+    assert statistics.policies["duplicate_candidates_dropped"] == {"dev": 1}
+    # Words: who is it ? why when me . no so that ' s; running: 8 in questions, 4 + 1 + 6 in answers.
+    assert (statistics.types, statistics.tokens) == (13, 19)
+
+
+def test_whitespace_tokens(small):
+    statistics = describe(small, words="whitespace")
+    assert round(statistics.splits["dev"].L, 6) == (4 + 4) / 2
+    # it's is one word now.
+    assert (statistics.types, statistics.tokens) == (12, 17)
+
+
+def test_shared_answers_are_counted_as_texts_of_pools(tmp_path):
+    answers = {"1": "a b c", "2": "d", "3": "d"}
+    pools = [LabelledPool("q", "a ?", ["1", "2", "3"], None, {"1": 1})]
+    with CollectionWriter(tmp_path / "shared", name="shared", source="this file") as writer:
+        writer.add_answers(answers.items())
+        writer.add_split("test", pools)
+    statistics = describe(CollectionFiles(tmp_path / "shared"))
+    test = statistics.splits["test"]
+    assert (test.L, test.L_all, test.L_over_M) == (3, pytest.approx(5 / 3), 1.5)
+    assert (test.distinct_answers, test.repeated_texts) == (2, 1)
+    assert (statistics.types, statistics.tokens) == (5, 6)  # a ? b c d; "d" is one distinct answer
+
+
+def test_json_and_table_have_the_same_statistics(small):
+    result = CliRunner().invoke(data, ["stats", str(small.path), "--json"], catch_exceptions=False)
+    statistics = json.loads(result.stdout)
+    assert statistics["splits"]["dev"]["questions"] == 3
+    assert statistics["splits"]["dev"]["M"] == pytest.approx(8 / 3)
+    table = CliRunner().invoke(data, ["stats", str(small.path)], catch_exceptions=False).stdout
+    assert table.splitlines()[0] == "small (words are tokenizer tokens)"
+    lines = {line[:40].strip(): line.split()[-1] for line in table.splitlines()}
+    assert lines["M: words per question"] == "2.67"
+    assert lines["questions without relevant answer"] == "1"
+
+
+@needs_data
+def test_table_1_of_the_paper(tmp_path):
+    """The numbers of questions are exact; M and L are close to the rounded means of the paper."""
+    files = {split: f"{DATA}/wikiqa/WikiQA-{split}.tsv" for split in ("train", "dev")}
+    statistics = describe(
+        import_wikiqa(tmp_path / "w", files, questions="answerable"), words="whitespace"
+    ).splits
+    assert (statistics["train"].questions, statistics["dev"].questions) == (873, 126)
+    assert (round(statistics["train"].M), round(statistics["dev"].M)) == (6, 6)
+    assert round(statistics["dev"].pool_mean) == 9
+    assert 23 < statistics["train"].L < 27  # the paper has 25
+    assert statistics["train"].without_relevant == statistics["dev"].without_relevant == 0
+
+    folders = {"train": f"{DATA}/trecqa/train-all", "dev": f"{DATA}/trecqa/clean-dev"}
+    trecqa = import_trecqa(tmp_path / "t", folders, questions="both-labels")
+    statistics = describe(trecqa, words="whitespace").splits
+    assert (statistics["train"].questions, statistics["dev"].questions) == (1162, 65)
+    assert (round(statistics["dev"].M), round(statistics["dev"].L)) == (8, 28)
+    assert statistics["train"].without_nonrelevant == statistics["dev"].without_relevant == 0
