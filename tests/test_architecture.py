@@ -25,7 +25,7 @@ LAYERS = [
     ["text"],
     ["plugins"],
     ["config", "environment", "progress"],
-    ["documents", "inputs", "options", "outputs", "version"],
+    ["arguments", "documents", "inputs", "options", "outputs", "version"],
     ["files"],
     ["paths"],
     ["errors"],

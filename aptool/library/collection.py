@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from aptool.arguments import PathLike, check_list, check_path, check_text, is_path
 from aptool.data import collection as files
 from aptool.data.importing import check_split
 from aptool.data.table import ColumnNames, ImportPolicies, import_table
 from aptool.data.table_files import TextFormat
 from aptool.errors import InputError
-from aptool.library.arguments import PathLike, check_list, check_path, check_text, is_path
 from aptool.library.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.library.pools import Pools
 from aptool.library.run import Qrels

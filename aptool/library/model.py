@@ -11,11 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from aptool.data.ids import check_one_word
-from aptool.environment import PRECISIONS, Precision
-from aptool.errors import AptoolError, InputError
-from aptool.evaluation.evaluation import MeasureValues
-from aptool.library.arguments import (
+from aptool.arguments import (
     PathLike,
     check_choice,
     check_device,
@@ -24,6 +20,10 @@ from aptool.library.arguments import (
     check_path,
     check_text,
 )
+from aptool.data.ids import check_one_word
+from aptool.environment import PRECISIONS, Precision
+from aptool.errors import AptoolError, InputError
+from aptool.evaluation.evaluation import MeasureValues
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.run import Run, run_of_scores
 from aptool.models.device import pick_device, set_products, to_device

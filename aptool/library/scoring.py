@@ -5,10 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aptool.data.ids import check_one_word
-from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
-from aptool.errors import UsageError
-from aptool.library.arguments import (
+from aptool.arguments import (
     PathLike,
     check_choice,
     check_device,
@@ -16,6 +13,9 @@ from aptool.library.arguments import (
     check_path,
     check_text,
 )
+from aptool.data.ids import check_one_word
+from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
+from aptool.errors import UsageError
 from aptool.library.pools import AnyPools, as_pools
 from aptool.library.where import Address, Where
 from aptool.scoring.run import Executor, ScoredRun, check_scored_output, score_files, score_in_memory

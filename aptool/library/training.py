@@ -11,10 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
-from aptool.data.collection import CollectionFiles
-from aptool.errors import InputError
-from aptool.library.arguments import (
+from aptool.arguments import (
     LONGEST_SECONDS,
     PathLike,
     check_device,
@@ -24,6 +21,9 @@ from aptool.library.arguments import (
     check_path,
     check_text,
 )
+from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
+from aptool.data.collection import CollectionFiles
+from aptool.errors import InputError
 from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
 from aptool.models.device import pick_device

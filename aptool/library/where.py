@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from aptool.arguments import LONGEST_SECONDS, check_integer, check_number, check_text
 from aptool.config import CHECKPOINT_MINUTES
 from aptool.errors import UsageError
-from aptool.library.arguments import LONGEST_SECONDS, check_integer, check_number, check_text
 
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster, Resources, Workers
