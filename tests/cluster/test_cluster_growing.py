@@ -44,7 +44,14 @@ def configuration(types, address):
         "file_mounts_sync_continuously": False,
         "cluster_name": "growing",
         "max_workers": 8,
-        "provider": {"type": "fake_multinode", "gcs_address": address, "launch_multiple": True},
+        "provider": {
+            "type": "fake_multinode",
+            "gcs_address": address,
+            "launch_multiple": True,
+            # A node that starts slowly would be repaired through SSH, which fails and ends the autoscaling.
+            "disable_node_updaters": True,
+            "worker_liveness_check": False,
+        },
         "available_node_types": head | types,
         "head_node_type": "ray.head.default",
         "upscaling_speed": 1.0,
@@ -123,8 +130,9 @@ def test_a_node_that_the_autoscaler_adds_is_waited_for(grow, driver, pools, tmp_
     lines = run_driver(driver, address, pools, tmp_path, seconds=8.0, workers=2)
 
     assert "waiting for 1 worker with 1 CPU and 0 GPUs each; the cluster has 0 CPUs and 0 GPUs" in lines
+    assert "workers=2" in lines
     # This process scored all units too, for the expected run file.
-    assert len({process for process, _ in scored(tmp_path / "notes")}) >= 2
+    assert len({process for process, _ in scored(tmp_path / "notes")}) == 3
 
 
 @pytest.mark.parametrize("share", [0.5, 0.25])
