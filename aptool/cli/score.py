@@ -18,12 +18,10 @@ from aptool.cli.parameters import (
     overwrite_flag,
     tokens_per_batch_option,
 )
-from aptool.data.ids import check_one_word
 from aptool.environment import BACKENDS, SCORE_PRECISIONS
 from aptool.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from aptool.library.where import Where
     from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
@@ -92,8 +90,6 @@ def score(
     pools: tuple[str, ...],
     model: "Location | str | None",
     output: str | None,
-    tag: str | None,
-    where: "Where",
     **options: Any,
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
@@ -104,8 +100,6 @@ def score(
     Run the same command again after an interruption to resume. A complete run of the same command is left
     as it is.
     """
-    if tag is not None:
-        check_one_word("--tag", tag)
     model = model if model is not None else default_model()
     output = output if output is not None else _default_run(pools)
 
@@ -116,18 +110,9 @@ def score(
     if isinstance(model, Path):  # no baseline or URL
         find_folder(model)
 
-    from aptool.library.scoring import score as score_pools
+    from aptool.jobs.score import score as score_pools
 
-    with where.connected() as connection:
-        scored = score_pools(
-            pools,
-            model,
-            output,
-            connection.executor(),
-            tag=tag,
-            device=where.device,
-            **options,
-        )
+    scored = score_pools(pools, model, output, **options)
     click.echo(f"{output}: {scored.pairs} pairs")
 
 
