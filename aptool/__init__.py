@@ -18,8 +18,8 @@ from aptool.version import __version__, requiring_torch
 
 if TYPE_CHECKING:
     from aptool.errors import AptoolError
-    from aptool.jobs.score import bm25_run, score
-    from aptool.jobs.train import train
+    from aptool.execution.score import bm25_run, score
+    from aptool.execution.train import train
     from aptool.library.collection import Collection
     from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.library.pools import Pools
@@ -51,14 +51,14 @@ _MODULES = {
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.run",
     "Run": "aptool.library.run",
-    "bm25_run": "aptool.jobs.score",
+    "bm25_run": "aptool.execution.score",
     "compare": "aptool.library.evaluation",
     "evaluate": "aptool.library.evaluation",
     "fuse": "aptool.library.evaluation",
     "learn_fusion": "aptool.library.evaluation",
     "load": "aptool.scoring.model",
-    "score": "aptool.jobs.score",
-    "train": "aptool.jobs.train",
+    "score": "aptool.execution.score",
+    "train": "aptool.execution.train",
 }
 
 

@@ -15,7 +15,7 @@ ROOT = Path(aptool.__file__).parent
 # Layers from top to bottom. A module may import modules of lower layers and of the same package.
 LAYERS = [
     ["cli"],
-    ["jobs"],
+    ["execution"],
     ["cluster"],
     ["experiments"],
     ["training"],

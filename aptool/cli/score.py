@@ -110,7 +110,7 @@ def score(
     if isinstance(model, Path):  # no baseline or URL
         find_folder(model)
 
-    from aptool.jobs.score import score as score_pools
+    from aptool.execution.score import score as score_pools
 
     scored = score_pools(pools, model, output, **options)
     click.echo(f"{output}: {scored.pairs} pairs")

@@ -19,7 +19,7 @@ from aptool.arguments import (
 from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Overrides, Recipe, load_recipe
 from aptool.data.collection import CollectionFiles
 from aptool.errors import InputError
-from aptool.jobs.where import Address, Where
+from aptool.execution.where import Address, Where
 from aptool.models.build import check_recipe
 from aptool.models.device import pick_device
 from aptool.paths import Location, location, with_home

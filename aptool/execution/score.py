@@ -16,7 +16,7 @@ from aptool.arguments import (
 from aptool.data.ids import check_one_word
 from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
 from aptool.errors import UsageError
-from aptool.jobs.where import Address, Where
+from aptool.execution.where import Address, Where
 from aptool.library.pools import AnyPools, as_pools
 from aptool.scoring.run import ScoredRun, check_scored_output, score_files, score_in_memory
 from aptool.scoring.systems import BASELINES, Bm25, System, baseline
