@@ -14,17 +14,14 @@ from aptool.errors import UsageError
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster, Resources, Workers
     from aptool.experiments.side_by_side import Processes
+    from aptool.experiments.trial import Train
     from aptool.scoring.run import Executor
-    from aptool.training.fit import Fit
 
 # Address of a cluster; True for RAY_ADDRESS (auto if unset), None for this process.
 Address: TypeAlias = str | bool | None
 
 # Trials of a matrix at the same time.
 Jobs: TypeAlias = int | Literal["auto"] | None
-
-# Trains a recipe on a collection into a model folder, with a seed.
-Trainer: TypeAlias = "Callable[..., Fit]"
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class Where:
             debug=_shows_ray(),
         )
 
-    def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> Trainer:
+    def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> "Train":
         """The function that trains a model, on the cluster or in this process."""
         if self.connection is None:
             from aptool.models.device import pick_device
