@@ -18,13 +18,13 @@ from aptool.version import __version__, requiring_torch
 
 if TYPE_CHECKING:
     from aptool.errors import AptoolError
+    from aptool.execution.score import bm25_run, score
+    from aptool.execution.train import train
     from aptool.library.collection import Collection
     from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
-    from aptool.library.model import Model, load
     from aptool.library.pools import Pools
     from aptool.library.run import Qrels, Run
-    from aptool.library.scoring import bm25_run, score
-    from aptool.library.training import train
+    from aptool.scoring.model import Model, load
 
 __all__ = [
     "AptoolError",
@@ -47,18 +47,18 @@ __all__ = [
 _MODULES = {
     "AptoolError": "aptool.errors",
     "Collection": "aptool.library.collection",
-    "Model": "aptool.library.model",
+    "Model": "aptool.scoring.model",
     "Pools": "aptool.library.pools",
     "Qrels": "aptool.library.run",
     "Run": "aptool.library.run",
-    "bm25_run": "aptool.library.scoring",
+    "bm25_run": "aptool.execution.score",
     "compare": "aptool.library.evaluation",
     "evaluate": "aptool.library.evaluation",
     "fuse": "aptool.library.evaluation",
     "learn_fusion": "aptool.library.evaluation",
-    "load": "aptool.library.model",
-    "score": "aptool.library.scoring",
-    "train": "aptool.library.training",
+    "load": "aptool.scoring.model",
+    "score": "aptool.execution.score",
+    "train": "aptool.execution.train",
 }
 
 

@@ -6,12 +6,13 @@ of the option classes are the reference of the options. A model folder contains 
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
+from aptool.arguments import check_list, check_text
 from aptool.documents import parse_toml, read_toml
 from aptool.errors import InputError, UsageError, printable
 from aptool.options import WIDEST, bounded, build_options
@@ -21,6 +22,10 @@ CHECKPOINT_MINUTES = 10.0
 
 # Largest number of negatives per question.
 MOST_NEGATIVES = 100_000
+
+# Values of options by ``section.key`` or by section; or texts ``section.key=value``.
+Value: TypeAlias = str | int | float | bool
+Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
 
 # A number such as ``.5``, which TOML does not allow.
 _POINT_FIRST = re.compile(r"[+-]?\.[0-9]+(e[+-]?[0-9]+)?")
@@ -224,8 +229,8 @@ def preset_names() -> list[str]:
 DEFAULT_PRESET = "ap-cnn"
 
 
-def load_recipe(preset: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a preset or a recipe file (``.toml``), and apply each ``section.key=value`` of ``overrides``."""
+def load_recipe(preset: str, overrides: Overrides = ()) -> Recipe:
+    """Read a preset or a recipe file (``.toml``), and apply ``overrides``."""
     path = Path(preset)
     if path.suffix == ".toml":
         name, table = printable(path.stem), read_toml(preset, "a recipe")
@@ -250,23 +255,60 @@ def recipe_from_dict(table: dict[str, Any], where: str) -> Recipe:
     return build_options(Recipe, table, where)
 
 
-def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Set each ``section.key=value`` in a copy of ``table``; a value that is not TOML is text."""
+def apply_overrides(table: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+    """Set the options of ``overrides`` in a copy of ``table``."""
     table = {key: dict(value) if isinstance(value, dict) else value for key, value in table.items()}
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        section, dot, name = key.strip().partition(".")
-        if not (equals and dot and section and name):
-            raise UsageError(f"--set {override!r}: expected section.key=value, such as training.epochs=5")
+    for option, value in parse_overrides(overrides).items():
+        section, _, name = option.partition(".")
         target = table.setdefault(section, {})
         if not isinstance(target, dict):
-            raise UsageError(f"--set {override!r}: {section!r} is not a section of a recipe")
-        target[name] = _override_value(text)
+            raise UsageError(f"set {option!r}: {section!r} is not a section of a recipe")
+        target[name] = value
     return table
 
 
-def _override_value(text: str) -> Any:
+def parse_overrides(overrides: Overrides) -> dict[str, Value]:
+    """Return the values of options by ``section.key``; a value of a text that is not TOML is text."""
+    expected = "a dict {'section.key': value} or a list of 'section.key=value'"
+    values: dict[str, Value] = {}
+
+    def add(section: str, key: str, value: Value, source: str) -> None:
+        if not (section and key):
+            raise UsageError(f"set {source!r}: expected section.key=value, such as training.epochs=5")
+        values[f"{section}.{key}"] = value
+
+    if not isinstance(overrides, Mapping):
+        for number, item in enumerate(check_list("set", overrides, expected, empty=True)):
+            option, equals, text = check_text("set", item, f"item {number}").partition("=")
+            section, _, key = option.strip().partition(".")
+            add(section, key if equals else "", _text_value(text), item)
+        return values
+    for section, options in overrides.items():
+        check_text("set", section, expected="a key 'section.key' (str)")
+        if isinstance(options, Mapping):
+            for key, value in options.items():
+                check_text("set", key, section, "the name of an option (str)")
+                add(section, key, _plain_value(f"{section}.{key}", value), section)
+        else:
+            first, _, key = section.partition(".")
+            add(first, key, _plain_value(section, options), section)
+    return values
+
+
+def _text_value(text: str) -> Value:
+    """Parse a TOML value."""
     try:
-        return parse_toml(f"value = {text}", "--set")["value"]
+        value: Value = parse_toml(f"value = {text}", "set")["value"]
     except InputError:
         return float(text) if _POINT_FIRST.fullmatch(text.strip()) else text.strip()
+    return value
+
+
+def _plain_value(option: str, value: object) -> Value:
+    """Return a value with a plain type."""
+    if isinstance(value, str):
+        return check_text("set", value, option)
+    for kind in (bool, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    raise InputError("set", position=option, value=value, expected="a str, an int, a float or a bool")

@@ -8,26 +8,17 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import IO, Any, Literal, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from aptool.errors import InputError, first_line
+from aptool.paths import Location
 
 _MOST_DIGITS = 20  # of a 64-bit integer with its sign
 _LONE = re.compile("[\ud800-\udfff]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class ReadablePath(Protocol):
-    """A path, or a URL with the methods of a path."""
-
-    def is_file(self) -> bool:
-        """Whether the file exists."""
-
-    def open(self, mode: Literal["rb"], /) -> IO[bytes]:
-        """Open the file."""
-
-
-def read_json(path: str | ReadablePath, expected: str = "JSON") -> Any:
+def read_json(path: str | Location, expected: str = "JSON") -> Any:
     """Read a JSON file; ``expected`` describes the document in errors."""
     return parse_json(_text(path, expected), path, expected=expected)
 
@@ -68,7 +59,7 @@ def json_text(value: Any) -> str:
     return _LONE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def read_toml(path: str | ReadablePath, expected: str) -> dict[str, Any]:
+def read_toml(path: str | Location, expected: str) -> dict[str, Any]:
     """Read a TOML file; ``expected`` describes the document in errors."""
     return parse_toml(_text(path, expected), path)
 
@@ -94,7 +85,7 @@ def yaml_text(value: dict[str, Any]) -> str:
     return text
 
 
-def _text(path: str | ReadablePath, expected: str) -> str:
+def _text(path: str | Location, expected: str) -> str:
     try:
         source = Path(path) if isinstance(path, str) else path
         if not source.is_file():  # opening a pipe would block

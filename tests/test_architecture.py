@@ -15,11 +15,12 @@ ROOT = Path(aptool.__file__).parent
 # Layers from top to bottom. A module may import modules of lower layers and of the same package.
 LAYERS = [
     ["cli"],
-    ["library"],
+    ["execution"],
     ["cluster"],
     ["experiments"],
     ["training"],
     ["scoring", "reporting"],
+    ["library"],
     ["models", "evaluation"],
     ["data"],
     ["text"],

@@ -111,7 +111,7 @@ def test_recipe_is_named_after_its_file(tmp_path):
 
 @pytest.mark.parametrize("override", ["epochs=5", "training.epochs", "training.=5", ".epochs=5", "="])
 def test_malformed_override_is_a_usage_error(override):
-    with pytest.raises(UsageError, match=re.escape(f"--set {override!r}: expected section.key=value")):
+    with pytest.raises(UsageError, match=re.escape(f"set {override!r}: expected section.key=value")):
         load_recipe("ap-cnn", [override])
 
 

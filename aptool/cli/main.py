@@ -5,8 +5,11 @@ import difflib
 import importlib
 import io
 import itertools
+import logging
 import platform
+import re
 import sys
+from pathlib import Path
 from typing import ClassVar, NoReturn
 
 import click
@@ -111,7 +114,9 @@ def main() -> NoReturn:
     resuming = "; the same command resumes" if command in _RESUMING else ""
     try:
         with messages_on_stderr(), requiring_torch("this command"):
-            code = cli.main(arguments, prog_name="aptool", standalone_mode=False, obj={"debug": debug})
+            if debug:
+                logging.getLogger("aptool").setLevel(logging.DEBUG)
+            code = cli.main(arguments, prog_name="aptool", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
@@ -132,7 +137,7 @@ def main() -> NoReturn:
     except AptoolError as error:
         if debug:
             raise
-        _fail(str(error), error.exit_code)
+        _fail(_with_dashes(str(error), arguments), error.exit_code)
     except (MemoryError, RuntimeError) as error:
         if debug or not _is_out_of_memory(error):
             raise
@@ -150,6 +155,17 @@ def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
     from aptool.models.device import is_out_of_memory
 
     return is_out_of_memory(error)
+
+
+def _with_dashes(message: str, arguments: list[str]) -> str:
+    """Name an argument that a message begins with as the option that was given, such as ``--workers``."""
+    found = re.match(r"(\w+)[: ]", message)
+    if found is None:
+        return message
+    option = f"--{found[1].replace('_', '-')}"
+    if Path(found[1]).exists() or not any(argument.partition("=")[0] == option for argument in arguments):
+        return message
+    return option + re.sub(r"^(: requires )(\w+)$", r"\1--\2", message.removeprefix(found[1]))
 
 
 def _plugins_first(arguments: list[str]) -> list[str]:

@@ -27,8 +27,8 @@ from aptool.cli.tables import print_table
 from aptool.errors import AptoolError, UsageError
 
 if TYPE_CHECKING:
+    from aptool.execution.where import Jobs
     from aptool.experiments.matrix import ExperimentMatrix
-    from aptool.library.where import Jobs, Where
     from aptool.paths import Location
 
 
@@ -72,7 +72,7 @@ def matrix(
     quick: bool,
     patterns: tuple[str, ...],
     jobs: "Jobs",
-    where: "Where",
+    **where: Any,
 ) -> None:
     """Run the experiments of TABLE, such as jobs/eval.toml.
 
@@ -80,9 +80,12 @@ def matrix(
 
     On a cluster each trial gets one worker; with --jobs 1, one trial at a time gets all workers.
     """
-    if where.workers is not None and jobs != 1:
+    from aptool.execution.where import Where
+
+    place = Where(**where)
+    if place.workers is not None and jobs != 1:
         raise UsageError(
-            f"--workers {where.workers}: requires --jobs 1; expected --jobs for trials side by side"
+            f"--workers {place.workers}: requires --jobs 1; expected --jobs for trials side by side"
         )
     from aptool.experiments.matrix import only, read_matrix
 
@@ -104,8 +107,8 @@ def matrix(
         experiments = [experiment._replace(seeds=experiment.seeds[:1]) for experiment in plan.experiments]
         plan = plan._replace(experiments=experiments)
 
-    with where.connected() as connection:
-        if where.on_cluster and jobs == 1:
+    with place.connected() as connection:
+        if place.on_cluster and jobs == 1:
             results = run_matrix(
                 plan,
                 output,
@@ -115,7 +118,7 @@ def matrix(
             )
         else:
             processes = connection.processes(jobs)
-            results = run_matrix(plan, output, device=where.device, processes=processes, overwrite=overwrite)
+            results = run_matrix(plan, output, device=place.device, processes=processes, overwrite=overwrite)
     summaries = summarize(results)
     options = [word for value in given for word in ("--let", value)] + ["--quick"] * quick
     options += [word for pattern in patterns for word in ("--only", pattern)]

@@ -201,7 +201,7 @@ def overwrite_option(*parameters: str) -> Callable[[Command], Command]:
 
 
 def cluster_options(command: Command, *, elastic: bool = False) -> Command:
-    """Add the options of a Ray cluster to a command with ``--device``, which gets them as one ``where``.
+    """Add the options of a Ray cluster to a command.
 
     In an ``elastic`` command, the number of workers may change while it runs.
     """
@@ -210,6 +210,7 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
             "--cluster",
             is_flag=False,
             flag_value="",
+            callback=lambda context, option, address: True if address == "" else address,
             metavar="[ADDRESS]",
             help="Run on Ray: host:port, auto, or local (start a cluster here).  "
             "[default: no cluster; without ADDRESS: RAY_ADDRESS, else auto]",
@@ -236,25 +237,7 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
         ),
     )
 
-    @wraps(command)
-    def with_where(
-        *,
-        device: str,
-        cluster: str | None,
-        workers: int | tuple[int, int] | None,
-        gpus_per_worker: float | None,
-        wait: float | None,
-        **arguments: Any,
-    ) -> None:
-        from aptool.library.where import Where
-
-        state = click.get_current_context().find_object(dict)
-        debug = bool(state and state.get("debug"))
-        address = True if cluster == "" else cluster  # without an address the option is empty
-        where = Where(device, address, workers, gpus_per_worker, wait, debug=debug, from_options=True)
-        command(where=where, **arguments)
-
-    return with_options(*options)(with_where)
+    return with_options(*options)(command)
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

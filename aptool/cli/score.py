@@ -2,15 +2,13 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from typing_extensions import override
 
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
-    LocationType,
     SectionedCommand,
     cluster_options,
     default_model,
@@ -18,37 +16,18 @@ from aptool.cli.parameters import (
     overwrite_flag,
     tokens_per_batch_option,
 )
-from aptool.data.ids import check_one_word
 from aptool.environment import BACKENDS, SCORE_PRECISIONS
 from aptool.errors import InputError, UsageError
 
-if TYPE_CHECKING:
-    from aptool.library.where import Where
-    from aptool.paths import Location
-
 logger = logging.getLogger(__name__)
-
-
-class SystemType(LocationType):
-    """A model, or the name of an untrained baseline."""
-
-    name = "model"
-
-    @override
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> "Location | str":
-        from aptool.scoring.systems import BASELINES
-
-        # A location loses the ./ that distinguishes the folder ./bm25 from the baseline.
-        return value if value in BASELINES else super().convert(value, param, ctx)
 
 
 @click.command("score", cls=SectionedCommand)
 @click.argument("pools", nargs=-1, required=True)
 @click.option(
     "--model",
-    type=SystemType(),
+    metavar="MODEL",
+    type=click.Path(),  # it keeps the ./ of a folder named as a baseline
     help="Model folder, Hugging Face name (hf://ORG/NAME), bm25 or random.  [default: models/ap-cnn]",
 )
 @click.option(
@@ -90,10 +69,8 @@ class SystemType(LocationType):
 @cluster_options
 def score(
     pools: tuple[str, ...],
-    model: "Location | str | None",
+    model: str | None,
     output: str | None,
-    tag: str | None,
-    where: "Where",
     **options: Any,
 ) -> None:
     """Score POOLS (files, folders, globs, URLs) into a TREC run file.
@@ -104,30 +81,21 @@ def score(
     Run the same command again after an interruption to resume. A complete run of the same command is left
     as it is.
     """
-    if tag is not None:
-        check_one_word("--tag", tag)
-    model = model if model is not None else default_model()
+    model = model if model is not None else str(default_model())
     output = output if output is not None else _default_run(pools)
 
     from aptool.files import expand, stat
     from aptool.models.hub import find_folder
+    from aptool.paths import is_remote
+    from aptool.scoring.systems import BASELINES
 
     stat(expand(pools, ".pools.parquet")[0])  # before large libraries are imported
-    if isinstance(model, Path):  # no baseline or URL
+    if model not in BASELINES and not is_remote(model):
         find_folder(model)
 
-    from aptool.library.scoring import score as score_pools
+    from aptool.execution.score import score as score_pools
 
-    with where.connected() as connection:
-        scored = score_pools(
-            pools,
-            model,
-            output,
-            connection.executor(),
-            tag=tag,
-            device=where.device,
-            **options,
-        )
+    scored = score_pools(pools, model, output, **options)
     click.echo(f"{output}: {scored.pairs} pairs")
 
 

@@ -3,7 +3,7 @@
 import logging
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from typing_extensions import override
@@ -25,7 +25,7 @@ from aptool.progress import measures_line
 
 if TYPE_CHECKING:
     from aptool.config import Recipe
-    from aptool.library.where import Where
+    from aptool.data.collection import CollectionFiles
     from aptool.paths import Location
     from aptool.training.fit import Fit
 
@@ -97,7 +97,7 @@ def train(
     seed: int,
     checkpoint_minutes: float,
     as_json: bool,
-    where: "Where",
+    **where: Any,
 ) -> None:
     """Train a model on COLLECTION into a model folder.
 
@@ -105,25 +105,25 @@ def train(
 
     Run the same command again after an interruption to resume from the last checkpoint, with the same result.
     """
-    collection = _check_collection(collection)
     from aptool.config import load_recipe
+    from aptool.execution.where import Where
     from aptool.paths import with_home
 
+    opened, place = _open_collection(collection), Where(**where)
     if preset is not None and start is None:
         load_recipe(with_home(preset), overrides)  # before PyTorch is imported
     _check_inputs(vectors, start)
-    from aptool.data.collection import CollectionFiles
-    from aptool.library.training import build_recipe, train_models
+    from aptool.execution.train import build_recipe, train_recipe
 
     recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
     if output is None:
         output = Path("models") / recipe.preset
         logger.info(f"--output {output} (default)")
-    fit = train_models(
-        lambda: CollectionFiles(collection),
+    fit = train_recipe(
+        opened,
         recipe,
         output,
-        where,
+        place,
         seed=seed,
         checkpoint_minutes=checkpoint_minutes,
         overwrite=overwrite,
@@ -139,8 +139,8 @@ def train(
     click.echo(_details(fit, recipe))
 
 
-def _check_collection(collection: str | None) -> str:
-    """Return the collection; raise, before PyTorch is imported, if it is missing or cannot be opened."""
+def _open_collection(collection: str | None) -> "CollectionFiles":
+    """Open the collection, before PyTorch is imported."""
     if collection is None:
         hint = "`aptool data functions --output data/functions` builds one to try"
         raise UsageError(f"missing argument COLLECTION ({hint})")
@@ -149,8 +149,7 @@ def _check_collection(collection: str | None) -> str:
 
     if collection in preset_names() and not Path(collection).exists():
         raise UsageError(f"COLLECTION {collection}: the name of a preset; expected --preset {collection}")
-    CollectionFiles(collection)
-    return collection
+    return CollectionFiles(collection)
 
 
 def _check_inputs(vectors: str | None, start: str | None) -> None:

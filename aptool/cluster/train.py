@@ -36,7 +36,7 @@ from aptool.models.device import pick_device
 from aptool.outputs import lock
 from aptool.paths import Location, PathOrUrl, location
 from aptool.training.checkpoint import trained_key, training_folder
-from aptool.training.fit import Fit, GroupMember, already_trained, check_training, fit_in_group
+from aptool.training.fit import Fit, TrainingTask, already_trained, check_training, fit_in_group
 from aptool.training.process_group import SINGLE_PROCESS, TorchProcessGroup
 
 logger = logging.getLogger(__name__)
@@ -86,20 +86,26 @@ def fit_on_cluster(
     """
     each = each if each is not None else Resources()
     device = "cuda" if each.gpus else "cpu"
-    recipe, key = check_training(collection, recipe, output, seed, device, overwrite=overwrite)
+    task = check_training(collection, recipe, output, seed, device, overwrite=overwrite)
     folder = training_folder(output)
     with lock(folder):
-        done = already_trained(output, key)
+        done = already_trained(output, task.key)
         if done is not None:
             return done
         job = TrainingJob(
-            *(Path.cwd(), collection.path, recipe, location(output), seed, key, folder),
-            versions=tuple(code_of(recipe).items()),
+            start=Path.cwd(),
+            collection=collection.path,
+            recipe=task.recipe,
+            output=location(output),
+            seed=seed,
+            key=task.key,
+            folder=folder,
+            versions=tuple(code_of(task.recipe).items()),
             gpu=bool(each.gpus),
             checkpoint_minutes=checkpoint_minutes,
         )
         result = _train(job, cluster, workers, each)
-    if trained_key(output) != key:
+    if trained_key(output) != task.key:
         raise AptoolError(
             f"{output}: the workers wrote a model that is not visible here: "
             "expected an output on storage that all nodes share"
@@ -229,11 +235,11 @@ def train_worker(config: dict[str, Any]) -> Fit:
             collection = CollectionFiles(job.collection)
             device = pick_device(str(get_device()) if job.gpu else "cpu")
         result = fit_in_group(
-            *(collection, job.recipe, job.output, job.key),
-            GroupMember(group, is_preempted=is_preempted),
-            seed=job.seed,
-            device=device,
+            TrainingTask(collection, job.recipe, job.output, job.seed, job.key),
+            device,
+            group,
             checkpoint_minutes=job.checkpoint_minutes,
+            is_preempted=is_preempted,
         )
     except AptoolError as error:
         if size > 1 and error is not group.raised:  # the other workers wait for this one

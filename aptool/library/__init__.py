@@ -1,1 +1,1 @@
-"""The public classes and functions of ``import aptool``."""
+"""Public classes and functions of ``import aptool``."""

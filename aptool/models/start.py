@@ -4,14 +4,14 @@ New words are added to the vocabulary of a model with word vectors.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 
 import torch
 from torch import nn
 
-from aptool.config import Recipe, apply_overrides, load_recipe, recipe_from_dict
+from aptool.config import Overrides, Recipe, apply_overrides, load_recipe, parse_overrides, recipe_from_dict
 from aptool.errors import AptoolError, InputError
 from aptool.models.build import with_features
 from aptool.models.encoders import WordEncoder
@@ -33,14 +33,14 @@ _PRESET = "mean-minilm"
 _EMBEDDING = "encoder.embedding.weight"
 
 
-def training_recipe(preset: str | None, overrides: Sequence[str], start: str) -> Recipe:
+def training_recipe(preset: str | None, overrides: Overrides, start: str) -> Recipe:
     """Return the recipe of a training that starts from a model: a preset or file, or that of the model.
 
     From a sentence encoder of another library, it trains the network, by default as ``mean-minilm``.
     """
     folder = find_folder(start)
     if not is_trained(folder):
-        return load_recipe(preset or _PRESET, (f"encoder.name={folder}", *overrides))
+        return load_recipe(preset or _PRESET, {"encoder.name": str(folder), **parse_overrides(overrides)})
     if preset is not None:
         return load_recipe(preset, overrides).with_start(start)
     before = model_recipe(start)

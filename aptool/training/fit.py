@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -90,41 +90,46 @@ def fit(
     measures.
     """
     device = pick_device(str(device))
-    recipe, key = check_training(collection, recipe, output, seed, device.type, overwrite=overwrite)
+    task = check_training(collection, recipe, output, seed, device.type, overwrite=overwrite)
     with lock(training_folder(output)):
-        member = GroupMember(SINGLE_PROCESS)
         return fit_in_group(
-            *(collection, recipe, output, key, member),
-            seed=seed,
+            task,
+            device,
             vectors_cache=vectors_cache,
-            device=device,
             checkpoint_minutes=checkpoint_minutes,
             evaluate_untrained=evaluate_untrained,
         )
 
 
+class TrainingTask(NamedTuple):
+    """A training that can start; see `check_training`."""
+
+    collection: CollectionFiles
+    recipe: Recipe
+    output: PathOrUrl
+    seed: int
+    key: str  # hash of everything that decides the result
+
+
 def fit_in_group(
-    collection: CollectionFiles,
-    recipe: Recipe,
-    output: PathOrUrl,
-    key: str,
-    member: "GroupMember",
-    *,
-    seed: int,
-    vectors_cache: Location | None = None,
+    task: TrainingTask,
     device: torch.device,
+    group: ProcessGroup = SINGLE_PROCESS,
+    *,
+    vectors_cache: Location | None = None,
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
+    is_preempted: Callable[[], bool] | None = None,
     evaluate_untrained: bool = True,
 ) -> Fit:
-    """Train as ``fit`` does, as a member of a group of processes.
+    """Train as ``fit`` does, in each process of a group; process 0 writes.
 
-    ``recipe`` and ``key`` are the results of ``check_training``.
+    ``is_preempted`` returns whether a machine of the group is about to be taken away.
     """
-    group, folder = member.group, training_folder(output)
+    collection, recipe, output, seed, key = task
+    folder = training_folder(output)
+    precision, encoder = recipe.encoder.get("precision", "fp32"), recipe.encoder["type"]
     with group.together():
-        check_training_precision(
-            *(recipe.encoder.get("precision", "fp32"), device), lstm=recipe.encoder["type"] == "bilstm"
-        )
+        check_training_precision(precision, device, lstm=encoder == "bilstm")
         finished = already_trained(output, key) if group.rank == 0 else None
     finished = group.broadcast(finished)
     if finished is not None:
@@ -174,19 +179,23 @@ def fit_in_group(
         is_measured = epochs > 0 or evaluate_untrained
         return dev.measures(ranker, recipe.training.dev_measure, group) if is_measured else {}
 
-    trained = train(
+    def save(state: TrainingState) -> None:
+        with group.together():
+            if group.rank == 0:
+                save_state(folder, key, state)
+
+    best_epoch, history, measures = train(
         ranker,
         examples,
         recipe.training,
         seed=seed,
         evaluate=evaluate,
         resume_from=state,
-        save=lambda state: member.write(lambda: save_state(folder, key, state)),
+        save=save,
         checkpoint_minutes=checkpoint_minutes,
         group=group,
-        is_preempted=member.is_preempted,
+        is_preempted=is_preempted,
     )
-    best_epoch, history, measures = trained
     metadata = {
         "collection": collection.name,
         "fingerprint": collection.fingerprint,
@@ -198,31 +207,11 @@ def fit_in_group(
         "dev_words_unknown": dev.unknown,
     }
 
-    def save() -> None:
-        save_model(output, ranker, tokenizer, recipe, metadata, history)
-        remove_state(output)
-
-    member.write(save)
+    with group.together():
+        if group.rank == 0:
+            save_model(output, ranker, tokenizer, recipe, metadata, history)
+            remove_state(output)
     return Fit(best_epoch, measures, history, len(tokenizer), with_vectors, dev.unknown)
-
-
-@dataclass(frozen=True)
-class GroupMember:
-    """This process in the group of processes that train a model.
-
-    Attributes:
-        group: the processes; process 0 writes.
-        is_preempted: whether a machine of the group is about to be taken away.
-    """
-
-    group: ProcessGroup
-    is_preempted: Callable[[], bool] | None = None
-
-    def write(self, write: Callable[[], None]) -> None:
-        """Write in process 0; an AptoolError is raised in all processes."""
-        with self.group.together():
-            if self.group.rank == 0:
-                write()
 
 
 def check_training(
@@ -233,10 +222,10 @@ def check_training(
     device_type: str = "cpu",
     *,
     overwrite: bool = False,
-) -> tuple[Recipe, str]:
+) -> TrainingTask:
     """Raise, before any work, if training cannot start on any device of a type, or would replace an output.
 
-    Returns the recipe with the printed name of its dev measure, and the key of the training.
+    The recipe of the result has the printed name of its dev measure.
     """
     check_recipe(recipe)
     if recipe.start.model:
@@ -265,7 +254,7 @@ def check_training(
                 problem = "the checkpoint of another training (recipe, seed, collection or versions differ)"
                 raise InputError(folder, problem=problem, expected=EXPECTED)
             remove_state(output)
-    return recipe, key
+    return TrainingTask(collection, recipe, output, seed, key)
 
 
 def already_trained(output: PathOrUrl, key: str, *, log: bool = True) -> Fit | None:

@@ -11,7 +11,7 @@ import pytest
 from tiny import options
 
 import aptool
-from aptool.config import load_recipe
+from aptool.config import load_recipe, parse_overrides
 
 ROOT = Path(aptool.__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -34,9 +34,9 @@ def tiny_presets(monkeypatch):
     """Replace the presets by tiny systems."""
 
     def tiny(preset, overrides=()):
-        return load_recipe(preset, [*options(preset), *overrides])
+        return load_recipe(preset, parse_overrides(options(preset)) | parse_overrides(overrides))
 
-    monkeypatch.setattr("aptool.library.training.load_recipe", tiny)
+    monkeypatch.setattr("aptool.execution.train.load_recipe", tiny)
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ from aptool.models.tensor_file import read_tensors, write_tensors
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import loop
 from aptool.training.checkpoint import STATE, inputs_of, save_state, training_folder
-from aptool.training.fit import GroupMember, check_training, fit, fit_in_group
-from aptool.training.process_group import SINGLE_PROCESS
+from aptool.training.fit import check_training, fit, fit_in_group
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
 # Everything with a state: both kinds of Adam, dropout, sampled negatives, learned vectors.
@@ -66,13 +65,8 @@ def kill(moment, collection, output, *more, number=signal.SIGKILL):
 
 def fit_as_member(collection, tiny_recipe, output, device="cpu", checkpoint_minutes=0, **member):
     """Train as a worker of a cluster does."""
-    tiny_recipe, key = check_training(collection, tiny_recipe, output, 3, device)
-    return fit_in_group(
-        *(collection, tiny_recipe, output, key, GroupMember(SINGLE_PROCESS, **member)),
-        seed=3,
-        device=torch.device(device),
-        checkpoint_minutes=checkpoint_minutes,
-    )
+    task = check_training(collection, tiny_recipe, output, 3, device)
+    return fit_in_group(task, torch.device(device), checkpoint_minutes=checkpoint_minutes, **member)
 
 
 def same(first, second):
@@ -330,7 +324,7 @@ def test_a_complete_model_is_not_trained_again(collection, tmp_path, monkeypatch
 
 def test_everything_that_decides_the_weights_is_in_the_key(collection, tmp_path):
     tiny_recipe, folder = recipe("ap-cnn"), tmp_path / "model"
-    keys = {check_training(collection, tiny_recipe, folder, *more)[1] for more in [(0,), (1,), (0, "cuda")]}
+    keys = {check_training(collection, tiny_recipe, folder, *more).key for more in [(0,), (1,), (0, "cuda")]}
 
     assert len(keys) == 3
 

@@ -1,30 +1,25 @@
-"""The public function `train`, and the training for the command."""
+"""The public function `train`, and the steps that the command takes, too."""
 
-import contextlib
-import json
-import logging
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from aptool.arguments import (
     LONGEST_SECONDS,
     PathLike,
     check_device,
     check_integer,
-    check_list,
     check_number,
     check_path,
     check_text,
 )
-from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
+from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Overrides, Recipe, load_recipe
 from aptool.data.collection import CollectionFiles
 from aptool.errors import InputError
-from aptool.library.where import Address, Where
+from aptool.execution.where import Address, Where
 from aptool.models.build import check_recipe
 from aptool.models.device import pick_device
 from aptool.paths import Location, location, with_home
@@ -32,12 +27,7 @@ from aptool.training.fit import Fit
 
 if TYPE_CHECKING:
     from aptool.library.collection import Collection
-    from aptool.library.model import Model
-
-logger = logging.getLogger(__name__)
-
-Value: TypeAlias = str | int | float | bool
-Overrides: TypeAlias = Mapping[str, Value | Mapping[str, Value]] | Iterable[str]
+    from aptool.scoring.model import Model
 
 
 def train(
@@ -92,20 +82,20 @@ def train(
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
     from aptool.library.collection import Collection
-    from aptool.library.model import Model
+    from aptool.scoring.model import Model
 
     opened = collection if isinstance(collection, Collection) else Collection(collection)
     recipe = build_recipe(preset, set=set, start=start, vectors=vectors)
-    check_integer("seed", seed, 0, 1 << 63)
-    if output is not None:
-        check_path("output", output, "a folder to write to (str or os.PathLike)")
     where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
-    if where.on_cluster and output is None:
+    if output is not None:
+        folder = location(check_path("output", output, "a folder to write to (str or os.PathLike)"))
+    elif where.on_cluster:
         raise InputError("output", value=None, expected="a folder on storage that all nodes share")
-    check_number("checkpoint_minutes", checkpoint_minutes, 0, LONGEST_SECONDS // 60)
-    with _folder(output) as folder:
-        train_models(
-            lambda: opened.opened,
+    else:
+        folder = Path(tempfile.mkdtemp(prefix="aptool-")) / "model"
+    try:
+        train_recipe(
+            opened.opened,
             recipe,
             folder,
             where,
@@ -115,6 +105,10 @@ def train(
         )
         # The workers' device may not exist in this process.
         model = Model(folder, "auto" if where.on_cluster else where.device)
+    except BaseException:
+        if output is None:
+            shutil.rmtree(str(folder.parent), ignore_errors=True)
+        raise
     if output is None:
         weakref.finalize(model, shutil.rmtree, str(folder.parent), ignore_errors=True)
     return model
@@ -131,12 +125,12 @@ def build_recipe(
     if preset is not None:
         preset = with_home(check_text("preset", preset))
     if start is None:
-        recipe = load_recipe(DEFAULT_PRESET if preset is None else preset, _overrides(set))
+        recipe = load_recipe(DEFAULT_PRESET if preset is None else preset, set)
     else:
         from aptool.models.start import training_recipe
 
         folder = check_path("start", start, "a model folder (str or os.PathLike)")
-        recipe = training_recipe(preset, _overrides(set), folder)
+        recipe = training_recipe(preset, set, folder)
     if vectors is not None:
         source = check_path("vectors", vectors)
         recipe = replace(recipe, vectors=replace(recipe.vectors, source=source))
@@ -144,8 +138,8 @@ def build_recipe(
     return recipe
 
 
-def train_models(
-    open_collection: Callable[[], CollectionFiles],
+def train_recipe(
+    collection: CollectionFiles,
     recipe: Recipe,
     output: Location,
     where: Where,
@@ -154,56 +148,11 @@ def train_models(
     checkpoint_minutes: float = CHECKPOINT_MINUTES,
     overwrite: bool = False,
 ) -> Fit:
-    """Train a model into ``output``; called again, it resumes.
-
-    The collection is opened after the checks of the device and the output.
-    """
+    """Train a model into ``output``; called again, it resumes."""
+    check_integer("seed", seed, 0, 1 << 63)
+    check_number("checkpoint_minutes", checkpoint_minutes, 0, LONGEST_SECONDS // 60)
     if not where.on_cluster:
         pick_device(where.device)
-    collection = open_collection()
     with where.connected() as connected:
         train = connected.trainer(checkpoint_minutes)
         return train(collection, recipe, output, seed=seed, overwrite=overwrite)
-
-
-@contextlib.contextmanager
-def _folder(output: PathLike | None) -> Iterator[Location]:
-    """The model folder; a temporary folder is removed if training fails."""
-    if output is not None:
-        yield location(check_path("output", output))
-        return
-    temporary = Path(tempfile.mkdtemp(prefix="aptool-"))
-    try:
-        yield temporary / "model"
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _overrides(options: object) -> list[str]:
-    """Options of a recipe as ``section.key=value``."""
-    expected = "a dict {'section.key': value} or a list of 'section.key=value'"
-    if not isinstance(options, Mapping):
-        items = check_list("set", options, expected, empty=True)
-        return [check_text("set", item, f"item {number}") for number, item in enumerate(items)]
-    overrides = []
-    for key, value in options.items():
-        check_text("set", key, expected="a key 'section.key' (str)")
-        if not isinstance(value, Mapping):
-            overrides.append(f"{key}={_toml(key, value)}")
-            continue
-        for name, entry in value.items():
-            option = f"{key}.{check_text('set', name, key, 'the name of an option (str)')}"
-            overrides.append(f"{option}={_toml(option, entry)}")
-    return overrides
-
-
-def _toml(key: str, value: object) -> str:
-    """A plain value in TOML."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(check_text("set", value, key), ensure_ascii=False)
-    if isinstance(value, int | float):
-        return repr(float(value) if isinstance(value, float) else int(value))
-    raise InputError("set", position=key, value=value, expected="a str, an int, a float or a bool")

@@ -1,5 +1,6 @@
 """Where a job runs: on a device of this machine, or on a Ray cluster."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -13,17 +14,14 @@ from aptool.errors import UsageError
 if TYPE_CHECKING:
     from aptool.cluster.resources import Cluster, Resources, Workers
     from aptool.experiments.side_by_side import Processes
+    from aptool.experiments.trial import Train
     from aptool.scoring.run import Executor
-    from aptool.training.fit import Fit
 
 # Address of a cluster; True for RAY_ADDRESS (auto if unset), None for this process.
 Address: TypeAlias = str | bool | None
 
 # Trials of a matrix at the same time.
 Jobs: TypeAlias = int | Literal["auto"] | None
-
-# Trains a recipe on a collection into a model folder, with a seed.
-Trainer: TypeAlias = "Callable[..., Fit]"
 
 
 @dataclass(frozen=True)
@@ -35,35 +33,27 @@ class Where:
     workers: "Workers" = None  # a number, or the minimum and maximum of an elastic training
     gpus_per_worker: float | None = None  # may be fractional
     wait: float | None = None  # seconds to wait for nodes with room; None means no limit
-    debug: bool = False  # whether to show Ray's messages
-    from_options: bool = False  # whether errors name options of a command instead of arguments
     connection: "Cluster | None" = None  # the connected cluster, within ``connected``
 
     def __post_init__(self) -> None:
         workers = self.workers if isinstance(self.workers, tuple) else (self.workers,)
         for number in workers:
             if number is not None:
-                check_integer(self._name("workers"), number, 1)
+                check_integer("workers", number, 1)
         if isinstance(self.workers, tuple) and (len(workers) != 2 or self.workers[0] > self.workers[1]):
             value = ":".join(map(str, workers))
-            raise UsageError(
-                f"{self._name('workers')} {value}: expected a minimum, and a maximum of at least the minimum"
-            )
+            raise UsageError(f"workers {value}: expected a minimum, and a maximum of at least the minimum")
         gpus = self.gpus_per_worker
         if gpus is not None:
-            check_number(self._name("gpus_per_worker"), gpus, 0, 1 << 20)
+            check_number("gpus_per_worker", gpus, 0, 1 << 20)
             if gpus > 1 and gpus != int(gpus):
-                expected = "expected at most 1, or a whole number"
-                raise UsageError(f"{self._name('gpus_per_worker')} {gpus:g}: {expected}")
+                raise UsageError(f"gpus_per_worker {gpus:g}: expected at most 1, or a whole number")
         if self.wait is not None:
-            check_number(self._name("wait"), self.wait, 0, LONGEST_SECONDS)
+            check_number("wait", self.wait, 0, LONGEST_SECONDS)
         if not self.on_cluster:
             for argument in ("workers", "gpus_per_worker", "wait"):
                 if getattr(self, argument) is not None:
-                    raise UsageError(f"{self._name(argument)}: requires {self._name('cluster')}")
-
-    def _name(self, argument: str) -> str:
-        return f"--{argument.replace('_', '-')}" if self.from_options else argument
+                    raise UsageError(f"{argument}: requires cluster")
 
     @property
     def on_cluster(self) -> bool:
@@ -82,7 +72,7 @@ class Where:
 
         from aptool.cluster.connection import connect
 
-        with connect(address, debug=self.debug, wait=self.wait) as cluster:
+        with connect(address, debug=_shows_ray(), wait=self.wait) as cluster:
             yield replace(self, connection=cluster)
 
     def executor(self) -> "Executor | None":
@@ -91,10 +81,16 @@ class Where:
             return None
         from aptool.cluster.score import ClusterExecutor
 
-        workers, gpus = self._number_of_workers(), self.gpus_per_worker
-        return ClusterExecutor(self.connection, workers=workers, gpus_per_worker=gpus, debug=self.debug)
+        if isinstance(self.workers, tuple):
+            raise UsageError("workers: expected one number; only training accepts a minimum and a maximum")
+        return ClusterExecutor(
+            self.connection,
+            workers=self.workers,
+            gpus_per_worker=self.gpus_per_worker,
+            debug=_shows_ray(),
+        )
 
-    def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> Trainer:
+    def trainer(self, checkpoint_minutes: float = CHECKPOINT_MINUTES) -> "Train":
         """The function that trains a model, on the cluster or in this process."""
         if self.connection is None:
             from aptool.models.device import pick_device
@@ -133,9 +129,7 @@ class Where:
 
         return worker_resources(cluster, self.device, self.gpus_per_worker)
 
-    def _number_of_workers(self) -> int | None:
-        if isinstance(self.workers, tuple):
-            raise UsageError(
-                f"{self._name('workers')}: expected one number; only training accepts a minimum and a maximum"
-            )
-        return self.workers
+
+def _shows_ray() -> bool:
+    """Whether to show Ray's messages: with the level DEBUG, as of ``aptool --debug``."""
+    return logging.getLogger("aptool").isEnabledFor(logging.DEBUG)

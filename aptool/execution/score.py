@@ -16,9 +16,9 @@ from aptool.arguments import (
 from aptool.data.ids import check_one_word
 from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
 from aptool.errors import UsageError
+from aptool.execution.where import Address, Where
 from aptool.library.pools import AnyPools, as_pools
-from aptool.library.where import Address, Where
-from aptool.scoring.run import Executor, ScoredRun, check_scored_output, score_files, score_in_memory
+from aptool.scoring.run import ScoredRun, check_scored_output, score_files, score_in_memory
 from aptool.scoring.systems import BASELINES, Bm25, System, baseline
 from aptool.text.words import EXPECTED, word_splitter
 from aptool.version import requiring_torch
@@ -26,8 +26,8 @@ from aptool.version import requiring_torch
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from aptool.library.model import Model
     from aptool.library.run import Run
+    from aptool.scoring.model import Model
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,6 @@ def score(
     pools: AnyPools,
     model: "Model | System | PathLike",
     output: PathLike,
-    executor: Executor | None = None,
     *,
     answers: PathLike | None = None,
     tag: str | None = None,
@@ -64,7 +63,6 @@ def score(
             and ``tokens_per_batch``.
         output: the run: a TREC file, gzip if the name ends in ``.gz``; a table if it ends in ``.parquet``; a
             folder of parts of either form if it ends in a slash, as for `Run.save`.
-        executor: backend that scores the units, instead of ``cluster``.
         answers: file of the answers that the pools share. Default: ``answers.parquet`` next to the pools.
         tag: the name of the run in the file, one word. Default: the preset of the model.
         device: device of a model folder, as for `load`. ``cuda`` uses all GPUs of the machine.
@@ -92,25 +90,27 @@ def score(
         >>> aptool.Run.load("dev.run")
         Run('ap-cnn': 20 questions, 120 candidates)
     """
+    where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
     path = check_path("output", output)
     check_scored_output(path, overwrite=overwrite)
     if tag is not None:
         check_one_word("tag", check_text("tag", tag))
     check_choice("precision", precision, SCORE_PRECISIONS)
+    check_choice("backend", backend, BACKENDS)
     if tokens_per_batch is not None:
         check_integer("tokens_per_batch", tokens_per_batch, 1)
     pools = as_pools(pools, answers)
-    where = Where(check_device(device), cluster, workers, gpus_per_worker, wait)
-    if executor is not None and cluster is not None:
-        raise UsageError("cluster: expected None with an executor")
-    check_choice("backend", backend, BACKENDS)
     settings = {"device": where.device, "precision": precision, "tokens_per_batch": tokens_per_batch}
-    is_local = executor is None and not where.on_cluster
-    system = _system(model, words, backend, is_local=is_local, **settings)
+    system = _system(model, words, backend, is_local=not where.on_cluster, **settings)
     with pools.on_disk() as files, where.connected() as connected:
-        executor = executor if executor is not None else connected.executor()
         return score_files(
-            files.units, system, path, executor, tag=tag, answers=files.answers, overwrite=overwrite
+            files.units,
+            system,
+            path,
+            connected.executor(),
+            tag=tag,
+            answers=files.answers,
+            overwrite=overwrite,
         )
 
 
@@ -171,7 +171,7 @@ def check_words(words: str) -> str:
 
 def _is_model(value: object) -> "TypeIs[Model]":
     """Whether a value is a ``Model``; does not import that class."""
-    module = sys.modules.get("aptool.library.model")
+    module = sys.modules.get("aptool.scoring.model")
     return module is not None and isinstance(value, module.Model)
 
 
