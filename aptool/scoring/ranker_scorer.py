@@ -17,9 +17,9 @@ from aptool.errors import AptoolError
 from aptool.models.device import batch_sizes, is_out_of_memory, memory_for
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
+from aptool.scoring.attentive import kernel_for
 from aptool.scoring.cores import ForEach, one_core_per_thread
 from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Pairs
-from aptool.scoring.kernels import pair_scorer_for
 from aptool.text.tokenizer import Tokens
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -64,8 +64,8 @@ class RankerScorer:
         with torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)
-            self._pair_scorer = pair_scorer_for(cast.pooling)
-        looks_up = ranker.reads_table and self._pair_scorer.stores_states and self._device.type == "cpu"
+            self._kernel = kernel_for(cast.pooling)
+        looks_up = ranker.reads_table and self._kernel.stores_states and self._device.type == "cpu"
         self._cache = AnswerCache(0 if looks_up else cache_bytes)
         self._ranker = ranker
 
@@ -112,7 +112,7 @@ class RankerScorer:
         lengths = answers.lengths
         self._cache.start_unit()
         present, order, starts = group_by_answer(lengths, pair_answer)
-        by_answer = self._pair_scorer.groups_by_answer(pair_answer)
+        by_answer = self._kernel.groups_by_answer(pair_answer)
         pair_question = pair_question[order]
         batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
         windows = blocks_of(lengths[present], self._window(lengths[present], batches))
@@ -133,7 +133,7 @@ class RankerScorer:
                 questions_of = pair_question[bounds[0] : bounds[-1]]
                 pairs = Pairs(questions_of, np.diff(bounds), batch_scored, by_answer)
                 encoded = self._encoded_answers(answers, cache_keys, present[window])
-                columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
+                columns = self._kernel.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
                 progress(unreported)
                 return self._ranker.from_columns(columns, features_of(pairs.questions, answer_of))
@@ -146,7 +146,7 @@ class RankerScorer:
     def bytes_per_answer(self, answers: Tokens) -> float:
         """Return the mean bytes per encoded answer, of at least one answer."""
         row = self._encode_answers(answers.take(np.zeros(1, dtype=np.int64))).values[0]
-        return float(np.mean(self._pair_scorer.row_counts(answers.lengths))) * row.nbytes
+        return float(np.mean(self._kernel.row_counts(answers.lengths))) * row.nbytes
 
     def _in_halves(self, work: Callable[[np.ndarray], T], texts: np.ndarray) -> list[T]:
         """Return the results of ``work`` for parts of the texts: one, or more if memory runs out."""
@@ -183,7 +183,7 @@ class RankerScorer:
         encoded = for_each(partial(self._in_halves, encode), blocks_of(lengths, window))
         joined = Ragged.concatenate(list(chain.from_iterable(encoded)))
         order = np.argsort(by_length, kind="stable")
-        return self._pair_scorer.prepare_questions(joined.select(order))
+        return self._kernel.prepare_questions(joined.select(order))
 
     def _encoded_answers(
         self, answers: Tokens, cache_keys: np.ndarray | None, rows: np.ndarray
@@ -207,9 +207,9 @@ class RankerScorer:
     def _encode_answers(self, answers: Tokens) -> Ragged:
         """Encode a batch of answers as the kernel caches them."""
         tokens = Ragged.of(answers, self._device)
-        rows, counts = self._pair_scorer.select_states(tokens)
+        rows, counts = self._kernel.select_states(tokens)
         states = self._encode(tokens, rows)
-        return self._pair_scorer.cache_answers(Ragged.of_sizes(states, counts))
+        return self._kernel.cache_answers(Ragged.of_sizes(states, counts))
 
 
 def group_by_answer(
