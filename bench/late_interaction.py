@@ -44,7 +44,6 @@ from aptool.reporting.charts import COSTS, cost_table
 from aptool.reporting.plots import plot_costs, svg
 from aptool.reporting.runs import read_runs
 from aptool.scoring.attentive import kernel_for
-from aptool.scoring.cores import one_core_per_thread
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import Kernel
 from aptool.scoring.ranker_scorer import (
@@ -53,6 +52,7 @@ from aptool.scoring.ranker_scorer import (
     blocks_of,
     even_window,
     group_by_answer,
+    one_core_per_thread,
 )
 from bench import workloads
 from bench.common import alternate, benchmark_parser, speed_of, write_results

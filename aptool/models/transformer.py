@@ -14,7 +14,7 @@ from aptool.models.encoders import Encode, Encoder
 from aptool.models.initialization import EncoderSpec, Initialization, TrainingTexts
 from aptool.models.pretrained import check_name, new_network, open_network, structure_of
 from aptool.models.ragged import Ragged
-from aptool.text.subwords import SubwordTokenizer
+from aptool.text.tokenizer import SubwordTokenizer
 
 # Options of ``text`` that apply only to word tokenizers.
 WORD_OPTIONS = ("lowercase", "words", "min_count")

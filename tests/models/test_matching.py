@@ -16,9 +16,8 @@ from aptool.errors import InputError
 from aptool.models.build import POOLINGS, build_ranker
 from aptool.models.ragged import Ragged, inner_products
 from aptool.scoring.attentive import kernel_for
-from aptool.scoring.cores import one_core_per_thread
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.ranker_scorer import RankerScorer
+from aptool.scoring.ranker_scorer import RankerScorer, one_core_per_thread
 
 texts = st.lists(st.lists(st.integers(2, 19), min_size=1, max_size=7), min_size=1, max_size=5)
 
