@@ -1,7 +1,7 @@
 """Code of users: plugins, which register encoders or poolings, and hashes of their source files.
 
 Plugins come from ``--plugin``, from ``APTOOL_PLUGINS`` and from entry points of installed packages. Their
-classes may redefine methods that faster code re-implements (``redefines``). A plugin or a word function
+classes are computed by their own definition: faster code serves exact types. A plugin or a word function
 decides scores, as a model does: the hash of its file is part of every fingerprint, so that results of an
 edited file are never mixed with earlier ones. Other files that it imports are not hashed.
 """
@@ -137,19 +137,6 @@ class Registry(UserDict[str, type[T]]):
             raise AptoolError(f"{name!r} of a plugin is {entry!r}: expected {expected}")
         self.data[name] = kind
         return kind
-
-
-def redefines(part: object, base: type, *methods: str) -> bool:
-    """Whether a method that ``base`` defines or inherits is another one in the class of ``part``.
-
-    Kernels, matrices of scores and tables of an encoder re-implement methods of ``base``. A subclass that
-    redefines such a method is computed by its own definition instead.
-    """
-    kind = type(part)
-    if not issubclass(kind, base):
-        return True
-    below = kind.__mro__[: kind.__mro__.index(base)]
-    return any(name in vars(subclass) for subclass in below for name in ("__call__", *methods))
 
 
 def sources_of(objects: Iterable[Any]) -> dict[str, str]:

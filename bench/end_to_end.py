@@ -29,7 +29,7 @@ from aptool.models.build import build_ranker
 from aptool.models.model import load_model, save_model
 from aptool.scoring import run as scoring
 from aptool.scoring import units as scoring_units
-from aptool.scoring.kernels.attentive import AttentivePairScorer
+from aptool.scoring.attentive import AttentiveKernel
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import Tokens, WordTokenizer
@@ -89,7 +89,7 @@ def score(folder: Path, threads: int, device: str) -> dict[str, Any]:
         (scoring_units, "read_pools", "read"),
         (ModelScorer, "prepare", "tokenize"),
         (RankerScorer, "_encode_answers", "encode"),
-        (AttentivePairScorer, "score_pairs", "score"),
+        (AttentiveKernel, "score_pairs", "score"),
         (scoring, "write", "write"),
         (scoring, "join_parts", "merge"),
     )

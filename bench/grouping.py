@@ -14,7 +14,7 @@ import torch
 
 from aptool.config import load_recipe
 from aptool.models.build import build_ranker
-from aptool.scoring.kernels import attentive
+from aptool.scoring import attentive
 from aptool.scoring.ranker_scorer import RankerScorer
 from bench.common import benchmark_parser, write_results
 from bench.workloads import VOCABULARY, texts

@@ -43,16 +43,16 @@ from aptool.models.similarity import Cosine, unit
 from aptool.reporting.charts import COSTS, cost_table
 from aptool.reporting.plots import plot_costs, svg
 from aptool.reporting.runs import read_runs
-from aptool.scoring.cores import one_core_per_thread
+from aptool.scoring.attentive import kernel_for
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.kernels import pair_scorer_for
-from aptool.scoring.kernels.pair_scorer import PairScorer
+from aptool.scoring.kernels import Kernel
 from aptool.scoring.ranker_scorer import (
     BATCHES_PER_WINDOW,
     TOKENS_PER_WINDOW,
     blocks_of,
     even_window,
     group_by_answer,
+    one_core_per_thread,
 )
 from bench import workloads
 from bench.common import alternate, benchmark_parser, speed_of, write_results
@@ -65,7 +65,7 @@ def poolings() -> list[str]:
     return [name for name, pooling in POOLINGS.items() if issubclass(pooling.Options, StateOptions)]
 
 
-def kernels(features: int, names: Collection[str], device: torch.device) -> dict[str, PairScorer]:
+def kernels(features: int, names: Collection[str], device: torch.device) -> dict[str, Kernel]:
     """The kernels of poolings, with newly initialized weights."""
     made = {}
     for name in names:
@@ -73,7 +73,7 @@ def kernels(features: int, names: Collection[str], device: torch.device) -> dict
         pooling = POOLINGS[name](features, POOLINGS[name].Options())
         if hasattr(pooling, "similarity"):
             pooling.similarity = Cosine(features, Cosine.Options())
-        made[name] = pair_scorer_for(pooling.to(device))
+        made[name] = kernel_for(pooling.to(device))
     return made
 
 
@@ -105,7 +105,7 @@ def all_workloads(scale: float, features: int) -> dict[str, Workload]:
     return made
 
 
-def encoded(kernel: PairScorer, answers: Ragged, present: np.ndarray) -> tuple[EncodedAnswers, float]:
+def encoded(kernel: Kernel, answers: Ragged, present: np.ndarray) -> tuple[EncodedAnswers, float]:
     """Encode answers; return them and their bytes per answer."""
     rows, counts = kernel.select_states(answers)
     kept = kernel.cache_answers(Ragged.of_sizes(answers.values[rows], counts))
@@ -117,7 +117,7 @@ def encoded(kernel: PairScorer, answers: Ragged, present: np.ndarray) -> tuple[E
     return encoded_answers, kept.values.numel() * kept.values.element_size() / len(answers.sizes)
 
 
-def scored(kernel: PairScorer, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
+def scored(kernel: Kernel, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
     """Scores of pairs on the host, with the windows of ``RankerScorer``."""
     device = questions.values.device
     tokens = BATCHES_PER_WINDOW * batch_sizes(device).encoder

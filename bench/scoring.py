@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from aptool.models.build import build_ranker
 from aptool.models.device import set_products
 from aptool.models.ranker import Ranker
-from aptool.scoring.kernels import attentive, pair_scorer_for
+from aptool.scoring import attentive
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.text.tokenizer import Tokens
 from bench.common import benchmark_parser, write_results
@@ -49,7 +49,7 @@ def measure(
     set_products("fp32")  # the reference and the large product, not in TF32
     torch.manual_seed(0)
     ranker = build_ranker(system_recipe(name), VOCABULARY, 100).eval()
-    is_attentive = isinstance(pair_scorer_for(ranker.pooling), attentive.AttentivePairScorer)
+    is_attentive = isinstance(attentive.kernel_for(ranker.pooling), attentive.AttentiveKernel)
     flops = products(ranker) if is_attentive else 0.0
     ranker = ranker.to(device)
     scorers = {kind: RankerScorer(ranker, device=device, precision=kind) for kind in precisions}

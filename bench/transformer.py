@@ -72,7 +72,7 @@ def measure(ranker: Ranker, workload: workloads.Workload, device: torch.device) 
         return measured
 
     scorer._encode = timed("encode", scorer._encode)
-    scorer._pair_scorer.score_pairs = timed("score", scorer._pair_scorer.score_pairs)  # type: ignore[method-assign]
+    scorer._kernel.score_pairs = timed("score", scorer._kernel.score_pairs)  # type: ignore[method-assign]
     begun = _now(device)
     scorer.score(
         workload.questions,

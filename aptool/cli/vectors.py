@@ -74,7 +74,7 @@ def distill(
     from aptool.models.device import pick_device
     from aptool.models.pretrained import open_network
     from aptool.text.distill import SentenceEncoder, distill_vectors
-    from aptool.text.subwords import SubwordTokenizer
+    from aptool.text.tokenizer import SubwordTokenizer
     from aptool.text.vectors import write_vectors
     from aptool.training.texts import read_texts
 

@@ -16,10 +16,6 @@ from aptool.models.device import send
 from aptool.models.pooling import StateOptions, VectorPooling, segment_max
 from aptool.models.ragged import Ragged, similar_lengths
 from aptool.options import bounded
-from aptool.plugins import redefines
-
-# The methods that define the score, which kernels and ``score_matrix`` re-implement.
-EQUATIONS = ("score_pairs", "forward", "attention_weights", "scale_logits")
 
 
 class AttentivePooling(VectorPooling):
@@ -27,8 +23,6 @@ class AttentivePooling(VectorPooling):
 
     States are rows here and columns in the paper: ``Q`` is the paper's Qᵀ.
     """
-
-    kernel = "attentive"
 
     @dataclass(frozen=True)
     class Options(StateOptions):
@@ -79,7 +73,7 @@ class AttentivePooling(VectorPooling):
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
         """(n, k) scores of all pairs of n questions and k answers: equations 11 and 13 to 18."""
-        if redefines(self, AttentivePooling, *EQUATIONS):
+        if type(self) is not AttentivePooling:  # a subclass has its own definition
             return super().score_matrix(questions, answers)
         G = (questions.values @ self.U) @ answers.values.T  # eq. 13 before its tanh, of all pairs: (N, N')
         g_q = self.scale_logits(segment_max(G.T.contiguous(), answers).tanh())  # eq. 14: (k, N)
@@ -112,8 +106,7 @@ class AttentivePooling(VectorPooling):
     @override
     def alignment(self, questions: Tensor, answers: Tensor) -> Tensor | None:
         """Eq. 13 for one pair: G (M, L) of the states (M, c) of a question and (L, c) of an answer."""
-        is_inherited = type(self).alignment is AttentivePooling.alignment
-        if is_inherited and redefines(self, AttentivePooling, "forward"):
+        if type(self).forward is not AttentivePooling.forward:  # another G
             return None
         return ((questions @ self.U) @ answers.T).tanh()
 

@@ -27,7 +27,6 @@ from aptool.models.initialization import (
 )
 from aptool.models.ragged import Ragged
 from aptool.options import WIDEST, NoOptions, bounded
-from aptool.plugins import redefines
 from aptool.text.tokenizer import PAD, TextTokenizer, WordTokenizer
 
 # From token ids of texts and rows (R,) of tokens to the states (R, c) of these tokens.
@@ -187,9 +186,8 @@ class CnnEncoder(WordEncoder):
     @property
     @override
     def reads_table(self) -> bool:
-        is_redefined = redefines(self, CnnEncoder, "forward", "in_precision")
-        if is_redefined or redefines(self.convolution, nn.Linear, "forward"):
-            return False
+        if type(self) is not CnnEncoder or type(self.convolution) is not nn.Linear:
+            return False  # a subclass has its own definition
         words = len(self.embedding.weight)
         return words * self.window * self.size * self.embedding.weight.element_size() <= MAX_TABLE_BYTES
 
@@ -261,7 +259,7 @@ class BiLstmEncoder(WordEncoder):
 
     @override
     def inference_encoder(self, tokens: int | None = None) -> Encode:
-        if redefines(self, BiLstmEncoder, "forward", "in_precision"):
+        if type(self) is not BiLstmEncoder:  # a subclass has its own definition
             return super().inference_encoder(tokens)
         return self._states
 
@@ -297,7 +295,7 @@ class WordVectorEncoder(WordEncoder):
     @property
     @override
     def reads_table(self) -> bool:
-        return not redefines(self, WordVectorEncoder, "forward")
+        return type(self) is WordVectorEncoder
 
     @override
     def forward(self, tokens: Ragged) -> Ragged:

@@ -20,19 +20,14 @@ from aptool.models.pooling import Pooling, StateOptions, segment_mean
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import unit
 from aptool.options import bounded
-from aptool.plugins import redefines
 
 # The first argument of ``MatchPooling.reduce_blocks``.
 Blocks: TypeAlias = Iterable[tuple[Tensor, np.ndarray]]
-
-# The methods that ``score_matrix`` and a kernel re-implement.
-DEFINITION = ("score_pairs", "score_stored", "reduce", "reduce_one")
 
 
 class MatchPooling(Pooling):
     """A pooling of the similarities between the tokens of both texts."""
 
-    kernel = "match"
     # Number of stored rows per text in addition to one per token.
     extra_rows: ClassVar[int] = 0
     Options = StateOptions
@@ -49,14 +44,9 @@ class MatchPooling(Pooling):
         Q, A = questions.padded()[0], answers.padded()[0]  # (n, M, c), (n, L, c)
         return self.reduce(Q @ A.transpose(1, 2), questions, answers)
 
-    @property
-    def has_reduce_one(self) -> bool:
-        """Whether ``reduce_one`` computes ``score_pairs``: no subclass redefines one of both."""
-        return not redefines(self, MatchPooling, *DEFINITION)
-
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        if not self.has_reduce_one:
+        if type(self) not in (MaxSimPooling, MeanMaxSimPooling):  # a subclass has its own definition
             return super().score_matrix(questions, answers)
         Q, A = self.stored_rows(questions), self.stored_rows(answers)
         if Q.values.is_cuda:
@@ -85,13 +75,6 @@ class MatchPooling(Pooling):
         ``mask`` (n, L) is false on the padding of the answers.
         """
         return self.score(S.with_values(self.match(S.values, None if mask is None else S.spread(mask))))
-
-    @property
-    def has_reduce_blocks(self) -> bool:
-        """Whether ``match_answers`` computes ``match``: no subclass redefines only one of both."""
-        names = {"match", "match_answers"}
-        base = next(kind for kind in type(self).__mro__ if names & vars(kind).keys())
-        return names <= vars(base).keys()
 
     def reduce_blocks(self, blocks: Blocks, question_sizes: np.ndarray) -> Tensor:
         """(P,) scores of pairs, in blocks of one question each, on a CPU, without gradients.

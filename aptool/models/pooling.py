@@ -16,7 +16,6 @@ from typing_extensions import override
 from aptool.models.encoders import Encoder
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, Similarity
-from aptool.plugins import redefines
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,6 @@ class Pooling(nn.Module, ABC):
     """The interface of poolings."""
 
     Options: ClassVar[type]
-    # The name of a kernel in ``scoring.kernels``; a class may add a faster one than those of its parents.
-    kernel: ClassVar[str] = "pairwise"
     # Whether the pooling returns several features per pair, from which a head computes the score.
     many_columns: ClassVar[bool] = False
 
@@ -110,17 +107,16 @@ class JoinedPooling(Pooling):
     @override
     def score_pairs(self, questions: Ragged, answers: Ragged) -> Tensor:
         r_q, r_a = self.inner(questions, answers)[:2]
-        if redefines(self.inner, VectorPooling, "score_pairs"):
-            scores = self.inner.score_pairs(questions, answers)
-        else:
+        if type(self.inner).score_pairs is VectorPooling.score_pairs:
             scores = self.inner.similarity(r_q, r_a)
+        else:
+            scores = self.inner.score_pairs(questions, answers)
         return torch.cat([scores[:, None], r_q, r_a], dim=1)
 
 
 class IndependentPooling(VectorPooling):
     """A pooling in which the vector of a text does not depend on the other text of the pair."""
 
-    kernel = "independent"
     Options = StateOptions
 
     def __init__(self, size: int, options: StateOptions) -> None:
@@ -136,7 +132,7 @@ class IndependentPooling(VectorPooling):
 
     @override
     def score_matrix(self, questions: Ragged, answers: Ragged) -> Tensor:
-        if redefines(self, IndependentPooling, "score_pairs", "forward") or not self.similarity.has_matrix:
+        if type(self) not in (MaxPooling, MeanPooling) or not self.similarity.has_matrix:
             return super().score_matrix(questions, answers)
         return self.similarity.every_pair(self.represent(questions), self.represent(answers))
 
@@ -151,8 +147,7 @@ class MaxPooling(IndependentPooling):
     @property
     @override
     def has_weights(self) -> bool:
-        is_redefined = redefines(self, MaxPooling, "score_pairs", "forward", "represent")
-        return type(self).attention is not MaxPooling.attention or not is_redefined
+        return type(self) is MaxPooling or type(self).attention is not MaxPooling.attention
 
     @override
     def attention(self, questions: Ragged, answers: Ragged) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from aptool.options import NoOptions, bounded
-from aptool.plugins import redefines
 
 # Minimum norm that a vector is divided by.
 EPSILON = 1e-8
@@ -38,14 +37,12 @@ class Similarity(nn.Module, ABC):
     @property
     def is_cosine(self) -> bool:
         """Whether the similarity is the cosine, which no positive factor of a vector changes."""
-        return False
+        return type(self) is Cosine
 
     @property
     def has_matrix(self) -> bool:
-        """Whether ``matrix`` computes ``forward``: no subclass redefines only one of its steps."""
-        base = next(kind for kind in type(self).__mro__ if {"matrix", "pairs"} & vars(kind).keys())
-        is_complete = {"matrix", "pairs"} <= vars(base).keys()
-        return is_complete and not redefines(self, Similarity, "forward", "every_pair")
+        """Whether ``matrix`` computes ``forward``: a subclass of a similarity has its own definition."""
+        return type(self) in SIMILARITIES.values()
 
     def every_pair(self, r_q: Tensor, r_a: Tensor) -> Tensor:
         """(n, k) similarities of all pairs of r_q (n, c) and r_a (k, c)."""
@@ -82,11 +79,6 @@ class Dot(Similarity):
 
 class Cosine(Dot):
     """x · y / (‖x‖ ‖y‖), within [-1, 1], and 0 if a vector is zero (paper, eq. 11)."""
-
-    @property
-    @override
-    def is_cosine(self) -> bool:
-        return not redefines(self, Cosine, "forward", "prepare_questions", "prepare_answers", "pairs")
 
     @override
     def prepare_questions(self, r_q: Tensor) -> Tensor:

@@ -217,7 +217,7 @@ class Pairs(NamedTuple):
     questions: np.ndarray  # (P,) int64 the question of each pair
     counts: np.ndarray  # (n,) int64 the number of pairs per answer, at least 1
     scored: Callable[[int], None] = lambda pairs: None  # a kernel passes the number of pairs per batch
-    by_answer: bool = True  # the result of ``PairScorer.groups_by_answer``
+    by_answer: bool = True  # the result of ``Kernel.groups_by_answer``
 
     @property
     def answers(self) -> np.ndarray:

@@ -2,12 +2,21 @@
 
 Attentive pooling is late interaction: only the pooling depends on both texts, and it is the smaller part of
 the work. Hard-negative mining, evaluation on dev, scoring of pools and explanation use ``RankerScorer``.
+
+Work on a CPU with one core per thread, so that results do not depend on the number of threads.
+
+torch has a number of cores per operation for each thread, and a default for new threads;
+``torch.set_num_threads`` sets both. Several threads may score at the same time, so the last thread must not
+restore a temporary value of another thread.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from threading import Barrier, Lock
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -17,10 +26,89 @@ from aptool.errors import AptoolError
 from aptool.models.device import batch_sizes, is_out_of_memory, memory_for
 from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
-from aptool.scoring.cores import ForEach, one_core_per_thread
+from aptool.scoring.attentive import kernel_for
 from aptool.scoring.encoded import AnswerCache, EncodedAnswers, Pairs
-from aptool.scoring.kernels import pair_scorer_for
 from aptool.text.tokenizer import Tokens
+
+# Maps a function over items, in order.
+ForEach: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
+
+
+class _Cores:
+    """The number of cores per operation before any thread of this process set it to one."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._number = 1
+
+    def enter(self) -> int:
+        """Set the calling thread to one core; return the number of cores to restore."""
+        with self._lock:
+            number = torch.get_num_threads()
+            if self._users == 0:
+                self._number = number
+            if number == 1:  # the default of a new thread while another thread scores
+                number = self._number
+            self._users += 1
+            if number > 1:
+                torch.set_num_threads(1)
+            return number
+
+    def leave(self, number: int) -> None:
+        """Restore the number of cores of the calling thread and of new threads."""
+        with self._lock:
+            self._users -= 1
+            if number > 1:
+                torch.set_num_threads(number)
+
+
+_CORES = _Cores()
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+_POOLS_LOCK = Lock()
+
+
+@contextmanager
+def one_core_per_thread(device: torch.device, items: int) -> Iterator[ForEach]:
+    """Yield a function that maps work over items, on one thread per core of torch.
+
+    Most matrix products are too small to be split among cores, and an item that one core computes does not
+    depend on the number of threads. On a GPU, items are computed one after the other.
+    """
+    if device.type != "cpu":
+        yield map
+        return
+    number = _CORES.enter()
+
+    def for_each(work: Callable[[Any], Any], inputs: list[Any]) -> Iterator[Any]:
+        if min(number, items, len(inputs)) <= 1:
+            return map(work, inputs)
+        return _pool(number).map(torch.inference_mode()(work), inputs)
+
+    try:
+        yield for_each
+    finally:
+        _CORES.leave(number)
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Return a reused pool: every new thread allocates an arena, so new pools would take ever more memory."""
+    with _POOLS_LOCK:
+        if threads not in _POOLS:
+            # All threads start now, while the default for new threads is known.
+            started = Barrier(threads + 1)
+            _POOLS[threads] = ThreadPoolExecutor(threads, initializer=_start_thread)
+            for _ in range(threads):
+                _POOLS[threads].submit(started.wait)
+            started.wait()
+        return _POOLS[threads]
+
+
+def _start_thread() -> None:
+    """Set a thread of a pool to one core, after torch has set its default."""
+    torch.get_num_threads()
+    torch.set_num_threads(1)
+
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
@@ -64,8 +152,8 @@ class RankerScorer:
         with torch.inference_mode(), memory_for("preparing the model", MEMORY_HINT):
             cast = ranker.in_bf16() if precision == "bf16" else ranker
             self._encode = cast.inference_encoder(expected_tokens)
-            self._pair_scorer = pair_scorer_for(cast.pooling)
-        looks_up = ranker.reads_table and self._pair_scorer.stores_states and self._device.type == "cpu"
+            self._kernel = kernel_for(cast.pooling)
+        looks_up = ranker.reads_table and self._kernel.stores_states and self._device.type == "cpu"
         self._cache = AnswerCache(0 if looks_up else cache_bytes)
         self._ranker = ranker
 
@@ -112,7 +200,7 @@ class RankerScorer:
         lengths = answers.lengths
         self._cache.start_unit()
         present, order, starts = group_by_answer(lengths, pair_answer)
-        by_answer = self._pair_scorer.groups_by_answer(pair_answer)
+        by_answer = self._kernel.groups_by_answer(pair_answer)
         pair_question = pair_question[order]
         batches = 1 if is_shared(present, pair_answer) else BATCHES_PER_WINDOW
         windows = blocks_of(lengths[present], self._window(lengths[present], batches))
@@ -133,7 +221,7 @@ class RankerScorer:
                 questions_of = pair_question[bounds[0] : bounds[-1]]
                 pairs = Pairs(questions_of, np.diff(bounds), batch_scored, by_answer)
                 encoded = self._encoded_answers(answers, cache_keys, present[window])
-                columns = self._pair_scorer.score_pairs(prepared_questions, encoded, pairs)
+                columns = self._kernel.score_pairs(prepared_questions, encoded, pairs)
                 answer_of = present[window][pairs.answers]
                 progress(unreported)
                 return self._ranker.from_columns(columns, features_of(pairs.questions, answer_of))
@@ -146,7 +234,7 @@ class RankerScorer:
     def bytes_per_answer(self, answers: Tokens) -> float:
         """Return the mean bytes per encoded answer, of at least one answer."""
         row = self._encode_answers(answers.take(np.zeros(1, dtype=np.int64))).values[0]
-        return float(np.mean(self._pair_scorer.row_counts(answers.lengths))) * row.nbytes
+        return float(np.mean(self._kernel.row_counts(answers.lengths))) * row.nbytes
 
     def _in_halves(self, work: Callable[[np.ndarray], T], texts: np.ndarray) -> list[T]:
         """Return the results of ``work`` for parts of the texts: one, or more if memory runs out."""
@@ -183,7 +271,7 @@ class RankerScorer:
         encoded = for_each(partial(self._in_halves, encode), blocks_of(lengths, window))
         joined = Ragged.concatenate(list(chain.from_iterable(encoded)))
         order = np.argsort(by_length, kind="stable")
-        return self._pair_scorer.prepare_questions(joined.select(order))
+        return self._kernel.prepare_questions(joined.select(order))
 
     def _encoded_answers(
         self, answers: Tokens, cache_keys: np.ndarray | None, rows: np.ndarray
@@ -207,9 +295,9 @@ class RankerScorer:
     def _encode_answers(self, answers: Tokens) -> Ragged:
         """Encode a batch of answers as the kernel caches them."""
         tokens = Ragged.of(answers, self._device)
-        rows, counts = self._pair_scorer.select_states(tokens)
+        rows, counts = self._kernel.select_states(tokens)
         states = self._encode(tokens, rows)
-        return self._pair_scorer.cache_answers(Ragged.of_sizes(states, counts))
+        return self._kernel.cache_answers(Ragged.of_sizes(states, counts))
 
 
 def group_by_answer(

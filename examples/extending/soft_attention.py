@@ -1,8 +1,8 @@
 """A variant of attentive pooling: the importance of a word is the mean of its alignments, not their maximum.
 
 A subclass of a pooling redefines some of its methods. All steps compute the new definition: training, scoring
-of files, `Model.rank`, explanations. A kernel of the parent class is used only where the methods that it
-re-implements are unchanged. Here `forward` is another one, so pairs are scored by `forward` itself.
+of files, `Model.rank`, explanations. A kernel serves one class and no subclass, so here pairs are scored by
+`forward` itself.
 
     import soft_attention
     aptool.train(data, preset="examples/extending/soft-attention.toml")

@@ -15,10 +15,9 @@ from aptool.config import load_recipe
 from aptool.errors import InputError
 from aptool.models.build import POOLINGS, build_ranker
 from aptool.models.ragged import Ragged, inner_products
-from aptool.scoring.cores import one_core_per_thread
+from aptool.scoring.attentive import kernel_for
 from aptool.scoring.encoded import EncodedAnswers, Pairs
-from aptool.scoring.kernels import pair_scorer_for
-from aptool.scoring.ranker_scorer import RankerScorer
+from aptool.scoring.ranker_scorer import RankerScorer, one_core_per_thread
 
 texts = st.lists(st.lists(st.integers(2, 19), min_size=1, max_size=7), min_size=1, max_size=5)
 
@@ -103,7 +102,7 @@ def test_scores_of_unshared_answers_depend_on_no_other_pair(kind):
     generator = np.random.default_rng(1)
     lengths = generator.integers(1, 12, 20), np.append(generator.integers(1, 60, 199), 3000)
     question = generator.integers(0, 20, 200)
-    kernel = pair_scorer_for(POOLINGS[kind](24, POOLINGS[kind].Options()))
+    kernel = kernel_for(POOLINGS[kind](24, POOLINGS[kind].Options()))
     torch.manual_seed(0)
     Q, A = (Ragged.of_sizes(torch.randn(int(sizes.sum()), 24), sizes) for sizes in lengths)
 
@@ -139,7 +138,7 @@ def test_scores_of_shared_answers_equal_the_definition(kind, rows):
         whole if rows == "the same questions" else np.sort(generator.permutation(60)[:40]) for _ in A.sizes
     ]
     pairs = Pairs(np.concatenate(chosen), np.array([len(some) for some in chosen]))
-    kernel = pair_scorer_for(pooling)
+    kernel = kernel_for(pooling)
 
     with one_core_per_thread(torch.device("cpu"), 1), torch.inference_mode():
         kept = kernel.cache_answers(A)

@@ -9,7 +9,7 @@ from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 
 from aptool.models import ragged
 from aptool.models.ragged import Ragged
-from aptool.scoring.kernels import attentive, padded
+from aptool.scoring import attentive, kernels
 from aptool.scoring.ranker_scorer import RankerScorer
 
 
@@ -107,7 +107,7 @@ def test_thousands_of_pairs_share_the_launches_of_a_general_pooling(name, most):
 @pytest.mark.parametrize("pooling", ["attentive", "maxsim", "mean-maxsim"])
 def test_memory_does_not_grow_with_the_number_of_pairs(pooling, monkeypatch):
     # Answers as short as questions: not the products, but states of questions and vectors are largest.
-    monkeypatch.setattr(padded, "ELEMENTS", 1 << 14)
+    monkeypatch.setattr(kernels, "ELEMENTS", 1 << 14)
     peaks = []
     for pool in (15, 60):
         work = workload(60, 60, pool, longest=5)
@@ -122,7 +122,7 @@ def test_memory_does_not_grow_with_the_number_of_pairs(pooling, monkeypatch):
 
 FAULTS = {
     "sizes": (ragged, "send", lambda array, device: torch.from_numpy(array)),
-    "lengths": (padded, "send", lambda array, device: torch.from_numpy(array)),
+    "lengths": (kernels, "send", lambda array, device: torch.from_numpy(array)),
     "rows": (Ragged, "row_numbers", lambda self: torch.arange(len(self.values))),
 }
 
@@ -143,13 +143,13 @@ def test_the_simulation_detects_a_planted_fault(fault, monkeypatch):
 
 
 def test_the_simulation_counts_a_planted_wait(monkeypatch):
-    prepare = attentive.AttentivePairScorer.prepare_questions
+    prepare = attentive.AttentiveKernel.prepare_questions
 
     def waits(self, states):
         assert states.values.abs().max().item() >= 0
         return prepare(self, states)
 
-    monkeypatch.setattr(attentive.AttentivePairScorer, "prepare_questions", waits)
+    monkeypatch.setattr(attentive.AttentiveKernel, "prepare_questions", waits)
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     with SimulatedGpu() as gpu:
         scorer = RankerScorer(system.to("cuda"), device="cuda")

@@ -14,8 +14,8 @@ from tiny import OVER_STATES, SYSTEMS, pooled, ranker, tokens
 from aptool.errors import AptoolError
 from aptool.models.encoders import CnnEncoder, Encoder
 from aptool.models.ragged import Ragged
-from aptool.scoring.kernels import attentive, padded
-from aptool.scoring.kernels.attentive import AttentivePairScorer
+from aptool.scoring import attentive, kernels
+from aptool.scoring.attentive import AttentiveKernel
 from aptool.scoring.ranker_scorer import RankerScorer, blocks_of, even_window
 from aptool.text.tokenizer import WordTokenizer
 from bench.pairwise import score_pairwise
@@ -86,7 +86,7 @@ def test_scores_of_a_gpu_are_equal_to_the_definition(pooling, batch, elements, t
     system = pooled(pooling, words=len(TOKENIZER), dim=6, size=8)
     system.pooling.sharpness = sharpness
     expected = defined(system, questions, answers, pairs)
-    with SimulatedGpu(), mock.patch.object(padded, "ELEMENTS", elements):
+    with SimulatedGpu(), mock.patch.object(kernels, "ELEMENTS", elements):
         scorer = RankerScorer(system.to("cuda"), device="cuda", tokens_per_batch=tokens)
         scores = scorer.score(questions, answers, pairs[:, 0], pairs[:, 1])
 
@@ -333,7 +333,7 @@ def test_where_memory_runs_out_half_of_the_work_is_tried(error, monkeypatch):
     system = ranker("ap-cnn", words=300, dim=12, size=16)
     questions, answers = corpus(4, 40)
     expected = RankerScorer(system).score(questions, answers, *all_pairs(4, 40))
-    score_pairs = AttentivePairScorer.score_pairs
+    score_pairs = AttentiveKernel.score_pairs
     largest = 5
 
     def limited(self, questions, answers, pairs):
@@ -341,7 +341,7 @@ def test_where_memory_runs_out_half_of_the_work_is_tried(error, monkeypatch):
             raise error
         return score_pairs(self, questions, answers, pairs)
 
-    monkeypatch.setattr(AttentivePairScorer, "score_pairs", limited)
+    monkeypatch.setattr(AttentiveKernel, "score_pairs", limited)
     keys = np.arange(40)
     scores = RankerScorer(system, cache_bytes=1 << 20).score(questions, answers, *all_pairs(4, 40), keys)
     np.testing.assert_allclose(scores, expected, atol=1e-6, rtol=0)
@@ -371,7 +371,7 @@ def test_a_full_device_is_one_line_from_the_first_allocation(message, monkeypatc
             RankerScorer(system)
     scorer = RankerScorer(system)
     with monkeypatch.context() as patch:
-        patch.setattr(AttentivePairScorer, "prepare_questions", full)
+        patch.setattr(AttentiveKernel, "prepare_questions", full)
         with pytest.raises(AptoolError, match=r"^out of memory in scoring; expected a dev"):
             scorer.score(questions, answers, *pairs)
 
@@ -388,7 +388,7 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch):
     def wrong(self, questions, answers, pairs):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr(AttentivePairScorer, "score_pairs", wrong)
+    monkeypatch.setattr(AttentiveKernel, "score_pairs", wrong)
     questions, answers = corpus(2, 3)
     with pytest.raises(RuntimeError, match="shapes"):
         RankerScorer(ranker("ap-cnn", words=300)).score(questions, answers, *all_pairs(2, 3))

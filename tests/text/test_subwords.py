@@ -6,8 +6,7 @@ from networks import IDS, piece_tokenizer
 from tokenizers import processors
 
 from aptool.errors import InputError
-from aptool.text.subwords import SubwordTokenizer
-from aptool.text.tokenizer import Tokens, truncate
+from aptool.text.tokenizer import SubwordTokenizer, Tokens, truncate
 
 CLS, SEP, UNK = IDS["[CLS]"], IDS["[SEP]"], IDS["[UNK]"]
 

@@ -1,14 +1,18 @@
 """The interface of kernels, which score many pairs of encoded texts, and the kernels of most poolings.
 
-``aptool.models.pooling`` defines the score of one pair. A ``PairScorer`` computes the same scores, with each
+``aptool.models.pooling`` defines the score of one pair. A ``Kernel`` computes the same scores, with each
 text encoded once: it selects the states that it needs, and divides the work into steps per answer, per
 question and per pair.
+
+On a GPU, launches are expensive and padding is cheap (``score_padded``): answers of similar length are
+batched, each with the tokens of all its questions. Padding repeats the last row of a text, which changes no
+maximum. The host plans the batches and never waits for the device.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +23,6 @@ from aptool.models.device import batch_sizes, send
 from aptool.models.pooling import IndependentPooling, Pooling
 from aptool.models.ragged import Ragged, inner_products, rows_of
 from aptool.models.similarity import EPSILON
-from aptool.plugins import redefines
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 
 # Pairs per answer from which grouping by answer is faster (``bench/grouping.py``).
@@ -28,12 +31,27 @@ SHARED = 2
 # Rows of answers per product with a question: few enough that the similarities stay in the cache of a core.
 ROWS_PER_BLOCK = 2048
 
+# Maximum elements of a tensor of a batch: of the products, the rows of questions or a vector per pair.
+ELEMENTS = 1 << 28
+
+# Number of answers that are planned together.
+_PLANNED = 4096
+
 if TYPE_CHECKING:
     from aptool.models.matching import MatchPooling
-    from aptool.scoring.kernels.padded import PaddedPairs
 
 
-class PairScorer(ABC):
+class PaddedPairs(NamedTuple):
+    """The P pairs of B answers, whose questions have T tokens."""
+
+    answers: Tensor  # (B, L, c) fp32 rows of each answer; the last one is repeated
+    pairs: Ragged  # values (P,) int64 question tokens per pair, of B answers
+    tokens: Ragged  # values (T,) int64 rows of the question tokens, of P pairs
+    products: Tensor  # (T, L) inner products of each question token with the rows of its answer
+    mask: Tensor  # (P, L) bool, false on repeated rows
+
+
+class Kernel(ABC):
     """Scores pairs of encoded texts, with the weights of a pooling at creation."""
 
     # Whether an answer is stored as the states of its tokens, not as one vector.
@@ -41,11 +59,6 @@ class PairScorer(ABC):
 
     def __init__(self, pooling: Any) -> None:
         self.pooling = pooling
-
-    @classmethod
-    def suits(cls, pooling: Any) -> bool:
-        """Whether this kernel computes the scores of a pooling, whose class may redefine methods."""
-        return True
 
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
         """Select states of n answers, by default all: (R,) row numbers of tokens, and (n,) rows per text."""
@@ -91,17 +104,11 @@ def cosines(first: Tensor, second: Tensor) -> Tensor:
     return first.mul_(second).sum(1) / lengths
 
 
-class IndependentPairScorer(PairScorer):
+class IndependentKernel(Kernel):
     """Similarities of vectors, one per text."""
 
     pooling: IndependentPooling
     stores_states = False
-
-    @override
-    @classmethod
-    def suits(cls, pooling: Any) -> bool:
-        is_redefined = redefines(pooling, IndependentPooling, "score_pairs", "forward")
-        return pooling.similarity.has_matrix and not is_redefined
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
@@ -130,7 +137,7 @@ class IndependentPairScorer(PairScorer):
         return similarity.pairs(questions[q], vectors[a])
 
 
-class PairwisePairScorer(PairScorer):
+class PairwiseKernel(Kernel):
     """``score_pairs`` of any pooling; pairs of similar length share a batch."""
 
     pooling: Pooling
@@ -164,15 +171,10 @@ def _in_fp32(states: Ragged) -> Ragged:
     return states.with_values(states.values.float())
 
 
-class MatchPairScorer(PairScorer):
+class MatchKernel(Kernel):
     """Similarities of tokens; states are scaled to unit length once."""
 
     pooling: "MatchPooling"
-
-    @override
-    @classmethod
-    def suits(cls, pooling: "MatchPooling") -> bool:
-        return pooling.has_reduce_one
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:
@@ -191,10 +193,8 @@ class MatchPairScorer(PairScorer):
     def score_pairs(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         """Compute a product per answer or per question; on a GPU, one for many answers."""
         if questions.values.is_cuda:
-            from aptool.scoring.kernels.padded import score_padded
-
             return score_padded(questions, answers, answers.counts, pairs, self._score_padded)
-        if self.pooling.has_reduce_blocks and len(pairs.questions) < SHARED * len(pairs.counts):
+        if len(pairs.questions) < SHARED * len(pairs.counts):
             return self._by_question(questions, answers, pairs)
         rows = questions.rows(pairs.questions)  # the tokens of every pair's question, pair after pair
         sizes = questions.sizes[pairs.questions]
@@ -207,7 +207,7 @@ class MatchPairScorer(PairScorer):
         matched = torch.cat([self.pooling.match(S) for S in products])
         return self.pooling.score(Ragged.of_sizes(matched, sizes))
 
-    def _score_padded(self, batch: "PaddedPairs") -> Tensor:
+    def _score_padded(self, batch: PaddedPairs) -> Tensor:
         return self.pooling.reduce_one(batch.tokens.with_values(batch.products), batch.mask)
 
     def _by_question(self, questions: Ragged, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
@@ -240,3 +240,79 @@ def _question_blocks(
         else:
             rows = values.index_select(0, torch.from_numpy(rows_of(starts[first:last], counts[first:last])))
         yield inner_products(Q, rows.float()), columns[first:last] - columns[first]
+
+
+def score_padded(
+    questions: Ragged,
+    answers: EncodedAnswers,
+    lengths: np.ndarray,
+    pairs: Pairs,
+    score: Callable[[PaddedPairs], Tensor],
+) -> Tensor:
+    """(P,) scores of pairs, batch by batch.
+
+    Args:
+        questions: values (N, c) fp32.
+        answers: rows (R, c).
+        lengths: (n,) int64: the number of rows of each answer, without repetitions.
+        pairs: pairs of both.
+        score: function from a batch to its scores.
+    """
+    answers = answers.joined()
+    (values,) = answers.batches
+    values = values.float()
+    size = values.shape[1]
+    # An answer with too many pairs for a batch is split into copies.
+    largest = max(size, int(lengths.max()))
+    most = max(1, ELEMENTS // (largest * int(questions.sizes.max())))
+    copies = -(-pairs.counts // most)
+    answer = np.repeat(np.arange(len(copies)), copies)
+    copy = np.arange(len(answer)) - np.repeat(np.cumsum(copies) - copies, copies)
+    counts = np.minimum(most, pairs.counts[answer] - most * copy)
+    ends = np.cumsum(counts)
+    tokens = np.add.reduceat(questions.sizes[pairs.questions], ends - counts)  # (n,) question tokens
+    scores = []
+    for first, last in _batches(lengths[answer], counts, tokens, size):
+        batch_pairs = Pairs(pairs.questions[ends[first] - counts[first] : ends[last - 1]], counts[first:last])
+        batch = answer[first:last]
+        scores.append(score(_padded(questions, values, answers.starts[batch], lengths[batch], batch_pairs)))
+    return torch.cat(scores)
+
+
+def _batches(
+    lengths: np.ndarray, counts: np.ndarray, tokens: np.ndarray, size: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the first and last (excluded) of the consecutive answers of each batch, at least one."""
+    first = 0
+    while first < len(lengths):
+        planned = slice(first, first + _PLANNED)
+        widest, longest, most = (np.maximum.accumulate(sizes[planned]) for sizes in (tokens, lengths, counts))
+        each = np.maximum(widest * np.maximum(longest, size), most * size)
+        fits = np.searchsorted(each * np.arange(1, len(each) + 1), ELEMENTS, side="right")
+        last = first + max(1, int(fits))
+        yield first, last
+        first = last
+
+
+def _padded(
+    questions: Ragged, values: Tensor, starts: np.ndarray, answer_lengths: np.ndarray, pairs: Pairs
+) -> PaddedPairs:
+    """Compute the products of B answers, whose rows start at rows ``starts`` of ``values``."""
+    device = values.device
+    longest = int(answer_lengths.max())
+    position = torch.arange(longest, device=device)  # (L,)
+    first, lengths = send(np.stack([starts, answer_lengths]), device)  # (B,)
+    A = values[first[:, None] + torch.minimum(position, lengths[:, None] - 1)]  # (B, L, c)
+
+    tokens = questions.with_values(questions.row_numbers()).select(pairs.questions)
+    per_answer = np.add.reduceat(tokens.sizes, np.cumsum(pairs.counts) - pairs.counts)
+    rows = Ragged.of_sizes(tokens.values, per_answer)  # values (T,), of B answers
+    widest = int(per_answer.max())
+    slot = torch.arange(widest, device=device)
+    slots = rows.offsets[:-1, None] + torch.minimum(slot, rows.lengths[:, None] - 1)  # (B, S)
+    Q = questions.values[rows.values[slots]]  # (B, S, c)
+
+    products = (Q @ A.transpose(1, 2)).flatten(0, 1).index_select(0, rows.slots(widest))  # (T, L)
+    pairs_of_answers = Ragged.of_sizes(tokens.lengths, pairs.counts)
+    mask = position < pairs_of_answers.spread(lengths)[:, None]
+    return PaddedPairs(A, pairs_of_answers, tokens, products, mask)

@@ -1,14 +1,14 @@
-"""The kernel of attentive pooling.
+"""The kernel of attentive pooling, and the kernels of all poolings.
 
 On a CPU, the alignment of a text with all its partners is a single matrix product over the concatenated
 states of the partners, without padding or masks. Pairs are therefore grouped by one of their texts: all pairs
 of an answer, or all pairs of a question.
 
-On a GPU, answers are batched with the tokens of all their questions (``padded.py``).
+On a GPU, answers are batched with the tokens of all their questions (``kernels.score_padded``).
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,15 +16,21 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
-from aptool.models.attention import EQUATIONS, AttentivePooling
-from aptool.models.pooling import segment_max
+from aptool.models.attention import AttentivePooling
+from aptool.models.matching import MaxSimPooling, MeanMaxSimPooling
+from aptool.models.pooling import MaxPooling, MeanPooling, Pooling, VectorPooling, segment_max
 from aptool.models.ragged import Ragged, product
-from aptool.plugins import redefines
 from aptool.scoring.encoded import EncodedAnswers, Pairs, Workspace
-from aptool.scoring.kernels.pair_scorer import SHARED, PairScorer, cosines
-
-if TYPE_CHECKING:
-    from aptool.scoring.kernels.padded import PaddedPairs
+from aptool.scoring.kernels import (
+    SHARED,
+    IndependentKernel,
+    Kernel,
+    MatchKernel,
+    PaddedPairs,
+    PairwiseKernel,
+    cosines,
+    score_padded,
+)
 
 # Matrix products are fastest with multiples of this dimension, so the last state of an answer is repeated; a
 # repeated state changes no maximum.
@@ -42,7 +48,7 @@ class EncodedQuestions(NamedTuple):
     sharpness: float
 
 
-class AttentivePairScorer(PairScorer):
+class AttentiveKernel(Kernel):
     """Equations 13 to 18 for every pair, from the states of both texts."""
 
     pooling: AttentivePooling
@@ -50,12 +56,6 @@ class AttentivePairScorer(PairScorer):
     def __init__(self, pooling: AttentivePooling) -> None:
         super().__init__(pooling)
         self._workspace = Workspace()
-
-    @override
-    @classmethod
-    def suits(cls, pooling: Any) -> bool:
-        """Require the paper's equations with a cosine, which the divisor of a softmax does not change."""
-        return pooling.similarity.is_cosine and not redefines(pooling, AttentivePooling, *EQUATIONS)
 
     @override
     def select_states(self, tokens: Ragged) -> tuple[Tensor, np.ndarray]:
@@ -80,8 +80,6 @@ class AttentivePairScorer(PairScorer):
     def score_pairs(self, questions: EncodedQuestions, answers: EncodedAnswers, pairs: Pairs) -> Tensor:
         states, projected, sharpness = questions
         if projected.is_cuda:
-            from aptool.scoring.kernels.padded import score_padded
-
             score = partial(_score_padded, states, sharpness)
             return score_padded(states.with_values(projected), answers, answers.lengths, pairs, score)
         if not pairs.by_answer:
@@ -173,7 +171,7 @@ def _weights(g: Tensor, sharpness: float) -> Tensor:
     return (g if sharpness == 1 else g.mul_(sharpness)).exp_()
 
 
-def _score_padded(questions: Ragged, sharpness: float, batch: "PaddedPairs") -> Tensor:
+def _score_padded(questions: Ragged, sharpness: float, batch: PaddedPairs) -> Tensor:
     """(P,) scores of a batch of pairs on a GPU; ``questions`` has the states (N, c)."""
     G, tokens = batch.products, batch.tokens  # eq. 13 before its tanh: (T, L)
     sigma_q = (G.amax(1).tanh() * sharpness).exp()  # eq. 14, and 16 without its divisor: (T,)
@@ -184,3 +182,24 @@ def _score_padded(questions: Ragged, sharpness: float, batch: "PaddedPairs") -> 
     weights = batch.pairs.with_values(sigma_a)
     r_a = (weights.padded()[0] @ batch.answers).flatten(0, 1)  # eq. 18: (B · most, c)
     return cosines(r_q, r_a.index_select(0, weights.slots(int(weights.sizes.max()))))  # eq. 11
+
+
+# By the exact type of a pooling. Any other one, also a subclass, is scored by its own ``score_pairs``.
+KERNELS: dict[type[Pooling], type[Kernel]] = {
+    AttentivePooling: AttentiveKernel,
+    MaxPooling: IndependentKernel,
+    MeanPooling: IndependentKernel,
+    MaxSimPooling: MatchKernel,
+    MeanMaxSimPooling: MatchKernel,
+}
+
+
+def kernel_for(pooling: Pooling) -> Kernel:
+    """Return the kernel that scores pairs with a pooling, and with its similarity."""
+    kernel = KERNELS.get(type(pooling), PairwiseKernel)
+    similarity = pooling.similarity if isinstance(pooling, VectorPooling) else None
+    if similarity is not None:
+        # A cosine does not depend on the divisor of a softmax, which the kernel of equation 16 leaves out.
+        computes = similarity.is_cosine if kernel is AttentiveKernel else similarity.has_matrix
+        kernel = kernel if computes else PairwiseKernel
+    return kernel(pooling)
