@@ -108,8 +108,9 @@ fix: $(STAMP)  ## format, and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure scoring and evaluation, or training: [DEVICE=cuda] [RECORD=docs/results/NAME.json]
-	$(BIN)/python -m bench --output bench.json $(if $(DEVICE),--device $(DEVICE)) $(if $(RECORD),--record $(RECORD))
+bench: $(STAMP)  ## measure scoring, evaluation and training: [DEVICE=cuda]
+	for name in scoring end_to_end training; do $(BIN)/python -m bench.$$name $(if $(DEVICE),--device $(DEVICE)) || exit 1; done
+	$(BIN)/python -m bench.evaluation
 
 hooks: $(STAMP)  ## have git run the checks of `make lint` before each commit
 	$(BIN)/python -m pip install $(QUIET) -c constraints.txt --group release

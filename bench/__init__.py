@@ -1,1 +1,1 @@
-"""Benchmarks. ``make bench`` runs the main ones; each other module is a program."""
+"""Benchmarks, a program each; ``make bench`` runs those that need no other library."""

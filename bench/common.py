@@ -1,4 +1,4 @@
-"""The command line of a benchmark, and the JSON files of its results."""
+"""The common parts of the benchmarks: the command line, times of systems in turn, the recorded result."""
 
 import argparse
 import json
@@ -10,13 +10,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 
-def benchmark_parser(document: str | None, repeats: int | None = None) -> argparse.ArgumentParser:
+Times = tuple[dict[str, list[float]], dict[str, Any]]
+
+
+def benchmark_parser(
+    document: str | None, repeats: int | None = None, *, device: bool = False
+) -> argparse.ArgumentParser:
     """A parser whose help is a module's docstring.
 
     Args:
         document: the docstring.
-        repeats: default of ``--repeats``; without it, the parser has neither ``--repeats`` nor ``--output``.
+        repeats: default of ``--repeats``; without it, the parser has neither ``--repeats`` nor ``--record``.
+        device: whether the parser has ``--device``.
     """
     parser = argparse.ArgumentParser(
         description=document, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -24,24 +31,39 @@ def benchmark_parser(document: str | None, repeats: int | None = None) -> argpar
     if repeats is not None:
         text = f"number of repeats (default {repeats})"
         parser.add_argument("--repeats", type=int, default=repeats, help=text)
-        parser.add_argument("--output", type=Path, help="JSON file for the results")
-        add_record(parser)
+        text = "JSON file for the results with command, version, date and machine (docs/results/NAME.json)"
+        parser.add_argument("--record", type=Path, help=text)
+    if device:
+        cpu = torch.device("cpu")
+        parser.add_argument("--device", type=torch.device, default=cpu, help="cpu or cuda (default cpu)")
     return parser
 
 
-def add_record(parser: argparse.ArgumentParser) -> None:
-    """Add ``--record`` to the parser of a benchmark that calls `write_results`."""
-    text = "JSON file for the results with command, version, date and machine (docs/results/NAME.json)"
-    parser.add_argument("--record", type=Path, help=text)
+def setting(options: argparse.Namespace) -> str:
+    """What a table was measured with, for the line above it."""
+    device = getattr(options, "device", "cpu")
+    threads = torch.get_num_threads()
+    return f"{device}, {threads} threads, torch {torch.__version__}, medians of {options.repeats}\n"
 
 
-def write_results(results: Any, options: argparse.Namespace, output: Path | None = None) -> None:
-    """Write results as JSON to ``output`` or ``--output``, and as a published result to ``--record``."""
-    output = output or getattr(options, "output", None)
-    if output is not None:
-        output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    if options.record is not None:
-        record(results, tables(results), options.record)
+def record(results: Any, path: Path | None) -> None:
+    """Write the values of a benchmark and their tables as a published result, if a file is given."""
+    if path is None:
+        return
+    from bench.record import result_document, write_result  # it needs polars
+
+    line = command()
+    measured = f"benchmark {line.split()[2]}"
+    document = result_document(measured, line, values=results, tables=tables(results))
+    document["machine"]["threads"] = torch.get_num_threads()
+    write_result(path, document)
+
+
+def now(device: torch.device) -> float:
+    """Seconds of a clock, when the device has done its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def alternate(
@@ -49,7 +71,7 @@ def alternate(
     repeats: int,
     warm_up: int = 0,
     clock: Callable[[], float] = time.perf_counter,
-) -> tuple[dict[str, list[float]], dict[str, Any]]:
+) -> Times:
     """Run systems in turns; return the seconds per repeat after the warm-up, and the last result of each."""
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     results = {}
@@ -62,41 +84,20 @@ def alternate(
     return seconds, results
 
 
-def print_seconds(seconds: Mapping[str, list[float]], options: argparse.Namespace) -> dict[str, Any]:
-    """Print median, minimum and maximum of the seconds of each system; return them with the options."""
-    for name, values in seconds.items():
-        print(f"{name:20} {statistics.median(values):6.1f} s ({min(values):.1f} to {max(values):.1f})")
-    return {"options": {key: str(value) for key, value in vars(options).items()}, "seconds": seconds}
-
-
 def speed_of(seconds: Mapping[str, list[float]], name: str, base: str) -> dict[str, float]:
     """Median, minimum and maximum of the speed of a system as a ratio to another one, over the repeats."""
     speeds = [slow / fast for slow, fast in zip(seconds[base], seconds[name], strict=True)]
     return {"speed": statistics.median(speeds), "speed_min": min(speeds), "speed_max": max(speeds)}
 
 
-def record(results: Any, tables: dict[str, Any], path: Path, **content: Any) -> None:
-    """Write a published result: the values of a benchmark and its tables."""
-    import torch
-
-    from bench.record import result_document, write_result
-
-    line = command()
-    measured = f"benchmark {line.split()[2]}"
-    document = result_document(measured, line, values=results, tables=tables, **content)
-    document["machine"]["threads"] = torch.get_num_threads()
-    write_result(path, document)
-
-
 def command() -> str:
-    """The command line ``python -m bench.NAME ...`` of this process without ``--output`` and ``--record``."""
+    """The command line ``python -m bench.NAME ...`` of this process without ``--record``."""
     words, skipped = [], False
     for word in sys.argv[1:]:
-        if not skipped and word.partition("=")[0] not in ("--output", "--record"):
+        if not skipped and word.partition("=")[0] != "--record":
             words.append(word)
-        skipped = not skipped and word in ("--output", "--record")
-    module = Path(sys.argv[0]).stem
-    return shlex.join(["python", "-m", "bench" if module == "__main__" else f"bench.{module}", *words])
+        skipped = not skipped and word == "--record"
+    return shlex.join(["python", "-m", f"bench.{Path(sys.argv[0]).stem}", *words])
 
 
 def tables(results: Any, name: str = "results") -> dict[str, Any]:

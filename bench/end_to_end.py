@@ -1,6 +1,6 @@
 """``aptool score`` from Parquet to run file: throughput, time per stage, memory, threads.
 
-    python -m bench.end_to_end [--scale 1] [--repeats 3] [--device cuda] [--output end-to-end.json]
+    python -m bench.end_to_end [--scale 1] [--repeats 3] [--device cuda] [--record FILE]
 
 The input has the shape of InsuranceQA's test1 (1,800 pools of 500 of 24,981 shared answers); the model is
 AP-CNN of the paper's size with random weights. Every measurement runs in a separate process.
@@ -33,7 +33,7 @@ from aptool.scoring.attentive import AttentiveKernel
 from aptool.scoring.model_system import ModelScorer, ModelSystem
 from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.text.tokenizer import Tokens, WordTokenizer
-from bench.common import benchmark_parser, write_results
+from bench.common import benchmark_parser, record
 from bench.workloads import VOCABULARY, insuranceqa
 
 # Peak memory is measured with few answers, so that all of them fit in the cache.
@@ -131,7 +131,7 @@ def measured(folder: Path, threads: int, device: str = "cpu") -> dict[str, Any]:
 
 def main() -> None:
     """Print the results."""
-    parser = benchmark_parser(__doc__, 3)
+    parser = benchmark_parser(__doc__, 3, device=True)
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of 900,000 pairs (default 1)")
     parser.add_argument(
         "--pools",
@@ -139,15 +139,14 @@ def main() -> None:
         default=2100,
         help="number of pools of the smaller input for peak memory (default 2100)",
     )
-    parser.add_argument("--device", default="cpu", help="(default cpu)")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     if options.folder is not None:
-        print(json.dumps(score(options.folder, options.threads, options.device)))
+        print(json.dumps(score(options.folder, options.threads, str(options.device))))
         return
-    results = run(options.scale, options.pools, options.repeats, options.threads, options.device)
-    write_results(results, options)
+    results = run(options.scale, options.pools, options.repeats, options.threads, str(options.device))
+    record(results, options.record)
 
 
 def run(scale: float, pools: int, repeats: int, threads: int, device: str = "cpu") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Evaluation of a run of 900,000 lines, compared with the trec_eval program if it is on the PATH.
 
-    python -m bench.evaluation [--repeats 5] [--trec-eval PROGRAM]
+    python -m bench.evaluation [--repeats 5] [--trec-eval PROGRAM] [--record FILE]
 
 Both read the same two files and report MAP, MRR and P@1. The time to start the interpreter and to import
 modules is not counted.
@@ -20,7 +20,7 @@ import polars as pl
 from aptool.data.runs import read_run, write_run
 from aptool.data.trec import read_qrels, write_qrels
 from aptool.evaluation.measures import evaluate
-from bench.common import benchmark_parser, write_results
+from bench.common import benchmark_parser, record
 
 MEASURES = {"MAP": "map", "MRR": "recip_rank", "P@1": "P.1"}  # and their names in trec_eval
 
@@ -79,7 +79,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__, 5)
     parser.add_argument("--trec-eval", default=shutil.which("trec_eval"), help="path of trec_eval")
     options = parser.parse_args()
-    write_results(run(options.repeats, options.trec_eval), options)
+    record(run(options.repeats, options.trec_eval), options.record)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Pairs per second of the poolings with encoded answers, compared with attentive pooling and maxsim-cpu.
 
     python -m bench.late_interaction [--scale 0.1] [--features 384] [--threads 2] [--cpu-time] [--repeats 5]
-        [--device cuda] [--poolings maxsim attentive] [--output late.json]
-        [--runs runs/late --picture late.svg]
+        [--device cuda] [--poolings maxsim attentive] [--record FILE]
 
 States are random, as the speed does not depend on them. The timed part is the preparation of the questions
 and the kernel for all pairs, in windows as in scoring, after the answers are encoded. The workloads are:
@@ -15,9 +14,6 @@ and the kernel for all pairs, in windows as in scoring, after the answers are en
 The systems alternate in every repeat; times are medians. ``--cpu-time`` measures the processor time of the
 process, for a machine with other work. maxsim-cpu takes part where it is installed, with one call per
 question; the share of its scores that equal those of ``maxsim`` within 2e-6 is printed.
-
-With the folder of a matrix whose systems have the names of poolings, a plot shows their accuracy against the
-bytes per answer of the matrix, and against the pairs per second of the first workload.
 """
 
 import importlib.util
@@ -27,11 +23,9 @@ import statistics
 import time
 from collections.abc import Callable, Collection
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 import torch
 from torch import Tensor
 
@@ -40,9 +34,6 @@ from aptool.models.device import batch_sizes, set_products
 from aptool.models.pooling import StateOptions
 from aptool.models.ragged import Ragged
 from aptool.models.similarity import Cosine, unit
-from aptool.reporting.charts import COSTS, cost_table
-from aptool.reporting.plots import plot_costs, svg
-from aptool.reporting.runs import read_runs
 from aptool.scoring.attentive import kernel_for
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 from aptool.scoring.kernels import Kernel
@@ -55,7 +46,7 @@ from aptool.scoring.ranker_scorer import (
     one_core_per_thread,
 )
 from bench import workloads
-from bench.common import alternate, benchmark_parser, speed_of, write_results
+from bench.common import alternate, benchmark_parser, record, speed_of
 
 BASE, RIVAL = "attentive", "maxsim-cpu"
 
@@ -212,35 +203,18 @@ def run(
     return rows
 
 
-def draw(rows: list[dict[str, Any]], runs: Path, picture: Path) -> None:
-    """Draw a matrix's first collection: its main measure against bytes per answer and pairs per second."""
-    matrix = read_runs(runs)
-    measure = matrix.measures[0]
-    accuracy = cost_table(matrix, measure).drop("pairs_per_second", "train_seconds")
-    first = accuracy.filter(collection=accuracy["collection"][0])
-    shared = pl.DataFrame(rows).filter(workload="insuranceqa")
-    data = first.join(shared.select("pooling", "pairs_per_second"), left_on="system", right_on="pooling")
-    titles = {**COSTS, "pairs_per_second": "pairs scored per second, with encoded answers shared by pools"}
-    picture.write_text(svg(plot_costs(data, measure, titles)), encoding="utf-8")
-
-
 def main() -> None:
     """Print the table."""
-    parser = benchmark_parser(__doc__, 5)
+    parser = benchmark_parser(__doc__, 5, device=True)
     parser.add_argument(
         "--scale", type=float, default=0.1, help="fraction of InsuranceQA's test1 (default 0.1)"
     )
     parser.add_argument("--features", type=int, default=384, help="features per state (default 384)")
     parser.add_argument("--threads", type=int, help="number of threads (default: torch's)")
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
     parser.add_argument("--cpu-time", action="store_true", help="measure processor time")
     parser.add_argument("--poolings", nargs="+", default=poolings(), help="poolings (default: all)")
     parser.add_argument("--workloads", nargs="+", help="workloads (default: all)")
-    parser.add_argument("--runs", type=Path, help="folder of a matrix, for the picture")
-    parser.add_argument("--picture", type=Path, help=".svg file of accuracy against costs")
     options = parser.parse_args()
-    if (options.runs is None) != (options.picture is None):
-        parser.error("--runs and --picture belong together")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     os.environ["RAYON_NUM_THREADS"] = str(torch.get_num_threads())  # of maxsim-cpu
@@ -248,9 +222,7 @@ def main() -> None:
     chosen = {name: every[name] for name in options.workloads or every}
     clock = time.process_time if options.cpu_time else time.perf_counter
     rows = run(chosen, options.poolings, options.repeats, clock, options.device)
-    write_results(rows, options)
-    if options.picture is not None:
-        draw(rows, options.runs, options.picture)
+    record(rows, options.record)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import polars as pl
 import torch
 
 from aptool.data.runs import read_run
-from bench.common import benchmark_parser, write_results
+from bench.common import benchmark_parser, record
 
 POOLS = 243  # of WikiQA's test split
 CANDIDATES = 10
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--network", type=Path, required=True, help="folder of a sentence encoder")
     parser.add_argument("--pools", type=int, default=POOLS, help=f"number of pools (default {POOLS})")
     options = parser.parse_args()
-    write_results(run(options.network, options.pools, options.repeats), options)
+    record(run(options.network, options.pools, options.repeats), options.record)
 
 
 if __name__ == "__main__":

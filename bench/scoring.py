@@ -1,39 +1,76 @@
-"""Throughput of the scorer, compared with scoring pair by pair.
+"""Pairs per second of the scorer, from token ids to scores, compared with scoring pair by pair.
 
-    python -m bench.scoring [--scale 0.2] [--repeats 5] [--device cuda] [--output bench.json]
+    python -m bench.scoring [--scale 0.2] [--repeats 5] [--device cuda] [--record FILE]
+    python -m bench.scoring --systems others [...]
+    python -m bench.scoring --systems transformers [--network FOLDER] [...]
 
-The reference and the scorer in fp32 and in bf16 are timed alternately in one run, on the shape of
-InsuranceQA's test1, from token ids to scores. Times are medians. The pairwise reference scores a sample of
-the pairs, as all would take hours.
+``--systems`` chooses what is scored:
 
-"Of products" is the share of the scorer's fp32 time that its matrix products would take at the rate of one
-large product. Products of recurrent layers are not counted, so the share is given only for attentive pooling.
+- paper: the paper's systems. The reference (`bench.pairwise`) encodes both texts of each pair of a sample, as
+  all pairs would take hours. It and the scorer in fp32 and in bf16 are timed in turn.
+- others: the systems that the paper compares with. The reference is the forward pass of each system, in
+  batches of pairs; the scorer runs in fp32, on a CPU.
+- transformers: the poolings over one transformer, which only the scorer scores; on answers that
+  pools share, and on WikiQA's dev split, whose pools do not. Without ``--network``,
+  it has MiniLM's size and random weights, as the speed does not depend on them.
+  ``python -m bench.rival`` compares with another library.
+
+The shape is that of InsuranceQA's test1, of which ``--scale`` is the fraction (default 0.2; transformers
+0.02). Times are medians. "Of products" is the share of the scorer's fp32 time that its matrix products would
+take at the rate of one large product. Products of recurrent layers are not counted, so the share is given
+only for attentive pooling.
 """
 
+import argparse
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from aptool.models.build import build_ranker
+from aptool.config import load_recipe
+from aptool.models.build import build_ranker, initialize
 from aptool.models.device import set_products
+from aptool.models.initialization import EncoderSpec, TrainingTexts
+from aptool.models.ragged import Ragged
 from aptool.models.ranker import Ranker
 from aptool.scoring import attentive
 from aptool.scoring.ranker_scorer import Precision, RankerScorer
 from aptool.text.tokenizer import Tokens
-from bench.common import benchmark_parser, write_results
+from bench.common import benchmark_parser, now, record, setting
 from bench.pairwise import score_pairwise
-from bench.workloads import VOCABULARY, Workload, insuranceqa, system_recipe
+from bench.workloads import VOCABULARY, Workload, insuranceqa, system_recipe, wikiqa
 
-SYSTEMS = ("ap-cnn-paper", "qa-cnn-paper", "ap-bilstm-paper", "qa-bilstm-paper")
+PAPER = ("ap-cnn-paper", "qa-cnn-paper", "ap-bilstm-paper", "qa-bilstm-paper")
+OTHERS = (
+    *("feng-2015", "tan-2015", "wang-nyberg-2015", "severyn-2015"),
+    *("wang-ittycheriah-2015", "yang-2015", "yin-2015"),
+)
+TRANSFORMERS = ("ap-minilm", "mean-minilm", "maxsim-minilm", "mean-maxsim-minilm")
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 SAMPLE = 256
+BATCH = 32  # pairs of a forward pass
 LARGE = 4096  # rows and columns of the large product
 COUNTED = 0.01  # scale of the shape to count products
+MINILM = {
+    "model_type": "bert",
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
+}
+PAIR = {"before": [101], "between": [102], "after": [102], "types": [0, 0, 0, 1, 1]}
 
 
 def measure(
@@ -107,39 +144,126 @@ def product_rate(device: torch.device) -> float:
     return 2 * LARGE**3 / (time.perf_counter() - begun)
 
 
-def run(scale: float, repeats: int, device: torch.device) -> list[dict[str, Any]]:
-    """Print a line per system; return the results."""
-    workload = insuranceqa(scale)
+@torch.inference_mode()
+def score_by_definition(
+    ranker: Ranker, questions: Tokens, answers: Tokens, pair_question: np.ndarray, pair_answer: np.ndarray
+) -> np.ndarray:
+    """(P,) scores of pairs by the forward pass of the system."""
+    scores = []
+    for start in range(0, len(pair_question), BATCH):
+        some = questions.take(pair_question[start : start + BATCH])
+        theirs = answers.take(pair_answer[start : start + BATCH])
+        each = np.arange(len(some))
+        features = ranker.features_of(some, theirs)(each, each)
+        scores.append(ranker(Ragged.of(some), Ragged.of(theirs), features).numpy())
+    return np.concatenate(scores)
+
+
+def with_words(workload: Workload) -> Workload:
+    """The workload with the word ids that pair features need."""
+    questions, answers = (
+        replace(texts, words=texts.ids.astype(np.int64)) for texts in (workload.questions, workload.answers)
+    )
+    return workload._replace(questions=questions, answers=answers)
+
+
+def beside_pairs(names: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Print a line per system, beside its reference; return the results."""
+    workload, measured = insuranceqa(options.scale or 0.2), partial(measure, device=options.device)
+    if names is OTHERS:
+        workload = with_words(workload)
+        measured = partial(measured, pairwise=score_by_definition, precisions=("fp32",))
     sizes = len(workload.pair_question), len(workload.questions), len(workload.answers)
     print("{:,} pairs of {:,} questions, {:,} answers".format(*sizes))
-    print(f"{device}, {torch.get_num_threads()} threads, torch {torch.__version__}, medians of {repeats}\n")
-    columns = "pairwise      fp32      bf16   fp32 / pairwise   of products   difference fp32, bf16"
-    print(f"pairs per second  {columns}")
+    print("pairs per second       pairwise      fp32      bf16   fp32 / pairwise   of products   difference")
     rows = []
-    for name in SYSTEMS:
-        row = measure(name, workload, repeats, device)
+    for name in names:
+        row = measured(name, workload, options.repeats)
         rows.append(row)
         rates, apart = row["pairs_per_second"], row["largest_difference"]
-        ratio = f"{row['ratio']:.0f} ({row['ratio_min']:.0f} to {row['ratio_max']:.0f})"
+        ratio = f"{row['ratio']:.3g} ({row['ratio_min']:.3g} to {row['ratio_max']:.3g})"
         share = "" if row["share_of_products"] is None else f"{row['share_of_products']:.0%}"
+        bf16 = f"{rates['bf16']:,.0f}" if "bf16" in rates else ""
+        differences = ", ".join(f"{difference:.1e}" for difference in apart.values())
         print(
-            f"{name:<16} {rates['pairwise']:>9,.0f} {rates['fp32']:>9,.0f} {rates['bf16']:>9,.0f} "
-            f"  {ratio:<17} {share:<13} {apart['fp32']:.1e}, {apart['bf16']:.1e}",
+            f"{name:<21} {rates['pairwise']:>9,.0f} {rates['fp32']:>9,.0f} {bf16:>9}   {ratio:<17} "
+            f"{share:<13} {differences}",
             flush=True,
         )
-        if "fp32 batched" in rates:
-            print(f"{'  batched':<16} {'':>9} {rates['fp32 batched']:>9,.0f} {rates['bf16 batched']:>9,.0f}")
+    return rows
+
+
+def rankers(network: Path | None, device: torch.device) -> dict[str, Ranker]:
+    """The systems by name, over one transformer, in evaluation mode."""
+    made = {}
+    for name in TRANSFORMERS:
+        torch.manual_seed(0)
+        recipe = load_recipe(name, [f"encoder.name={network or 'random'}"])
+        if network is None:
+            backbone = {"network": MINILM, "pair": PAIR, "prefix_length": 0, "suffix_length": 0}
+            made[name] = build_ranker(recipe, *EncoderSpec(30522, 384, backbone))
+        else:
+            initial = initialize(recipe, TrainingTexts([], lambda: iter(()), 0))
+            made[name] = build_ranker(recipe, *initial.spec)
+            initial.load_weights(made[name])
+        made[name].eval().to(device)
+    return made
+
+
+def seconds_and_share(ranker: Ranker, workload: Workload, device: torch.device) -> tuple[float, float]:
+    """Seconds to score the pairs, and the share of encoding in that time."""
+    scorer = RankerScorer(ranker, device=device)
+    spent: dict[str, float] = defaultdict(float)
+
+    def timed(stage: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(*arguments: Any) -> Any:
+            begun = now(device)
+            result = work(*arguments)
+            spent[stage] += now(device) - begun
+            return result
+
+        return measured
+
+    scorer._encode = timed("encode", scorer._encode)
+    scorer._kernel.score_pairs = timed("score", scorer._kernel.score_pairs)  # type: ignore[method-assign]
+    begun = now(device)
+    scorer.score(*workload)
+    return now(device) - begun, spent["encode"] / (spent["encode"] + spent["score"])
+
+
+def over_transformers(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Print a line per workload and system; return the results."""
+    systems = rankers(options.network, options.device)
+    workloads = {"insuranceqa": insuranceqa(options.scale or 0.02), "wikiqa": wikiqa()}
+    rows = []
+    print("workload     system                 pairs   pairs/s    encoding")
+    for title, workload in workloads.items():
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
+        for _ in range(options.repeats):
+            for name, ranker in systems.items():
+                measured[name].append(seconds_and_share(ranker, workload, options.device))
+        pairs = len(workload.pair_question)
+        for name, both in measured.items():
+            seconds, share = (statistics.median(values) for values in zip(*both, strict=True))
+            row = {"workload": title, "system": name, "pairs": pairs, "pairs_per_second": pairs / seconds}
+            rows.append({**row, "encoding": share})
+            print(f"{title:<12} {name:<19} {pairs:>8,} {pairs / seconds:>9,.0f} {share:>11.1%}", flush=True)
     return rows
 
 
 def main() -> None:
     """Print the table."""
-    parser = benchmark_parser(__doc__, 5)
-    parser.add_argument("--scale", type=float, default=0.2, help="fraction of 900,000 pairs (default 0.2)")
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"), help="(default cpu)")
+    parser = benchmark_parser(__doc__, 5, device=True)
+    parser.add_argument("--systems", choices=["paper", "others", "transformers"], default="paper")
+    parser.add_argument("--scale", type=float, help="fraction of 900,000 pairs (default 0.2, or 0.02)")
+    parser.add_argument("--network", type=Path, help="folder of a network in the Hugging Face layout")
     options = parser.parse_args()
-    rows = run(options.scale, options.repeats, options.device)
-    write_results(rows, options)
+    print(setting(options))
+    if options.systems == "transformers":
+        rows = over_transformers(options)
+    else:
+        rows = beside_pairs(PAPER if options.systems == "paper" else OTHERS, options)
+    record(rows, options.record)
 
 
 if __name__ == "__main__":

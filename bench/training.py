@@ -1,95 +1,91 @@
 """Seconds per training epoch on the shape of InsuranceQA, with the recommended and with the plain recipe.
 
-    python -m bench.training [--scale 1 | --collection FOLDER] [--system ap-cnn] [--updates 8] [--repeats 3]
-        [--set encoder.precision=bf16] [--output FILE.json]
+    python -m bench.training [--scale 1] [--systems ap-cnn] [--updates 8] [--repeats 3] [--device cuda]
+        [--set encoder.precision=bf16] [--record FILE]
 
-The collection is that of `python -m bench.synthetic --like insuranceqa`: 12,887 questions, 18,540 relevant
-answers and a dev split of 500,000 pairs. An epoch trains on every pair once, then scores and evaluates dev.
+Texts are random token ids: 12,887 questions with 18,540 relevant answers. An epoch trains on every pair once,
+then scores 500,000 dev pairs. Of ``--repeats`` epochs after one warm-up, the median is printed.
+
 The plain recipe is literally the paper's: per pair it samples 50 answers from the corpus, scores them with
 the current weights (`mining_interval = 1`), and uses the best in a hinge loss. As it is slow, its epoch is
-extrapolated from ``--updates`` updates before and after a full epoch of the recommended recipe. The dev pass
-is the same for both recipes and is timed in the full epoch. ``--repeats 0`` leaves the plain recipe out.
+extrapolated from ``--updates`` updates before and after the epochs of the recommended recipe, and its dev
+pass is theirs. ``--updates 0`` leaves the plain recipe out.
 """
 
+import argparse
 import statistics
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from typing_extensions import override
 
 from aptool.config import Recipe, load_recipe
-from aptool.data.collection import CollectionFiles
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.progress import LogLines
-from aptool.text.tokenizer import WordTokenizer
+from aptool.scoring.ranker_scorer import RankerScorer
 from aptool.training import loop
-from aptool.training.data import IndexLists, TrainingSet, tokenize
-from aptool.training.dev import DevSet
+from aptool.training.data import IndexLists, TrainingSet
 from aptool.training.loop import train
-from aptool.training.texts import read_training_texts
-from bench.common import benchmark_parser, write_results
-from bench.synthetic import build
-from bench.workloads import system_recipe
+from bench.common import benchmark_parser, record, setting
+from bench.workloads import VOCABULARY, insuranceqa, system_recipe, texts
 
-SEED = 0
+QUESTIONS, PAIRS = 12_887, 18_540
+DEV_SHARE = 5 / 9  # 500,000 of test1's 900,000 pairs
 WARM_UP = 2  # updates
+SEED = 0
 
 
-class Inputs(NamedTuple):
-    """Training and dev data."""
-
-    examples: TrainingSet
-    dev: DevSet
-    words: int
-
-
-def prepare(folder: Path, recipe: Recipe) -> Inputs:
-    """Read a collection."""
-    collection = CollectionFiles(folder)
-    texts = read_training_texts(collection, recipe)
-    tokenizer = WordTokenizer.learn(texts.all())
-    dev = DevSet(collection, "dev", tokenizer, recipe.text)
-    return Inputs(tokenize(texts, tokenizer, recipe.text), dev, len(tokenizer))
-
-
-def full_epoch(recipe: Recipe, inputs: Inputs) -> dict[str, float]:
-    """Seconds of the first epoch of a recipe: training, mining (a part of training), dev, and CPU time."""
-    started = time.process_time()
-    result = train(
-        _ranker(recipe, inputs),
-        inputs.examples,
-        replace(recipe.training, epochs=1),
-        seed=SEED,
-        evaluate=lambda ranker: inputs.dev.measures(ranker, "MAP"),
+def examples(scale: float) -> TrainingSet:
+    """Random questions and answers, with the number of relevant pairs of InsuranceQA V1."""
+    generator = np.random.default_rng(SEED)
+    count, answers = round(QUESTIONS * scale), max(500, round(24_981 * scale))
+    more = generator.integers(count, size=round((PAIRS - QUESTIONS) * scale))
+    owner = np.concatenate([np.arange(count), more])
+    return TrainingSet(
+        questions=texts(count, 7, 0.35, generator),
+        answers=texts(answers, 95, 0.6, generator),
+        positives=IndexLists.of(owner, generator.integers(answers, size=len(owner)), count),
+        pool_negatives=IndexLists.of(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), count),
     )
+
+
+def whole_epochs(recipe: Recipe, data: TrainingSet, options: argparse.Namespace) -> dict[str, float]:
+    """Median seconds of training, of mining (a part of training) and of the dev pass."""
+    dev = insuranceqa(DEV_SHARE * options.scale, seed=1)
+
+    def evaluate(ranker: Ranker) -> dict[str, float]:
+        scores = RankerScorer(ranker, device=options.device).score(*dev)
+        return {recipe.training.dev_measure: float(scores.mean())}
+
+    epochs = replace(recipe.training, epochs=options.repeats + 1, patience=0)
+    result = train(new_ranker(recipe, options), data, epochs, seed=SEED, evaluate=evaluate)
     assert result is not None
-    return {**result.history[0]["seconds"], "cpu": time.process_time() - started}
+    seconds = [entry["seconds"] for entry in result.history[1:]]
+    return {part: statistics.median(entry[part] for entry in seconds) for part in ("train", "mining", "dev")}
 
 
-def sampled_epoch(recipe: Recipe, inputs: Inputs, updates: int) -> float:
+def sampled_epoch(recipe: Recipe, data: TrainingSet, options: argparse.Namespace) -> float:
     """Seconds of training in an epoch, extrapolated from some updates after a warm-up."""
     size = recipe.training.minibatch
-    pairs = len(inputs.examples.pairs)
-    some = _first_pairs(inputs.examples, (WARM_UP + updates) * size)
+    some = first_pairs(data, (WARM_UP + options.updates) * size)
     # With one minibatch per mining round, rounds are as large as in a full epoch.
-    options = replace(recipe.training, epochs=1, mining_interval=1)
+    epoch = replace(recipe.training, epochs=1, mining_interval=1)
     clock: list[float] = []
     with mock.patch.object(loop, "progress", return_value=_Clock(clock)):
         train(
-            _ranker(recipe, inputs),
+            new_ranker(recipe, options),
             some,
-            options,
+            epoch,
             seed=SEED,
-            evaluate=lambda ranker: {options.dev_measure: 0.0},
+            evaluate=lambda ranker: {epoch.dev_measure: 0.0},
         )
     timed = len(some.pairs) - WARM_UP * size
-    return (clock[-1] - clock[WARM_UP - 1]) / timed * pairs
+    return (clock[-1] - clock[WARM_UP - 1]) / timed * len(data.pairs)
 
 
 class _Clock(LogLines):
@@ -107,85 +103,53 @@ class _Clock(LogLines):
         pass
 
 
-def _ranker(recipe: Recipe, inputs: Inputs) -> Ranker:
+def new_ranker(recipe: Recipe, options: argparse.Namespace) -> Ranker:
+    """A ranker with the initial weights of the recipe."""
     torch.manual_seed(SEED)
-    return build_ranker(recipe, inputs.words, 100)
+    return build_ranker(recipe, VOCABULARY, 100).to(options.device)
 
 
-def _first_pairs(examples: TrainingSet, pairs: int) -> TrainingSet:
+def first_pairs(data: TrainingSet, pairs: int) -> TrainingSet:
     """The training set with about its first ``pairs`` pairs, and all answers."""
-    positives = examples.positives
+    positives = data.positives
     offsets = positives.offsets.clip(max=min(pairs, int(positives.offsets[-1])))
-    return replace(examples, positives=IndexLists(positives.values[: offsets[-1]], offsets))
+    return replace(data, positives=IndexLists(positives.values[: offsets[-1]], offsets))
 
 
-def measure(system: str, recommended: Recipe, inputs: Inputs, updates: int, repeats: int) -> dict[str, Any]:
-    """Time one full epoch of the recommended recipe, and samples of the plain one before and after it."""
-    plain = system_recipe(f"{system}-paper") if repeats else recommended
-    samples = [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]
-    seconds = full_epoch(recommended, inputs)
-    samples += [sampled_epoch(plain, inputs, updates) for _ in range(repeats)]
+def measure(system: str, data: TrainingSet, options: argparse.Namespace) -> dict[str, Any]:
+    """Time the recommended recipe of a system, and samples of the plain one around it; print both."""
+    recommended = load_recipe(system, ["training.negatives=corpus", *options.set])
+    plain, samples = system_recipe(f"{system}-paper"), []
+    if options.updates:
+        samples.append(sampled_epoch(plain, data, options))
+    seconds = whole_epochs(recommended, data, options)
+    if options.updates:
+        samples.append(sampled_epoch(plain, data, options))
     epoch = seconds["train"] + seconds["dev"]
-    row: dict[str, Any] = {
-        "system": system,
-        "pairs": len(inputs.examples.pairs),
-        "questions": len(inputs.examples.questions),
-        "threads": torch.get_num_threads(),
-        "recommended": {**seconds, "epoch": epoch},
-    }
-    if not samples:
-        return row
-    plain_epochs = [sample + seconds["dev"] for sample in samples]
-    row["plain"] = {
-        "epoch": statistics.median(plain_epochs),
-        "least": min(plain_epochs),
-        "most": max(plain_epochs),
-        "samples": len(plain_epochs),
-        "updates_in_a_sample": updates,
-    }
-    row["ratio"] = row["plain"]["epoch"] / epoch
+    row: dict[str, Any] = {"system": system, "pairs": len(data.pairs), **seconds, "epoch": epoch}
+    if samples:
+        row["plain"] = statistics.mean(samples) + seconds["dev"]
+        row["ratio"] = row["plain"] / epoch
+    print(
+        f"{system:<10} {epoch:8.2f} {seconds['train']:9.2f} {seconds['mining']:7.2f} {seconds['dev']:6.2f} "
+        f"{row.get('plain', float('nan')):8.1f} {row.get('ratio', float('nan')):6.1f}",
+        flush=True,
+    )
     return row
 
 
 def main() -> None:
-    """Print the seconds of both recipes and their ratio."""
-    parser = benchmark_parser(__doc__, 3)
-    parser.add_argument("--scale", type=float, default=1.0, help="scale of the collection (default 1)")
-    parser.add_argument(
-        "--system", default="ap-cnn", help="preset of the recommended recipe (default ap-cnn)"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], help="option of the recommended recipe; may be repeated"
-    )
-    parser.add_argument(
-        "--updates", type=int, default=8, help="updates in a sample of the plain recipe (default 8)"
-    )
-    parser.add_argument("--collection", type=Path, help="collection with train and dev (default: generated)")
+    """Print a line per system."""
+    parser = benchmark_parser(__doc__, 3, device=True)
+    parser.add_argument("--scale", type=float, default=1.0, help="scale of the shape (default 1)")
+    parser.add_argument("--systems", nargs="+", default=["ap-cnn"], help="presets (default ap-cnn)")
+    parser.add_argument("--set", action="append", default=[], help="option of the recommended recipes")
+    parser.add_argument("--updates", type=int, default=8, help="updates of a sample (default 8)")
     options = parser.parse_args()
-    recipe = load_recipe(options.system, options.set)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.collection
-        if folder is None:
-            folder = Path(temporary) / "collection"
-            build(folder, like="insuranceqa", scale=options.scale, seed=SEED)
-        inputs = prepare(folder, recipe)
-        row = measure(options.system, recipe, inputs, options.updates, options.repeats)
-    print(
-        f"{row['pairs']:,} pairs of {row['questions']:,} questions, {row['threads']} threads, {row['system']}"
-    )
-    ours = row["recommended"]
-    print(
-        f"recommended  {ours['epoch']:8.1f} s per epoch, measured in full: {ours['train']:.1f} s of training "
-        f"({ours['mining']:.1f} s of it mining), {ours['dev']:.1f} s of dev; {ours['cpu']:.1f} s of CPU time"
-    )
-    if "plain" in row:
-        plain = row["plain"]
-        print(
-            f"plain        {plain['epoch']:8.1f} s per epoch ({plain['least']:.1f} to {plain['most']:.1f}), "
-            f"from {plain['samples']} samples of {plain['updates_in_a_sample']} updates"
-        )
-        print(f"ratio        {row['ratio']:8.1f}")
-    write_results(row, options)
+    print(setting(options))
+    print("system        epoch, s, of training, mining,   dev    plain  ratio")
+    data = examples(options.scale)
+    record([measure(system, data, options) for system in options.systems], options.record)
 
 
 if __name__ == "__main__":

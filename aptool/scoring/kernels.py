@@ -25,7 +25,7 @@ from aptool.models.ragged import Ragged, inner_products, rows_of
 from aptool.models.similarity import EPSILON
 from aptool.scoring.encoded import EncodedAnswers, Pairs
 
-# Pairs per answer from which grouping by answer is faster (``bench/grouping.py``).
+# Pairs per answer from which grouping by answer is faster.
 SHARED = 2
 
 # Rows of answers per product with a question: few enough that the similarities stay in the cache of a core.

@@ -1,50 +1,27 @@
 """`--record` of the benchmarks."""
 
-import json
 import sys
 
-from bench import common, simulation
+from bench import common, evaluation
 from bench.common import tables
 from bench.record import read_result
 
-# As `python -m bench.cluster` writes it.
-COSTS = {
-    "pairs": 2_000_000,
-    "answers": 1000,
-    "units": 8,
-    "cores": 2,
-    "seconds": {"cluster": [10.0, 12.0, 11.0]},
-    "unit_seconds": 0.1,
-    "start_seconds": 5.0,
-    "unit_overhead_seconds": 0.01,
-    "input_bytes": 4_000_000,
-    "run_bytes": 80_000_000,
-    "stages": {
-        "pairs": 2_000_000,
-        "units": 8,
-        "core_seconds": {"read": 1, "tokenize": 1, "encode": 2, "score": 8, "write": 1, "merge": 0.1},
-    },
-}
-
 
 def test_a_benchmark_records_its_values_and_tables(tmp_path, monkeypatch, capsys):
-    costs, record = tmp_path / "cluster.json", tmp_path / "scale.json"
-    costs.write_text(json.dumps(COSTS))
-    program = "/somewhere/bench/simulation.py"
-    monkeypatch.setattr(sys, "argv", [program, "cluster.json", "--pairs", "1e8", "--record", str(record)])
-    monkeypatch.chdir(tmp_path)
+    record = tmp_path / "evaluation.json"
+    arguments = ["/somewhere/bench/evaluation.py", "--repeats", "1", "--record", str(record)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    # The files have 900,000 lines; 20 questions are enough here.
+    monkeypatch.setattr(evaluation.write_files, "__defaults__", (20, 500))
 
-    simulation.main()
+    evaluation.main()
 
     written = read_result(record)
-    assert written["command"] == "python -m bench.simulation cluster.json --pairs 1e8"
-    assert written["values"] == COSTS
+    assert written["command"] == "python -m bench.evaluation --repeats 1"
     assert written["fingerprint"] is None
-    assert written["tables"]["measured"]["rows"][0] == ["pairs", "2,000,000"]
-    # Read, tokenize, ... of 8 units: 8 core seconds of scoring are 1 per unit.
-    assert ["score, core s per unit", "1.000"] in written["tables"]["measured"]["rows"]
-    assert [row[0] for row in written["tables"]["workers"]["rows"]] == ["2", "8", "32", "128", "512", "1,000"]
-    assert "workers" in capsys.readouterr().out
+    [seconds] = written["values"]["seconds"]
+    assert written["tables"]["seconds"]["rows"] == [[seconds]]
+    assert "evaluation of" in capsys.readouterr().out
 
 
 def test_nested_results_become_tables():
@@ -71,7 +48,7 @@ def test_nested_results_become_tables():
 
 
 def test_the_command_is_without_the_files_of_results(monkeypatch):
-    words = ["bench/__main__.py", "--output", "x.json", "--quick", "--record=y.json", "--repeats", "3"]
+    words = ["bench/scoring.py", "--record", "x.json", "--scale", "1", "--record=y.json", "--repeats", "3"]
     monkeypatch.setattr(sys, "argv", words)
 
-    assert common.command() == "python -m bench --quick --repeats 3"
+    assert common.command() == "python -m bench.scoring --scale 1 --repeats 3"
