@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from aptool.version import __version__, requiring_torch
 
 if TYPE_CHECKING:
+    from aptool.data.collection import Collection
+    from aptool.data.pools import Pools
+    from aptool.data.run import Qrels, Run
     from aptool.errors import AptoolError
-    from aptool.library.collection import Collection
     from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.library.model import Model, load
-    from aptool.library.pools import Pools
-    from aptool.library.run import Qrels, Run
     from aptool.library.scoring import bm25_run, score
     from aptool.library.training import train
 
@@ -46,11 +46,11 @@ __all__ = [
 
 _MODULES = {
     "AptoolError": "aptool.errors",
-    "Collection": "aptool.library.collection",
+    "Collection": "aptool.data.collection",
     "Model": "aptool.library.model",
-    "Pools": "aptool.library.pools",
-    "Qrels": "aptool.library.run",
-    "Run": "aptool.library.run",
+    "Pools": "aptool.data.pools",
+    "Qrels": "aptool.data.run",
+    "Run": "aptool.data.run",
     "bm25_run": "aptool.library.scoring",
     "compare": "aptool.library.evaluation",
     "evaluate": "aptool.library.evaluation",

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import AptoolError, UsageError
 from aptool.paths import PathOrUrl
 from bench.common import benchmark_parser
@@ -37,7 +38,7 @@ ANSWER_MIX = (0.10, 0.10, 0.20, 0.10)
 QUESTION_MIX = (0.15, 0.35, 0.05, 0.0)
 
 
-def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> CollectionFiles:
+def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Collection:
     """Write a synthetic collection; the same arguments give the same bytes.
 
     Args:
@@ -64,7 +65,7 @@ def build(out: PathOrUrl, *, like: str, scale: float = 1.0, seed: int = 0) -> Co
             writer.add_answers(generator.shared_answers())
         for split in shape.splits:
             writer.add_split(split, generator.pools(split))
-    return CollectionFiles(out)
+    return Collection(out)
 
 
 class _Block(NamedTuple):

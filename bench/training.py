@@ -23,7 +23,7 @@ import torch
 from typing_extensions import override
 
 from aptool.config import Recipe, load_recipe
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.models.build import build_ranker
 from aptool.models.ranker import Ranker
 from aptool.progress import LogLines
@@ -51,7 +51,7 @@ class Inputs(NamedTuple):
 
 def prepare(folder: Path, recipe: Recipe) -> Inputs:
     """Read a collection."""
-    collection = CollectionFiles(folder)
+    collection = Collection(folder)
     texts = read_training_texts(collection, recipe)
     tokenizer = WordTokenizer.learn(texts.all())
     dev = DevSet(collection, "dev", tokenizer, recipe.text)

@@ -30,11 +30,11 @@ def data() -> None:
 @click.option("--limit", type=Count(0), metavar="N", help="Maximum number of functions.  [default: no limit]")
 def functions(output: str, overwrite: bool, limit: int | None) -> None:
     """Build a code-search collection from the installed Python packages."""
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.data.functions import import_functions
 
     import_functions(output, limit=limit, overwrite=overwrite)
-    report_collection(CollectionFiles(output))
+    report_collection(Collection(output))
 
 
 @data.command()
@@ -49,10 +49,10 @@ def functions(output: str, overwrite: bool, limit: int | None) -> None:
 @json_option
 def stats(collection: str, words: Any, as_json: bool) -> None:
     """Print statistics of a collection."""
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.data.stats import describe
 
-    statistics = describe(CollectionFiles(collection), words=words)
+    statistics = describe(Collection(collection), words=words)
     if as_json:
         click.echo(json.dumps(asdict(statistics), indent=2, ensure_ascii=False))
     else:
@@ -126,11 +126,11 @@ def folds(
     Each fold is a collection with a train and a dev split. Near duplicates stay in one fold. The same
     collection always gives the same folds; --seed only draws the answers of --pool-size.
     """
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.data.folds import write_folds
 
     written = write_folds(
-        CollectionFiles(collection),
+        Collection(collection),
         output,
         folds,
         splits,
@@ -145,10 +145,10 @@ def folds(
 
 def _print_leaks(path: str) -> None:
     """Print the near copies of questions and relevant answers between each pair of splits."""
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.data.leaks import find_leaks
 
-    collection = CollectionFiles(path)
+    collection = Collection(path)
     if len(collection.splits) == 1:
         click.echo(f"  {collection.splits[0]} is the only split: no leaks to look for")
     for leak in find_leaks(collection):

@@ -13,7 +13,7 @@ from aptool.cli.tables import print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ _questions = click.option(
 )
 
 
-def report_collection(collection: CollectionFiles, *, by_text: bool = False) -> None:
+def report_collection(collection: Collection, *, by_text: bool = False) -> None:
     """Print the splits as a table; log the path and the number of rows per import policy.
 
     ``by_text`` is whether texts identify questions.
@@ -190,6 +190,7 @@ def table(
     PATH is a file, a folder or a glob of CSV, TSV, JSON Lines, Parquet or Excel (.xlsx) files. The suffix of
     a file is its format. Columns are found by name. FOLDER has a folder split=NAME per split.
     """
+    from aptool.data.collection import Collection
     from aptool.data.importing import parse_splits
     from aptool.data.table import ColumnNames, ImportPolicies, import_table
     from aptool.data.table_files import TextFormat, is_folder, split_folders
@@ -203,8 +204,8 @@ def table(
     text = TextFormat("\t" if separator == "\\t" else separator, encoding)
     policies = ImportPolicies(questions, unlabelled, add_candidates, split_ratio)
     names = ColumnNames(**columns)
-    collection = import_table(output, splits, names, policies, text, overwrite=overwrite)
-    report_collection(collection, by_text=columns["question_id"] is None)
+    import_table(output, splits, names, policies, text, overwrite=overwrite)
+    report_collection(Collection(output), by_text=columns["question_id"] is None)
 
 
 @import_.command(cls=SectionedCommand)

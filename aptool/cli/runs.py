@@ -15,8 +15,8 @@ from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aptool.data.pools import Pools
     from aptool.evaluation.evaluation import Evaluation
-    from aptool.library.pools import Pools
     from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ def short_names(runs: Sequence[str]) -> dict[str, str]:
 
 def pools_given(pools: tuple[str, ...], qrels: str) -> Pools | None:
     """Load ``--pools``, else the pools in the folder of the qrels; return None if there are none."""
-    from aptool.library.pools import Pools
+    from aptool.data.pools import Pools
 
     found = pools or pools_beside(qrels)
     return Pools.load(found) if found else None
@@ -186,13 +186,14 @@ def location_of_pools(qrels: str) -> Location:
 
 def _without_labels(run: str) -> str:
     """Return a hint if the run is of a collection's split that has no labels."""
-    from aptool.data.collection import MANIFEST, CollectionFiles
+    from aptool.data.collection import Collection
+    from aptool.data.writing import MANIFEST
     from aptool.paths import location
 
     folder = location(run).parent
     if not (folder / MANIFEST).is_file():
         return ""
-    collection = CollectionFiles(folder)
+    collection = Collection(folder)
     names = [path.name.removesuffix(".qrels") for path in _possible_qrels(run)]
     split = next((name for name in names if name in collection.splits), None)
     if split is None or collection.is_labelled(split):

@@ -112,7 +112,7 @@ def train(
     if preset is not None and start is None:
         load_recipe(with_home(preset), overrides)  # before PyTorch is imported
     _check_inputs(vectors, start)
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.library.training import build_recipe, train_models
 
     recipe = build_recipe(preset, set=overrides, start=start, vectors=vectors)
@@ -120,7 +120,7 @@ def train(
         output = Path("models") / recipe.preset
         logger.info(f"--output {output} (default)")
     fit = train_models(
-        lambda: CollectionFiles(collection),
+        lambda: Collection(collection),
         recipe,
         output,
         where,
@@ -145,11 +145,11 @@ def _check_collection(collection: str | None) -> str:
         hint = "`aptool data functions --output data/functions` builds one to try"
         raise UsageError(f"missing argument COLLECTION ({hint})")
     from aptool.config import preset_names
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
 
     if collection in preset_names() and not Path(collection).exists():
         raise UsageError(f"COLLECTION {collection}: the name of a preset; expected --preset {collection}")
-    CollectionFiles(collection)
+    Collection(collection)
     return collection
 
 

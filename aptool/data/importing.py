@@ -9,15 +9,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.data.collection import (
-    QRELS_SUFFIX,
-    CollectionFiles,
-    CollectionWriter,
-    LabelledPool,
-    collection_beside,
-    keeps_question,
-)
-from aptool.data.pairs import EMPTY_DROPPED, SPELLINGS_JOINED, comparable
+from aptool.data.pairs import EMPTY_DROPPED, SPELLINGS_JOINED
+from aptool.data.values import comparable
+from aptool.data.writing import QRELS_SUFFIX, CollectionWriter, LabelledPool, keeps_question, manifest_beside
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.paths import Location, PathOrUrl, location, output_location, with_home
 
@@ -97,7 +91,7 @@ def write_collection(
     details: Mapping[str, Any] | None = None,
     answers: Iterable[tuple[str, str]] | None = None,
     overwrite: bool = False,
-) -> CollectionFiles:
+) -> None:
     """Write a collection and log warnings on its pools.
 
     The splits are read one after the other. ``answers`` are the ``(answer id, text)`` pairs that pools share.
@@ -131,7 +125,6 @@ def write_collection(
                     writer.count(policy, split, counts[policy])
     for split, written in pool_counts.items():
         log_warnings(split, written)
-    return CollectionFiles(out)
 
 
 def _counted(
@@ -258,11 +251,11 @@ def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, levels: 
 def warn_of_added(qrels: PathOrUrl) -> None:
     """Warn if the pools of the split of qrels hold relevant answers that the first stage missed."""
     path = location(qrels)
-    collection = collection_beside(path)
-    if collection is None:
+    manifest = manifest_beside(path)
+    if manifest is None:
         return
     split = path.name.removesuffix(QRELS_SUFFIX)
-    stage = collection.manifest["details"].get("first_stage", {}).get(split, {})
+    stage = manifest["details"].get("first_stage", {}).get(split, {})
     added = stage.get("relevant_added", 0)
     if added:
         answers = counted(added, "relevant answer")

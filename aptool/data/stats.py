@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.pools import PoolBatch
 from aptool.data.trec import QRELS_SCHEMA, read_qrels
 from aptool.text.tokenizer import WordTokenizer
@@ -57,7 +57,7 @@ class Statistics:
     policies: dict[str, dict[str, int]]  # policy -> split -> rows, from the manifest
 
 
-def describe(collection: CollectionFiles, *, words: Words = "tokenizer") -> Statistics:
+def describe(collection: Collection, *, words: Words = "tokenizer") -> Statistics:
     """Compute the statistics of a collection; memory holds one row group, shared answers and words."""
     counter = _WordCounter(words)
     splits = {split: _describe_split(collection, split, counter) for split in collection.splits}
@@ -90,9 +90,9 @@ class _WordCounter:
         return length
 
 
-def _describe_split(collection: CollectionFiles, split: str, counter: _WordCounter) -> SplitStatistics:
+def _describe_split(collection: Collection, split: str, counter: _WordCounter) -> SplitStatistics:
     labelled = collection.is_labelled(split)
-    qrels = read_qrels(collection.qrels(split)) if labelled else pl.DataFrame(schema=QRELS_SCHEMA)
+    qrels = read_qrels(collection.qrels_file(split)) if labelled else pl.DataFrame(schema=QRELS_SCHEMA)
     relevant = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     # Per question: candidates, words, relevant candidates. Per relevant pair: both lengths.
     questions: list[pl.DataFrame] = []

@@ -9,22 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from aptool.data.candidates import add_candidates
-from aptool.data.collection import CollectionFiles
-from aptool.data.folds import divide
 from aptool.data.importing import SplitPools, collection_name, write_collection
-from aptool.data.pairs import (
-    GRADE,
-    SPELLINGS_JOINED,
-    Columns,
-    Pair,
-    comparable,
-    id_text,
-    parse_label,
-    pools_of,
-)
+from aptool.data.near_copies import divide
+from aptool.data.pairs import SPELLINGS_JOINED, Columns, Pair, pools_of
 from aptool.data.table_files import Row, TextFormat, column_value, read_table, table_files
+from aptool.data.values import GRADE, comparable, id_text, parse_label
+from aptool.data.writing import read_manifest
 from aptool.errors import InputError, UsageError
-from aptool.paths import PathOrUrl
+from aptool.paths import PathOrUrl, location
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +81,7 @@ def import_table(
     *,
     name: str | None = None,
     overwrite: bool = False,
-) -> CollectionFiles:
+) -> None:
     """Import each split from a file, a folder, a glob, or rows in memory; see `table_files`.
 
     The default name of the collection is that of its folder.
@@ -119,7 +111,7 @@ def import_table(
     files = [
         content.rstrip("/").rsplit("/", 1)[-1] for content in splits.values() if isinstance(content, str)
     ]
-    written = write_collection(
+    write_collection(
         out,
         name=name or collection_name(out),
         source=f"imported from {', '.join(files) or 'rows in memory'}",
@@ -128,11 +120,10 @@ def import_table(
         details=details,
         overwrite=overwrite,
     )
-    for split, counts in written.manifest["splits"].items():
+    for split, counts in read_manifest(location(out))["splits"].items():
         if not policies.add_candidates and counts["candidates"] < 2 * counts["questions"]:
             message = "--add-candidates all makes the answers of other questions candidates as well"
             logger.warning(f"{split}: {message}")
-    return written
 
 
 def _split_pools(

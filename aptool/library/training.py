@@ -22,7 +22,7 @@ from aptool.arguments import (
     check_text,
 )
 from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Recipe, load_recipe
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.errors import InputError
 from aptool.library.where import Address, Where
 from aptool.models.build import check_recipe
@@ -31,7 +31,7 @@ from aptool.paths import Location, location, with_home
 from aptool.training.fit import Fit
 
 if TYPE_CHECKING:
-    from aptool.library.collection import Collection
+    from aptool.data.collection import Collection
     from aptool.library.model import Model
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def train(
         >>> model.preset, list(model.dev)
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
-    from aptool.library.collection import Collection
+    from aptool.data.collection import Collection
     from aptool.library.model import Model
 
     opened = collection if isinstance(collection, Collection) else Collection(collection)
@@ -105,7 +105,7 @@ def train(
     check_number("checkpoint_minutes", checkpoint_minutes, 0, LONGEST_SECONDS // 60)
     with _folder(output) as folder:
         train_models(
-            lambda: opened.opened,
+            lambda: opened,
             recipe,
             folder,
             where,
@@ -145,7 +145,7 @@ def build_recipe(
 
 
 def train_models(
-    open_collection: Callable[[], CollectionFiles],
+    open_collection: Callable[[], Collection],
     recipe: Recipe,
     output: Location,
     where: Where,

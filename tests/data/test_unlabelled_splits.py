@@ -3,7 +3,7 @@
 import pytest
 
 import aptool as library
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def folder(aptool, tmp_path):
 
 def test_an_unlabelled_split_has_pools_and_no_qrels(folder):
     assert not (folder / "test.qrels").exists()
-    collection = CollectionFiles(folder)
+    collection = Collection(folder)
     assert not collection.is_labelled("test")
     assert collection.manifest["splits"]["test"] == {"questions": 2, "candidates": 3}
     assert library.Collection(folder).pools("test").to_dict()["test-Q1"] == ("why?", {"test-Q1-0": "so"})
