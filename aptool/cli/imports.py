@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RELEVANT_MISSING = "relevant_missing_from_pool_kept"  # a policy
-NO_LABELS = "no labels"  # instead of a count, for a split without qrels
 
 
 def _by_split(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -64,9 +63,9 @@ def report_collection(collection: Collection, *, by_text: bool = False) -> None:
     if read:
         rows[0] += ["questions read", "candidates read"]
     for split, counts in manifest["splits"].items():
-        values = [counts["questions"], counts["candidates"], counts.get("positives", NO_LABELS)]
+        values = [counts["questions"], counts["candidates"], counts["positives"]]
         values += read.get(split, {}).values()
-        rows.append([split, *(value if isinstance(value, str) else f"{value:,}" for value in values)])
+        rows.append([split, *(f"{value:,}" for value in values)])
     print_table(rows)
     stages = manifest.get("details", {}).get("first_stage", {})
     for policy, touched in manifest["policies"].items():
@@ -159,9 +158,9 @@ def insuranceqa(folder: str, output: str, pool_size: str, **options: Any) -> Non
 @_questions
 @click.option(
     "--unlabelled",
-    metavar="SPLIT",
-    multiple=True,
-    help="Split without labels: write pools, no qrels; repeatable.",
+    type=click.Choice(["refuse", "drop"]),
+    default="refuse",
+    help="Rows without a label: refuse them, or drop and count them.",
 )
 @click.option(
     "--add-candidates",
@@ -180,7 +179,7 @@ def table(
     separator: str | None,
     encoding: str | None,
     questions: str,
-    unlabelled: tuple[str, ...],
+    unlabelled: str,
     add_candidates: str | None,
     split_ratio: str | None,
     **columns: Any,

@@ -87,7 +87,7 @@ def qrels_of(runs: Sequence[str], given: str | None) -> str:
                 files = sorted(file.name for file in folder.iterdir() if ".qrels" in file.name)
                 expected = f"one of its files: {', '.join(files) or 'none is named .qrels'}"
                 raise UsageError(f"--qrels {given}: no {names} for {run} in it; expected {expected}")
-            raise UsageError(f"{run}: no {names} in its folder{_without_labels(run)}; pass --qrels FILE")
+            raise UsageError(f"{run}: no {names} in its folder; pass --qrels FILE")
         qrels.add(str(path))
     if len(qrels) > 1:
         raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass --qrels FILE")
@@ -182,23 +182,6 @@ def location_of_pools(qrels: str) -> Location:
 
     stem = qrels.removesuffix(".gz").removesuffix(".parquet").removesuffix(".qrels")
     return location(f"{stem}.pools.parquet")
-
-
-def _without_labels(run: str) -> str:
-    """Return a hint if the run is of a collection's split that has no labels."""
-    from aptool.data.collection import Collection
-    from aptool.data.writing import MANIFEST
-    from aptool.paths import location
-
-    folder = location(run).parent
-    if not (folder / MANIFEST).is_file():
-        return ""
-    collection = Collection(folder)
-    names = [path.name.removesuffix(".qrels") for path in _possible_qrels(run)]
-    split = next((name for name in names if name in collection.splits), None)
-    if split is None or collection.is_labelled(split):
-        return ""
-    return f", as the split {split!r} has no labels"
 
 
 def _collection_of_matrix(run: str) -> Location | None:

@@ -130,11 +130,6 @@ def _sizes(counts: list[PoolCounts]) -> str:
 
 
 def _check_split(collection: Collection, split: str, answers: Answers | None) -> PoolCounts:
-    if not collection.is_labelled(split):
-        _, counts = _check_pools(collection.pools_file(split), answers)
-        _check_counts(collection, split, counts, None)
-        logger.info(f"{split}: no labels: pools without qrels")
-        return counts
     qrels_path = collection.qrels_file(split)
     qrels = read_qrels(qrels_path)
     question_ids, counts = _check_pools(collection.pools_file(split), answers, to_dicts(qrels, "relevance"))
@@ -146,10 +141,13 @@ def _check_split(collection: Collection, split: str, answers: Answers | None) ->
     return counts
 
 
-def _check_counts(collection: Collection, split: str, pool_counts: PoolCounts, positives: int | None) -> None:
+def _check_counts(collection: Collection, split: str, pool_counts: PoolCounts, positives: int) -> None:
     """Compare the manifest's counts with the files, and log the warnings on the pools."""
-    counts = {"questions": pool_counts.questions, "candidates": pool_counts.candidates}
-    counts |= {"positives": positives} if positives is not None else {}
+    counts = {
+        "questions": pool_counts.questions,
+        "candidates": pool_counts.candidates,
+        "positives": positives,
+    }
     manifest_counts = collection.manifest["splits"][split]
     for key, count in counts.items():
         if manifest_counts[key] != count:

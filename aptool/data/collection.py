@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -66,7 +66,7 @@ class Collection:
         separator: str | None = None,
         encoding: str | None = None,
         questions: str = "all",
-        unlabelled: str | Sequence[str] = (),
+        unlabelled: str = "refuse",
         add_candidates: str | None = None,
         split_ratio: str | None = None,
     ) -> "Collection":
@@ -90,7 +90,7 @@ class Collection:
             encoding: encoding of text, such as ``cp1252``. Default: UTF-8.
             questions: keep ``all`` questions, those with a relevant answer (``answerable``), or those with a
                 relevant and a non-relevant answer (``both-labels``).
-            unlabelled: splits without labels, which get pools but no qrels.
+            unlabelled: ``refuse`` rows without a label, or ``drop`` and count them.
             add_candidates: ``"all"``: all answers of the split become candidates of each question. Without a
                 label column, each row is a question with a relevant answer.
             split_ratio: divide ``rows`` by question into train, dev and test, such as ``"80:10:10"``.
@@ -115,7 +115,6 @@ class Collection:
             question_id=question_id,
             answer_id=answer_id,
         )
-        unlabelled = (unlabelled,) if isinstance(unlabelled, str) else tuple(unlabelled)
         policies = ImportPolicies(questions, unlabelled, add_candidates, split_ratio)
         name = None
         if output is None:
@@ -160,9 +159,6 @@ class Collection:
         Args:
             split: name of the split.
 
-        Raises:
-            AptoolError: the split has no labels.
-
         Example:
             >>> aptool.Collection("data/wikiqa").qrels("dev")
             Qrels(20 questions, 20 judgements)
@@ -181,15 +177,7 @@ class Collection:
 
     def qrels_file(self, split: str) -> Location:
         """The qrels file of a split."""
-        if split in self.splits and not self.is_labelled(split):
-            raise InputError(
-                self.path, problem=f"split {split!r} has no labels", expected="a split with labels (qrels)"
-            )
         return self._file(split, QRELS_SUFFIX)
-
-    def is_labelled(self, split: str) -> bool:
-        """Whether a split has labels, and so a qrels file."""
-        return "positives" in self.manifest["splits"][split]
 
     @property
     def answers(self) -> Location | None:

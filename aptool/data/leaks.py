@@ -6,8 +6,6 @@ A test question that a system has seen in training does not test the system.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import polars as pl
-
 from aptool.data.collection import Collection
 from aptool.data.near_copies import THRESHOLD, encode, near_pairs
 from aptool.data.trec import read_qrels, to_dicts
@@ -51,8 +49,7 @@ class _Texts(NamedTuple):
 def _texts(collection: Collection, split: str) -> _Texts:
     ids, questions = [], []
     answers: dict[tuple[str, ...], None] = {}
-    qrels = read_qrels(collection.qrels_file(split)) if collection.is_labelled(split) else None
-    for pool in pools_with(collection, split, qrels):
+    for pool in labelled_pools(collection, split):
         ids.append(pool.question_id)
         questions.append(words(pool.question))
         for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
@@ -63,12 +60,7 @@ def _texts(collection: Collection, split: str) -> _Texts:
 
 def labelled_pools(collection: Collection, split: str) -> Iterator[LabelledPool]:
     """Read the pools of a split with their texts and judgements, in the order of the file."""
-    yield from pools_with(collection, split, read_qrels(collection.qrels_file(split)))
-
-
-def pools_with(collection: Collection, split: str, qrels: pl.DataFrame | None) -> Iterator[LabelledPool]:
-    """Read the pools of a split with their texts, in the order of the file; without qrels, none is judged."""
-    relevance = to_dicts(qrels, "relevance") if qrels is not None else {}
+    relevance = to_dicts(read_qrels(collection.qrels_file(split)), "relevance")
     for batch in collection.batches(split):
         for pool in batch.records():
             yield LabelledPool(*pool, relevance.get(pool.question_id, {}))

@@ -142,11 +142,8 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         """Write shared answers, as ``(answer id, text)`` pairs; texts in pools are then not deduplicated."""
         write_answers(self._into / ANSWERS, self._with_legal_ids(answers))
 
-    def add_split(self, split: str, pools: Iterable[LabelledPool], *, labelled: bool = True) -> None:
-        """Write a split, with one row group and the judgements of one pool in memory.
-
-        Without labels, all pools are kept and the split has no qrels.
-        """
+    def add_split(self, split: str, pools: Iterable[LabelledPool]) -> None:
+        """Write a split, with one row group and the judgements of one pool in memory."""
         legal = load_schema("collection")["properties"]["splits"]["propertyNames"]["pattern"]
         if not re.fullmatch(legal, split):
             raise InputError(self._path, position="split", value=split, expected="a name, such as test")
@@ -157,7 +154,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
             (self._into / f"{split}{QRELS_SUFFIX}").open("w", encoding="utf-8", newline="\n") as qrels,
         ):
             for pool in pools:
-                record = self._clean(split, pool, labelled)
+                record = self._clean(split, pool)
                 if pool.question_id in seen:
                     position = f"split {split!r}"
                     raise InputError(
@@ -179,13 +176,9 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
                 qrels.writelines(f"{pool.question_id} 0 {a} {value}\n" for a, value in pool.relevance.items())
         if not counts["questions"]:
             raise AptoolError(f"{self._path}: split {split!r}: no question left, expected at least one")
-        counted: tuple[str, ...] = ("questions", "candidates", "positives")
-        if not labelled:
-            (self._into / f"{split}{QRELS_SUFFIX}").unlink()
-            counted = counted[:-1]
-        self._splits[split] = {key: counts[key] for key in counted}
+        self._splits[split] = {key: counts[key] for key in ("questions", "candidates", "positives")}
 
-    def _clean(self, split: str, pool: LabelledPool, labelled: bool) -> PoolRecord | None:
+    def _clean(self, split: str, pool: LabelledPool) -> PoolRecord | None:
         """Apply the policies to a pool; None if the question is dropped."""
         position = f"split {split!r}, question {pool.question_id!r}"
         if not pool.answer_ids:
@@ -196,7 +189,7 @@ class CollectionWriter(AbstractContextManager["CollectionWriter"]):
         for answer_id in dict.fromkeys([*pool.answer_ids, *pool.relevance]):
             ids.check_answer_id(self._path, position, answer_id, "answer_id")
         answer_ids = list(dict.fromkeys(pool.answer_ids))
-        if labelled and not keeps_question(self._questions, answer_ids, pool.relevance):
+        if not keeps_question(self._questions, answer_ids, pool.relevance):
             self._policies[f"questions_dropped_not_{self._questions}"][split] += 1
             return None
         repeated = len(pool.answer_ids) - len(answer_ids)

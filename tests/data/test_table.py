@@ -102,7 +102,6 @@ def test_separator_and_encoding_are_options(table, tmp_path):
         ),
         (("--encoding", "hex"), "--encoding 'hex': expected a text encoding of Python"),
         (("--separator", "::"), "--separator '::': expected one character other than a quotation mark"),
-        (("--unlabelled", "dev"), "--unlabelled 'dev': expected one of the imported splits: train"),
     ],
 )
 def test_wrong_options_are_wrong_usage(table, options, message):
@@ -238,7 +237,7 @@ HEADER = "question\tanswer\tlabel"
             (),
             "'': expected a whole number: 0 not relevant, 1 or more relevant (--unlab",
         ),
-        (["question\tanswer", "who?\tme"], (), "or --label NAME, or --unlabelled train for a split without"),
+        (["question\tanswer", "who?\tme"], (), "or --label NAME, or --add-candidates all"),
         (["question\tanswer", "who?\tme"], (), "or --add-candidates all if each row is a question with its"),
         ([HEADER, "\tme\t1"], (), "line 2: column 'question': '': expected a text"),
         (
