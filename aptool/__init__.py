@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from aptool.version import __version__, requiring_torch
 
 if TYPE_CHECKING:
+    from aptool.data.collection import Collection
+    from aptool.data.pools import Pools
+    from aptool.data.run import Qrels, Run
     from aptool.errors import AptoolError
     from aptool.execution.score import bm25_run, score
     from aptool.execution.train import train
-    from aptool.library.collection import Collection
     from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
-    from aptool.library.pools import Pools
-    from aptool.library.run import Qrels, Run
     from aptool.scoring.model import Model, load
 
 __all__ = [
@@ -46,11 +46,11 @@ __all__ = [
 
 _MODULES = {
     "AptoolError": "aptool.errors",
-    "Collection": "aptool.library.collection",
+    "Collection": "aptool.data.collection",
     "Model": "aptool.scoring.model",
-    "Pools": "aptool.library.pools",
-    "Qrels": "aptool.library.run",
-    "Run": "aptool.library.run",
+    "Pools": "aptool.data.pools",
+    "Qrels": "aptool.data.run",
+    "Run": "aptool.data.run",
     "bm25_run": "aptool.execution.score",
     "compare": "aptool.library.evaluation",
     "evaluate": "aptool.library.evaluation",

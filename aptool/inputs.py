@@ -10,17 +10,13 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from typing_extensions import override
 
 from aptool.errors import InputError
 from aptool.files import ReplacedError, open_binary, stat
 from aptool.paths import PathOrUrl, file_errors
-
-if TYPE_CHECKING:
-    pass
-
 
 _PACKED = re.compile(rb"(?P<gzip>\x1f\x8b)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<xz>\xfd7zXZ\0)", re.DOTALL)
 _LONGEST_MAGIC = 10

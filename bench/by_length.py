@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.trec import read_qrels
 from aptool.documents import read_json
 from aptool.reporting.charts import accuracy_by_length
@@ -25,9 +25,9 @@ def points(runs: Path, collection: str, systems: list[str]) -> list[dict[str, An
     """The accuracy of each system up to each length, in words."""
     table = read_json(runs / "table.json")
     name = f"{collection}-folds"
-    pooled = CollectionFiles(runs / table["collections"][name]["path"])
+    pooled = Collection(runs / table["collections"][name]["path"])
     [split] = pooled.splits
-    qrels = read_qrels(pooled.qrels(split))
+    qrels = read_qrels(pooled.qrels_file(split))
     accuracy = {}
     for system in systems:
         of_system = [

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from aptool.config import load_recipe, preset_names
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.pools import list_units
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.run import score_in_memory
 from aptool.training.fit import fit
@@ -68,7 +69,9 @@ def numeric_fingerprint(preset: str) -> str:
         collection = _write_collection(folder / "collection")
         model = str(folder / "model")
         fit(collection, load_recipe(preset, options), model, seed=1, device="cpu")
-        frame, _ = score_in_memory(list_units([collection.pools("test")]), ModelSystem(model, "cpu", "fp32"))
+        frame, _ = score_in_memory(
+            list_units([collection.pools_file("test")]), ModelSystem(model, "cpu", "fp32")
+        )
     scores = frame.sort("question_id", "answer_id")["score"][:PAIRS]
     return " ".join(f"{value:.{DECIMALS}f}" for value in scores)
 
@@ -106,7 +109,7 @@ def _quiet_on_one_thread() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _write_collection(folder: Path) -> CollectionFiles:
+def _write_collection(folder: Path) -> Collection:
     """Write 16, 4 and 4 questions, whose two words occur together only in the relevant answer."""
     with CollectionWriter(folder, name="tiny", source="bench.fingerprint") as writer:
         for number, (split, questions) in enumerate((("train", 16), ("dev", 4), ("test", 4))):
@@ -128,7 +131,7 @@ def _write_collection(folder: Path) -> CollectionFiles:
                     for index, (first, second) in enumerate(pairs)
                 ],
             )
-    return CollectionFiles(folder)
+    return Collection(folder)
 
 
 def _write_network(folder: Path) -> Path:

@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from aptool import environment
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.runs import read_run
 from aptool.data.schemas import check_document
 from aptool.data.trec import rank_candidates, read_qrels
@@ -154,7 +154,7 @@ def record_runs(runs: PathOrUrl) -> dict[str, str]:
             for result in results:
                 file = RUNS / name / result["system"] / f"{result['seed']}.parquet"
                 write_ranks(file, read_run(location(runs) / result["run"]).frame, result["system"])
-            judgements[name] = qrels_sha256(read_qrels(pooled.qrels(split)))
+            judgements[name] = qrels_sha256(read_qrels(pooled.qrels_file(split)))
     return judgements
 
 
@@ -290,7 +290,7 @@ def _tests(runs: PathOrUrl, table: dict[str, Any], pairs: Sequence[tuple[str, st
         chosen = [pair for pair in pairs if {result["system"] for result in results}.issuperset(pair)]
         if not chosen:
             continue
-        qrels = read_qrels(pooled.qrels(results[0]["split"]))
+        qrels = read_qrels(pooled.qrels_file(results[0]["split"]))
         tables = {
             system: question_means(
                 runs, [result for result in results if result["system"] == system], qrels, TESTED
@@ -317,13 +317,13 @@ def question_means(
 
 def _fold_collections(
     runs: PathOrUrl, table: dict[str, Any]
-) -> Iterator[tuple[str, list[dict[str, Any]], CollectionFiles]]:
+) -> Iterator[tuple[str, list[dict[str, Any]], Collection]]:
     """The name, the distinct results and the pooled collection of each collection of folds."""
     distinct = _distinct(table["results"])
     for name, entry in table["collections"].items():
         results = [result for result in distinct if result["collection"] == name]
         if results[0]["folds"]:
-            yield name, results, CollectionFiles(location(runs) / entry["path"])
+            yield name, results, Collection(location(runs) / entry["path"])
 
 
 def _tested(pair: dict[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:

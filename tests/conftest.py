@@ -60,7 +60,7 @@ def collection_folder(tmp_path_factory) -> Path:
     """The tiny collection: 40 training questions, 20 in dev and in test, 6 candidates each. Read only."""
     from tiny import labelled_pools
 
-    from aptool.data.collection import CollectionWriter
+    from aptool.data.writing import CollectionWriter
 
     folder = tmp_path_factory.mktemp("tiny") / "collection"
     with CollectionWriter(folder, name="tiny", source="made for tests") as writer:
@@ -71,9 +71,9 @@ def collection_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def collection(collection_folder):
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
 
-    return CollectionFiles(collection_folder)
+    return Collection(collection_folder)
 
 
 @pytest.fixture(scope="session")
@@ -81,11 +81,11 @@ def model_folder(tmp_path_factory, collection_folder) -> Path:
     """A tiny AP-CNN trained on the tiny collection. Read only."""
     from tiny import recipe
 
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.training.fit import fit
 
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    fit(CollectionFiles(collection_folder), recipe("ap-cnn"), folder, seed=1)
+    fit(Collection(collection_folder), recipe("ap-cnn"), folder, seed=1)
     return folder
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tiny import labelled_pools, options
 
 from aptool.cli.main import cli
-from aptool.data.collection import CollectionWriter, LabelledPool
+from aptool.data.writing import CollectionWriter, LabelledPool
 
 QUESTIONS = 150
 SCRIPT = "<script>alert(1)</script> & \"double\" 'single' quotes"

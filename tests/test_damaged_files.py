@@ -11,7 +11,7 @@ import pytest
 import torch
 from tiny import row, write_pools
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_pools
 from aptool.errors import InputError
 from aptool.models.model import load_model
@@ -80,10 +80,10 @@ def test_changed_files_of_a_collection_are_refused(collection_folder, tmp_path):
     for name in ("train.qrels", "dev.pools.parquet"):
         shutil.copytree(collection_folder, tmp_path / name)
         flipped(tmp_path / name / name, 3)
-        collection = CollectionFiles(tmp_path / name)
+        collection = Collection(tmp_path / name)
         with pytest.raises(InputError, match=r"as collection\.json has it"):
-            collection.qrels("train"), collection.pools("dev")
-        assert collection.pools("test").is_file()
+            collection.qrels_file("train"), collection.pools_file("dev")
+        assert collection.pools_file("test").is_file()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import json
 import pytest
 from tiny import labelled_pools, row, write_pools
 
-from aptool.data.collection import CollectionFiles, CollectionWriter
+from aptool.data.collection import Collection
+from aptool.data.writing import CollectionWriter
 from aptool.errors import InputError
 from aptool.models.model import load_model, save_model
 
@@ -69,7 +70,7 @@ def write_splits(folder, *splits):
 
 def write_collection(folder):
     write_splits(folder, "test")
-    return CollectionFiles(folder)
+    return Collection(folder)
 
 
 def change_manifest(folder, change):
@@ -91,7 +92,7 @@ def test_names_in_a_manifest_cannot_be_paths(tmp_path, name):
 
         change_manifest(tmp_path / "c", change)
         with pytest.raises(InputError):
-            CollectionFiles(tmp_path / "c")
+            Collection(tmp_path / "c")
 
 
 @pytest.mark.parametrize("split", ['split = "../../x"', 'splits = ["test", "/x"]'])

@@ -95,7 +95,8 @@ def write_inputs(inputs: Path) -> None:
     """Write a collection, pools in many row groups, a model, and the table of a matrix."""
     from tiny import labelled_pools, options, recipe, row, write_pools
 
-    from aptool.data.collection import CollectionFiles, CollectionWriter
+    from aptool.data.collection import Collection
+    from aptool.data.writing import CollectionWriter
     from aptool.training.fit import fit
 
     with CollectionWriter(inputs / "collection", name="tiny", source="made for tests") as writer:
@@ -106,7 +107,7 @@ def write_inputs(inputs: Path) -> None:
         for pool in labelled_pools("test", 200)
     ]
     write_pools(inputs / "test.parquet", *(pools[start : start + 5] for start in range(0, 200, 5)))
-    fit(CollectionFiles(inputs / "collection"), recipe("ap-cnn"), inputs / "model", seed=1)
+    fit(Collection(inputs / "collection"), recipe("ap-cnn"), inputs / "model", seed=1)
     table = MATRIX.format(collection=inputs / "collection", options=[*options("ap-cnn")])
     (inputs / "matrix.toml").write_text(table, encoding="utf-8")
 

@@ -25,9 +25,10 @@ sys.path.insert(0, str(ROOT))
 
 import polars as pl  # noqa: E402
 
-from aptool.data.collection import MANIFEST, CollectionFiles  # noqa: E402
+from aptool.data.collection import Collection  # noqa: E402
 from aptool.data.folds import write_folds  # noqa: E402
 from aptool.data.trec import read_qrels  # noqa: E402
+from aptool.data.writing import MANIFEST  # noqa: E402
 from aptool.experiments.runner import PUBLISHED  # noqa: E402
 from bench.fingerprint import is_same_version, numeric_fingerprints  # noqa: E402
 from bench.record import json_text, read_result, recomputed  # noqa: E402
@@ -94,11 +95,11 @@ def fold_qrels(folder: Path) -> list[pl.DataFrame]:
     """The judgements of each of the five folds of a collection, or of published files."""
     with tempfile.TemporaryDirectory() as temporary:
         if (folder / MANIFEST).exists():
-            collection = CollectionFiles(folder)
+            collection = Collection(folder)
         else:
             collection = PUBLISHED[folder.name](Path(temporary, "collection"), folder)
         folds = write_folds(collection, Path(temporary, "folds"))
-        return [read_qrels(fold.qrels("dev")) for fold in folds]
+        return [read_qrels(fold.qrels_file("dev")) for fold in folds]
 
 
 def pages() -> list[Path]:

@@ -30,11 +30,11 @@ def data() -> None:
 @click.option("--limit", type=Count(0), metavar="N", help="Maximum number of functions.  [default: no limit]")
 def functions(output: str, overwrite: bool, limit: int | None) -> None:
     """Build a code-search collection from the installed Python packages."""
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.data.functions import import_functions
 
     import_functions(output, limit=limit, overwrite=overwrite)
-    report_collection(CollectionFiles(output))
+    report_collection(Collection(output))
 
 
 @data.command()
@@ -49,10 +49,10 @@ def functions(output: str, overwrite: bool, limit: int | None) -> None:
 @json_option
 def stats(collection: str, words: Any, as_json: bool) -> None:
     """Print statistics of a collection."""
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.data.stats import describe
 
-    statistics = describe(CollectionFiles(collection), words=words)
+    statistics = describe(Collection(collection), words=words)
     if as_json:
         click.echo(json.dumps(asdict(statistics), indent=2, ensure_ascii=False))
     else:
@@ -126,11 +126,11 @@ def folds(
     Each fold is a collection with a train and a dev split. Near duplicates stay in one fold. The same
     collection always gives the same folds; --seed only draws the answers of --pool-size.
     """
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.data.folds import write_folds
 
     written = write_folds(
-        CollectionFiles(collection),
+        Collection(collection),
         output,
         folds,
         splits,
@@ -145,10 +145,10 @@ def folds(
 
 def _print_leaks(path: str) -> None:
     """Print the near copies of questions and relevant answers between each pair of splits."""
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.data.leaks import find_leaks
 
-    collection = CollectionFiles(path)
+    collection = Collection(path)
     if len(collection.splits) == 1:
         click.echo(f"  {collection.splits[0]} is the only split: no leaks to look for")
     for leak in find_leaks(collection):
@@ -168,20 +168,20 @@ def _print_statistics(statistics: Statistics) -> None:
     for title, shown in (
         ("questions", [f"{s.questions:,}" for s in splits]),
         ("M: words per question", [f"{s.M:.2f}" for s in splits]),
-        ("L: words per relevant answer", [_shown(s.L, ".2f") for s in splits]),
+        ("L: words per relevant answer", [format(s.L, ".2f") for s in splits]),
         ("L over all candidates", [f"{s.L_all:.2f}" for s in splits]),
-        ("L/M, mean over relevant answers", [_shown(s.L_over_M, ".2f") for s in splits]),
+        ("L/M, mean over relevant answers", [format(s.L_over_M, ".2f") for s in splits]),
         ("candidates", [f"{s.candidates:,}" for s in splits]),
         ("candidates per question", [f"{s.pool_mean:.2f}" for s in splits]),
         ("smallest, largest pool", [f"{s.pool_least}, {s.pool_most}" for s in splits]),
-        ("relevant answers", [_shown(s.relevant, ",") for s in splits]),
-        ("relevant answers per question", [_shown(s.relevant_mean, ".2f") for s in splits]),
-        ("questions without relevant answer", [_shown(s.without_relevant, ",") for s in splits]),
-        ("questions without non-relevant candidate", [_shown(s.without_nonrelevant, ",") for s in splits]),
-        ("relevant answers not in the pool", [_shown(s.relevant_not_in_pool, ",") for s in splits]),
+        ("relevant answers", [format(s.relevant, ",") for s in splits]),
+        ("relevant answers per question", [format(s.relevant_mean, ".2f") for s in splits]),
+        ("questions without relevant answer", [format(s.without_relevant, ",") for s in splits]),
+        ("questions without non-relevant candidate", [format(s.without_nonrelevant, ",") for s in splits]),
+        ("relevant answers not in the pool", [format(s.relevant_not_in_pool, ",") for s in splits]),
         (
             "questions without relevant candidate",
-            [_shown(s.questions_without_relevant_in_pool, ",") for s in splits],
+            [format(s.questions_without_relevant_in_pool, ",") for s in splits],
         ),
         ("distinct answer texts", [f"{s.distinct_answers:,}" for s in splits]),
         ("texts repeated in a pool", [f"{s.repeated_texts:,}" for s in splits]),
@@ -196,11 +196,6 @@ def _print_statistics(statistics: Statistics) -> None:
     click.echo(
         f"{statistics.types:,} distinct words, {statistics.tokens:,} in all questions and distinct answers"
     )
-
-
-def _shown(value: float | None, form: str) -> str:
-    """Format a number; a dash is for a split without labels."""
-    return "-" if value is None else format(value, form)
 
 
 data.add_command(import_)

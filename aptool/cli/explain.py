@@ -86,10 +86,10 @@ def explain(
     from aptool.models.model import load_model
 
     if collection is not None:
-        from aptool.data.collection import CollectionFiles
+        from aptool.data.collection import Collection
         from aptool.evaluation.texts import find_pair
 
-        pair = find_pair(CollectionFiles(collection), split or "test", str(question_id), str(answer_id))
+        pair = find_pair(Collection(collection), split or "test", str(question_id), str(answer_id))
     else:
         pair = (str(question), str(answer))
     model = load_model(folder, pick_device(device))

@@ -13,12 +13,11 @@ from aptool.cli.tables import print_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
 
 logger = logging.getLogger(__name__)
 
 RELEVANT_MISSING = "relevant_missing_from_pool_kept"  # a policy
-NO_LABELS = "no labels"  # instead of a count, for a split without qrels
 
 
 def _by_split(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -53,7 +52,7 @@ _questions = click.option(
 )
 
 
-def report_collection(collection: CollectionFiles, *, by_text: bool = False) -> None:
+def report_collection(collection: Collection, *, by_text: bool = False) -> None:
     """Print the splits as a table; log the path and the number of rows per import policy.
 
     ``by_text`` is whether texts identify questions.
@@ -64,9 +63,9 @@ def report_collection(collection: CollectionFiles, *, by_text: bool = False) -> 
     if read:
         rows[0] += ["questions read", "candidates read"]
     for split, counts in manifest["splits"].items():
-        values = [counts["questions"], counts["candidates"], counts.get("positives", NO_LABELS)]
+        values = [counts["questions"], counts["candidates"], counts["positives"]]
         values += read.get(split, {}).values()
-        rows.append([split, *(value if isinstance(value, str) else f"{value:,}" for value in values)])
+        rows.append([split, *(f"{value:,}" for value in values)])
     print_table(rows)
     stages = manifest.get("details", {}).get("first_stage", {})
     for policy, touched in manifest["policies"].items():
@@ -159,9 +158,9 @@ def insuranceqa(folder: str, output: str, pool_size: str, **options: Any) -> Non
 @_questions
 @click.option(
     "--unlabelled",
-    metavar="SPLIT",
-    multiple=True,
-    help="Split without labels: write pools, no qrels; repeatable.",
+    type=click.Choice(["refuse", "drop"]),
+    default="refuse",
+    help="Rows without a label: refuse them, or drop and count them.",
 )
 @click.option(
     "--add-candidates",
@@ -180,7 +179,7 @@ def table(
     separator: str | None,
     encoding: str | None,
     questions: str,
-    unlabelled: tuple[str, ...],
+    unlabelled: str,
     add_candidates: str | None,
     split_ratio: str | None,
     **columns: Any,
@@ -190,6 +189,7 @@ def table(
     PATH is a file, a folder or a glob of CSV, TSV, JSON Lines, Parquet or Excel (.xlsx) files. The suffix of
     a file is its format. Columns are found by name. FOLDER has a folder split=NAME per split.
     """
+    from aptool.data.collection import Collection
     from aptool.data.importing import parse_splits
     from aptool.data.table import ColumnNames, ImportPolicies, import_table
     from aptool.data.table_files import TextFormat, is_folder, split_folders
@@ -203,8 +203,8 @@ def table(
     text = TextFormat("\t" if separator == "\\t" else separator, encoding)
     policies = ImportPolicies(questions, unlabelled, add_candidates, split_ratio)
     names = ColumnNames(**columns)
-    collection = import_table(output, splits, names, policies, text, overwrite=overwrite)
-    report_collection(collection, by_text=columns["question_id"] is None)
+    import_table(output, splits, names, policies, text, overwrite=overwrite)
+    report_collection(Collection(output), by_text=columns["question_id"] is None)
 
 
 @import_.command(cls=SectionedCommand)

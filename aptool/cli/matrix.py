@@ -138,11 +138,11 @@ def matrix(
 
 def _check_collections(plan: "ExperimentMatrix") -> None:
     """Raise, before PyTorch is imported, if a collection cannot be opened that is not built or optional."""
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
 
     for evaluated in dict.fromkeys(experiment.evaluated for experiment in plan.experiments):
         if evaluated.build is None and not evaluated.optional:
-            CollectionFiles(evaluated.path)
+            Collection(evaluated.path)
 
 
 def _values(given: tuple[str, ...]) -> dict[str, str]:

@@ -15,8 +15,8 @@ from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aptool.data.pools import Pools
     from aptool.evaluation.evaluation import Evaluation
-    from aptool.library.pools import Pools
     from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def qrels_of(runs: Sequence[str], given: str | None) -> str:
                 files = sorted(file.name for file in folder.iterdir() if ".qrels" in file.name)
                 expected = f"one of its files: {', '.join(files) or 'none is named .qrels'}"
                 raise UsageError(f"--qrels {given}: no {names} for {run} in it; expected {expected}")
-            raise UsageError(f"{run}: no {names} in its folder{_without_labels(run)}; pass --qrels FILE")
+            raise UsageError(f"{run}: no {names} in its folder; pass --qrels FILE")
         qrels.add(str(path))
     if len(qrels) > 1:
         raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass --qrels FILE")
@@ -161,7 +161,7 @@ def short_names(runs: Sequence[str]) -> dict[str, str]:
 
 def pools_given(pools: tuple[str, ...], qrels: str) -> Pools | None:
     """Load ``--pools``, else the pools in the folder of the qrels; return None if there are none."""
-    from aptool.library.pools import Pools
+    from aptool.data.pools import Pools
 
     found = pools or pools_beside(qrels)
     return Pools.load(found) if found else None
@@ -182,22 +182,6 @@ def location_of_pools(qrels: str) -> Location:
 
     stem = qrels.removesuffix(".gz").removesuffix(".parquet").removesuffix(".qrels")
     return location(f"{stem}.pools.parquet")
-
-
-def _without_labels(run: str) -> str:
-    """Return a hint if the run is of a collection's split that has no labels."""
-    from aptool.data.collection import MANIFEST, CollectionFiles
-    from aptool.paths import location
-
-    folder = location(run).parent
-    if not (folder / MANIFEST).is_file():
-        return ""
-    collection = CollectionFiles(folder)
-    names = [path.name.removesuffix(".qrels") for path in _possible_qrels(run)]
-    split = next((name for name in names if name in collection.splits), None)
-    if split is None or collection.is_labelled(split):
-        return ""
-    return f", as the split {split!r} has no labels"
 
 
 def _collection_of_matrix(run: str) -> Location | None:

@@ -25,7 +25,7 @@ from aptool.progress import measures_line
 
 if TYPE_CHECKING:
     from aptool.config import Recipe
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.paths import Location
     from aptool.training.fit import Fit
 
@@ -139,17 +139,17 @@ def train(
     click.echo(_details(fit, recipe))
 
 
-def _open_collection(collection: str | None) -> "CollectionFiles":
+def _open_collection(collection: str | None) -> "Collection":
     """Open the collection, before PyTorch is imported."""
     if collection is None:
         hint = "`aptool data functions --output data/functions` builds one to try"
         raise UsageError(f"missing argument COLLECTION ({hint})")
     from aptool.config import preset_names
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
 
     if collection in preset_names() and not Path(collection).exists():
         raise UsageError(f"COLLECTION {collection}: the name of a preset; expected --preset {collection}")
-    return CollectionFiles(collection)
+    return Collection(collection)
 
 
 def _check_inputs(vectors: str | None, start: str | None) -> None:

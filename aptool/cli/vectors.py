@@ -62,12 +62,12 @@ def distill(
     output: Location, model: str, collections: tuple[Location, ...], dim: int, sif: float, device: str
 ) -> None:
     """Distill a sentence encoder into static vectors of the words of collections."""
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.outputs import check_apart
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.version import check_installed
 
-    files = [CollectionFiles(path) for path in collections]
+    files = [Collection(path) for path in collections]
     check_apart(output, (collection.path for collection in files))
     check_installed("transformers", purpose=f"distilling from {model}", extra="transformers")
 

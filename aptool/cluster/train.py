@@ -29,7 +29,7 @@ from typing_extensions import override
 from aptool.cluster.resources import Cluster, Resources, Wait, Workers
 from aptool.cluster.workers import Versions, check_worker, first_task, host, ray_failures
 from aptool.config import CHECKPOINT_MINUTES, Recipe
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.errors import AptoolError, UsageError, counted, located
 from aptool.models.build import code_of
 from aptool.models.device import pick_device
@@ -67,7 +67,7 @@ class TrainingJob:
 
 
 def fit_on_cluster(
-    collection: CollectionFiles,
+    collection: Collection,
     recipe: Recipe,
     output: PathOrUrl,
     *,
@@ -232,7 +232,7 @@ def train_worker(config: dict[str, Any]) -> Fit:
     try:
         with group.together():
             check_worker(job.start, job.versions, job.folder)
-            collection = CollectionFiles(job.collection)
+            collection = Collection(job.collection)
             device = pick_device(str(get_device()) if job.gpu else "cpu")
         result = fit_in_group(
             TrainingTask(collection, job.recipe, job.output, job.seed, job.key),

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from aptool.data.collection import LabelledPool
 from aptool.data.importing import ANSWERS_ADDED, SplitPools
-from aptool.data.pairs import comparable
+from aptool.data.values import comparable
+from aptool.data.writing import LabelledPool
 from aptool.errors import InputError
 
 

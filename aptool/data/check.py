@@ -5,15 +5,16 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from aptool.data.collection import MANIFEST, CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.importing import PoolCounts, have_two_labels, log_warnings
 from aptool.data.other_layouts import trec_lines
-from aptool.data.pairs import comparable
 from aptool.data.parquet import open_parquet
 from aptool.data.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.data.runs import is_folder, read_run
 from aptool.data.text_files import read_lines
 from aptool.data.trec import read_qrels, to_dicts
+from aptool.data.values import comparable
+from aptool.data.writing import MANIFEST
 from aptool.errors import InputError, counted
 from aptool.inputs import unpacked_name
 from aptool.paths import PathOrUrl, location
@@ -115,7 +116,7 @@ def _check_pools(
 
 
 def _check_collection(path: str) -> str:
-    collection = CollectionFiles(path)
+    collection = Collection(path)
     for name in collection.manifest["files"]:
         collection.verify(name)
     answers = read_answers(collection.answers) if collection.answers else None
@@ -128,15 +129,10 @@ def _sizes(counts: list[PoolCounts]) -> str:
     return f"{questions}, {counted(sum(count.candidates for count in counts), 'candidate')}"
 
 
-def _check_split(collection: CollectionFiles, split: str, answers: Answers | None) -> PoolCounts:
-    if not collection.is_labelled(split):
-        _, counts = _check_pools(collection.pools(split), answers)
-        _check_counts(collection, split, counts, None)
-        logger.info(f"{split}: no labels: pools without qrels")
-        return counts
-    qrels_path = collection.qrels(split)
+def _check_split(collection: Collection, split: str, answers: Answers | None) -> PoolCounts:
+    qrels_path = collection.qrels_file(split)
     qrels = read_qrels(qrels_path)
-    question_ids, counts = _check_pools(collection.pools(split), answers, to_dicts(qrels, "relevance"))
+    question_ids, counts = _check_pools(collection.pools_file(split), answers, to_dicts(qrels, "relevance"))
     _check_counts(collection, split, counts, _relevant(qrels).height)
     for question_id in qrels["question_id"].unique(maintain_order=True):
         if question_id not in question_ids:
@@ -145,12 +141,13 @@ def _check_split(collection: CollectionFiles, split: str, answers: Answers | Non
     return counts
 
 
-def _check_counts(
-    collection: CollectionFiles, split: str, pool_counts: PoolCounts, positives: int | None
-) -> None:
+def _check_counts(collection: Collection, split: str, pool_counts: PoolCounts, positives: int) -> None:
     """Compare the manifest's counts with the files, and log the warnings on the pools."""
-    counts = {"questions": pool_counts.questions, "candidates": pool_counts.candidates}
-    counts |= {"positives": positives} if positives is not None else {}
+    counts = {
+        "questions": pool_counts.questions,
+        "candidates": pool_counts.candidates,
+        "positives": positives,
+    }
     manifest_counts = collection.manifest["splits"][split]
     for key, count in counts.items():
         if manifest_counts[key] != count:

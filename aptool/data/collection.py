@@ -1,77 +1,133 @@
-"""Collections: folders with a manifest, pools and qrels per split, and optional shared answers.
+"""The public class `Collection`: pools and qrels of several splits in a folder."""
 
-``CollectionWriter`` writes all collections. It applies the policies for duplicates, unanswerable questions
-and relevant answers missing from a pool; the manifest counts the affected rows. A text of several pools is
-stored once.
-"""
-
+import atexit
 import hashlib
 import json
 import logging
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
-from functools import lru_cache
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
-from aptool.data import ids
-from aptool.data.pools import (
-    ANSWERS,
-    PoolBatch,
-    PoolRecord,
-    PoolsWriter,
-    answers_beside,
-    list_units,
-    read_answers,
-    read_pools,
-    write_answers,
-)
-from aptool.data.schemas import check_document, load_schema
-from aptool.data.shared_texts import SharedTexts
-from aptool.documents import json_text, read_json
-from aptool.errors import AptoolError, InputError, UsageError
-from aptool.files import sha256_of
-from aptool.outputs import check_output_folder, delete, output_folder
-from aptool.paths import Location, PathOrUrl, location, why_missing
+from aptool.arguments import PathLike, check_list, check_path, check_text, is_path
+from aptool.data.frames import TABLE, Table, is_columns, is_table, read_rows
+from aptool.data.importing import check_split
+from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
+from aptool.data.run import Qrels
+from aptool.data.table import ColumnNames, ImportPolicies, import_table
+from aptool.data.table_files import TextFormat
+from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, manifest_beside, read_manifest
+from aptool.errors import InputError
+from aptool.paths import Location, location
+
+Rows: TypeAlias = PathLike | Table
+
+_EXPECTED = f"a path, {TABLE}, or a dict of these by split"
+_SPLIT = "the name of a split (str)"
 
 logger = logging.getLogger(__name__)
 
-MANIFEST = "collection.json"
-POOLS_SUFFIX = ".pools.parquet"
-QRELS_SUFFIX = ".qrels"
-QUESTION_POLICIES = ("all", "answerable", "both-labels")
 
+class Collection:
+    """A collection: questions with candidate answers and judgements, in splits such as train, dev and test.
 
-class LabelledPool(NamedTuple):
-    """A question, its candidates and their relevance, from an importer."""
+    A collection is a folder that ``aptool data import`` or `Collection.from_rows` writes.
 
-    question_id: str  # a legal id, see ``formats.ids``
-    question: str
-    answer_ids: list[str]  # in the order of the source; the writer drops and counts repeated ids
-    texts: list[str] | None  # of the candidates; None for shared answers
-    relevance: dict[str, int]  # answer id -> judgement, for every judged answer, in the pool or not
-    empty_dropped: int = 0  # candidates of the source that the pool lacks because they have no text
+    Args:
+        path: folder of the collection.
 
+    Example:
+        >>> data = aptool.Collection("data/wikiqa")
+        >>> data.splits
+        ['train', 'dev', 'test']
+        >>> data.pools("dev").frame.columns
+        ['question_id', 'question', 'answer_id', 'answer']
+    """
 
-class CollectionFiles:
-    """The files of a collection, to read."""
+    def __init__(self, path: PathLike | Location) -> None:
+        self.path = location(
+            check_path("path", path, "the folder of a collection; Collection.from_rows imports tables")
+        )
+        self.manifest: dict[str, Any] = read_manifest(self.path)
 
-    def __init__(self, path: PathOrUrl) -> None:
-        """Open the collection at ``path``, and validate its manifest."""
-        self.path = location(path)
-        manifest = self.path / MANIFEST
-        if not manifest.is_file():
-            problem = why_missing(self.path, MANIFEST)
-            raise InputError(self.path, problem=problem, expected="the folder of a collection")
-        self.manifest: dict[str, Any] = read_json(manifest)
-        check_document("collection", self.manifest, manifest)
-        for file in sorted(self.manifest["files"].keys() - self.files_of_splits):
-            if file.endswith((POOLS_SUFFIX, QRELS_SUFFIX)):  # its questions would be missing silently
-                expected = f"a file of one of the splits {', '.join(self.splits)}"
-                raise InputError(manifest, position="files", value=file, expected=expected)
+    @classmethod
+    def from_rows(
+        cls,
+        rows: "Rows | Mapping[str, Rows]",
+        output: PathLike | None = None,
+        *,
+        overwrite: bool = False,
+        question: str = "question",
+        answer: str = "answer",
+        label: str = "label",
+        question_id: str | None = None,
+        answer_id: str | None = None,
+        separator: str | None = None,
+        encoding: str | None = None,
+        questions: str = "all",
+        unlabelled: str = "refuse",
+        add_candidates: str | None = None,
+        split_ratio: str | None = None,
+    ) -> "Collection":
+        """Import rows into a new collection, as ``aptool data import`` does.
+
+        A row is a question, an answer and a label. Errors name arguments as options of the command, such as
+        ``--question-id`` for ``question_id``.
+
+        Args:
+            rows: a table as for `Run`, or a file, a folder or a glob of files (.csv, .tsv, .jsonl, .parquet,
+                .xlsx), for the split ``train``; or a dict of these by split.
+            output: folder of the collection. Default: a temporary folder, deleted when Python exits.
+            overwrite: replace an existing collection.
+            question: column of the question text.
+            answer: column of the answer text.
+            label: column of the relevance: a whole number, relevant from 1 on, or a boolean.
+            question_id: column of the question id. Default: distinct questions are numbered; all rows with a
+                question's text belong to one question.
+            answer_id: column of the answer id. Default: distinct answers of a question are numbered.
+            separator: column separator of tables in text. Default: a tab in .tsv files, a comma in .csv.
+            encoding: encoding of text, such as ``cp1252``. Default: UTF-8.
+            questions: keep ``all`` questions, those with a relevant answer (``answerable``), or those with a
+                relevant and a non-relevant answer (``both-labels``).
+            unlabelled: ``refuse`` rows without a label, or ``drop`` and count them.
+            add_candidates: ``"all"``: all answers of the split become candidates of each question. Without a
+                label column, each row is a question with a relevant answer.
+            split_ratio: divide ``rows`` by question into train, dev and test, such as ``"80:10:10"``.
+
+        Example:
+            >>> rows = [
+            ...     {"question": "What is a deductible?", "answer": "Your own share.", "label": True},
+            ...     {"question": "What is a deductible?", "answer": "On the first.", "label": False},
+            ... ]
+            >>> data = aptool.Collection.from_rows({"dev": rows})
+            >>> data.qrels("dev").to_dict()
+            {'dev-Q0': {'dev-Q0-0': 1, 'dev-Q0-1': 0}}
+        """
+        by_split = rows if isinstance(rows, Mapping) and not is_columns(rows) else {"train": rows}
+        if not by_split:
+            raise InputError("rows", value=rows, expected=_EXPECTED)
+        splits = {check_split(split): _content(split, content) for split, content in by_split.items()}
+        names = ColumnNames(
+            question=check_text("question", question),
+            answer=check_text("answer", answer),
+            label=check_text("label", label),
+            question_id=question_id,
+            answer_id=answer_id,
+        )
+        policies = ImportPolicies(questions, unlabelled, add_candidates, split_ratio)
+        name = None
+        if output is None:
+            output, name = tempfile.mkdtemp(prefix="aptool-"), "rows"
+            # Pools of the collection may read its files until the end of the process.
+            atexit.register(shutil.rmtree, output, ignore_errors=True)
+        path = check_path("output", output)
+        import_table(
+            path, splits, names, policies, TextFormat(separator, encoding), name=name, overwrite=overwrite
+        )
+        if question_id is None:
+            logger.info("questions with the same text are one question (see question_id)")
+        return cls(path)
 
     @property
     def name(self) -> str:
@@ -80,13 +136,34 @@ class CollectionFiles:
 
     @property
     def splits(self) -> list[str]:
-        """The names of the splits, in the order of writing."""
+        """The names of the splits, such as train, dev and test."""
         return list(self.manifest["splits"])
 
-    @property
-    def files_of_splits(self) -> set[str]:
-        """The names of the pools and qrels files of all splits."""
-        return {f"{split}{end}" for split in self.splits for end in (POOLS_SUFFIX, QRELS_SUFFIX)}
+    def pools(self, split: str) -> Pools:
+        """Open the pools of a split; texts are read when needed.
+
+        Args:
+            split: name of the split.
+
+        Example:
+            >>> data = aptool.Collection("data/wikiqa")
+            >>> data.pools("dev").frame["question_id"].n_unique()
+            20
+        """
+        path = self.pools_file(split)
+        return Pools.load(path, answers=self.answers)
+
+    def qrels(self, split: str) -> Qrels:
+        """Read the judgements of a split.
+
+        Args:
+            split: name of the split.
+
+        Example:
+            >>> aptool.Collection("data/wikiqa").qrels("dev")
+            Qrels(20 questions, 20 judgements)
+        """
+        return Qrels.load(self.qrels_file(split))
 
     @property
     def fingerprint(self) -> str:
@@ -94,21 +171,13 @@ class CollectionFiles:
         files = json.dumps(self.manifest["files"], sort_keys=True)
         return hashlib.sha256(files.encode()).hexdigest()[:16]
 
-    def pools(self, split: str) -> Location:
+    def pools_file(self, split: str) -> Location:
         """The pools file of a split."""
         return self._file(split, POOLS_SUFFIX)
 
-    def qrels(self, split: str) -> Location:
+    def qrels_file(self, split: str) -> Location:
         """The qrels file of a split."""
-        if split in self.splits and not self.is_labelled(split):
-            raise InputError(
-                self.path, problem=f"split {split!r} has no labels", expected="a split with labels (qrels)"
-            )
         return self._file(split, QRELS_SUFFIX)
-
-    def is_labelled(self, split: str) -> bool:
-        """Whether a split has labels, and so a qrels file."""
-        return "positives" in self.manifest["splits"][split]
 
     @property
     def answers(self) -> Location | None:
@@ -122,13 +191,13 @@ class CollectionFiles:
 
     def batches(self, split: str) -> Iterator[PoolBatch]:
         """Read the pools of a split, one row group at a time."""
-        path = self.pools(split)
+        path = self.pools_file(split)
         answers = read_answers(shared) if (shared := self.answers) is not None else None
         for unit in list_units([path]):
             yield read_pools(unit, answers)
 
     def _file(self, split: str, suffix: str) -> Location:
-        if split not in self.splits:
+        if check_text("split", split, expected=_SPLIT) not in self.splits:
             raise InputError(
                 self.path, problem=f"split {split!r}", expected=f"one of {', '.join(self.splits)}"
             )
@@ -142,213 +211,24 @@ class CollectionFiles:
         file, digest = self.path / name, self.manifest["files"].get(name)
         if not file.is_file():
             raise InputError(file, problem="file not found", expected=f"the file that {MANIFEST} lists")
-        actual = _digest(file)
+        actual = digest_of(file)
         if digest is not None and actual != digest:
             expected = f"{digest[:12]}…, as {MANIFEST} has it"
             raise InputError(file, column="sha256", value=f"{actual[:12]}…", expected=expected)
 
+    def __repr__(self) -> str:
+        return f"Collection({str(self.path)!r}: {', '.join(self.splits)})"
 
-def collection_beside(file: Location) -> "CollectionFiles | None":
+
+def collection_beside(file: Location) -> Collection | None:
     """Open the collection in the folder of a file, such as its pools; None if the folder has no valid one."""
-    if not (file.parent / MANIFEST).is_file():
-        return None
-    try:
-        return CollectionFiles(file.parent)
-    except InputError:  # a file of another program
-        return None
+    return None if manifest_beside(file) is None else Collection(file.parent)
 
 
-def answers_of_all(pools: Sequence[PathOrUrl]) -> Location | None:
-    """The shared answers of several pools files, if all files have the same; else None."""
-    folders = {str(location(path).parent): path for path in pools}
-    files = [answers for path in folders.values() if (answers := answers_beside(path)) is not None]
-    are_same = len(files) == len(folders) and len({_digest(answers) for answers in files}) == 1
-    return files[0] if are_same else None
-
-
-class CollectionWriter(AbstractContextManager["CollectionWriter"]):
-    """Context manager that writes a collection; the folder is replaced only if the block succeeds.
-
-    with CollectionWriter("data/mine", name="mine", source="my own questions") as writer:
-        writer.add_split("train", pools)
-    """
-
-    def __init__(
-        self,
-        path: PathOrUrl,
-        *,
-        name: str,
-        source: str,
-        questions: str = "all",
-        details: dict[str, Any] | None = None,
-        overwrite: bool = False,
-    ) -> None:
-        """Prepare to write. An existing folder is an error, except with ``overwrite`` or the same content.
-
-        The policy ``questions`` keeps ``all``, ``answerable`` ones (with a relevant answer in the pool or the
-        qrels) or those with ``both-labels`` in the pool. ``details``, further entries of the manifest, may be
-        changed until the block ends.
-        """
-        ids.check_one_word("--name", name)
-        if questions not in QUESTION_POLICIES:
-            raise UsageError(
-                f"questions policy {questions!r}: expected one of {', '.join(QUESTION_POLICIES)}"
-            )
-        self._path = location(path)
-        self._questions, self._overwrite = questions, overwrite
-        self._policies: dict[str, Counter[str]] = defaultdict(Counter)
-        self._splits: dict[str, dict[str, int]] = {}
-        self._texts = SharedTexts()
-        self._manifest = {"format": 1, "name": name, "source": source, "details": details or {}}
-
-    def __enter__(self) -> "CollectionWriter":
-        check_collection_output(self._path, str(self._manifest["name"]), overwrite=self._overwrite)
-        self._entered = ExitStack()
-        self._into = self._entered.enter_context(output_folder(self._path, MANIFEST))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        if kind is not None:
-            return self._entered.__exit__(kind, error, trace)
-        with suppress(_SameCollectionError), self._entered:
-            answers = self._into / ANSWERS
-            if not answers.exists():  # else ``add_answers`` wrote it
-                self._texts.move([self._into / f"{split}{POOLS_SUFFIX}" for split in self._splits], answers)
-            manifest = self._write_manifest()
-            present = collection_beside(self._path / MANIFEST)
-            if present is not None and present.manifest == manifest:
-                logger.info(f"{self._path}: it has this collection already")
-                raise _SameCollectionError
-            if not self._overwrite:
-                check_output_folder(self._path)
-        if present is not None:
-            delete(
-                [self._path / name for name in present.manifest["files"].keys() - manifest["files"].keys()]
-            )
-        return None
-
-    def count(self, policy: str, split: str, rows: int) -> None:
-        """Count ``rows`` rows of a split that a policy of the importer affected."""
-        self._policies[policy][split] += rows
-
-    def add_answers(self, answers: Iterable[tuple[str, str]]) -> None:
-        """Write shared answers, as ``(answer id, text)`` pairs; texts in pools are then not deduplicated."""
-        write_answers(self._into / ANSWERS, self._with_legal_ids(answers))
-
-    def add_split(self, split: str, pools: Iterable[LabelledPool], *, labelled: bool = True) -> None:
-        """Write a split, with one row group and the judgements of one pool in memory.
-
-        Without labels, all pools are kept and the split has no qrels.
-        """
-        legal = load_schema("collection")["properties"]["splits"]["propertyNames"]["pattern"]
-        if not re.fullmatch(legal, split):
-            raise InputError(self._path, position="split", value=split, expected="a name, such as test")
-        counts: Counter[str] = Counter()
-        seen: set[str] = set()
-        with (
-            PoolsWriter(self._into / f"{split}{POOLS_SUFFIX}") as writer,
-            (self._into / f"{split}{QRELS_SUFFIX}").open("w", encoding="utf-8", newline="\n") as qrels,
-        ):
-            for pool in pools:
-                record = self._clean(split, pool, labelled)
-                if pool.question_id in seen:
-                    position = f"split {split!r}"
-                    raise InputError(
-                        self._path, position=position, value=pool.question_id, expected="each question once"
-                    )
-                seen.add(pool.question_id)
-                if record is None:
-                    continue
-                writer.write(record)
-                self._texts.count(record.texts or ())
-                in_pool = set(record.answer_ids)
-                positives = [answer for answer, value in pool.relevance.items() if value > 0]
-                counts["questions"] += 1
-                counts["candidates"] += len(record.answer_ids)
-                counts["positives"] += len(positives)
-                self._policies["relevant_missing_from_pool_kept"][split] += sum(
-                    a not in in_pool for a in positives
-                )
-                qrels.writelines(f"{pool.question_id} 0 {a} {value}\n" for a, value in pool.relevance.items())
-        if not counts["questions"]:
-            raise AptoolError(f"{self._path}: split {split!r}: no question left, expected at least one")
-        counted: tuple[str, ...] = ("questions", "candidates", "positives")
-        if not labelled:
-            (self._into / f"{split}{QRELS_SUFFIX}").unlink()
-            counted = counted[:-1]
-        self._splits[split] = {key: counts[key] for key in counted}
-
-    def _clean(self, split: str, pool: LabelledPool, labelled: bool) -> PoolRecord | None:
-        """Apply the policies to a pool; None if the question is dropped."""
-        position = f"split {split!r}, question {pool.question_id!r}"
-        if not pool.answer_ids:
-            raise InputError(
-                self._path, position=position, value=[], expected="a pool of at least one candidate"
-            )
-        ids.check_question_id(self._path, f"split {split!r}", pool.question_id, "question_id")
-        for answer_id in dict.fromkeys([*pool.answer_ids, *pool.relevance]):
-            ids.check_answer_id(self._path, position, answer_id, "answer_id")
-        answer_ids = list(dict.fromkeys(pool.answer_ids))
-        if labelled and not keeps_question(self._questions, answer_ids, pool.relevance):
-            self._policies[f"questions_dropped_not_{self._questions}"][split] += 1
-            return None
-        repeated = len(pool.answer_ids) - len(answer_ids)
-        self._policies["duplicate_candidates_dropped"][split] += repeated
-        texts = pool.texts
-        if texts is not None and repeated:
-            first = {answer_id: texts[i] for i, answer_id in reversed(list(enumerate(pool.answer_ids)))}
-            texts = [first[answer_id] for answer_id in answer_ids]
-        return PoolRecord(pool.question_id, pool.question, answer_ids, texts)
-
-    def _with_legal_ids(self, answers: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        for answer_id, text in answers:
-            ids.check_answer_id(self._path, ANSWERS, answer_id, "answer_id")
-            yield answer_id, text
-
-    def _write_manifest(self) -> dict[str, Any]:
-        files = sorted(file for file in self._into.iterdir() if file.is_file())
-        manifest = {
-            **self._manifest,
-            "splits": self._splits,
-            "policies": {name: dict(rows) for name, rows in sorted(self._policies.items())},
-            "files": {file.name: sha256_of(file) for file in files},
-        }
-        check_document("collection", manifest, self._path / MANIFEST)
-        ordered = {key: manifest[key] for key in load_schema("collection")["properties"] if key in manifest}
-        (self._into / MANIFEST).write_text(json_text(ordered), encoding="utf-8")
-        return read_json(self._into / MANIFEST)
-
-
-class _SameCollectionError(Exception):
-    """The folder has the collection already."""
-
-
-def check_collection_output(path: PathOrUrl, name: str, *, overwrite: bool = False) -> None:
-    """Raise if a folder has files, except a collection of this name: the same one may be written again."""
-    present = collection_beside(location(path) / MANIFEST)
-    is_same = present is not None and present.name == name
-    check_output_folder(path, overwrite=overwrite or is_same)
-
-
-def keeps_question(questions: str, answer_ids: Iterable[str], relevance: Mapping[str, int]) -> bool:
-    """Whether a questions policy keeps a pool; see ``CollectionWriter``."""
-    if questions == "all":
-        return True
-    if questions == "answerable":
-        return any(value > 0 for value in relevance.values())
-    return len({relevance.get(answer_id, 0) > 0 for answer_id in answer_ids}) == 2
-
-
-def _digest(file: Location) -> str:
-    """SHA-256 of a file, cached for a local file by its size and time."""
-    if not isinstance(file, Path):
-        return sha256_of(file)
-    status = file.stat()
-    return _cached_sha256(str(file.absolute()), status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=256)
-def _cached_sha256(path: str, size: int, changed: int) -> str:
-    return sha256_of(Path(path))
+def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:
+    """The rows of a split: the path of a file, or dicts."""
+    name = f"rows of {split!r}"
+    if is_path(content):
+        return check_path(name, content)
+    rows = read_rows(name, content, _EXPECTED)
+    return rows if is_table(content) else check_list(name, list(rows), _EXPECTED)

@@ -1,4 +1,4 @@
-"""Splits by question: of one table into train, dev and test, or of a collection into folds.
+"""Folds of a collection, by question.
 
 The dev split of each fold has one part of all questions, its train split the other parts. Near copies of a
 question are in the same part, so that no system trains on its dev questions. Splits are deterministic.
@@ -8,27 +8,21 @@ list of frequently asked questions. In dev, each of its questions gets a pool of
 """
 
 import contextlib
-import hashlib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from aptool.data.candidates import add_candidates
-from aptool.data.collection import (
-    MANIFEST,
-    CollectionFiles,
-    CollectionWriter,
-    LabelledPool,
-    check_collection_output,
-)
+from aptool.data.collection import Collection
 from aptool.data.importing import ANSWERS_ADDED, SplitPools
-from aptool.data.leaks import THRESHOLD, encode, labelled_pools, near_pairs
+from aptool.data.leaks import labelled_pools
+from aptool.data.near_copies import assign, hash_of
 from aptool.data.pools import read_answers
-from aptool.errors import AptoolError, InputError, counted
+from aptool.data.writing import MANIFEST, CollectionWriter, LabelledPool, check_collection_output
+from aptool.errors import AptoolError, InputError
 from aptool.outputs import remove_tree
 from aptool.paths import Location, PathOrUrl, location
-from aptool.text.words import unicode_words as words
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +37,7 @@ class _Question(NamedTuple):
 
 
 def write_folds(
-    collection: CollectionFiles,
+    collection: Collection,
     out: PathOrUrl,
     folds: int = 5,
     splits: Sequence[str] = ("train", "dev"),
@@ -52,7 +46,7 @@ def write_folds(
     train_share: float = 1.0,
     seed: int = 0,
     overwrite: bool = False,
-) -> list[CollectionFiles]:
+) -> list[Collection]:
     """Write one collection per fold: ``OUT/fold1``, ``OUT/fold2`` and so on; missing splits are skipped.
 
     Questions of a split whose candidates are all relevant are evaluated on ``pool_size`` candidates: their
@@ -93,11 +87,11 @@ def write_folds(
                 undo.callback(remove_tree, target)
             _write_fold(collection, target, number, questions, fold_of, details, train_share, overwrite)
         undo.pop_all()
-    return [CollectionFiles(target) for target in targets]
+    return [Collection(target) for target in targets]
 
 
 def _write_fold(
-    collection: CollectionFiles,
+    collection: Collection,
     target: Location,
     number: int,
     questions: Sequence[_Question],
@@ -121,7 +115,7 @@ def _write_fold(
 
 def _share(pools: Sequence[LabelledPool], share: float) -> list[LabelledPool]:
     """A share of the pools, selected by a hash of their ids, in their order."""
-    by_hash = sorted(pools, key=lambda pool: _hash(pool.question_id))
+    by_hash = sorted(pools, key=lambda pool: hash_of(pool.question_id))
     kept = {pool.question_id for pool in by_hash[: math.ceil(share * len(pools))]}
     return [pool for pool in pools if pool.question_id in kept]
 
@@ -131,7 +125,7 @@ def _are_all_relevant(pools: Sequence[LabelledPool]) -> bool:
 
 
 def _questions(
-    collection: CollectionFiles,
+    collection: Collection,
     by_split: Mapping[str, list[LabelledPool]],
     with_drawn: Sequence[str],
     pool_size: int,
@@ -156,7 +150,7 @@ def _questions(
 
 
 def _answers(
-    collection: CollectionFiles, by_split: Mapping[str, Iterable[LabelledPool]]
+    collection: Collection, by_split: Mapping[str, Iterable[LabelledPool]]
 ) -> Iterator[tuple[str, str]]:
     """Ids and texts of the shared answers and of the candidates of the splits, with repetitions."""
     if collection.answers is not None:
@@ -167,59 +161,7 @@ def _answers(
             yield from zip(pool.answer_ids, pool.texts or (), strict=True)
 
 
-def divide(content: SplitPools, shares: Sequence[int]) -> dict[str, SplitPools]:
-    """Divide the pools of one table among the splits train, dev and test, in proportion to their shares."""
-    pools = list(content.pools)
-    split_of = assign([pool.question for pool in pools], [pool.question_id for pool in pools], shares)
-    if len(set(split_of)) < len(shares):
-        problem = f"{counted(len(pools), 'question')}, near copies kept together"
-        raise InputError(content.path, problem=problem, expected=f"at least {len(shares)} to split")
-    divided = {}
-    for number, split in enumerate(("train", "dev", "test")[: len(shares)]):
-        part = [pool for pool, of_pool in zip(pools, split_of, strict=True) if of_pool == number]
-        divided[split] = content._replace(pools=part)
-        # The rows of the whole table that policies affected are counted once.
-        content = content._replace(counts={})
-    return divided
-
-
-def assign(questions: Sequence[str], ids: Sequence[str], shares: Sequence[int]) -> list[int]:
-    """Assign a fold, from 0, to each question: near copies to one fold, in proportion to the folds' shares.
-
-    Groups are assigned from the largest to the smallest, each to the fold with the fewest questions for its
-    share. Groups of one size are ordered by a hash of their first id, which separates neighbours in a file.
-    """
-    groups: dict[int, list[int]] = {}
-    for row, root in enumerate(_roots(questions)):
-        groups.setdefault(root, []).append(row)
-    order = sorted(groups.values(), key=lambda rows: (-len(rows), _hash(ids[rows[0]])))
-    sizes, fold_of = [0] * len(shares), [0] * len(questions)
-    for rows in order:
-        fold = min(range(len(shares)), key=lambda number: sizes[number] / shares[number])
-        sizes[fold] += len(rows)
-        for row in rows:
-            fold_of[row] = fold
-    return fold_of
-
-
-def _roots(questions: Sequence[str]) -> list[int]:
-    """Map each question to a representative of its near copies, and of their near copies in turn."""
-    sets = encode([words(question) for question in questions], 1)
-    root = list(range(len(questions)))
-
-    def find(row: int) -> int:
-        while root[row] != row:
-            root[row] = root[root[row]]
-            row = root[row]
-        return row
-
-    for i, j in near_pairs(sets, sets, THRESHOLD):
-        first, second = sorted((find(i), find(j)))
-        root[second] = first
-    return [find(row) for row in range(len(questions))]
-
-
-def _distinct(collection: CollectionFiles, splits: Sequence[str]) -> dict[str, list[LabelledPool]]:
+def _distinct(collection: Collection, splits: Sequence[str]) -> dict[str, list[LabelledPool]]:
     """The pools of each split; a question id that repeats in another split gets the split as its prefix."""
     seen: set[str] = set()
     by_split: dict[str, list[LabelledPool]] = {split: [] for split in splits}
@@ -229,7 +171,3 @@ def _distinct(collection: CollectionFiles, splits: Sequence[str]) -> dict[str, l
             seen.add(name)
             pools.append(pool._replace(question_id=name))
     return by_split
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -12,8 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from aptool.data import leaks
-from aptool.data.collection import CollectionWriter, LabelledPool, check_collection_output
+from aptool.data import near_copies
 from aptool.data.source_code import (
     Function,
     SourceFile,
@@ -22,6 +21,7 @@ from aptool.data.source_code import (
     read_functions,
     without_garbage_collection,
 )
+from aptool.data.writing import CollectionWriter, LabelledPool, check_collection_output
 from aptool.errors import AptoolError, UsageError
 from aptool.paths import PathOrUrl
 from aptool.text.bm25 import BM25
@@ -163,8 +163,8 @@ def _without_same_question(splits: Splits, dropped: Dropped) -> Splits:
             groups[tuple(_question_words(function.question))].append((split, function))
     removed: set[str] = set()
     for group in groups.values():
-        answers = leaks.encode([function.answer.split() for _, function in group], ANSWER_RUN)
-        is_one_answer = all(leaks.jaccard(answers[0], other) >= NEAR_ANSWER for other in answers[1:])
+        answers = near_copies.encode([function.answer.split() for _, function in group], ANSWER_RUN)
+        is_one_answer = all(near_copies.jaccard(answers[0], other) >= NEAR_ANSWER for other in answers[1:])
         reason = "near_copies_of_same_question_dropped" if is_one_answer else "questions_repeated_dropped"
         for split, function in group[1:] if is_one_answer else group:
             dropped[split][reason] += 1
@@ -177,12 +177,12 @@ def _without_near_copies(splits: Splits, dropped: Dropped) -> Splits:
     functions = [function for split in splits.values() for function in split]
     order = list(splits)
     rank = [number for number, split in enumerate(order) for _ in splits[split]]
-    answers = leaks.encode([function.answer.split() for function in functions], ANSWER_RUN)
-    questions = leaks.encode([_question_words(function.question) for function in functions], 1)
+    answers = near_copies.encode([function.answer.split() for function in functions], ANSWER_RUN)
+    questions = near_copies.encode([_question_words(function.question) for function in functions], 1)
     held_out = [row for row, number in enumerate(rank) if number > 0]
     removed: set[int] = set()
     for sets, threshold in ((answers, NEAR_ANSWER), (questions, NEAR_QUESTION)):
-        for i, j in leaks.near_pairs([sets[row] for row in held_out], sets, threshold):
+        for i, j in near_copies.near_pairs([sets[row] for row in held_out], sets, threshold):
             if rank[j] < rank[held_out[i]]:
                 removed.add(j)
     for row in removed:

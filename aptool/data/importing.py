@@ -9,15 +9,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.data.collection import (
-    QRELS_SUFFIX,
-    CollectionFiles,
-    CollectionWriter,
-    LabelledPool,
-    collection_beside,
-    keeps_question,
-)
-from aptool.data.pairs import EMPTY_DROPPED, SPELLINGS_JOINED, comparable
+from aptool.data.pairs import EMPTY_DROPPED, SPELLINGS_JOINED
+from aptool.data.values import comparable
+from aptool.data.writing import QRELS_SUFFIX, CollectionWriter, LabelledPool, keeps_question, manifest_beside
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.paths import Location, PathOrUrl, location, output_location, with_home
 
@@ -29,11 +23,12 @@ SMALL_POOL = 5
 SAME_ID_EXCLUDED = "candidates_with_the_id_of_their_question_excluded"
 ANSWERS_ADDED = "answers_of_other_questions_added"
 CANDIDATES_WITHOUT_TEXT = "candidates_without_a_text_dropped"
+UNLABELLED_DROPPED = "rows_without_a_label_dropped"
 RELEVANT_WITHOUT_TEXT = "relevant_answers_without_a_text_dropped"
 _IMPORT_POLICIES = (
     *("empty_answers_kept", "questions_without_candidates_dropped"),
     *(EMPTY_DROPPED, SAME_ID_EXCLUDED, SPELLINGS_JOINED, ANSWERS_ADDED),
-    *(CANDIDATES_WITHOUT_TEXT, RELEVANT_WITHOUT_TEXT),
+    *(CANDIDATES_WITHOUT_TEXT, RELEVANT_WITHOUT_TEXT, UNLABELLED_DROPPED),
 )
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -84,7 +79,6 @@ class SplitPools(NamedTuple):
     path: PathOrUrl  # source of the pools, for messages
     pools: Iterable[LabelledPool]  # the pools
     counts: dict[str, int] | None = None  # rows per policy; complete once the pools are read
-    labelled: bool = True  # whether there are labels; if not, the split gets no qrels
 
 
 def write_collection(
@@ -97,7 +91,7 @@ def write_collection(
     details: Mapping[str, Any] | None = None,
     answers: Iterable[tuple[str, str]] | None = None,
     overwrite: bool = False,
-) -> CollectionFiles:
+) -> None:
     """Write a collection and log warnings on its pools.
 
     The splits are read one after the other. ``answers`` are the ``(answer id, text)`` pairs that pools share.
@@ -114,10 +108,10 @@ def write_collection(
             writer.add_answers(answers)
         for split, content in splits.items():
             counts: Counter[str] = Counter()
-            pool_counts[split] = PoolCounts(labelled=content.labelled)
+            pool_counts[split] = PoolCounts()
             pools = _counted(content, counts, pool_counts[split], questions)
             try:
-                writer.add_split(split, pools, labelled=content.labelled)
+                writer.add_split(split, pools)
             except InputError:
                 raise
             except AptoolError as error:  # the writer does not know the source
@@ -131,7 +125,6 @@ def write_collection(
                     writer.count(policy, split, counts[policy])
     for split, written in pool_counts.items():
         log_warnings(split, written)
-    return CollectionFiles(out)
 
 
 def _counted(
@@ -147,17 +140,18 @@ def _counted(
         if not pool.answer_ids:
             counts["questions_without_candidates_dropped"] += 1
             continue
-        if not content.labelled or keeps_question(questions, pool.answer_ids, pool.relevance):
+        if keeps_question(questions, pool.answer_ids, pool.relevance):
             candidates = set(pool.answer_ids)
             relevant = sum(pool.relevance.get(answer_id, 0) > 0 for answer_id in candidates)
             written.add(len(candidates), relevant, judged=bool(pool.relevance))
-            if content.labelled and pool.texts is not None:
+            if pool.texts is not None:
                 labels = [pool.relevance.get(answer_id, 0) > 0 for answer_id in pool.answer_ids]
                 written.contradictory += have_two_labels(map(comparable, pool.texts), labels)
         yield pool
     if content.counts is not None:
         counts.update(content.counts)
         counts["candidates"] += content.counts.get(CANDIDATES_WITHOUT_TEXT, 0)
+        counts["candidates"] += content.counts.get(UNLABELLED_DROPPED, 0)
         counts["candidates"] -= content.counts.get(ANSWERS_ADDED, 0)
 
 
@@ -258,11 +252,11 @@ def warn_of_runs(runs: Mapping[str, pl.DataFrame], qrels: pl.DataFrame, levels: 
 def warn_of_added(qrels: PathOrUrl) -> None:
     """Warn if the pools of the split of qrels hold relevant answers that the first stage missed."""
     path = location(qrels)
-    collection = collection_beside(path)
-    if collection is None:
+    manifest = manifest_beside(path)
+    if manifest is None:
         return
     split = path.name.removesuffix(QRELS_SUFFIX)
-    stage = collection.manifest["details"].get("first_stage", {}).get(split, {})
+    stage = manifest["details"].get("first_stage", {}).get(split, {})
     added = stage.get("relevant_added", 0)
     if added:
         answers = counted(added, "relevant answer")

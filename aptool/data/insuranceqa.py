@@ -8,7 +8,7 @@ pool and get their relevant answers only, as training samples negatives from all
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from aptool.data.collection import CollectionFiles, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.ids import check_answer_id
 from aptool.data.importing import (
     CANDIDATES_WITHOUT_TEXT,
@@ -17,6 +17,7 @@ from aptool.data.importing import (
     write_collection,
 )
 from aptool.data.text_files import read_rows
+from aptool.data.writing import LabelledPool
 from aptool.errors import InputError, UsageError
 from aptool.inputs import open_unpacked
 from aptool.paths import PathOrUrl, is_remote, location
@@ -48,7 +49,7 @@ def import_insuranceqa(
     questions: str = "all",
     pool_size: int = 500,
     overwrite: bool = False,
-) -> CollectionFiles:
+) -> Collection:
     """Import the version that ``folder`` contains: V1 or V2 of the published repository, packed (.gz) or not.
 
     Splits without a file are skipped and listed in the manifest's ``details.splits_not_found``. Version 2 has
@@ -79,7 +80,7 @@ def import_insuranceqa(
         details |= {"train_pools": "the relevant answers only"}
     if missing:
         details["splits_not_found"] = missing
-    return write_collection(
+    write_collection(
         out,
         name=f"insuranceqa-v{release.version}",
         source=f"InsuranceQA V{release.version} (Feng et al. 2015), {HOME}",
@@ -89,6 +90,7 @@ def import_insuranceqa(
         answers=answers.items(),
         overwrite=overwrite,
     )
+    return Collection(out)
 
 
 def _release(folder: str, pool_size: int) -> Release:

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.data.collection import CollectionFiles, LabelledPool, check_collection_output
+from aptool.data.collection import Collection
 from aptool.data.ids import check_question_id
 from aptool.data.importing import SAME_ID_EXCLUDED, SplitPools, collection_name, write_collection
-from aptool.data.pairs import check_text, id_text
 from aptool.data.runs import read_run
 from aptool.data.table_files import column_value, table_files
 from aptool.data.text_files import read_json_lines, read_rows
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
+from aptool.data.values import check_text, id_text
+from aptool.data.writing import LabelledPool, check_collection_output
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.inputs import unpacked_name
 from aptool.paths import Location, PathOrUrl, location
@@ -143,7 +144,7 @@ def import_retrieval(
     add_relevant: Sequence[str] = (),
     questions: str = "all",
     overwrite: bool = False,
-) -> CollectionFiles:
+) -> Collection:
     """Write a collection with one pool per judged query and shared answers.
 
     A pool has the top ``depth`` candidates of the run. The pools of the splits ``add_relevant``, for
@@ -173,7 +174,7 @@ def import_retrieval(
         "add_relevant": list(add_relevant),
         "exclude_same_id": collection.exclude_same_id,
     }
-    return write_collection(
+    write_collection(
         out,
         name=collection_name(out),
         source=collection.source,
@@ -186,6 +187,7 @@ def import_retrieval(
         answers=_texts(collection, set(answer_ids)),
         overwrite=overwrite,
     )
+    return Collection(out)
 
 
 def cut_pools(

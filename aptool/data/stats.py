@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.pools import PoolBatch
-from aptool.data.trec import QRELS_SCHEMA, read_qrels
+from aptool.data.trec import read_qrels
 from aptool.text.tokenizer import WordTokenizer
 
 Words = Literal["tokenizer", "whitespace"]
@@ -24,7 +24,7 @@ Words = Literal["tokenizer", "whitespace"]
 
 @dataclass(frozen=True)
 class SplitStatistics:
-    """Statistics of one split; the mean of no values is 0. None: the split has no labels."""
+    """Statistics of one split; the mean of no values is 0."""
 
     questions: int  # pools
     candidates: int  # question-candidate pairs
@@ -32,15 +32,15 @@ class SplitStatistics:
     pool_least: int  # candidates of the smallest pool
     pool_most: int  # candidates of the largest pool
     M: float  # words per question
-    L: float | None  # words per relevant candidate, over the pairs of a question and a relevant candidate
+    L: float  # words per relevant candidate, over the pairs of a question and a relevant candidate
     L_all: float  # words per candidate, over all pairs
-    L_over_M: float | None  # mean of answer length / question length, over the pairs of L
-    relevant: int | None  # judgements of 1 or more
-    relevant_mean: float | None  # these judgements per question
-    without_relevant: int | None  # questions without such a judgement
-    without_nonrelevant: int | None  # questions whose candidates are all relevant
-    relevant_not_in_pool: int | None  # relevant answers that are missing from their pool
-    questions_without_relevant_in_pool: int | None  # questions without a relevant candidate
+    L_over_M: float  # mean of answer length / question length, over the pairs of L
+    relevant: int  # judgements of 1 or more
+    relevant_mean: float  # these judgements per question
+    without_relevant: int  # questions without such a judgement
+    without_nonrelevant: int  # questions whose candidates are all relevant
+    relevant_not_in_pool: int  # relevant answers that are missing from their pool
+    questions_without_relevant_in_pool: int  # questions without a relevant candidate
     distinct_answers: int  # distinct texts of candidates
     repeated_texts: int  # candidates with the text of an earlier candidate of their pool
 
@@ -57,7 +57,7 @@ class Statistics:
     policies: dict[str, dict[str, int]]  # policy -> split -> rows, from the manifest
 
 
-def describe(collection: CollectionFiles, *, words: Words = "tokenizer") -> Statistics:
+def describe(collection: Collection, *, words: Words = "tokenizer") -> Statistics:
     """Compute the statistics of a collection; memory holds one row group, shared answers and words."""
     counter = _WordCounter(words)
     splits = {split: _describe_split(collection, split, counter) for split in collection.splits}
@@ -90,9 +90,8 @@ class _WordCounter:
         return length
 
 
-def _describe_split(collection: CollectionFiles, split: str, counter: _WordCounter) -> SplitStatistics:
-    labelled = collection.is_labelled(split)
-    qrels = read_qrels(collection.qrels(split)) if labelled else pl.DataFrame(schema=QRELS_SCHEMA)
+def _describe_split(collection: Collection, split: str, counter: _WordCounter) -> SplitStatistics:
+    qrels = read_qrels(collection.qrels_file(split))
     relevant = qrels.filter(pl.col("relevance") > 0).select("question_id", "answer_id")
     # Per question: candidates, words, relevant candidates. Per relevant pair: both lengths.
     questions: list[pl.DataFrame] = []
@@ -130,15 +129,15 @@ def _describe_split(collection: CollectionFiles, split: str, counter: _WordCount
         pool_least=int(sizes.min()),
         pool_most=int(sizes.max()),
         M=_mean(table["words"].to_numpy()),
-        L=_mean(relevant_pairs[1]) if labelled else None,
+        L=_mean(relevant_pairs[1]),
         L_all=words / max(1, int(sizes.sum())),
-        L_over_M=_mean(relevant_pairs[1] / np.maximum(relevant_pairs[0], 1)) if labelled else None,
-        relevant=int(judged_relevant.sum()) if labelled else None,
-        relevant_mean=_mean(judged_relevant) if labelled else None,
-        without_relevant=int((judged_relevant == 0).sum()) if labelled else None,
-        without_nonrelevant=int((pool_relevant == sizes).sum()) if labelled else None,
-        relevant_not_in_pool=int((judged_relevant - pool_relevant).sum()) if labelled else None,
-        questions_without_relevant_in_pool=int((pool_relevant == 0).sum()) if labelled else None,
+        L_over_M=_mean(relevant_pairs[1] / np.maximum(relevant_pairs[0], 1)),
+        relevant=int(judged_relevant.sum()),
+        relevant_mean=_mean(judged_relevant),
+        without_relevant=int((judged_relevant == 0).sum()),
+        without_nonrelevant=int((pool_relevant == sizes).sum()),
+        relevant_not_in_pool=int((judged_relevant - pool_relevant).sum()),
+        questions_without_relevant_in_pool=int((pool_relevant == 0).sum()),
         distinct_answers=len(distinct),
         repeated_texts=repeated,
     )

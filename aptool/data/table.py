@@ -9,22 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from aptool.data.candidates import add_candidates
-from aptool.data.collection import CollectionFiles
-from aptool.data.folds import divide
-from aptool.data.importing import SplitPools, collection_name, write_collection
-from aptool.data.pairs import (
-    GRADE,
-    SPELLINGS_JOINED,
-    Columns,
-    Pair,
-    comparable,
-    id_text,
-    parse_label,
-    pools_of,
-)
+from aptool.data.importing import UNLABELLED_DROPPED, SplitPools, collection_name, write_collection
+from aptool.data.near_copies import divide
+from aptool.data.pairs import SPELLINGS_JOINED, Columns, Pair, pools_of
 from aptool.data.table_files import Row, TextFormat, column_value, read_table, table_files
+from aptool.data.values import GRADE, comparable, id_text, parse_label
+from aptool.data.writing import read_manifest
 from aptool.errors import InputError, UsageError
-from aptool.paths import PathOrUrl
+from aptool.paths import PathOrUrl, location
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +46,7 @@ class ImportPolicies:
     """Policies for rows that are not plain pairs; each has the name of its command-line option."""
 
     questions: str = "all"  # see `CollectionWriter`
-    unlabelled: tuple[str, ...] = ()  # splits without labels, which get pools and no qrels
+    unlabelled: str = "refuse"  # rows without a label: ``refuse``, or ``drop`` and count them
     add_candidates: str | None = None  # ``all`` answers of the split become candidates of each question
     split_ratio: str | None = None  # ``TRAIN:DEV`` or ``TRAIN:DEV:TEST``, to split one table by question
 
@@ -69,15 +61,13 @@ class ImportPolicies:
         return [int(number) for number in self.split_ratio.split(":")]
 
     def check(self, splits: Sequence[str]) -> None:
-        """Check the values; unlabelled splits must be among ``splits``."""
+        """Check the values for tables of these splits."""
         if self.shares and len(splits) != 1:
             raise UsageError(f"--split-ratio: expected one table, not {', '.join(splits)}")
         if self.add_candidates not in (None, "all"):
             raise UsageError(f"--add-candidates {self.add_candidates!r}: expected all")
-        for split in self.unlabelled:
-            if split not in splits:
-                expected = f"one of the imported splits: {', '.join(splits)}"
-                raise UsageError(f"--unlabelled {split!r}: expected {expected}")
+        if self.unlabelled not in ("refuse", "drop"):
+            raise UsageError(f"--unlabelled {self.unlabelled!r}: expected refuse or drop")
 
 
 def import_table(
@@ -89,7 +79,7 @@ def import_table(
     *,
     name: str | None = None,
     overwrite: bool = False,
-) -> CollectionFiles:
+) -> None:
     """Import each split from a file, a folder, a glob, or rows in memory; see `table_files`.
 
     The default name of the collection is that of its folder.
@@ -119,7 +109,7 @@ def import_table(
     files = [
         content.rstrip("/").rsplit("/", 1)[-1] for content in splits.values() if isinstance(content, str)
     ]
-    written = write_collection(
+    write_collection(
         out,
         name=name or collection_name(out),
         source=f"imported from {', '.join(files) or 'rows in memory'}",
@@ -128,11 +118,10 @@ def import_table(
         details=details,
         overwrite=overwrite,
     )
-    for split, counts in written.manifest["splits"].items():
+    for split, counts in read_manifest(location(out))["splits"].items():
         if not policies.add_candidates and counts["candidates"] < 2 * counts["questions"]:
             message = "--add-candidates all makes the answers of other questions candidates as well"
             logger.warning(f"{split}: {message}")
-    return written
 
 
 def _split_pools(
@@ -143,9 +132,9 @@ def _split_pools(
     else:
         path, rows = f"rows of {split!r}", ((f"row {number}", row) for number, row in enumerate(content))
     counts: dict[str, int] = {}
-    pairs = _with_ids(_read_pairs(path, split, rows, names, policies), split, names, counts)
+    pairs = _with_ids(_read_pairs(path, split, rows, names, policies, counts), split, names, counts)
     pools = pools_of(path, pairs, names.columns, drop_empty=True)
-    return SplitPools(path, pools, counts, labelled=split not in policies.unlabelled)
+    return SplitPools(path, pools, counts)
 
 
 def _read_files(files: list[str], text: TextFormat, names: ColumnNames) -> Iterator[tuple[str, Row]]:
@@ -156,7 +145,12 @@ def _read_files(files: list[str], text: TextFormat, names: ColumnNames) -> Itera
 
 
 def _read_pairs(
-    path: str, split: str, rows: Iterable[tuple[str, Row]], names: ColumnNames, policies: ImportPolicies
+    path: str,
+    split: str,
+    rows: Iterable[tuple[str, Row]],
+    names: ColumnNames,
+    policies: ImportPolicies,
+    counts: dict[str, int],
 ) -> Iterator[Pair]:
     """Read the pairs of rows; ids that no column has are empty."""
     labels = _Labels(path, split, names.label, policies)
@@ -177,6 +171,9 @@ def _read_pairs(
         question_id = id_of(position, row, names.question_id, "--question-id NAME")
         answer_id = id_of(position, row, names.answer_id, "--answer-id NAME")
         relevance = labels.relevance(position, row, answer)
+        if relevance is None:
+            counts[UNLABELLED_DROPPED] = counts.get(UNLABELLED_DROPPED, 0) + 1
+            continue
         yield Pair(position, question_id, question, answer_id, answer, relevance)
 
 
@@ -185,14 +182,12 @@ class _Labels:
 
     def __init__(self, path: str, split: str, column: str, policies: ImportPolicies) -> None:
         self._path, self._split, self._column = path, split, column
-        self._is_labelled = split not in policies.unlabelled
+        self._drop = policies.unlabelled == "drop"
         self._may_lack_labels = policies.add_candidates is not None and column == _LABEL
         self._all_relevant: bool | None = None  # None before the first row
 
-    def relevance(self, position: str, row: Row, answer: str) -> int:
-        """The relevance of a row; 0 in a split without labels."""
-        if not self._is_labelled:
-            return 0
+    def relevance(self, position: str, row: Row, answer: str) -> int | None:
+        """The relevance of a row; None for a row to drop."""
         if self._all_relevant is None:
             self._all_relevant = self._may_lack_labels and _LABEL not in row
             if self._all_relevant:
@@ -204,15 +199,16 @@ class _Labels:
                     self._path, position=position, column=_LABEL, problem=problem, expected=GRADE
                 )
             return 1
-        unlabelled = f"--unlabelled {self._split} for a split without labels"
-        hint = f"--label NAME, or {unlabelled}"
+        hint = "--label NAME"
         if self._column == _LABEL:
             hint += ", or --add-candidates all if each row is a question with its right answer"
         label = column_value(self._path, position, row, self._column, hint)
         if not answer.strip():  # a candidate that is dropped as empty needs no label
             return 0
-        if label is None or label == "":
-            expected = f"{GRADE} ({unlabelled})"
+        if label is None or label == "" or label != label:  # null, or NaN of a data frame
+            if self._drop:
+                return None
+            expected = f"{GRADE} (--unlabelled drop leaves such rows out)"
             raise InputError(
                 self._path, position=position, column=self._column, value=label, expected=expected
             )

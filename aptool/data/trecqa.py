@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from aptool.data.collection import CollectionFiles, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.importing import SplitPools, write_collection
-from aptool.data.pairs import Columns, Pair, parse_label, pools_of
+from aptool.data.pairs import Columns, Pair, pools_of
 from aptool.data.text_files import read_rows
+from aptool.data.values import parse_label
+from aptool.data.writing import LabelledPool
 from aptool.errors import InputError
 from aptool.files import expand
 from aptool.paths import PathOrUrl, file_errors, is_remote
@@ -39,7 +41,7 @@ Lines = Iterator[tuple[int, str]]
 
 def import_trecqa(
     out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", overwrite: bool = False
-) -> CollectionFiles:
+) -> Collection:
     """Import TREC-QA, each split from a jacana file, or from a folder with one line per pair.
 
     The paper's questions are ``both-labels`` (1,162 train, 65 dev, 68 test).
@@ -49,7 +51,7 @@ def import_trecqa(
     variant, decided = None, "open: there is only a train split"
     if any(split != "train" for split in sources):
         variant, decided = "raw" if _is_raw(sources, questions) else "clean", "found from the labels"
-    return write_collection(
+    write_collection(
         out,
         overwrite=overwrite,
         name=f"trecqa-{variant}" if variant else "trecqa",
@@ -58,6 +60,7 @@ def import_trecqa(
         questions=questions,
         details={"variant": variant, "variant_decided": decided},
     )
+    return Collection(out)
 
 
 def _is_raw(sources: Mapping[str, SplitPools], questions: str) -> bool:

@@ -6,11 +6,13 @@ Parquet files of ``microsoft/wiki_qa``, which have no sentence ids.
 
 from collections.abc import Iterator, Mapping
 
-from aptool.data.collection import CollectionFiles, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.importing import SplitPools, write_collection
-from aptool.data.pairs import Columns, Pair, id_text, parse_label, pools_of
+from aptool.data.pairs import Columns, Pair, pools_of
 from aptool.data.parquet import open_parquet
 from aptool.data.table_files import column_value, read_delimited
+from aptool.data.values import id_text, parse_label
+from aptool.data.writing import LabelledPool
 from aptool.errors import InputError
 from aptool.files import expand
 from aptool.inputs import open_unpacked
@@ -25,15 +27,16 @@ _PARQUET_MAGIC = b"PAR1"
 
 def import_wikiqa(
     out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", overwrite: bool = False
-) -> CollectionFiles:
+) -> Collection:
     """Import WikiQA, each split from a TSV or Parquet file, a glob of Parquet files, or a folder of them.
 
     There are 2,118 train, 296 dev and 633 test questions; the paper's are ``answerable`` (873, 126, 243).
     """
     sources = {split: SplitPools(path, _read_pools(path)) for split, path in splits.items()}
-    return write_collection(
+    write_collection(
         out, name="wikiqa", source=SOURCE, splits=sources, questions=questions, overwrite=overwrite
     )
+    return Collection(out)
 
 
 def _read_pools(path: str) -> Iterator[LabelledPool]:

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.pools import Answers, PoolBatch, list_units, read_pools
 from aptool.errors import InputError
 from aptool.paths import PathOrUrl
@@ -56,9 +56,9 @@ def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers
     return PoolTexts(questions, texts)
 
 
-def find_pair(collection: CollectionFiles, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
+def find_pair(collection: Collection, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
     """The texts of a question and of a candidate, or of any answer if the pools share answers."""
-    path = collection.pools(split)
+    path = collection.pools_file(split)
     for pools in collection.batches(split):
         row = pc.index(pools.question_ids, question_id).as_py()
         if row < 0:

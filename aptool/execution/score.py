@@ -14,10 +14,10 @@ from aptool.arguments import (
     check_text,
 )
 from aptool.data.ids import check_one_word
+from aptool.data.pools import AnyPools, as_pools
 from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
 from aptool.errors import UsageError
 from aptool.execution.where import Address, Where
-from aptool.library.pools import AnyPools, as_pools
 from aptool.scoring.run import ScoredRun, check_scored_output, score_files, score_in_memory
 from aptool.scoring.systems import BASELINES, Bm25, System, baseline
 from aptool.text.words import EXPECTED, word_splitter
@@ -26,7 +26,7 @@ from aptool.version import requiring_torch
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from aptool.library.run import Run
+    from aptool.data.run import Run
     from aptool.scoring.model import Model
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
         >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
-    from aptool.library.run import run_of_scores
+    from aptool.data.run import run_of_scores
 
     system = Bm25(check_words(words))
     with as_pools(pools).on_disk() as files:

@@ -17,7 +17,7 @@ from aptool.arguments import (
     check_text,
 )
 from aptool.config import CHECKPOINT_MINUTES, DEFAULT_PRESET, Overrides, Recipe, load_recipe
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.errors import InputError
 from aptool.execution.where import Address, Where
 from aptool.models.build import check_recipe
@@ -26,7 +26,7 @@ from aptool.paths import Location, location, with_home
 from aptool.training.fit import Fit
 
 if TYPE_CHECKING:
-    from aptool.library.collection import Collection
+    from aptool.data.collection import Collection
     from aptool.scoring.model import Model
 
 
@@ -81,7 +81,7 @@ def train(
         >>> model.preset, list(model.dev)
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
-    from aptool.library.collection import Collection
+    from aptool.data.collection import Collection
     from aptool.scoring.model import Model
 
     opened = collection if isinstance(collection, Collection) else Collection(collection)
@@ -95,7 +95,7 @@ def train(
         folder = Path(tempfile.mkdtemp(prefix="aptool-")) / "model"
     try:
         train_recipe(
-            opened.opened,
+            opened,
             recipe,
             folder,
             where,
@@ -139,7 +139,7 @@ def build_recipe(
 
 
 def train_recipe(
-    collection: CollectionFiles,
+    collection: Collection,
     recipe: Recipe,
     output: Location,
     where: Where,

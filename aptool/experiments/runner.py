@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from aptool.data import trecqa, wikiqa
-from aptool.data.collection import MANIFEST, CollectionFiles, CollectionWriter
+from aptool.data.collection import Collection
 from aptool.data.folds import write_folds
 from aptool.data.importing import splits_in
 from aptool.data.insuranceqa import V1_ANSWERS, import_insuranceqa
@@ -21,6 +21,7 @@ from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.data.trecqa import import_trecqa
 from aptool.data.wikiqa import import_wikiqa
+from aptool.data.writing import MANIFEST, CollectionWriter
 from aptool.errors import AptoolError, InputError, located
 from aptool.evaluation.measures import evaluate
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
@@ -35,7 +36,7 @@ from aptool.scoring.run import Executor
 logger = logging.getLogger(__name__)
 
 # Importers of published data sets from a folder, which may lack the test split, with the paper's questions.
-PUBLISHED: Mapping[str, Callable[..., CollectionFiles]] = {
+PUBLISHED: Mapping[str, Callable[..., Collection]] = {
     "wikiqa": lambda out, folder, overwrite=False: import_wikiqa(
         out, splits_in(folder, wikiqa.SPLITS), questions="answerable", overwrite=overwrite
     ),
@@ -124,11 +125,11 @@ def _check_recipes(matrix: ExperimentMatrix) -> None:
 
 def _open_collections(
     matrix: ExperimentMatrix, output: Location, overwrite: bool
-) -> dict[EvaluatedSplit, CollectionFiles]:
+) -> dict[EvaluatedSplit, Collection]:
     """The collection of each evaluated split, without missing optional splits."""
-    opened: dict[str, CollectionFiles] = {}
-    folds: dict[str, list[CollectionFiles]] = {}
-    collections: dict[EvaluatedSplit, CollectionFiles] = {}
+    opened: dict[str, Collection] = {}
+    folds: dict[str, list[Collection]] = {}
+    collections: dict[EvaluatedSplit, Collection] = {}
     for evaluated in dict.fromkeys(experiment.evaluated for experiment in matrix.experiments):
         fold, split = evaluated.fold, evaluated.split
         name = evaluated.collection if fold is None else fold.source
@@ -146,12 +147,12 @@ def _open_collections(
         if evaluated.optional and split not in opened[name].splits:
             logger.info(f"{name}: no split {split!r}, so {evaluated.name} is left out")
             continue
-        opened[name].qrels(split)  # raises if there is no such split
+        opened[name].qrels_file(split)  # raises if there is no such split
         collections[evaluated] = opened[name]
     return collections
 
 
-def _open(evaluated: EvaluatedSplit, name: str, output: Location, overwrite: bool) -> CollectionFiles:
+def _open(evaluated: EvaluatedSplit, name: str, output: Location, overwrite: bool) -> Collection:
     """Open a collection; build or import it first if the matrix says so."""
     build, path = evaluated.build, evaluated.path
     if build == "functions" and not path.exists():
@@ -164,7 +165,7 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location, overwrite: boo
         imported = output / "collections" / name
         logger.info(f"importing {path} to {imported}")
         return PUBLISHED[build](imported, path, overwrite)
-    opened = CollectionFiles(path)
+    opened = Collection(path)
     if build == "functions":
         built = opened.manifest["details"].get("limit", evaluated.limit)
         if built != evaluated.limit:
@@ -173,9 +174,7 @@ def _open(evaluated: EvaluatedSplit, name: str, output: Location, overwrite: boo
     return opened
 
 
-def _open_folds(
-    collection: CollectionFiles, folder: Location, fold: Fold, overwrite: bool
-) -> list[CollectionFiles]:
+def _open_folds(collection: Collection, folder: Location, fold: Fold, overwrite: bool) -> list[Collection]:
     """Open all folds of a collection; write them first if they are missing or out of date."""
     options = {"pool_size": fold.pool_size, "train_share": fold.train_share}
     details = {"of": collection.fingerprint, "folds": fold.of, **options}
@@ -193,7 +192,7 @@ def _open_folds(
     )
 
 
-def _open_pooled(folds: Sequence[CollectionFiles], overwrite: bool) -> CollectionFiles:
+def _open_pooled(folds: Sequence[Collection], overwrite: bool) -> Collection:
     """Open the collection of all questions of the folds, in one split; write it first if it is missing."""
     path = folds[0].path.parent / "pooled"
     details = {name: folds[0].manifest["details"][name] for name in ("of", "folds", "pool_size")}
@@ -205,17 +204,17 @@ def _open_pooled(folds: Sequence[CollectionFiles], overwrite: bool) -> Collectio
         path, name=folds[0].name, source=source, details=details, overwrite=overwrite
     ) as writer:
         writer.add_split(POOLED, (pool for fold in folds for pool in labelled_pools(fold, "dev")))
-    return CollectionFiles(path)
+    return Collection(path)
 
 
 def _pool_folds(
     results: Iterable[tuple[EvaluatedSplit, Result]],
-    collections: Mapping[EvaluatedSplit, CollectionFiles],
+    collections: Mapping[EvaluatedSplit, Collection],
     output: Location,
     overwrite: bool,
 ) -> list[Result]:
     """Replace the results on the folds of a collection by one result over all of its questions."""
-    folds: dict[str, list[CollectionFiles]] = {}
+    folds: dict[str, list[Collection]] = {}
     for evaluated, collection in collections.items():
         if evaluated.fold is not None:
             folds.setdefault(evaluated.fold.source, []).append(collection)
@@ -230,9 +229,7 @@ def _pool_folds(
     ]
 
 
-def _pool(
-    source: str, parts: list[Result], pooled: CollectionFiles, output: Location, overwrite: bool
-) -> Result:
+def _pool(source: str, parts: list[Result], pooled: Collection, output: Location, overwrite: bool) -> Result:
     """Pool the results of all folds, of one system with one seed."""
     first = parts[0]
     name = f"{source}-{POOLED}"
@@ -240,7 +237,7 @@ def _pool(
     frame = pl.concat([read_run(part.run).frame for part in parts])
     write_derived_run(run, frame, first.system, overwrite=overwrite)
     evaluation = evaluate(
-        read_qrels(pooled.qrels(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
+        read_qrels(pooled.qrels_file(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
     )
     shared = set.intersection(*(set(part.costs) for part in parts))
     costs = {name: sum(part.costs[name] for part in parts) for name in sorted(shared)}
@@ -259,9 +256,9 @@ def _pool(
     )
 
 
-def _open_existing(path: Location, details: dict[str, Any]) -> CollectionFiles | None:
+def _open_existing(path: Location, details: dict[str, Any]) -> Collection | None:
     """Open a collection; None if it is missing or its manifest has other details."""
     if not (path / MANIFEST).is_file():
         return None
-    collection = CollectionFiles(path)
+    collection = Collection(path)
     return collection if details.items() <= collection.manifest["details"].items() else None

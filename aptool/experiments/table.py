@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.documents import json_text, read_json
@@ -171,7 +171,7 @@ def write_table(
         "collections": {
             name: {
                 "path": str(path).removeprefix(f"{folder}/"),
-                "fingerprint": CollectionFiles(path).fingerprint,
+                "fingerprint": Collection(path).fingerprint,
             }
             for name, path in {result.collection: result.folder for result in results}.items()
         },
@@ -281,6 +281,6 @@ def _write(path: Location, text: str) -> None:
 def _per_question(group: Sequence[Result], measure: str) -> pl.Series:
     """The measure of each question, as mean over the seeds of a system, in the order of the qrels."""
     first = group[0]
-    qrels = read_qrels(CollectionFiles(first.folder).qrels(first.split))
+    qrels = read_qrels(Collection(first.folder).qrels_file(first.split))
     frames = [evaluate(qrels, read_run(result.run).frame, [measure]).per_question for result in group]
     return mean_over_runs(frames)[measure]

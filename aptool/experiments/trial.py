@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.pools import list_units
 from aptool.data.runs import read_run, write_run
 from aptool.data.trec import read_qrels, run_lines
@@ -103,7 +103,7 @@ class TrialRunner:
         """Raise if a stored result is of other inputs, or its run has changed; see `run_matrix`."""
         if self.overwrite:
             return
-        collection = CollectionFiles(self.collections[trial.collection])
+        collection = Collection(self.collections[trial.collection])
         for evaluated in trial.splits:
             run = self._run_file(trial, evaluated.split)
             is_lost = not (run.is_file() and _record(run).is_file())
@@ -113,21 +113,21 @@ class TrialRunner:
 
     def is_done(self, trial: Trial) -> bool:
         """Whether all results of a trial are stored and up to date."""
-        collection = CollectionFiles(self.collections[trial.collection])
+        collection = Collection(self.collections[trial.collection])
         return all(self._stored(trial, split, collection) is not None for split in trial.splits)
 
     def run(self, trial: Trial) -> list[Result]:
         """One result per split: the stored result if it is up to date, otherwise a new one."""
-        collection = CollectionFiles(self.collections[trial.collection])
+        collection = Collection(self.collections[trial.collection])
         results = [self._result(trial, split, collection) for split in trial.splits]
         if trial.splits[0].fold is not None:
             # The models of folds are not needed any more, and may be large.
             remove_model(results[0].run.parent / "model")
         return results
 
-    def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> Result:
+    def _result(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> Result:
         run = self._run_file(trial, evaluated.split)
-        qrels_path = collection.qrels(evaluated.split)
+        qrels_path = collection.qrels_file(evaluated.split)
         spent = self._stored(trial, evaluated, collection)
         line = f"{evaluated.name}: {trial.system.name}, seed {trial.seed}"
         is_new = spent is None
@@ -168,7 +168,7 @@ class TrialRunner:
     def _run_file(self, trial: Trial, split: str) -> Location:
         return self.output / trial.collection / trial.system.name / f"seed{trial.seed}" / f"{split}.run"
 
-    def _stored(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> _Spent | None:
+    def _stored(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> _Spent | None:
         """Seconds and costs of the stored result; None if it is missing or out of date."""
         run = self._run_file(trial, evaluated.split)
         key = self._key(trial, collection, evaluated.split)
@@ -181,7 +181,7 @@ class TrialRunner:
             return None
 
     def _write_run(
-        self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles, run: Location
+        self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection, run: Location
     ) -> _Spent:
         """Write a run file; return its seconds and costs."""
         system = trial.system
@@ -193,7 +193,7 @@ class TrialRunner:
         model = run.parent / "model"
         train_seconds = self._fit(trial, collection, model) if system.recipe is not None else 0.0
         started = time.perf_counter()
-        units = list_units([collection.pools(evaluated.split)])
+        units = list_units([collection.pools_file(evaluated.split)])
         scoring_system: System
         if system.baseline is not None:
             scoring_system, executor = baseline(system.baseline, seed=trial.seed), None
@@ -221,7 +221,7 @@ class TrialRunner:
             system.model, device=self.device, precision=system.precision, backend=system.backend
         )
 
-    def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: CollectionFiles) -> pl.DataFrame:
+    def _fused(self, trial: Trial, evaluated: EvaluatedSplit, collection: Collection) -> pl.DataFrame:
         """Fuse the runs of a system's parts.
 
         The model of ``combine`` is fitted on the dev split; dev itself is fused by cross-fitting.
@@ -235,7 +235,7 @@ class TrialRunner:
         frames = runs(evaluated.split)
         if system.fuse:
             return reciprocal_rank_fusion(frames)
-        qrels = read_qrels(collection.qrels(DEV))
+        qrels = read_qrels(collection.qrels_file(DEV))
         try:
             if evaluated.split == DEV:
                 fusion = cross_fitted(frames, qrels)
@@ -247,7 +247,7 @@ class TrialRunner:
         logger.info(f"{system.name}: {', '.join(f'{part} {weight:.3f}' for part, weight in weights)}")
         return fusion.frame
 
-    def _fit(self, trial: Trial, collection: CollectionFiles, model: Location) -> float:
+    def _fit(self, trial: Trial, collection: Collection, model: Location) -> float:
         """Train a system, unless it was trained for another split; return the seconds of its epochs."""
         train = self.train
         if train is None:
@@ -259,7 +259,7 @@ class TrialRunner:
             train(collection, trial.system.recipe, model, seed=trial.seed, overwrite=self.overwrite).seconds
         )
 
-    def _key(self, trial: Trial, collection: CollectionFiles, split: str) -> str:
+    def _key(self, trial: Trial, collection: Collection, split: str) -> str:
         """Hash all inputs of a result."""
         system, systems = trial.system, self.matrix.systems
         inputs: list[Any] = [__version__, collection.fingerprint, split, trial.seed, system.baseline]

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import polars as pl
 
 from aptool.arguments import PathLike, check_path, is_path
+from aptool.data.frames import TABLE, Table, read_columns
+from aptool.data.pools import Pools
+from aptool.data.run import AnyQrels, AnyRun, Qrels, Run, as_qrels, as_run, run_of_scores
 from aptool.data.trec import count_ties, log_ties
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation import compare as comparing
@@ -34,9 +37,6 @@ from aptool.evaluation.measures import relevant_from
 from aptool.evaluation.names import DEFAULT_MEASURES, measure_names
 from aptool.evaluation.significance import CONFIDENCE, PERMUTATIONS
 from aptool.evaluation.texts import KINDS
-from aptool.library.frames import TABLE, Table, read_columns
-from aptool.library.pools import Pools
-from aptool.library.run import AnyQrels, AnyRun, Qrels, Run, as_qrels, as_run, run_of_scores
 
 AnyGroups: TypeAlias = PathLike | Pools | Table
 

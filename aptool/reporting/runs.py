@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.data.collection import MANIFEST, CollectionFiles, answers_of_all
-from aptool.data.pools import Answers, read_answers
+from aptool.data.collection import Collection
+from aptool.data.pools import Answers, answers_of_all, read_answers
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
+from aptool.data.writing import MANIFEST
 from aptool.documents import read_json
 from aptool.errors import InputError, counted
 from aptool.evaluation.compare import Comparison, compare
@@ -190,21 +191,21 @@ def recorded_folder(folder: Location, path: str) -> Location:
 
 def _questions(folder: Location, scored: str | None, split: str) -> Questions:
     """The questions of a split; ``scored`` is the fingerprint of the scored collection, if recorded."""
-    collection = CollectionFiles(folder)
+    collection = Collection(folder)
     if scored is not None and scored != collection.fingerprint:
         expected = f"{scored}, which was scored; run `aptool matrix` again"
         raise InputError(folder, position="fingerprint", value=collection.fingerprint, expected=expected)
     return questions_of_split(collection, split)
 
 
-def questions_of_split(collection: CollectionFiles, split: str) -> Questions:
+def questions_of_split(collection: Collection, split: str) -> Questions:
     """The questions of a split of a collection."""
     counts, files = collection.manifest["splits"][split], collection.manifest["files"]
-    qrels = collection.qrels(split)
+    qrels = collection.qrels_file(split)
     return Questions(
         name=collection.name,
         qrels=qrels,
-        pools=[str(collection.pools(split))],
+        pools=[str(collection.pools_file(split))],
         answers=collection.answers,
         counts=[
             f"split {split}",

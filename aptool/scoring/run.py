@@ -21,7 +21,7 @@ import polars as pl
 from typing_extensions import override
 
 from aptool import environment, outputs
-from aptool.data.collection import POOLS_SUFFIX, collection_beside
+from aptool.data.collection import collection_beside
 from aptool.data.pools import Answers, Unit, read_answers
 from aptool.data.runs import (
     is_folder,
@@ -32,6 +32,7 @@ from aptool.data.runs import (
     write_sidecar,
 )
 from aptool.data.trec import log_ties, rank_candidates
+from aptool.data.writing import POOLS_SUFFIX
 from aptool.errors import InputError
 from aptool.inputs import Input, check_unchanged
 from aptool.outputs import check_apart

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from aptool.config import Recipe
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.documents import read_json
 from aptool.errors import InputError, one_line
 from aptool.files import local_copy, stat
@@ -151,7 +151,7 @@ def restore_dropout(states: list[Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(states[1], device)
 
 
-def training_key(collection: CollectionFiles, recipe: Recipe, seed: int, device: str) -> str:
+def training_key(collection: Collection, recipe: Recipe, seed: int, device: str) -> str:
     """Hash all inputs that decide the result, except the number of threads and processes."""
     inputs = {
         "code": code_of(recipe),

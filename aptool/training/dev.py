@@ -7,7 +7,7 @@ import polars as pl
 import torch
 
 from aptool.config import TextOptions
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.trec import read_qrels
 from aptool.errors import AptoolError
 from aptool.evaluation.measures import evaluate
@@ -32,10 +32,10 @@ class DevSet:
     """Tokenized pools with their qrels."""
 
     def __init__(
-        self, collection: CollectionFiles, split: str, tokenizer: TextTokenizer, options: TextOptions
+        self, collection: Collection, split: str, tokenizer: TextTokenizer, options: TextOptions
     ) -> None:
         """Read and tokenize a split."""
-        self._qrels = read_qrels(collection.qrels(split))
+        self._qrels = read_qrels(collection.qrels_file(split))
         self._unknown_id = tokenizer.unknown
         self._row_groups: list[_RowGroup] = []
         for pools in collection.batches(split):

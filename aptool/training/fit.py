@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from aptool.config import CHECKPOINT_MINUTES, Recipe
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.documents import parse_json
 from aptool.errors import InputError
 from aptool.evaluation.names import measure_names
@@ -69,7 +69,7 @@ class Fit(NamedTuple):
 
 
 def fit(
-    collection: CollectionFiles,
+    collection: Collection,
     recipe: Recipe,
     output: PathOrUrl,
     *,
@@ -104,7 +104,7 @@ def fit(
 class TrainingTask(NamedTuple):
     """A training that can start; see `check_training`."""
 
-    collection: CollectionFiles
+    collection: Collection
     recipe: Recipe
     output: PathOrUrl
     seed: int
@@ -215,7 +215,7 @@ def fit_in_group(
 
 
 def check_training(
-    collection: CollectionFiles,
+    collection: Collection,
     recipe: Recipe,
     output: PathOrUrl,
     seed: int,
@@ -242,8 +242,8 @@ def check_training(
         names_of_splits = ", ".join(collection.splits)
         expected = f"one of {names_of_splits} (`aptool data folds` splits questions into train and dev)"
         raise InputError(collection.path, problem=f"split {DEV!r}", expected=expected)
-    collection.qrels(DEV)
-    collection.qrels(TRAIN)
+    collection.qrels_file(DEV)
+    collection.qrels_file(TRAIN)
     recipe = replace(recipe, training=replace(recipe.training, dev_measure=name))
     key = training_key(collection, recipe, seed, device_type)
     if trained_key(output) != key:

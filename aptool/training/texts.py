@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from aptool.config import Recipe
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.pools import read_answers
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError
@@ -19,7 +19,7 @@ TRAIN = "train"  # the split that systems are trained on
 BM25_NEGATIVES = 100  # answers per question that ``bm25`` negatives are sampled from
 
 
-def read_training_texts(collection: CollectionFiles, recipe: Recipe) -> SplitTexts:
+def read_training_texts(collection: Collection, recipe: Recipe) -> SplitTexts:
     """Read the train split, with the answers that the negatives of a recipe come from."""
     negatives = recipe.training.negatives
     texts = read_texts(collection, TRAIN, shared=negatives in ("collection", "bm25", "all"))
@@ -33,7 +33,7 @@ def read_training_texts(collection: CollectionFiles, recipe: Recipe) -> SplitTex
     return replace(texts, pools=IndexLists.of(owner, best.reshape(-1), len(best)))
 
 
-def read_texts(collection: CollectionFiles, split: str, *, shared: bool = False) -> SplitTexts:
+def read_texts(collection: Collection, split: str, *, shared: bool = False) -> SplitTexts:
     """Join the pools and qrels of a split; equal answers are joined, too.
 
     Relevant answers outside all pools are ignored. ``shared`` adds the shared answers of the collection.
@@ -47,12 +47,12 @@ def read_texts(collection: CollectionFiles, split: str, *, shared: bool = False)
         frames.append(pools.pairs().hstack(pl.DataFrame(numbers)))
         questions += pools.questions.to_pylist()
     pairs = pl.concat(frames)
-    relevant = read_qrels(collection.qrels(split)).filter(pl.col("relevance") > 0)
+    relevant = read_qrels(collection.qrels_file(split)).filter(pl.col("relevance") > 0)
     positive = pairs.join(relevant, on=["question_id", "answer_id"], how="semi")
     if positive.is_empty():
-        problem = f"none for {collection.pools(split).name}"
+        problem = f"none for {collection.pools_file(split).name}"
         expected = "at least one relevant answer in a pool"
-        raise InputError(collection.qrels(split), problem=problem, expected=expected)
+        raise InputError(collection.qrels_file(split), problem=problem, expected=expected)
     if shared and collection.answers is not None:
         for text in read_answers(collection.answers).texts.to_pylist():
             answers.setdefault(text, len(answers))
@@ -63,7 +63,7 @@ def read_texts(collection: CollectionFiles, split: str, *, shared: bool = False)
     return SplitTexts(questions, list(answers), positive_lists, pool_lists)
 
 
-def all_texts(collection: CollectionFiles) -> Iterator[str]:
+def all_texts(collection: Collection) -> Iterator[str]:
     """Yield every text of every split; an answer appears once per row group."""
     for split in collection.splits:
         for pools in collection.batches(split):

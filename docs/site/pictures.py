@@ -16,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import aptool
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.reporting.charts import accuracy_by_length
 from aptool.reporting.plots import plot_accuracy_by_length, svg
 from aptool.reporting.runs import questions_of_split
@@ -78,7 +78,7 @@ def _lengths() -> str:
         name: aptool.evaluate(qrels, folder / "test.run", "P@1").per_question
         for name, folder in (("qa-cnn", QA_CNN), ("ap-cnn", AP_CNN))
     }
-    questions = questions_of_split(CollectionFiles(COLLECTION), "test")
+    questions = questions_of_split(Collection(COLLECTION), "test")
     return svg(plot_accuracy_by_length(accuracy_by_length(accuracy, questions.by_length(qrels.frame))))
 
 

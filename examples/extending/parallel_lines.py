@@ -11,15 +11,14 @@ of a question are the answers of the next questions.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.importing import SplitPools, write_collection
-from aptool.data.pairs import Columns, Pair, check_text, pools_of
+from aptool.data.pairs import Columns, Pair, pools_of
+from aptool.data.values import check_text
 from aptool.errors import InputError
 
 
-def build(
-    output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidates: int = 10
-) -> CollectionFiles:
+def build(output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidates: int = 10) -> Collection:
     """Import each split from its two files.
 
     Args:
@@ -37,7 +36,8 @@ def build(
         )
         for split, (questions, answers) in splits.items()
     }
-    return write_collection(output, name=Path(output).name, source="parallel lines", splits=read)
+    write_collection(output, name=Path(output).name, source="parallel lines", splits=read)
+    return Collection(output)
 
 
 def _pairs(questions: str, answers: str, candidates: int) -> Iterator[Pair]:

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 import pytest
 import small_matrix
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.errors import InputError
 from bench.record import main, read_result, result_document, write_result
 
@@ -26,7 +26,7 @@ def test_a_matrix_records_every_seed_with_its_provenance(aptool, tmp_path, colle
     table = json.loads((tmp_path / "out" / "table.json").read_text())
     assert written["command"] == "aptool matrix m.toml --output out" == table["command"]
     assert written["seeds"] == [1, 2]
-    assert list(written["collections"].values()) == [CollectionFiles(collection_folder).fingerprint]
+    assert list(written["collections"].values()) == [Collection(collection_folder).fingerprint]
     assert sorted(written["fingerprint"]) == sorted(trained)
     assert {system["system"]: system["preset"] for system in written["systems"]} == {
         **dict.fromkeys(["random", "bm25", "fused"]),

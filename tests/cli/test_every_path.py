@@ -118,8 +118,8 @@ def local_inputs(tmp_path_factory, collection_folder, model_folder):
     """The folder of inputs on a disk."""
     import shutil
 
-    from aptool.data.collection import CollectionWriter
     from aptool.data.pools import list_units
+    from aptool.data.writing import CollectionWriter
     from aptool.scoring.run import score_files
     from aptool.scoring.systems import RandomScores
 

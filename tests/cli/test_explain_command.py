@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from aptool.data.collection import CollectionWriter, LabelledPool
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.models.model import load_model
 from aptool.models.ragged import Ragged
 from aptool.version import install_command
@@ -217,10 +217,10 @@ def test_mistakes_are_one_line(aptool, model_folder, shared, monkeypatch, given,
 def test_max_pooling_has_no_matrix(aptool, collection_folder, tmp_path):
     from tiny import recipe
 
-    from aptool.data.collection import CollectionFiles
+    from aptool.data.collection import Collection
     from aptool.training.fit import fit
 
-    fit(CollectionFiles(collection_folder), recipe("qa-cnn", "training.epochs=1"), tmp_path / "qa", seed=1)
+    fit(Collection(collection_folder), recipe("qa-cnn", "training.epochs=1"), tmp_path / "qa", seed=1)
     explanation = json.loads("".join(explained(aptool, tmp_path / "qa", "--json").out))
     refused = explained(aptool, tmp_path / "qa", "--matrix")
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from tiny import labelled_pools, row, write_pools
 
-from aptool.data.collection import CollectionWriter, LabelledPool
 from aptool.data.pools import list_units, read_pools
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.models.device import batch_sizes
 from aptool.models.model import load_model, save_model
 from aptool.scoring.model_system import ModelScorer, ModelSystem

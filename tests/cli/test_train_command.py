@@ -9,7 +9,8 @@ import pytest
 from recorded import recorded
 from tiny import options, recipe
 
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.models.model import load_model
 
 # MRR of six candidates in random order: the mean of 1, 1/2, ..., 1/6.
@@ -232,7 +233,7 @@ def test_learned_vectors_are_learned_once_for_several_systems(collection_folder,
     learned = recipe("qa-cnn", "vectors.source=learned", "training.epochs=1")
     with recorded() as log:
         for name in ("one", "two"):
-            fit(CollectionFiles(collection_folder), learned, folder / name, vectors_cache=folder / "vectors")
+            fit(Collection(collection_folder), learned, folder / name, vectors_cache=folder / "vectors")
 
     assert sum(message.startswith("learning ") for message in log.messages) == 1
     weights = [(folder / name / "model.safetensors").read_bytes() for name in ("one", "two")]

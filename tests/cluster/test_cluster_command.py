@@ -65,7 +65,7 @@ def test_bm25_on_a_cluster_writes_the_same_bytes(run, folder, address):
 
 
 def test_fixed_number_of_workers_and_shared_answers(run, collection_folder, model_folder, tmp_path, address):
-    from aptool.data.collection import CollectionWriter
+    from aptool.data.writing import CollectionWriter
 
     pools = labelled_pools("test", 12)
     texts = {a: t for pool in pools for a, t in zip(pool.answer_ids, pool.texts, strict=True)}

@@ -15,7 +15,7 @@ from scene import node_ids, wait_for
 from tiny import options, recipe
 from trainings import OPTIONS, SEED, trained
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.training.fit import fit
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "README.md")
@@ -40,7 +40,7 @@ def together(address, tmp_path_factory, collection_folder):
 @pytest.fixture(scope="module")
 def alone(surroundings, tmp_path_factory, collection_folder):
     folder = tmp_path_factory.mktemp("alone") / "model"
-    fit(CollectionFiles(collection_folder), recipe("ap-cnn", *OPTIONS), folder, seed=SEED)
+    fit(Collection(collection_folder), recipe("ap-cnn", *OPTIONS), folder, seed=SEED)
     return folder
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from recorded import recorded
 from tiny import recipe
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 
 # Negatives are sampled, mined and the other answers of the minibatch; word vectors are trained.
 OPTIONS = ("training.in_batch=true", "training.loss=softmax", "vectors.source=learned")
@@ -21,7 +21,7 @@ def trained(cluster, collection, output, *overrides, rate=None, on_epoch=lambda 
         settings = replace(settings, training=replace(settings.training, learning_rate=rate))
     with recorded(on_epoch) as records:
         result = fit_on_cluster(
-            CollectionFiles(collection),
+            Collection(collection),
             settings,
             output,
             cluster=cluster,

@@ -28,12 +28,10 @@ def counts_of(collection):
 
 
 def labels_of(folder, split):
-    """Question -> text of a candidate -> label; the label is None in a split without qrels."""
+    """Question -> text of a candidate -> label."""
     collection = aptool.Collection(folder)
-    labels = {}
-    if collection.opened.is_labelled(split):
-        qrels = read_qrels(collection.opened.qrels(split))
-        labels = {(question_id, answer_id): label for question_id, answer_id, label in qrels.rows()}
+    qrels = read_qrels(collection.qrels_file(split))
+    labels = {(question_id, answer_id): label for question_id, answer_id, label in qrels.rows()}
     return {
         question: {text: labels.get((name, answer_id)) for answer_id, text in candidates}
         for name, question, candidates in pools_of(collection, split)

@@ -51,7 +51,7 @@ def test_a_question_without_an_answer_is_dropped_and_counted(tmp_path):
     data = aptool.Collection.from_rows({"dev": rows}, tmp_path / "x", add_candidates="all")
 
     assert "Open ticket?" not in labels_of(tmp_path / "x", "dev")
-    assert data.opened.manifest["policies"]["questions_without_candidates_dropped"] == {"dev": 1}
+    assert data.manifest["policies"]["questions_without_candidates_dropped"] == {"dev": 1}
 
 
 def test_rows_of_a_divided_table_are_counted_in_the_split_of_their_question(tmp_path):
@@ -59,7 +59,7 @@ def test_rows_of_a_divided_table_are_counted_in_the_split_of_their_question(tmp_
     rows += [{"question": f"Topic{i}", "answer": " "} for i in range(6)]
     data = aptool.Collection.from_rows(rows, tmp_path / "x", add_candidates="all", split_ratio="1:1:1")
 
-    manifest = data.opened.manifest
+    manifest = data.manifest
     each_two = {"train": 2, "dev": 2, "test": 2}
     assert {split: counts["questions"] for split, counts in manifest["splits"].items()} == each_two
     assert manifest["policies"]["empty_candidates_dropped"] == each_two

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_answers, read_pools
 from aptool.data.trec import read_qrels
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import AptoolError, InputError, UsageError
 
 
@@ -25,7 +26,7 @@ def write(path, splits, answers=None, **arguments):
             writer.add_answers(answers)
         for split, pools in splits.items():
             writer.add_split(split, pools)
-    return CollectionFiles(path)
+    return Collection(path)
 
 
 def test_collection_has_the_files_of_its_manifest(tmp_path):
@@ -43,8 +44,12 @@ def test_collection_has_the_files_of_its_manifest(tmp_path):
     assert (collection.name, collection.splits) == ("mine", ["train", "test"])
     assert collection.manifest["splits"]["train"] == {"questions": 2, "candidates": 4, "positives": 2}
     assert collection.manifest["splits"]["test"] == {"questions": 1, "candidates": 2, "positives": 1}
-    assert read_qrels(collection.qrels("train")).rows() == [("q1", "a1", 1), ("q1", "a2", 0), ("q2", "a1", 2)]
-    pools = read_pools(list_units([collection.pools("train")])[0], read_answers(collection.answers))
+    assert read_qrels(collection.qrels_file("train")).rows() == [
+        ("q1", "a1", 1),
+        ("q1", "a2", 0),
+        ("q2", "a1", 2),
+    ]
+    pools = read_pools(list_units([collection.pools_file("train")])[0], read_answers(collection.answers))
     assert pools.answer_ids.to_pylist() == ["a1", "a2", "a3", "a1"]
     assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["x", "y", "z", "x"]
 
@@ -63,7 +68,7 @@ def test_duplicate_candidate_is_dropped_and_counted(tmp_path):
 
     collection = write(tmp_path / "c", {"train": [repeated, pool("q2")], "test": [pool("q3")]})
 
-    pools = read_pools(list_units([collection.pools("train")])[0])
+    pools = read_pools(list_units([collection.pools_file("train")])[0])
     assert pools.answer_ids.to_pylist() == ["a2", "a1", "a1", "a2"]
     assert [pools.answers[i].as_py() for i in pools.pair_answer] == ["first", "x", "x", "y"]
     assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"train": 2, "test": 0}
@@ -72,7 +77,7 @@ def test_duplicate_candidate_is_dropped_and_counted(tmp_path):
 def test_relevant_answer_missing_from_its_pool_is_kept_and_counted(tmp_path):
     collection = write(tmp_path / "c", {"train": [pool("q1", relevance={"a1": 1, "a7": 1, "a8": 0})]})
 
-    assert read_qrels(collection.qrels("train"))["answer_id"].to_list() == ["a1", "a7", "a8"]
+    assert read_qrels(collection.qrels_file("train"))["answer_id"].to_list() == ["a1", "a7", "a8"]
     assert collection.manifest["policies"]["relevant_missing_from_pool_kept"] == {"train": 1}
 
 
@@ -97,7 +102,7 @@ QUESTIONS = [
 def test_questions_policies(tmp_path, policy, expected):
     collection = write(tmp_path / "c", {"dev": QUESTIONS}, questions=policy)
 
-    assert read_pools(list_units([collection.pools("dev")])[0]).question_ids.to_pylist() == expected
+    assert read_pools(list_units([collection.pools_file("dev")])[0]).question_ids.to_pylist() == expected
     dropped = collection.manifest["policies"].get(f"questions_dropped_not_{policy}", {"dev": 0})
     assert dropped == {"dev": 5 - len(expected)}
 
@@ -110,7 +115,7 @@ def test_details_and_counts_of_an_importer_are_in_the_manifest(tmp_path):
         writer.count("lines_skipped", "train", 2)
         writer.count("lines_skipped", "train", 3)
 
-    manifest = CollectionFiles(tmp_path / "c").manifest
+    manifest = Collection(tmp_path / "c").manifest
     assert manifest["details"] == {"torch": "2.13"}
     assert manifest["policies"]["lines_skipped"] == {"train": 5}
 
@@ -148,7 +153,7 @@ def test_failure_leaves_the_old_collection(tmp_path):
     with pytest.raises(RuntimeError):
         write(tmp_path / "c", {"train": stops()})
 
-    assert CollectionFiles(tmp_path / "c").manifest["splits"]["train"]["questions"] == 1
+    assert Collection(tmp_path / "c").manifest["splits"]["train"]["questions"] == 1
     assert read_pools(list_units([tmp_path / "c" / "train.pools.parquet"])[0]).question_ids.to_pylist() == [
         "q1"
     ]
@@ -187,7 +192,7 @@ def test_error_for_an_unknown_split_lists_the_splits(tmp_path):
 
 def test_folder_that_is_not_a_collection_is_refused(tmp_path):
     with pytest.raises(InputError, match="folder not found; expected the folder of a collection"):
-        CollectionFiles(tmp_path / "none")
+        Collection(tmp_path / "none")
     manifest = tmp_path / "collection.json"
     for content, message in (
         (b"{", "expected JSON"),
@@ -197,7 +202,7 @@ def test_folder_that_is_not_a_collection_is_refused(tmp_path):
     ):
         manifest.write_bytes(content)
         with pytest.raises(InputError) as error:
-            CollectionFiles(tmp_path)
+            Collection(tmp_path)
         assert str(error.value).startswith(f"{manifest}: ")
         assert str(error.value).endswith(message)
 
@@ -210,7 +215,7 @@ def test_file_of_an_unlisted_split_is_refused(tmp_path):
     path.write_text(json.dumps(manifest))
 
     with pytest.raises(InputError) as error:
-        CollectionFiles(tmp_path / "c")
+        Collection(tmp_path / "c")
 
     assert str(error.value).startswith(f"{path}: files: 'dev.")
     assert str(error.value).endswith("expected a file of one of the splits train")
@@ -221,4 +226,4 @@ def test_manifest_of_a_later_format_is_refused(tmp_path):
     (collection.path / "collection.json").write_text(json.dumps({**collection.manifest, "format": 2}))
 
     with pytest.raises(InputError, match=r"collection\.json: format: 2: expected const 1"):
-        CollectionFiles(collection.path)
+        Collection(collection.path)

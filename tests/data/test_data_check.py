@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from aptool.cli.data import data
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.schemas import arrow_schema
+from aptool.data.writing import CollectionWriter, LabelledPool
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def collection(tmp_path):
         writer.add_answers([("1", "me"), ("2", "you")])
         writer.add_split("dev", pools)
     (tmp_path / "small/dev.run").write_text("q1 Q0 1 1 0.5 mine\nq1 Q0 2 2 0.25 mine\n", encoding="utf-8")
-    return CollectionFiles(tmp_path / "small")
+    return Collection(tmp_path / "small")
 
 
 def check(*paths):
@@ -93,7 +94,7 @@ def test_wrong_pools_are_refused(tmp_path, rows, message):
 
 
 def test_pools_without_their_shared_answers_are_refused(collection, tmp_path):
-    shutil.copy(collection.pools("dev"), tmp_path / "alone.pools.parquet")
+    shutil.copy(collection.pools_file("dev"), tmp_path / "alone.pools.parquet")
     code, (line,) = check(tmp_path / "alone.pools.parquet")
     assert code == 1
     assert "or an answers file with '1'" in line
@@ -106,14 +107,14 @@ def change_manifest(collection, change):
 
 
 def damage_qrels(collection):
-    with collection.qrels("dev").open("a", encoding="utf-8") as file:
+    with collection.qrels_file("dev").open("a", encoding="utf-8") as file:
         file.write("q9 0 1 1\n")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda c: c.pools("dev").unlink(), "dev.pools.parquet: file not found"),
+        (lambda c: c.pools_file("dev").unlink(), "dev.pools.parquet: file not found"),
         (damage_qrels, "dev.qrels: column 'sha256'"),
         (
             lambda c: change_manifest(c, lambda m: m.pop("files")),

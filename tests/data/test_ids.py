@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from aptool.data import ids
 from aptool.data.check import check_path
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.pairs import Columns, Pair, pools_of
 from aptool.data.pools import list_units, read_answers, read_pools
 from aptool.data.runs import read_run, write_run
 from aptool.data.schemas import arrow_schema, load_schema
 from aptool.data.trec import read_qrels, write_qrels
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import InputError
 
 # All characters that a tool treats as white space or as control characters, and a few others.
@@ -102,15 +103,15 @@ def test_all_readers_and_writers_agree(tmp_path, question, answer):
         assert passes(lambda: read_by_hand(tmp_path / "y.parquet", question, answer)) is legal
     if not legal:
         return
-    collection = CollectionFiles(folder)
-    pools = read_pools(list_units([collection.pools("dev")])[0], read_answers(collection.answers))
+    collection = Collection(folder)
+    pools = read_pools(list_units([collection.pools_file("dev")])[0], read_answers(collection.answers))
     assert (pools.question_ids.to_pylist(), pools.answer_ids.to_pylist()) == ([question], [answer])
     assert read_run(tmp_path / "x.run").frame.drop("score").rows() == [(question, answer)]
-    for qrels in (collection.qrels("dev"), tmp_path / "x.qrels"):
+    for qrels in (collection.qrels_file("dev"), tmp_path / "x.qrels"):
         assert read_qrels(qrels).rows() == [(question, answer, 1)]
     for path in (
         folder,
-        collection.pools("dev"),
+        collection.pools_file("dev"),
         collection.answers,
         tmp_path / "x.run",
         tmp_path / "x.qrels",

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from imported import jacana_block, pools_of
 
+from aptool.data.collection import Collection
 from aptool.data.table import ColumnNames, import_table
 from aptool.data.trec import read_qrels
 from aptool.data.trecqa import import_trecqa
@@ -63,7 +64,7 @@ def imported(run, files):
             assert len(message.splitlines()) == 1
             assert not out.exists()
             return message
-        return collection.manifest, pools_of(collection), read_qrels(collection.qrels("train")).rows()
+        return collection.manifest, pools_of(collection), read_qrels(collection.qrels_file("train")).rows()
 
 
 @st.composite
@@ -191,7 +192,8 @@ def test_a_table_is_read_as_a_plain_parser_reads_it_or_refused(kind, rows, with_
 
     file = f"x.{kind}"
     result = imported(
-        lambda out, folder: import_table(out, {"train": f"{folder}/{file}"}, names), {file: data}
+        lambda out, folder: import_table(out, {"train": f"{folder}/{file}"}, names) or Collection(out),
+        {file: data},
     )
 
     assert isinstance(result, str) == (expected is None), result

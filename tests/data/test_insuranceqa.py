@@ -6,7 +6,7 @@ import random
 import pytest
 from imported import DATA, counts_of, needs_data, pools_of
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.insuranceqa import import_insuranceqa
 from aptool.data.pools import read_answers
 from aptool.data.trec import read_qrels
@@ -88,12 +88,12 @@ def test_small_v1(tmp_path, packed):
         ("dev-1", "what fire", [("3", "covers"), ("1", "fire"), ("2", "40% fire")])
     ]
     # Training questions have no pool; their pools are the relevant answers.
-    assert read_qrels(collection.qrels("train")).rows() == [
+    assert read_qrels(collection.qrels_file("train")).rows() == [
         ("train-1", "1", 1),
         ("train-1", "2", 1),
         ("train-2", "2", 1),
     ]
-    assert read_qrels(collection.qrels("dev")).rows() == [("dev-1", "1", 1)]
+    assert read_qrels(collection.qrels_file("dev")).rows() == [("dev-1", "1", 1)]
 
 
 def test_absent_answers_are_dropped_and_counted(aptool, tmp_path):
@@ -107,7 +107,7 @@ def test_absent_answers_are_dropped_and_counted(aptool, tmp_path):
 
     imported = aptool(*command, "--output", tmp_path / "out")
 
-    collection = CollectionFiles(tmp_path / "out")
+    collection = Collection(tmp_path / "out")
     assert counts_of(collection) == {"train": (2, 2, 2), "dev": (2, 3, 1)}
     assert collection.manifest["details"]["read"]["dev"] == {"questions": 2, "candidates": 5}
     for line in (

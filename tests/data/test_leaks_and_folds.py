@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from imported import DATA, needs_data
 
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
-from aptool.data.folds import assign, write_folds
+from aptool.data.collection import Collection
+from aptool.data.folds import write_folds
 from aptool.data.leaks import find_leaks, labelled_pools
+from aptool.data.near_copies import assign
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import AptoolError, InputError
 
 
@@ -30,7 +32,7 @@ def leaky(tmp_path):
                 pool("z", "unheard of"),
             ],
         )
-    return CollectionFiles(tmp_path / "leaky")
+    return Collection(tmp_path / "leaky")
 
 
 def test_same_and_near_questions_are_counted(leaky):
@@ -126,7 +128,7 @@ def faq(tmp_path):
         writer.add_answers((f"a{n}", f"answer {n}") for n in range(11))
         writer.add_split("train", train)
         writer.add_split("dev", [dev])
-    return CollectionFiles(tmp_path / "faq")
+    return Collection(tmp_path / "faq")
 
 
 def test_questions_without_a_pool_are_evaluated_on_drawn_answers(faq, tmp_path):
@@ -183,8 +185,8 @@ def test_a_share_of_the_training_questions_is_part_of_a_larger_share(faq, tmp_pa
         assert [len(questions[share]) for share in (0.3, 0.6)] == [2, 4]
         assert set(questions[0.3]) < set(questions[0.6]) < set(questions[1.0])
         for folds in shares.values():
-            assert folds[number].qrels("dev").read_bytes() == whole.qrels("dev").read_bytes()
-            assert folds[number].pools("dev").read_bytes() == whole.pools("dev").read_bytes()
+            assert folds[number].qrels_file("dev").read_bytes() == whole.qrels_file("dev").read_bytes()
+            assert folds[number].pools_file("dev").read_bytes() == whole.pools_file("dev").read_bytes()
 
 
 def test_a_text_that_is_relevant_is_not_drawn_under_another_id(tmp_path):
@@ -198,7 +200,7 @@ def test_a_text_that_is_relevant_is_not_drawn_under_another_id(tmp_path):
         ]
         writer.add_split("train", pools)
 
-    folds = write_folds(CollectionFiles(tmp_path / "faq"), tmp_path / "folds", 2)
+    folds = write_folds(Collection(tmp_path / "faq"), tmp_path / "folds", 2)
 
     for pool in (pool for fold in folds for pool in labelled_pools(fold, "dev")):
         assert sorted(pool.texts) == ["never", "no", "perhaps", "yes"]
@@ -217,7 +219,7 @@ def test_folds_of_wikiqa_have_999_questions(aptool, tmp_path):
     )
     assert done.code == 0, done.err
 
-    folds = write_folds(CollectionFiles(tmp_path / "wikiqa"), tmp_path / "folds")
+    folds = write_folds(Collection(tmp_path / "wikiqa"), tmp_path / "folds")
 
     # 873 + 126, as the paper counts them.
     sizes = [fold.manifest["splits"]["dev"]["questions"] for fold in folds]

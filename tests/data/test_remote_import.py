@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from imported import counts_of
 
+from aptool.data.collection import Collection
 from aptool.data.insuranceqa import import_insuranceqa
 from aptool.data.table import import_table
 from aptool.data.trecqa import import_trecqa
@@ -107,9 +108,8 @@ def test_every_format(root, tmp_path):
     assert counts_of(import_trecqa(tmp_path / "trecqa", {"dev": f"{root}/t/"})) == {"dev": ONE_QUESTION}
     assert counts_of(import_insuranceqa(tmp_path / "insuranceqa", f"{root}/V1")) == {"dev": ONE_QUESTION}
     for name in ("a.csv", "a.jsonl"):
-        assert counts_of(import_table(tmp_path / name, {"test": f"{root}/mine/{name}"})) == {
-            "test": ONE_QUESTION
-        }
+        import_table(tmp_path / name, {"test": f"{root}/mine/{name}"})
+        assert counts_of(Collection(tmp_path / name)) == {"test": ONE_QUESTION}
 
 
 def test_missing_files_are_named(root, tmp_path):

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from imported import candidates_of
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.retrieval import (
     cut_pools,
     import_retrieval,
@@ -84,7 +84,7 @@ def test_beir_with_a_run(folder, run, tmp_path):
     texts = {d: " ".join(parts) for d, parts in DOCUMENTS.items()}
     pools = {"q1": ["d4", "d2"], "q2": ["d2"]}
     assert candidates_of(collection) == {q: {d: texts[d] for d in ids} for q, ids in pools.items()}
-    assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
+    assert sorted(read_qrels(collection.qrels_file("test")).iter_rows()) == sorted(QRELS)
     stage = collection.manifest["details"]["first_stage"]["test"]
     assert stage == {"relevant": 3, "relevant_missed": 1, "relevant_added": 0}
 
@@ -123,7 +123,7 @@ def test_relevant_documents_are_added_to_the_named_splits_only(aptool, folder, r
     runs = ("--run", f"train={run}", "--run", f"test={run}")
     assert aptool(*command, *runs, "--add-relevant", "train").code == 0
 
-    collection = CollectionFiles(out)
+    collection = Collection(out)
     assert candidates_of(collection, "train")["q1"].keys() == {"d4", "d2", "d1"}
     assert candidates_of(collection, "test")["q1"].keys() == {"d4", "d2"}
     details = collection.manifest["details"]
@@ -167,9 +167,9 @@ def test_files_of_a_corpus_queries_and_qrels(aptool, tmp_path, run, form):
     )
 
     assert finished.code == 0, finished.err
-    collection = CollectionFiles(tmp_path / "out")
+    collection = Collection(tmp_path / "out")
     assert candidates_of(collection, "dev")["q1"] == {d: texts[d] for d in ("d4", "d2", "d1")}
-    assert sorted(read_qrels(collection.qrels("dev")).iter_rows()) == sorted(QRELS)
+    assert sorted(read_qrels(collection.qrels_file("dev")).iter_rows()) == sorted(QRELS)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_data_set_of_the_real_library(tmp_path, run):
     collection = import_ir_datasets(tmp_path / "out", dataset, {"test": run})
 
     assert candidates_of(collection)["q2"] == {"d2": texts["d2"]}
-    assert sorted(read_qrels(collection.qrels("test")).iter_rows()) == sorted(QRELS)
+    assert sorted(read_qrels(collection.qrels_file("test")).iter_rows()) == sorted(QRELS)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_query_of_beir_is_no_candidate_of_its_own(aptool, tmp_path):
     finished = aptool(*command)
     assert finished.code == 0, finished.err
     assert "test: candidates with the id of their question excluded: 1" in finished.err
-    collection = CollectionFiles(tmp_path / "out")
+    collection = Collection(tmp_path / "out")
     assert ids_of(collection) == {"q1": ["d1", "d2"]}
     policies = collection.manifest["policies"]
     assert policies["candidates_with_the_id_of_their_question_excluded"] == {"test": 1}

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from tiny import labelled_pools
 
-from aptool.data.collection import CollectionWriter
 from aptool.data.schemas import arrow_schema, check_document, load_schema
+from aptool.data.writing import CollectionWriter
 from aptool.errors import InputError
 
 NAMES = ("pools", "answers", "scores", "run", "collection", "model", "matrix", "result")

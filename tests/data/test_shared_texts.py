@@ -3,8 +3,9 @@
 import pyarrow.parquet as pq
 import pytest
 
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_answers, read_pools, write_answers
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import InputError
 
 TEXT, ID = "text", "text_id"
@@ -16,7 +17,7 @@ def write(path, **splits):
         for split, pools in splits.items():
             labelled = [LabelledPool(q, "where?", list(p), list(p.values()), {}) for q, p in pools.items()]
             writer.add_split(split, labelled)
-    return CollectionFiles(path)
+    return Collection(path)
 
 
 def answers(collection):
@@ -26,14 +27,14 @@ def answers(collection):
 
 def stored(collection, split="test"):
     """The candidates of a file as stored: (answer id, text, text id)."""
-    rows = pq.read_table(collection.pools(split))["candidates"].to_pylist()
+    rows = pq.read_table(collection.pools_file(split))["candidates"].to_pylist()
     return [[(c["answer_id"], c[TEXT], c.get(ID)) for c in pool] for pool in rows]
 
 
 def texts(collection, split="test"):
     """``{question id: {answer id: text}}``, as read for scoring."""
     texts = {}
-    for unit in list_units([collection.pools(split)]):
+    for unit in list_units([collection.pools_file(split)]):
         pools = read_pools(unit)
         pairs = zip(pools.pair_question, pools.answer_ids.to_pylist(), pools.pair_answer, strict=True)
         for question, answer_id, text in pairs:
@@ -104,7 +105,7 @@ def test_small_row_groups_are_joined_after_moving_texts(tmp_path):
 
     collection = write(tmp_path / "c", test=pools)
 
-    assert len(list_units([collection.pools("test")])) == 1
+    assert len(list_units([collection.pools_file("test")])) == 1
     assert [text for _, text in answers(collection)] == shared
     assert texts(collection) == pools
 
@@ -113,14 +114,14 @@ def test_each_collection_is_read_with_its_own_answers(tmp_path):
     first, second = ({"q1": {"d1": text}, "q2": {"d1": text}} for text in ("by day", "by night"))
     collections = [write(tmp_path / "one", test=first), write(tmp_path / "two", test=second)]
 
-    units = list_units([collection.pools("test") for collection in collections])
+    units = list_units([collection.pools_file("test") for collection in collections])
 
     assert [read_pools(unit).answers.to_pylist() for unit in units] == [["by day"], ["by night"]]
 
 
 def test_reference_to_a_missing_text_is_named(tmp_path):
     collection = write(tmp_path / "c", test={"q1": {"q1-0": "x", "q1-1": "y"}, "q2": {"q2-0": "x"}})
-    (unit,) = list_units([collection.pools("test")])
+    (unit,) = list_units([collection.pools_file("test")])
     write_answers(tmp_path / "other.parquet", [("q2-0", "x")])
 
     with pytest.raises(InputError, match=r"row 0: column 'candidates.answer_id': 'q1-0': expected an answer"):

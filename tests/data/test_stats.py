@@ -7,10 +7,11 @@ from click.testing import CliRunner
 from imported import DATA, needs_data
 
 from aptool.cli.data import data
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.stats import describe
 from aptool.data.trecqa import import_trecqa
 from aptool.data.wikiqa import import_wikiqa
+from aptool.data.writing import CollectionWriter, LabelledPool
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def small(tmp_path):
     ]
     with CollectionWriter(tmp_path / "small", name="small", source="this file") as writer:
         writer.add_split("dev", pools)
-    return CollectionFiles(tmp_path / "small")
+    return Collection(tmp_path / "small")
 
 
 def test_counted_by_hand(small):
@@ -65,7 +66,7 @@ def test_shared_answers_are_counted_as_texts_of_pools(tmp_path):
     with CollectionWriter(tmp_path / "shared", name="shared", source="this file") as writer:
         writer.add_answers(answers.items())
         writer.add_split("test", pools)
-    statistics = describe(CollectionFiles(tmp_path / "shared"))
+    statistics = describe(Collection(tmp_path / "shared"))
     test = statistics.splits["test"]
     assert (test.L, test.L_all, test.L_over_M) == (3, pytest.approx(5 / 3), 1.5)
     assert (test.distinct_answers, test.repeated_texts) == (2, 1)

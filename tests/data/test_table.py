@@ -12,7 +12,7 @@ import pytest
 from imported import labels_of, pools_of
 
 import aptool
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError
 
@@ -102,7 +102,6 @@ def test_separator_and_encoding_are_options(table, tmp_path):
         ),
         (("--encoding", "hex"), "--encoding 'hex': expected a text encoding of Python"),
         (("--separator", "::"), "--separator '::': expected one character other than a quotation mark"),
-        (("--unlabelled", "dev"), "--unlabelled 'dev': expected one of the imported splits: train"),
     ],
 )
 def test_wrong_options_are_wrong_usage(table, options, message):
@@ -189,12 +188,12 @@ def test_ids_of_columns_may_be_whole_numbers(tmp_path, form):
 
 def test_questions_without_ids_are_identified_by_their_text(table, tmp_path):
     assert table("label,question,answer\n1,who?,me\n0,why?,yes\n0,who?,yes\n1,who?,me\n").code == 0
-    collection = CollectionFiles(tmp_path / "out")
+    collection = Collection(tmp_path / "out")
     assert pools_of(collection) == [
         ("train-Q0", "who?", [("train-Q0-0", "me"), ("train-Q0-1", "yes")]),
         ("train-Q1", "why?", [("train-Q1-0", "yes")]),
     ]
-    assert read_qrels(collection.qrels("train"))["relevance"].to_list() == [1, 0, 0]
+    assert read_qrels(collection.qrels_file("train"))["relevance"].to_list() == [1, 0, 0]
     assert collection.manifest["policies"]["duplicate_candidates_dropped"] == {"train": 1}
     assert collection.manifest["details"]["read"]["train"] == {"questions": 2, "candidates": 4}
 
@@ -204,7 +203,7 @@ def test_empty_candidates_are_dropped_and_counted(table, tmp_path):
     assert finished.code == 0, finished.err
     assert labels_of(tmp_path / "out", "train") == {"Who?": {"Me": 1}}
     assert "train: empty candidates dropped: 2" in finished.err
-    policies = CollectionFiles(tmp_path / "out").manifest["policies"]
+    policies = Collection(tmp_path / "out").manifest["policies"]
     assert policies["questions_without_candidates_dropped"] == {"train": 1}
 
 
@@ -238,7 +237,7 @@ HEADER = "question\tanswer\tlabel"
             (),
             "'': expected a whole number: 0 not relevant, 1 or more relevant (--unlab",
         ),
-        (["question\tanswer", "who?\tme"], (), "or --label NAME, or --unlabelled train for a split without"),
+        (["question\tanswer", "who?\tme"], (), "or --label NAME, or --add-candidates all"),
         (["question\tanswer", "who?\tme"], (), "or --add-candidates all if each row is a question with its"),
         ([HEADER, "\tme\t1"], (), "line 2: column 'question': '': expected a text"),
         (

@@ -3,7 +3,7 @@
 import pytest
 from imported import DATA, counts_of, jacana_block, labels_of, needs_data
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.trec import read_qrels
 from aptool.data.trecqa import import_trecqa, read_pools
 from aptool.errors import InputError
@@ -80,7 +80,11 @@ def test_published_counts_of_jacana(tmp_path):
 def test_jacana_is_read_by_lines(tmp_path):
     collection = import_trecqa(tmp_path / "out", {"dev": write_lines(tmp_path / "dev.xml", JACANA)})
     assert counts_of(collection) == {"dev": (2, 3, 1)}
-    assert read_qrels(collection.qrels("dev")).rows() == [("1", "1-0", 1), ("1", "1-1", 0), ("2", "2-0", 0)]
+    assert read_qrels(collection.qrels_file("dev")).rows() == [
+        ("1", "1-0", 1),
+        ("1", "1-1", 0),
+        ("2", "2-0", 0),
+    ]
     (pool, _) = list(read_pools(str(tmp_path / "dev.xml")))[:2]
     assert pool.question == "Who founded Farrar & Straus ?"
     assert pool.texts == ["Roger Straus <did", "AT&T"]
@@ -177,7 +181,7 @@ def test_a_folder_with_the_published_names_needs_no_splits(aptool, tmp_path):
         write_folder(tmp_path / "in" / name, PAIRS)
     finished = aptool("data", "import", "trecqa", tmp_path / "in", "--output", tmp_path / "out")
     assert finished.code == 0, finished.err
-    assert list(CollectionFiles(tmp_path / "out").splits) == ["train", "dev"]
+    assert list(Collection(tmp_path / "out").splits) == ["train", "dev"]
     refused = aptool("data", "import", "trecqa", tmp_path / "in" / "train", "--output", tmp_path / "other")
     assert refused.code == 1
     expected = "train-all or train, or in `aptool data import` SPLIT=PATH for other names"

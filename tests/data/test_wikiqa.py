@@ -67,7 +67,7 @@ def test_hub_parquet_has_the_same_pools_under_derived_ids(tmp_path):
     from_tsv = import_wikiqa(tmp_path / "tsv", {"train": write_tsv(tmp_path / "a.tsv", ROWS)})
     assert from_hub.manifest["splits"] == from_tsv.manifest["splits"]
     assert texts_of(from_hub, "train") == texts_of(from_tsv, "train")
-    qrels = read_qrels(from_hub.qrels("train")).rows()
+    qrels = read_qrels(from_hub.qrels_file("train")).rows()
     assert qrels == [("Q1", "Q1-0", 0), ("Q1", "Q1-1", 1), ("Q2", "Q2-0", 0), ("Q2", "Q2-1", 0)]
 
 

@@ -125,7 +125,7 @@ def test_parallel_lines_become_a_collection(example, tmp_path):
         tmp_path / "mine", {"train": (str(questions), str(answers))}, candidates=2
     )
 
-    qrels = read_qrels(collection.qrels("train"))
+    qrels = read_qrels(collection.qrels_file("train"))
     assert sorted(qrels.select("question_id", "answer_id", "relevance").rows()) == [
         *(("Q0", "A0", 1), ("Q0", "A1", 0), ("Q1", "A1", 1)),
         *(("Q1", "A2", 0), ("Q2", "A0", 0), ("Q2", "A2", 1)),

@@ -7,10 +7,11 @@ import polars as pl
 import pytest
 from tiny import labelled_pools, options
 
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
 from aptool.data.folds import write_folds
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import InputError
 from aptool.evaluation.measures import evaluate
 from aptool.evaluation.significance import compare_paired
@@ -65,10 +66,10 @@ def test_every_question_of_train_and_dev_is_scored_once(finished):
     assert set(run["question_id"]) == questions
     assert run.height == 45 * 6
     # The run of each fold is part of the pooled run.
-    for fold in write_folds(CollectionFiles(finished / "c"), finished / "again", 3):
+    for fold in write_folds(Collection(finished / "c"), finished / "again", 3):
         number = fold.manifest["details"]["fold"]
         part = read_run(finished / f"out/tiny-fold{number}/ap-cnn/seed1/dev.run").frame
-        assert set(part["question_id"]) == set(read_qrels(fold.qrels("dev"))["question_id"])
+        assert set(part["question_id"]) == set(read_qrels(fold.qrels_file("dev"))["question_id"])
         assert part.join(run, on=["question_id", "answer_id", "score"], how="anti").is_empty()
 
 
@@ -87,8 +88,8 @@ def test_lines_have_means_over_questions_and_deviations_over_seeds_and_folds(fin
     assert line["deviations"]["MAP"] == pytest.approx(abs(first - second) / 2**0.5)
     means = []
     for number in (1, 2, 3):
-        fold = CollectionFiles(finished / f"out/collections/tiny-folds/fold{number}")
-        qrels = read_qrels(fold.qrels("dev"))
+        fold = Collection(finished / f"out/collections/tiny-folds/fold{number}")
+        qrels = read_qrels(fold.qrels_file("dev"))
         runs = [finished / f"out/tiny-fold{number}/ap-cnn/seed{seed}/dev.run" for seed in (1, 2)]
         means.append(sum(evaluate(qrels, read_run(run).frame, ["MAP"]).means["MAP"] for run in runs) / 2)
     assert line["fold_deviations"]["MAP"] == pytest.approx(pl.Series(means).std())
@@ -203,7 +204,7 @@ def test_folds_train_on_a_share_of_the_questions(aptool, tmp_path):
         done = aptool("matrix", tmp_path / "t.toml", "--output", tmp_path / "out", "--overwrite")
         assert done.code == 0, done.err
         for number in (1, 2):
-            fold = CollectionFiles(tmp_path / f"out/collections/faq-folds/fold{number}")
+            fold = Collection(tmp_path / f"out/collections/faq-folds/fold{number}")
             counts = {split: fold.manifest["splits"][split]["questions"] for split in ("train", "dev")}
             assert counts == {"train": trained, "dev": 6}
 

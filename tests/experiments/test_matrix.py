@@ -11,7 +11,7 @@ import pytest
 from tiny import options
 
 from aptool.config import load_recipe
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.errors import UsageError
@@ -199,7 +199,7 @@ def test_pairs_of_an_untrained_system_are_scored_once(matrix, collection_folder,
     finished = matrix(text.replace("[collections.tiny]", '[collections.tiny]\nsplit = "dev"'))
 
     assert finished.code == 0
-    assert sum(scored) == CollectionFiles(collection_folder).manifest["splits"]["dev"]["candidates"]
+    assert sum(scored) == Collection(collection_folder).manifest["splits"]["dev"]["candidates"]
 
 
 def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder):

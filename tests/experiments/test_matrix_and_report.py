@@ -9,7 +9,8 @@ from html import unescape
 import pytest
 from tiny import options
 
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
+from aptool.data.writing import CollectionWriter, LabelledPool
 
 TABLE = """
 {more}
@@ -58,7 +59,7 @@ def test_report_refuses_a_changed_collection(copied, aptool, tmp_path):
 
     refused = aptool("report", "out")
 
-    now = CollectionFiles(tmp_path / "c").fingerprint
+    now = Collection(tmp_path / "c").fingerprint
     assert refused.code == 1
     assert f"c: fingerprint: '{now}': expected " in refused.err[0]
     assert refused.err[0].endswith(", which was scored; run `aptool matrix` again")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import options
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.experiments.matrix import read_matrix
 from jobs.paper_tables import TABLES, main, paper_names
 
@@ -165,10 +165,7 @@ def test_the_published_subsets_are_imported(tmp_path):
 
     # Questions that the paper's table 1 counts: 873 and 126; 1,162 and 65.
     counts = {
-        kind: [
-            CollectionFiles(imported.path).manifest["splits"][split]["questions"]
-            for split in ("train", "dev")
-        ]
+        kind: [Collection(imported.path).manifest["splits"][split]["questions"] for split in ("train", "dev")]
         for kind, imported in made.items()
     }
     assert counts == {"wikiqa": [873, 126], "trecqa": [1162, 65]}

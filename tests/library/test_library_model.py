@@ -11,7 +11,7 @@ from tiny import options, recipe
 
 import aptool as library
 from aptool import AptoolError, Pools
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.training.fit import fit
 
 TINY = list(options("ap-cnn"))
@@ -81,7 +81,7 @@ def test_attention_weights_equal_those_of_the_command(model):
 
 
 def test_training_writes_the_model_of_fit(data, collection, tmp_path):
-    fit(CollectionFiles(data.path), recipe("ap-cnn"), tmp_path / "expected", seed=3)
+    fit(Collection(data.path), recipe("ap-cnn"), tmp_path / "expected", seed=3)
 
     model = library.train(data, "ap-cnn", seed=3, set=TINY)
     model.save("models/new")

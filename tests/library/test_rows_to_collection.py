@@ -94,13 +94,17 @@ def test_options_have_the_effect_of_the_command(tmp_path):
     assert data.qrels("train").to_dict() == {"7": {"7-0": 1, "7-1": 0}}
 
 
-def test_a_split_without_labels_has_pools_only(tmp_path):
-    rows = [{"question": "who?", "answer": "me"}]
-    data = aptool.Collection.from_rows({"train": ROWS, "test": rows}, tmp_path / "out", unlabelled="test")
+@pytest.mark.parametrize("missing", [None, "", float("nan")])
+def test_rows_without_a_label_are_refused_or_dropped_and_counted(tmp_path, missing):
+    rows = [*ROWS, {**ROWS[0], "answer": "unjudged", "label": missing}]
 
-    assert data.pools("test").to_dict() == {"test-Q0": ("who?", {"test-Q0-0": "me"})}
-    with pytest.raises(aptool.AptoolError, match="split 'test' has no labels"):
-        data.qrels("test")
+    with pytest.raises(aptool.AptoolError, match=r"row 3: column 'label': .*--unlabelled drop"):
+        aptool.Collection.from_rows(rows, tmp_path / "out")
+    data = aptool.Collection.from_rows(rows, tmp_path / "out", unlabelled="drop")
+
+    assert data.pools("train").to_dict() == POOLS
+    assert data.manifest["policies"]["rows_without_a_label_dropped"] == {"train": 1}
+    assert data.manifest["details"]["read"]["train"]["candidates"] == len(rows)
 
 
 def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
@@ -126,7 +130,7 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
         (ROWS, {"questions": "some"}, "questions policy 'some'"),
         (ROWS, {"separator": "::"}, "--separator '::': expected one character other than a quotation mark"),
         (ROWS, {"encoding": "no"}, "--encoding 'no': expected a text encoding of Python"),
-        (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected one of the imported splits: train"),
+        (ROWS, {"unlabelled": "test"}, "--unlabelled 'test': expected refuse or drop"),
     ],
 )
 def test_error_is_one_line(tmp_path, rows, options, message):

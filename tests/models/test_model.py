@@ -58,7 +58,7 @@ def test_a_trained_model_scores_the_same_after_saving_again(model_folder, collec
     first = load_model(model_folder)
     save_model(tmp_path / "copy", first.ranker, first.tokenizer, first.recipe, first.config["training"], [])
     second = load_model(tmp_path / "copy")
-    pools = read_pools(list_units([collection.pools("test")])[0])
+    pools = read_pools(list_units([collection.pools_file("test")])[0])
 
     assert second.fingerprint == first.fingerprint
     systems = [model_system(model).open() for model in (first, second)]

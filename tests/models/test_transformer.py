@@ -11,8 +11,9 @@ from recorded import recorded
 from tiny import labelled_pools, model_system, tokens
 from tokenizers import normalizers
 
-from aptool.data.collection import CollectionFiles, CollectionWriter
+from aptool.data.collection import Collection
 from aptool.data.pools import list_units, read_pools
+from aptool.data.writing import CollectionWriter
 from aptool.environment import BATCH_SIZES
 from aptool.models import backbone
 from aptool.models.explain import explain_pairs
@@ -152,7 +153,7 @@ def test_every_system_learns(system, network, tmp_path):
         for split in ("train", "dev"):
             writer.add_split(split, labelled_pools("train", 40))
     recipe = network_recipe(system, network, "training.epochs=12", "training.sampled_negatives=1")
-    result = fit(CollectionFiles(tmp_path / "known"), recipe, tmp_path / "model", seed=1)
+    result = fit(Collection(tmp_path / "known"), recipe, tmp_path / "model", seed=1)
 
     assert result.dev["MRR"] > RANDOM_MRR + 0.2
     assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
@@ -167,7 +168,7 @@ def test_model_does_not_need_its_pretrained_network(system, network, collection,
     shutil.rmtree(moved)
 
     model = load_model(tmp_path / "model")
-    pools = read_pools(list_units([collection.pools("test")])[0])
+    pools = read_pools(list_units([collection.pools_file("test")])[0])
     scoring = model_system(model).open()
     texts = scoring.prepare(pools)
     scores = scoring.score(texts)

@@ -50,7 +50,7 @@ def write_collection(folder):
     sys.path[:0] = [str(HERE), str(HERE.parent)]
     from tiny import labelled_pools
 
-    from aptool.data.collection import CollectionWriter
+    from aptool.data.writing import CollectionWriter
 
     with CollectionWriter(folder, name="tiny", source="made for tests") as writer:
         for split, questions in (("train", 40), ("dev", 20), ("test", 20)):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aptool.data.collection import CollectionWriter, LabelledPool
+from aptool.data.writing import CollectionWriter, LabelledPool
 
 POOLS = [
     LabelledPool("q1", "Who is it?", ["a", "b"], ["me", "you and me"], {"a": 1}),

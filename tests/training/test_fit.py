@@ -8,10 +8,11 @@ import torch
 from recorded import recorded
 from tiny import SYSTEMS, labelled_pools, recipe
 
-from aptool.data.collection import CollectionFiles, CollectionWriter
+from aptool.data.collection import Collection
 from aptool.data.pools import list_units
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
+from aptool.data.writing import CollectionWriter
 from aptool.errors import AptoolError, InputError, UsageError
 from aptool.evaluation.measures import evaluate
 from aptool.scoring.model_system import ModelSystem
@@ -53,8 +54,8 @@ def test_the_saved_model_has_the_reported_measures(collection, tmp_path, more):
     result = fit(collection, recipe("ap-cnn", *more), tmp_path / "model", seed=2)
 
     system = ModelSystem(str(tmp_path / "model"), "cpu")
-    score_files(list_units([collection.pools("dev")]), system, tmp_path / "dev.run", tag="x")
-    means = evaluate(read_qrels(collection.qrels("dev")), read_run(tmp_path / "dev.run").frame).means
+    score_files(list_units([collection.pools_file("dev")]), system, tmp_path / "dev.run", tag="x")
+    means = evaluate(read_qrels(collection.qrels_file("dev")), read_run(tmp_path / "dev.run").frame).means
 
     assert dict(means) == pytest.approx(result.dev)
 
@@ -150,8 +151,8 @@ def test_a_collection_without_the_split_is_an_error_before_any_work(tmp_path):
         writer.add_split("train", labelled_pools("train", 10))
 
     with pytest.raises(InputError, match=r"split 'dev'.* expected one of train"):
-        fit(CollectionFiles(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m")
+        fit(Collection(tmp_path / "c"), recipe("ap-cnn"), tmp_path / "m")
     with CollectionWriter(tmp_path / "d", name="d", source="here") as writer:
         writer.add_split("dev", labelled_pools("dev", 10))
     with pytest.raises(InputError, match=r"split 'train'.* expected one of dev"):
-        fit(CollectionFiles(tmp_path / "d"), recipe("ap-cnn"), tmp_path / "m")
+        fit(Collection(tmp_path / "d"), recipe("ap-cnn"), tmp_path / "m")

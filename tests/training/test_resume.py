@@ -17,7 +17,7 @@ from recorded import recorded
 from tiny import options, recipe
 
 from aptool.config import VectorOptions
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.errors import InputError
 from aptool.models.initialization import learned_vectors
 from aptool.models.tensor_file import read_tensors, write_tensors
@@ -47,7 +47,7 @@ MOMENTS = {
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, collection_folder):
     folder = tmp_path_factory.mktemp("undisturbed") / "model"
-    fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=3)
+    fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), folder, seed=3)
     return folder
 
 
@@ -82,7 +82,7 @@ def test_training_killed_at_any_moment_resumes_to_the_same_weights(
     assert not output.exists()
 
     with recorded() as log:
-        result = fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
+        result = fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
 
     whole = moment[3]
     resumed = [line for line in log.messages if "resuming" in line]
@@ -99,7 +99,7 @@ def test_training_killed_within_an_epoch_resumes_within_the_epoch(undisturbed, c
     kill(moment, collection_folder, output, "--checkpoint-minutes", str(OFTEN))
 
     with recorded() as log:
-        fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
+        fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
 
     # The checkpoint does not have the last update before the kill.
     assert f"{output}: resuming in epoch 3 of 4, after {2 * MINIBATCH} pairs" in log.messages
@@ -123,7 +123,7 @@ def test_training_saves_a_checkpoint_on_sigterm(moment, resumed, undisturbed, co
     assert "Traceback" not in "".join(lines)
     assert [path.name for path in tmp_path.iterdir()] == ["model.training"]
     with recorded() as log:
-        fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
+        fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), output, seed=3)
     assert f"{output}: resuming {resumed}" in log.messages
     assert same(output, undisturbed)
 
@@ -136,7 +136,7 @@ def test_library_hands_sigterm_to_the_handler_of_its_caller(collection_folder, t
     )
     try:
         with recorded(on_epoch=lambda number: signal.raise_signal(signal.SIGTERM)) as log:
-            fit(CollectionFiles(collection_folder), recipe("qa-cnn", "training.epochs=2"), tmp_path / "m")
+            fit(Collection(collection_folder), recipe("qa-cnn", "training.epochs=2"), tmp_path / "m")
     finally:
         handler = signal.signal(signal.SIGTERM, before)
 
@@ -159,7 +159,7 @@ def test_notice_of_preemption_saves_checkpoints_within_the_epoch(
         return step(*given)
 
     files, tiny_recipe, output = (
-        CollectionFiles(collection_folder),
+        Collection(collection_folder),
         recipe("ap-cnn", *ASKED),
         tmp_path / "model",
     )
@@ -179,7 +179,7 @@ def test_training_killed_before_the_clean_up_is_complete(undisturbed, collection
     assert training_folder(tmp_path / "model").exists()
 
     with recorded() as log:
-        fit(CollectionFiles(collection_folder), recipe("ap-cnn", *ASKED), tmp_path / "model", seed=3)
+        fit(Collection(collection_folder), recipe("ap-cnn", *ASKED), tmp_path / "model", seed=3)
 
     (done,) = log.messages
     reason = "up to date: same recipe, data and seed. Delete the folder to train again."

@@ -21,7 +21,7 @@ from simulated_gpu import SimulatedGpu
 from test_resume import ASKED, MINIBATCH, OFTEN, StoppedError, same, stop_after
 from tiny import recipe
 
-from aptool.data.collection import CollectionFiles
+from aptool.data.collection import Collection
 from aptool.models import transformer
 from aptool.training import loop
 from aptool.training.dev import DevSet
@@ -60,7 +60,7 @@ def whole(tmp_path_factory, collection_folder):
     """The models of uninterrupted trainings, by name of the recipe."""
     folder = tmp_path_factory.mktemp("whole")
     for name, overrides in RECIPES.items():
-        on_gpu(CollectionFiles(collection_folder), recipe(*overrides), folder / name)
+        on_gpu(Collection(collection_folder), recipe(*overrides), folder / name)
     return folder
 
 

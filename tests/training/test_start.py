@@ -6,7 +6,8 @@ import torch
 from published import published_recipe
 from tiny import recipe
 
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import AptoolError, InputError
 from aptool.models.model import load_model
 from aptool.models.start import training_recipe
@@ -26,7 +27,7 @@ def other(tmp_path_factory):
             names = [f"{split}-{n}" for n in range(3)]
             question = f"where is the {NEW}"
             writer.add_split(split, [LabelledPool(f"{split}-q", question, names, texts, {names[0]: 1})])
-    return CollectionFiles(folder)
+    return Collection(folder)
 
 
 def started(model_folder, *more):

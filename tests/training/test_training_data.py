@@ -5,7 +5,8 @@ import pytest
 from tiny import recipe
 
 from aptool.config import TextOptions
-from aptool.data.collection import CollectionFiles, CollectionWriter, LabelledPool
+from aptool.data.collection import Collection
+from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import InputError
 from aptool.text.tokenizer import WordTokenizer
 from aptool.training import texts as training_texts
@@ -20,7 +21,7 @@ def write(path, pools, answers=None):
         if answers is not None:
             writer.add_answers(answers)
         writer.add_split("train", pools)
-    return CollectionFiles(path)
+    return Collection(path)
 
 
 def rows(lists):

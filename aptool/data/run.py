@@ -6,10 +6,10 @@ import polars as pl
 from typing_extensions import override
 
 from aptool.arguments import PathLike, check_path, check_text, is_path
+from aptool.data.frames import TABLE, Table, read_frame
 from aptool.data.runs import check_run_output, read_run, write_run
 from aptool.data.trec import rank_candidates, read_qrels, to_dicts, write_qrels
 from aptool.errors import counted
-from aptool.library.frames import TABLE, Table, read_frame
 from aptool.outputs import check_output
 from aptool.version import Tabular
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 import polars as pl
 
 from aptool.data.ids import ANSWER_ID, EXPECTED_ANSWER_ID, EXPECTED_QUESTION_ID, QUESTION_ID
+from aptool.data.values import INTEGER, id_text, label_text
 from aptool.errors import InputError, first_line, shortened
 
 if TYPE_CHECKING:
@@ -204,8 +205,6 @@ def _cast(column: str, values: pl.Series, kind: Any) -> pl.Series | None:
 
 
 def _id(value: object) -> str:
-    from aptool.data.pairs import id_text
-
     return _text(id_text("", "", "", value))
 
 
@@ -220,8 +219,6 @@ def _text(value: object) -> str:
 
 
 def _relevance(value: object) -> int:
-    from aptool.data.pairs import INTEGER, label_text
-
     if isinstance(value, numbers.Integral) and -_INT64 <= int(value) < _INT64:
         return int(value)
     text = "" if value is None else label_text(value)
