@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from aptool.version import __version__, requiring_torch
 
 if TYPE_CHECKING:
+    from aptool.data.runs import Qrels, Run
     from aptool.errors import AptoolError
+    from aptool.evaluation.compare import compare
+    from aptool.evaluation.fusion import fuse, learn_fusion
+    from aptool.evaluation.measures import evaluate
     from aptool.library.collection import Collection
-    from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.library.model import Model, load
     from aptool.library.pools import Pools
-    from aptool.library.run import Qrels, Run
     from aptool.library.scoring import bm25_run, score
     from aptool.library.training import train
 
@@ -49,13 +51,13 @@ _MODULES = {
     "Collection": "aptool.library.collection",
     "Model": "aptool.library.model",
     "Pools": "aptool.library.pools",
-    "Qrels": "aptool.library.run",
-    "Run": "aptool.library.run",
+    "Qrels": "aptool.data.runs",
+    "Run": "aptool.data.runs",
     "bm25_run": "aptool.library.scoring",
-    "compare": "aptool.library.evaluation",
-    "evaluate": "aptool.library.evaluation",
-    "fuse": "aptool.library.evaluation",
-    "learn_fusion": "aptool.library.evaluation",
+    "compare": "aptool.evaluation.compare",
+    "evaluate": "aptool.evaluation.measures",
+    "fuse": "aptool.evaluation.fusion",
+    "learn_fusion": "aptool.evaluation.fusion",
     "load": "aptool.library.model",
     "score": "aptool.library.scoring",
     "train": "aptool.library.training",

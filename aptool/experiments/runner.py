@@ -22,7 +22,7 @@ from aptool.data.trec import read_qrels
 from aptool.data.trecqa import import_trecqa
 from aptool.data.wikiqa import import_wikiqa
 from aptool.errors import AptoolError, InputError, located
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.table import check_tables, start_table
@@ -239,7 +239,7 @@ def _pool(
     run = output / name / first.system / f"seed{first.seed}" / f"{POOLED}.run"
     frame = pl.concat([read_run(part.run).frame for part in parts])
     write_derived_run(run, frame, first.system, overwrite=overwrite)
-    evaluation = evaluate(
+    evaluation = evaluate_frames(
         read_qrels(pooled.qrels(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
     )
     shared = set.intersection(*(set(part.costs) for part in parts))

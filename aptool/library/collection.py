@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 from aptool.arguments import PathLike, check_list, check_path, check_text, is_path
 from aptool.data import collection as files
+from aptool.data.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.data.importing import check_split
+from aptool.data.runs import Qrels
 from aptool.data.table import ColumnNames, ImportPolicies, import_table
 from aptool.data.table_files import TextFormat
 from aptool.errors import InputError
-from aptool.library.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.library.pools import Pools
-from aptool.library.run import Qrels
 from aptool.paths import Location
 
 Rows: TypeAlias = PathLike | Table

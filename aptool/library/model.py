@@ -21,11 +21,11 @@ from aptool.arguments import (
     check_text,
 )
 from aptool.data.ids import check_one_word
+from aptool.data.runs import Run, run_of_scores
 from aptool.environment import PRECISIONS, Precision
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues
 from aptool.library.pools import AnyPools, as_pools
-from aptool.library.run import Run, run_of_scores
 from aptool.models.device import pick_device, set_products, to_device
 from aptool.models.explain import Explanation, explain_pairs
 from aptool.models.hub import find_folder, is_trained

@@ -12,10 +12,10 @@ from typing_extensions import override
 
 from aptool.arguments import PathLike, check_path, check_paths, is_path
 from aptool.data.collection import answers_of_all
+from aptool.data.frames import TABLE, Table, is_table, nested_items, read_frame
 from aptool.data.pools import Answers, PoolRecord, PoolsWriter, Unit, list_units, read_answers, read_pools
 from aptool.errors import InputError, UsageError, counted, shortened
 from aptool.files import expand
-from aptool.library.frames import TABLE, Table, is_table, nested_items, read_frame
 from aptool.outputs import check_apart, check_output, output_file
 from aptool.version import Tabular
 

@@ -26,8 +26,8 @@ from aptool.version import requiring_torch
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
+    from aptool.data.runs import Run
     from aptool.library.model import Model
-    from aptool.library.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
         >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
-    from aptool.library.run import run_of_scores
+    from aptool.data.runs import run_of_scores
 
     system = Bm25(check_words(words))
     with as_pools(pools).on_disk() as files:
