@@ -19,11 +19,13 @@ from aptool.version import __version__, requiring_torch
 if TYPE_CHECKING:
     from aptool.data.collection import Collection
     from aptool.data.pools import Pools
-    from aptool.data.run import Qrels, Run
+    from aptool.data.runs import Qrels, Run
     from aptool.errors import AptoolError
+    from aptool.evaluation.compare import compare
+    from aptool.evaluation.fusion import fuse, learn_fusion
+    from aptool.evaluation.measures import evaluate
     from aptool.execution.score import bm25_run, score
     from aptool.execution.train import train
-    from aptool.library.evaluation import compare, evaluate, fuse, learn_fusion
     from aptool.scoring.model import Model, load
 
 __all__ = [
@@ -49,13 +51,13 @@ _MODULES = {
     "Collection": "aptool.data.collection",
     "Model": "aptool.scoring.model",
     "Pools": "aptool.data.pools",
-    "Qrels": "aptool.data.run",
-    "Run": "aptool.data.run",
+    "Qrels": "aptool.data.runs",
+    "Run": "aptool.data.runs",
     "bm25_run": "aptool.execution.score",
-    "compare": "aptool.library.evaluation",
-    "evaluate": "aptool.library.evaluation",
-    "fuse": "aptool.library.evaluation",
-    "learn_fusion": "aptool.library.evaluation",
+    "compare": "aptool.evaluation.compare",
+    "evaluate": "aptool.evaluation.measures",
+    "fuse": "aptool.evaluation.fusion",
+    "learn_fusion": "aptool.evaluation.fusion",
     "load": "aptool.scoring.model",
     "score": "aptool.execution.score",
     "train": "aptool.execution.train",

@@ -19,7 +19,7 @@ import polars as pl
 
 from aptool.data.runs import read_run, write_run
 from aptool.data.trec import read_qrels, write_qrels
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from bench.common import benchmark_parser, record
 
 MEASURES = {"MAP": "map", "MRR": "recip_rank", "P@1": "P.1"}  # and their names in trec_eval
@@ -53,7 +53,7 @@ def run(repeats: int, program: str | None) -> dict[str, Any]:
         ours, theirs = [], []
         for _ in range(repeats):
             begun = time.perf_counter()
-            means = evaluate(read_qrels(qrels_path), read_run(run_path).frame, MEASURES).means
+            means = evaluate_frames(read_qrels(qrels_path), read_run(run_path).frame, MEASURES).means
             ours.append(time.perf_counter() - begun)
             if program is not None:
                 begun = time.perf_counter()

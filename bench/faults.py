@@ -101,7 +101,7 @@ def by_aptool(fault: Fault) -> Figures:
 
     from aptool.data.runs import read_run
     from aptool.data.trec import read_qrels
-    from aptool.evaluation.measures import evaluate
+    from aptool.evaluation.measures import evaluate_frames
 
     with tempfile.TemporaryDirectory() as folder:
         run, qrels = Path(folder) / "x.run", Path(folder) / "x.qrels"
@@ -111,7 +111,7 @@ def by_aptool(fault: Fault) -> Figures:
                 f"{q} 0 {d} {label}\n" for q, judged in fault.qrels.items() for d, label in judged.items()
             )
         )
-        means = evaluate(read_qrels(qrels), read_run(run).frame, ["MAP", "MRR"]).means
+        means = evaluate_frames(read_qrels(qrels), read_run(run).frame, ["MAP", "MRR"]).means
     return means["MAP"], means["MRR"]
 
 

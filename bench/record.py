@@ -28,7 +28,7 @@ from aptool.data.trec import rank_candidates, read_qrels
 from aptool.documents import read_json
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import mean_over_runs
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.significance import compare_paired, holm, mean_and_sd
 from aptool.experiments.table import PERMUTATIONS
 from aptool.outputs import output_file
@@ -205,8 +205,8 @@ def recomputed(document: Mapping[str, Any], collection: str, folds: Sequence[pl.
         if system["collection"] == collection:
             runs = seeds_of(collection, system["system"])
             measures = list(system["means"])
-            seeds = [evaluate(qrels, run, measures) for run in runs]
-            on_folds = [[evaluate(fold, run, measures).means for run in runs] for fold in folds]
+            seeds = [evaluate_frames(qrels, run, measures) for run in runs]
+            on_folds = [[evaluate_frames(fold, run, measures).means for run in runs] for fold in folds]
             tables[system["system"]] = mean_over_runs([seed.per_question for seed in seeds])
             values = {name: [seed.means[name] for seed in seeds] for name in measures}
             of_folds = {name: [fmean(seed[name] for seed in fold) for fold in on_folds] for name in measures}
@@ -312,7 +312,9 @@ def question_means(
 ) -> pl.DataFrame:
     """The measures of each question, the mean over the results of one system."""
     files = [location(runs) / result["run"] for result in results]
-    return mean_over_runs([evaluate(qrels, read_run(file).frame, measures).per_question for file in files])
+    return mean_over_runs(
+        [evaluate_frames(qrels, read_run(file).frame, measures).per_question for file in files]
+    )
 
 
 def _fold_collections(

@@ -20,7 +20,6 @@ LAYERS = [
     ["experiments"],
     ["training"],
     ["scoring", "reporting"],
-    ["library"],
     ["models", "evaluation"],
     ["data"],
     ["text"],

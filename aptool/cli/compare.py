@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from aptool.data.pools import Pools
-    from aptool.data.run import Run
+    from aptool.data.runs import Run
     from aptool.evaluation.compare import Comparison, Comparisons, Deltas, QuestionDelta
     from aptool.evaluation.texts import PoolTexts
 
@@ -93,13 +93,12 @@ def compare(
     over the questions. Missing questions count as 0, and all runs must miss the same questions.
     """
     from aptool.data.importing import warn_of_added
-    from aptool.data.run import Qrels, Run
+    from aptool.data.runs import Qrels, Run
     from aptool.evaluation.compare import Comparisons, largest_deltas
-    from aptool.evaluation.measures import relevant_from
+    from aptool.evaluation.compare import compare as compare_runs
     from aptool.evaluation.names import parse_measures as parsed
     from aptool.evaluation.significance import CONFIDENCE
-    from aptool.evaluation.texts import PoolTexts
-    from aptool.library.evaluation import compare as compare_runs
+    from aptool.evaluation.texts import PoolTexts, relevant_from
     from aptool.reporting.html import latex_table
 
     confidence = CONFIDENCE if confidence is None else confidence

@@ -105,12 +105,12 @@ def evaluate(
     Measures are means over the questions; Num* measures are sums.
     """
     from aptool.data.importing import warn_of_added, warn_of_runs
-    from aptool.data.run import Qrels, Run
+    from aptool.data.runs import Qrels, Run
     from aptool.evaluation import names
+    from aptool.evaluation.groups import question_groups
     from aptool.evaluation.measures import candidate_limits
+    from aptool.evaluation.measures import evaluate as evaluate_run
     from aptool.evaluation.significance import CONFIDENCE
-    from aptool.library.evaluation import evaluate as evaluate_run
-    from aptool.library.evaluation import question_groups
     from aptool.outputs import check_apart
     from aptool.reporting.html import latex_table, markdown_table
 

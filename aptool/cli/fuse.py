@@ -15,7 +15,7 @@ from aptool.errors import UsageError
 if TYPE_CHECKING:
     from aptool.evaluation.fusion import Method, Normalization
 
-# Defaults of `library.evaluation`, which is too slow to import for --help.
+# Defaults of `evaluation.fusion`, which is too slow to import for --help.
 _K, _FOLDS = 60.0, 5
 
 
@@ -92,8 +92,8 @@ def fuse(
         raise UsageError("--folds given with --train-run; expected one or the other")
     check_one_word("--tag", tag)
     from aptool.data.runs import check_run_output
-    from aptool.library.evaluation import fuse as fuse_runs
-    from aptool.library.evaluation import learn_fusion
+    from aptool.evaluation.fusion import fuse as fuse_runs
+    from aptool.evaluation.fusion import learn_fusion
     from aptool.outputs import check_apart
 
     check_apart(output, [*runs, *train_runs, *([qrels] if qrels is not None else [])])

@@ -14,7 +14,7 @@ from aptool.arguments import PathLike, check_list, check_path, check_text, is_pa
 from aptool.data.frames import TABLE, Table, is_columns, is_table, read_rows
 from aptool.data.importing import check_split
 from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
-from aptool.data.run import Qrels
+from aptool.data.runs import Qrels
 from aptool.data.table import ColumnNames, ImportPolicies, import_table
 from aptool.data.table_files import TextFormat
 from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, manifest_beside, read_manifest

@@ -1,16 +1,20 @@
 """Paired comparison of systems with a baseline, and the questions with the largest differences."""
 
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from itertools import count
+from typing import Any, NamedTuple, overload
 
 import polars as pl
 from typing_extensions import override
 
+from aptool.data.runs import AnyQrels, AnyRun, Qrels, Run, as_qrels, as_run
 from aptool.data.trec import rank_candidates
 from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.evaluation import Evaluation, html_table
-from aptool.evaluation.names import is_mean
+from aptool.evaluation.measures import evaluate
+from aptool.evaluation.names import is_mean, names_of
 from aptool.evaluation.significance import (
     CONFIDENCE,
     HIGHEST_CONFIDENCE,
@@ -224,7 +228,137 @@ def differing_candidates(before: pl.DataFrame, after: pl.DataFrame, qrels: pl.Da
     return differing.join(qrels, on="question_id", how="semi")["question_id"].unique().sort().to_list()
 
 
+@overload
 def compare(
+    baseline: AnyRun,
+    systems: AnyRun,
+    qrels: AnyQrels,
+    measures: str = ...,
+    *,
+    level: int = ...,
+    on_common: bool = ...,
+    confidence: float = ...,
+    permutations: int = ...,
+    seed: int = ...,
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    baseline: AnyRun,
+    systems: AnyRun | Sequence[AnyRun],
+    qrels: AnyQrels,
+    measures: str | Iterable[str] = ...,
+    *,
+    level: int = ...,
+    on_common: bool = ...,
+    confidence: float = ...,
+    permutations: int = ...,
+    seed: int = ...,
+) -> Comparison | Comparisons: ...
+
+
+def compare(
+    baseline: AnyRun,
+    systems: AnyRun | Sequence[AnyRun],
+    qrels: AnyQrels,
+    measures: str | Iterable[str] = "MAP",
+    *,
+    level: int = 1,
+    on_common: bool = False,
+    confidence: float = CONFIDENCE,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Comparison | Comparisons:
+    """Test whether runs differ from a baseline, with paired tests over the questions.
+
+    Args:
+        baseline: the run to compare with: ``Run``, a file or a dict.
+        systems: a run, or a list of runs.
+        qrels: judgements: ``Qrels``, a file or a dict.
+        measures: a measure, or a list of measures; names as in ``evaluate``.
+        level: the lowest relevance that counts as relevant, as in ``evaluate``.
+        on_common: whether to compare only the questions that every run ranks. Otherwise runs that lack
+            different questions are an error.
+        confidence: coverage of the intervals, 0.5 to 0.999.
+        permutations: number of random permutations if the permutation test cannot be exact.
+        seed: random seed of the intervals and the tests.
+
+    Returns:
+        A comparison for one run and one measure; otherwise a list, ordered by measure, which notebooks show
+        as a table. A comparison has ``difference`` (mean of the system minus mean of the baseline),
+        ``interval`` (BCa bootstrap), ``p`` (paired permutation test), ``permutation_holm`` (``p`` after
+        Holm's correction for the list), ``effect`` (Cohen's d), ``detectable()`` and ``paired``.
+
+    Raises:
+        AptoolError: a measure is unknown or is not a mean over questions, or the runs lack different
+            questions.
+
+    Example:
+        >>> qrels = {f"q{n}": {"a": 1, "b": 0} for n in range(6)}
+        >>> right = {f"q{n}": {"a": 0.9, "b": 0.2} for n in range(6)}
+        >>> wrong = {f"q{n}": {"a": 0.1, "b": 0.4} for n in range(6)}
+        >>> comparison = aptool.compare(wrong, right, qrels, "P@1")
+        >>> comparison.difference, comparison.p
+        (1.0, 0.03125)
+    """
+    names = names_of(measures)
+    check_comparable(names)
+    several = isinstance(systems, Sequence) and not isinstance(systems, str)
+    given: Sequence[Any] = systems if isinstance(systems, Sequence) and several else [systems]
+    if not given:
+        raise UsageError("systems: none given; expected at least one run")
+    runs = [as_run(run) for run in (baseline, *given)]
+    judgements = as_qrels(qrels)
+    if on_common:
+        judgements, runs = _on_common(judgements, runs)
+    evaluations = [evaluate(judgements, run, names, level=level) for run in runs]
+    (first, *others), (reference, *measured) = runs, evaluations
+    for run, evaluation in zip(others, measured, strict=True):
+        check_same_questions(first.label, reference.missing, run.label, evaluation.missing)
+    tags = _distinct([run.tag for run in runs])
+    comparisons = compare_tables(
+        reference.per_question,
+        {tag: evaluation.per_question for tag, evaluation in zip(tags[1:], measured, strict=True)},
+        names,
+        confidence=confidence,
+        permutations=permutations,
+        seed=seed,
+    )
+    if several or not isinstance(measures, str):
+        return Comparisons(comparisons, evaluations)
+    return comparisons[0]
+
+
+def _on_common(qrels: Qrels, runs: Sequence[Run]) -> tuple[Qrels, list[Run]]:
+    """Restrict qrels and runs to the judged questions that every run ranks."""
+    judged = qrels.frame.select("question_id").unique()
+    common = judged
+    for run in runs:
+        common = common.join(run.frame, on="question_id", how="semi")
+    if common.is_empty():
+        labels = ", ".join(run.label for run in runs)
+        raise AptoolError(f"{labels}: no question of the qrels is in all of these runs")
+    left_out = judged.join(common, on="question_id", how="anti")
+    remaining = [copy.copy(run) for run in runs]
+    for run in remaining:
+        run.frame = run.frame.join(left_out, on="question_id", how="anti")
+    qrels = copy.copy(qrels)
+    qrels.frame = qrels.frame.join(common, on="question_id", how="semi")
+    return qrels, remaining
+
+
+def _distinct(tags: list[str]) -> list[str]:
+    """The tags; equal tags get the first number, from their position on, that makes them different."""
+    names: list[str] = []
+    for position, tag in enumerate(tags, 1):
+        numbered = (f"{tag} ({number})" for number in count(position))
+        taken = {*tags, *names}
+        names.append(tag if tags.count(tag) == 1 else next(name for name in numbered if name not in taken))
+    return names
+
+
+def compare_tables(
     baseline: pl.DataFrame,
     systems: Mapping[str, pl.DataFrame],
     measures: Sequence[str],

@@ -1,12 +1,13 @@
 """Fusion of runs by reciprocal rank, by sums of normalized scores, or by a logistic regression."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import polars as pl
 
+from aptool.data.runs import AnyQrels, AnyRun, Run, as_qrels, as_run, run_of_scores
 from aptool.data.trec import rank_candidates
 from aptool.errors import AptoolError, UsageError
 from aptool.version import require
@@ -21,6 +22,115 @@ NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 
 _KEYS = ["question_id", "answer_id"]
 _PURPOSE = "learned fusion"
+
+
+def fuse(
+    runs: Iterable[AnyRun],
+    *,
+    method: Method = "rrf",
+    k: float | None = None,
+    normalization: Normalization | None = None,
+    tag: str = "fused",
+) -> Run:
+    """Fuse runs by their ranks or scores, without training data, into a run with all of their candidates.
+
+    Args:
+        runs: two or more runs: ``Run``, files or dicts.
+        method: ``rrf``, reciprocal rank fusion: the score of a candidate is the sum of 1 / (k + rank) over
+            the runs. ``combsum``: the sum of its normalized scores. ``combmnz``: that sum times the number of
+            runs with the candidate. A run that lacks a candidate adds 0.
+        k: constant of ``rrf``, at least 0; a larger constant reduces the weight of the first ranks. Default:
+            60.
+        normalization: of the scores of each question for ``combsum`` and ``combmnz``: ``min-max`` or
+            ``z-score``. Default: ``min-max``.
+        tag: the name of the fused run.
+
+    Example:
+        >>> first = aptool.Run({"q1": {"a": 0.9, "b": 0.2}})
+        >>> second = aptool.Run({"q1": {"b": 12.0, "c": 3.0}})
+        >>> list(aptool.fuse([first, second]).to_dict()["q1"])
+        ['b', 'a', 'c']
+        >>> aptool.fuse([first, second], method="combmnz").to_dict()["q1"]
+        {'b': 2.0, 'a': 1.0, 'c': 0.0}
+    """
+    if method not in METHODS:
+        raise UsageError(f"method {method!r}: expected one of {', '.join(METHODS)}")
+    if normalization not in (None, *NORMALIZATIONS):
+        raise UsageError(f"normalization {normalization!r}: expected one of {', '.join(NORMALIZATIONS)}")
+    by_rank = method == "rrf"
+    if by_rank and normalization is not None:
+        raise UsageError("normalization: requires the method combsum or combmnz")
+    if not by_rank and k is not None:
+        raise UsageError("k: requires the method rrf")
+    frames = _frames(runs)
+    if by_rank:
+        frame = reciprocal_rank_fusion(frames, DEFAULT_K if k is None else k)
+    else:
+        frame = combine_scores(frames, normalization or "min-max", multiply=method == "combmnz")
+    return run_of_scores(frame, tag)
+
+
+def _frames(runs: Iterable[AnyRun]) -> list[pl.DataFrame]:
+    """Read at least two runs."""
+    frames = [as_run(run).frame for run in runs]
+    if len(frames) < 2:
+        raise UsageError(f"runs: {len(frames)} given; expected at least two runs")
+    return frames
+
+
+class LearnedFusion(NamedTuple):
+    """A fused run and the weights of the runs."""
+
+    run: Run
+    weights: list[tuple[float, float]]  # mean and standard deviation over the folds, per run
+    questions: int  # number of judged questions in the training data
+
+
+def learn_fusion(
+    runs: Iterable[AnyRun],
+    qrels: AnyQrels,
+    *,
+    train_runs: Iterable[AnyRun] | None = None,
+    folds: int = DEFAULT_FOLDS,
+    tag: str = "fused",
+) -> LearnedFusion:
+    """Fuse runs by a logistic regression on their scores, as ``aptool fuse --train`` does (extra ``fusion``).
+
+    Scores are standardized per question.
+
+    Args:
+        runs: two or more runs: ``Run``, files or dicts.
+        qrels: judgements to learn from: ``Qrels``, a file or a dict.
+        train_runs: runs of the same systems, in the same order, on the questions of ``qrels``. None learns
+            from ``runs`` by cross-validation.
+        folds: number of folds of the cross-validation, at least 2.
+        tag: the name of the fused run.
+
+    Returns:
+        ``run``; ``weights``, the mean and standard deviation of each run's weight over the folds; and
+        ``questions``, the number of judged questions.
+
+    Raises:
+        AptoolError: the judged candidates are all relevant or all not relevant.
+
+    Example:
+        >>> first = {f"q{n}": {"a": 0.9, "b": 0.2} for n in range(4)}
+        >>> second = {f"q{n}": {"a": 0.1, "b": 0.4} for n in range(4)}
+        >>> qrels = {f"q{n}": {"a": 1, "b": 0} for n in range(4)}
+        >>> fusion = aptool.learn_fusion([first, second], qrels, folds=2)
+        >>> list(fusion.run.to_dict()["q0"]), fusion.questions
+        (['a', 'b'], 4)
+    """
+    fused, judgements = _frames(runs), as_qrels(qrels).frame
+    if train_runs is None:
+        frame, coefficients, questions = _cross_fitted(fused, judgements, folds)
+    else:
+        train = [as_run(run).frame for run in train_runs]
+        if len(train) != len(fused):
+            raise UsageError(f"train_runs: {len(train)} given; expected one for each of {len(fused)} runs")
+        frame, coefficients, questions = _fitted(train, judgements, fused)
+    means, deviations = coefficients.mean(0).tolist(), coefficients.std(0).tolist()
+    return LearnedFusion(run_of_scores(frame, tag), list(zip(means, deviations, strict=True)), questions)
 
 
 def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K) -> pl.DataFrame:
@@ -79,31 +189,23 @@ def _scaled(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(score=pl.Series(scaled))
 
 
-class LearnedFusion(NamedTuple):
-    """A fused run and the weights of its models."""
-
-    frame: pl.DataFrame  # question_id, answer_id, score (f64), ranked, questions in the order of the runs
-    weights: np.ndarray  # (models, runs) float64, weights of the standardized scores
-    questions: int  # number of judged questions in the training data
-
-
-def learn_fusion(
+def _fitted(
     train: Sequence[pl.DataFrame], qrels: pl.DataFrame, runs: Sequence[pl.DataFrame]
-) -> LearnedFusion:
-    """Fit on the runs ``train`` of judged questions, and fuse ``runs`` of other questions.
+) -> tuple[pl.DataFrame, np.ndarray, int]:
+    """Fit on the runs ``train`` of judged questions, and fuse ``runs``; unjudged candidates are not relevant.
 
-    Both have one run per system, the same systems in the same order; unjudged candidates are not relevant.
+    Returns the fused run, the weights (models, runs) and the number of judged questions.
     """
     judged = _judged(_columns(train), qrels)
     model = _fit(judged)
-    frame = _ranked(_scored(_columns(runs), model), runs)
-    return LearnedFusion(frame, model.coef_, judged["question_id"].n_unique())
+    fused = _ranked(_scored(_columns(runs), model), runs)
+    return fused, model.coef_, judged["question_id"].n_unique()
 
 
-def cross_fitted(
-    runs: Sequence[pl.DataFrame], qrels: pl.DataFrame, folds: int = DEFAULT_FOLDS
-) -> LearnedFusion:
-    """Fuse runs by cross-validation: each judged question by a model fitted on the other folds.
+def _cross_fitted(
+    runs: Sequence[pl.DataFrame], qrels: pl.DataFrame, folds: int
+) -> tuple[pl.DataFrame, np.ndarray, int]:
+    """Fuse each judged question by a model fitted on the other folds; returns as `_fitted`.
 
     A hash of the question id decides the fold. Unjudged questions are fused by a model of all judged ones.
     """
@@ -121,8 +223,7 @@ def cross_fitted(
     unjudged = columns.filter(~pl.col("question_id").is_in(questions))
     if unjudged.height:
         parts.append(_scored(unjudged, _fit(judged)))
-    frame = _ranked(pl.concat(parts), runs)
-    return LearnedFusion(frame, np.stack(weights), len(questions))
+    return _ranked(pl.concat(parts), runs), np.stack(weights), len(questions)
 
 
 def _scored(columns: pl.DataFrame, model: Any) -> pl.DataFrame:

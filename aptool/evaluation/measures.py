@@ -13,10 +13,12 @@ from typing import NamedTuple
 import polars as pl
 import pytrec_eval
 
-from aptool.data.trec import to_dicts
+from aptool.data.runs import AnyQrels, AnyRun, as_qrels, as_run
+from aptool.data.trec import count_ties, log_ties, to_dicts
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.evaluation import Evaluation, MeasureValues, averages
-from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, parse_measures
+from aptool.evaluation.groups import AnyGroups, question_groups
+from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, names_of, parse_measures
 
 _HIGHEST_RELEVANCE = 1_000_000
 _KEYS = ["question_id", "answer_id"]
@@ -26,6 +28,61 @@ _NO_CANDIDATE = " "
 
 
 def evaluate(
+    qrels: AnyQrels,
+    run: AnyRun,
+    measures: str | Iterable[str] = DEFAULT_MEASURES,
+    *,
+    level: int = 1,
+    by: Mapping[str, object] | str | None = None,
+    groups: AnyGroups | None = None,
+) -> Evaluation:
+    """Evaluate a run as ``trec_eval -c`` does.
+
+    Args:
+        qrels: judgements: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
+        run: ``Run``, a file, or ``{question id: {answer id: score}}``.
+        measures: names of ir_measures: MAP (AP), MRR@10 (RR@10), P@1, R@10, nDCG@10, MAP(rel=2).
+        level: the lowest relevance that counts as relevant (trec_eval ``-l``). It does not apply to nDCG, nor
+            to measures with their own level.
+        by: groups of questions: ``{question id: group}``, or a column of ``groups``. With pools also
+            ``length`` (the most words of the relevant answer), ``question-length`` or ``type``.
+        groups: source of the column: a polars or pandas frame with question_id, a TSV, CSV or Parquet file,
+            or ``Pools``.
+
+    Returns:
+        ``means`` by measure; ``per_question``, a polars frame with one column per measure; ``intervals()``,
+        the confidence intervals of the means; ``groups`` by name; and the ids that only the run or only the
+        qrels have: ``missing``, ``extra``, ``unjudged``.
+
+    Raises:
+        AptoolError: a measure is unknown (the message lists the known ones), the run and the qrels share
+            no question, the level is above every relevance, or no question is in a group.
+
+    Example:
+        >>> qrels = {"q1": {"a": 0, "b": 1}, "q2": {"c": 1}}
+        >>> run = {"q1": {"a": 0.9, "b": 0.2}, "q2": {"c": 1.0}}
+        >>> aptool.evaluate(qrels, run, ["MAP", "P@1"])
+        Evaluation(MAP 0.7500, P@1 0.5000; 2 questions)
+        >>> aptool.evaluate(qrels, run, ["MAP", "P@1"]).means["MAP"]
+        0.75
+    """
+    judgements, loaded = as_qrels(qrels), as_run(run)
+    label = loaded.label
+    evaluation = evaluate_frames(
+        judgements.frame,
+        loaded.frame,
+        names_of(measures),
+        level=level,
+        run_name=label,
+        qrels_name=judgements.path or "qrels",
+    )
+    log_ties(label, *count_ties(loaded.frame))
+    if by is None and groups is None:
+        return evaluation
+    return evaluation.grouped(question_groups(by, groups, judgements, level))
+
+
+def evaluate_frames(
     qrels: pl.DataFrame,
     run: pl.DataFrame,
     measures: Iterable[str] = DEFAULT_MEASURES,
@@ -34,7 +91,7 @@ def evaluate(
     run_name: str = "run",
     qrels_name: str = "qrels",
 ) -> Evaluation:
-    """Evaluate a run.
+    """Evaluate a run in checked frames, as `evaluate` does; no warning of questions with equal scores.
 
     Args:
         qrels: question_id, answer_id, relevance (integer): relevant from ``level`` on, unjudged if negative.
@@ -96,13 +153,13 @@ def candidate_limits(
 ) -> Limits:
     """The measures of the best order: the highest relevance first, unjudged candidates last.
 
-    The arguments are those of `evaluate`; the scores of the run do not matter.
+    The arguments are those of `evaluate_frames`; the scores of the run do not matter.
     """
     names = measure_names(measures)
     relevance = pl.col("relevance").clip(lower_bound=-1).fill_null(-2).cast(pl.Float64)
     best = run.select(_KEYS).join(qrels.select(*_KEYS, "relevance"), on=_KEYS, how="left")
     counts = ["SetR", "NumRel", "NumRelRet"]
-    evaluation = evaluate(qrels, best.select(*_KEYS, score=relevance), [*names, *counts], level=level)
+    evaluation = evaluate_frames(qrels, best.select(*_KEYS, score=relevance), [*names, *counts], level=level)
     answerable = evaluation.per_question.filter(pl.col("NumRel") > 0)
     return Limits(
         recall=evaluation.means["SetR"],
@@ -129,11 +186,6 @@ def _judgements(qrels: pl.DataFrame, qrels_name: str) -> dict[str, dict[str, int
         )
     relevance = pl.col("relevance").cast(pl.Int64).clip(lower_bound=-1)
     return to_dicts(qrels.with_columns(relevance).sort("question_id"), "relevance")
-
-
-def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:
-    """The judgements with a relevance of at least ``level``."""
-    return qrels.filter(pl.col("relevance") >= level)
 
 
 def _check_levels(qrels: pl.DataFrame, levels: Iterable[int], qrels_name: str) -> None:

@@ -125,3 +125,8 @@ def _shown(family: _Family) -> str:
         return family.name
     cutoff = "@RECALL" if family.name == "IPrec" else "@K"
     return f"{family.name}[{cutoff}]" if family.plain is not None else f"{family.name}{cutoff}"
+
+
+def names_of(measures: str | Iterable[str]) -> tuple[str, ...]:
+    """The printed names of one measure or several."""
+    return measure_names([measures] if isinstance(measures, str) else measures)

@@ -119,7 +119,7 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
     return [*(length for length in lengths if length < longest), longest]
 
 
-def question_groups(
+def groups_of_texts(
     pools: Iterable[PathOrUrl], qrels: pl.DataFrame, kind: Kind, answers: Answers | None = None
 ) -> pl.DataFrame:
     """The groups of every question: question_id, group, position (i64: the order of the groups)."""
@@ -160,3 +160,8 @@ def _length(tokens: int) -> tuple[str, int]:
             return f"{low}-{high} tokens", position
         low = high + 1
     return f"{low} tokens and more", len(QUESTION_LENGTHS)
+
+
+def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:
+    """The judgements with a relevance of at least ``level``."""
+    return qrels.filter(pl.col("relevance") >= level)

@@ -26,7 +26,7 @@ from aptool.version import requiring_torch
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from aptool.data.run import Run
+    from aptool.data.runs import Run
     from aptool.scoring.model import Model
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
         >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
-    from aptool.data.run import run_of_scores
+    from aptool.data.runs import run_of_scores
 
     system = Bm25(check_words(words))
     with as_pools(pools).on_disk() as files:

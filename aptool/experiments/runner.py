@@ -23,7 +23,7 @@ from aptool.data.trecqa import import_trecqa
 from aptool.data.wikiqa import import_wikiqa
 from aptool.data.writing import MANIFEST, CollectionWriter
 from aptool.errors import AptoolError, InputError, located
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.experiments.matrix import EvaluatedSplit, ExperimentMatrix, Fold, list_trials
 from aptool.experiments.side_by_side import Processes, run_side_by_side
 from aptool.experiments.table import check_tables, start_table
@@ -236,7 +236,7 @@ def _pool(source: str, parts: list[Result], pooled: Collection, output: Location
     run = output / name / first.system / f"seed{first.seed}" / f"{POOLED}.run"
     frame = pl.concat([read_run(part.run).frame for part in parts])
     write_derived_run(run, frame, first.system, overwrite=overwrite)
-    evaluation = evaluate(
+    evaluation = evaluate_frames(
         read_qrels(pooled.qrels_file(POOLED)), read_run(run).frame, list(first.measures), run_name=str(run)
     )
     shared = set.intersection(*(set(part.costs) for part in parts))

@@ -13,7 +13,7 @@ from aptool.data.trec import read_qrels
 from aptool.documents import json_text, read_json
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import mean_over_runs
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.significance import Paired, Spread, compare_paired, holm, mean_and_sd
 from aptool.experiments.matrix import ExperimentMatrix
 from aptool.experiments.trial import Result
@@ -282,5 +282,5 @@ def _per_question(group: Sequence[Result], measure: str) -> pl.Series:
     """The measure of each question, as mean over the seeds of a system, in the order of the qrels."""
     first = group[0]
     qrels = read_qrels(Collection(first.folder).qrels_file(first.split))
-    frames = [evaluate(qrels, read_run(result.run).frame, [measure]).per_question for result in group]
+    frames = [evaluate_frames(qrels, read_run(result.run).frame, [measure]).per_question for result in group]
     return mean_over_runs(frames)[measure]

@@ -18,12 +18,12 @@ import polars as pl
 
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units
-from aptool.data.runs import read_run, write_run
+from aptool.data.runs import Qrels, Run, read_run, write_run
 from aptool.data.trec import read_qrels, run_lines
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.fusion import cross_fitted, learn_fusion, reciprocal_rank_fusion
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
+from aptool.evaluation.measures import evaluate_frames
 from aptool.experiments.matrix import DEV, EvaluatedSplit, ExperimentMatrix, SystemSpec, Trial, parts_of
 from aptool.files import sha256_of
 from aptool.models.build import code_of
@@ -135,7 +135,7 @@ class TrialRunner:
             logger.info(line)
             _record(run).unlink(missing_ok=True)
             spent = self._write_run(trial, evaluated, collection, run)
-        evaluation = evaluate(
+        evaluation = evaluate_frames(
             read_qrels(qrels_path), read_run(run).frame, self.matrix.measures, run_name=str(run)
         )
         if evaluation.missing or evaluation.extra:
@@ -228,24 +228,22 @@ class TrialRunner:
         """
         system = trial.system
 
-        def runs(split: str) -> list[pl.DataFrame]:
+        def runs(split: str) -> list[Run]:
             parts = parts_of(trial, self.matrix.systems)
-            return [read_run(self._run_file(part, split)).frame for part in parts]
+            return [read_run(self._run_file(part, split)) for part in parts]
 
-        frames = runs(evaluated.split)
+        fused = runs(evaluated.split)
         if system.fuse:
-            return reciprocal_rank_fusion(frames)
-        qrels = read_qrels(collection.qrels_file(DEV))
+            return reciprocal_rank_fusion([run.frame for run in fused])
+        qrels = Qrels.load(collection.qrels_file(DEV))
         try:
-            if evaluated.split == DEV:
-                fusion = cross_fitted(frames, qrels)
-            else:
-                fusion = learn_fusion(runs(DEV), qrels, frames)
+            train_runs = None if evaluated.split == DEV else runs(DEV)
+            fusion = learn_fusion(fused, qrels, train_runs=train_runs)
         except AptoolError as error:
             raise AptoolError(f"{system.name} on {evaluated.name}: {error}") from error
-        weights = zip(system.parts, fusion.weights.mean(0).tolist(), strict=True)
-        logger.info(f"{system.name}: {', '.join(f'{part} {weight:.3f}' for part, weight in weights)}")
-        return fusion.frame
+        weights = zip(system.parts, fusion.weights, strict=True)
+        logger.info(f"{system.name}: {', '.join(f'{part} {mean:.3f}' for part, (mean, _) in weights)}")
+        return fusion.run.frame
 
     def _fit(self, trial: Trial, collection: Collection, model: Location) -> float:
         """Train a system, unless it was trained for another split; return the seconds of its epochs."""

@@ -13,12 +13,12 @@ from aptool.data.trec import read_qrels
 from aptool.data.writing import MANIFEST
 from aptool.documents import read_json
 from aptool.errors import InputError, counted
-from aptool.evaluation.compare import Comparison, compare
+from aptool.evaluation.compare import Comparison, compare_tables
 from aptool.evaluation.evaluation import averages, mean_intervals, mean_over_runs
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
-from aptool.evaluation.texts import question_groups
+from aptool.evaluation.texts import groups_of_texts
 from aptool.files import expand, sha256_of
 from aptool.paths import Location, PathOrUrl, is_remote, location, why_missing
 
@@ -68,7 +68,7 @@ class Questions(NamedTuple):
 
     def by_length(self, qrels: pl.DataFrame) -> pl.DataFrame:
         """`texts.groups_by_length` of the questions; ``qrels`` are their content."""
-        return question_groups(self.pools, qrels, "length", self.shared_answers())
+        return groups_of_texts(self.pools, qrels, "length", self.shared_answers())
 
 
 class Runs(NamedTuple):
@@ -265,7 +265,7 @@ def evaluate_systems(
     for system, entries in systems.items():
         logger.info(f"{name}: {system}")
         frames = [
-            evaluate(
+            evaluate_frames(
                 qrels, read_run(entry.run).frame, evaluated, run_name=str(entry.run), qrels_name=path
             ).per_question
             for entry in entries
@@ -289,6 +289,8 @@ def evaluate_systems(
     tables = {system.name: system.per_question for system in results}
     reference = tables.pop(baseline)
     by_name = {system.name: system for system in results}
-    for comparison in compare(reference, tables, [measure for measure in measures if is_mean(measure)]):
+    for comparison in compare_tables(
+        reference, tables, [measure for measure in measures if is_mean(measure)]
+    ):
         by_name[comparison.system].comparisons[comparison.measure] = comparison
     return CollectionResults(name, questions, measures, baseline, results)

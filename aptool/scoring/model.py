@@ -22,7 +22,7 @@ from aptool.arguments import (
 )
 from aptool.data.ids import check_one_word
 from aptool.data.pools import AnyPools, as_pools
-from aptool.data.run import Run, run_of_scores
+from aptool.data.runs import Run, run_of_scores
 from aptool.environment import PRECISIONS, Precision
 from aptool.errors import AptoolError, InputError
 from aptool.evaluation.evaluation import MeasureValues

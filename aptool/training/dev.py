@@ -10,7 +10,7 @@ from aptool.config import TextOptions
 from aptool.data.collection import Collection
 from aptool.data.trec import read_qrels
 from aptool.errors import AptoolError
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.names import DEFAULT_MEASURES
 from aptool.models.ranker import Ranker
 from aptool.progress import progress
@@ -93,6 +93,6 @@ class DevSet:
         means = None
         if group.rank == 0:
             run = pl.concat([row_group.ids for row_group in self._row_groups]).with_columns(score=scores)
-            means = evaluate(self._qrels, run, [*DEFAULT_MEASURES, dev_measure]).means
+            means = evaluate_frames(self._qrels, run, [*DEFAULT_MEASURES, dev_measure]).means
         broadcast: dict[str, float] = group.broadcast(means)
         return broadcast

@@ -40,7 +40,8 @@ def parts(tmp_path):
 def test_every_form_gives_the_same_run_file(tmp_path, name, scores):
     write_run(f"{tmp_path}/{name}", FRAME.with_columns(scores), "x")
 
-    frame, tag = read_run(f"{tmp_path}/{name}")
+    read = read_run(f"{tmp_path}/{name}")
+    frame, tag = read.frame, read.tag
     write_run(tmp_path / "again.run", frame, tag)
 
     assert (tmp_path / "again.run").read_text() == LINES
@@ -112,7 +113,8 @@ def test_a_table_of_another_program_is_a_run(tmp_path):
     )
     pq.write_table(table, tmp_path / "bm25.parquet")
 
-    frame, tag = read_run(tmp_path / "bm25.parquet")
+    read = read_run(tmp_path / "bm25.parquet")
+    frame, tag = read.frame, read.tag
 
     assert frame.select("question_id", "answer_id", "score").rows() == [("q", "a", 0.5), ("q", "b", 0.25)]
     assert tag == "bm25"
@@ -207,7 +209,8 @@ def test_a_run_that_exists_is_replaced_when_asked(tmp_path, name):
         aptool.Run(FRAME.head(1), "y").save(path)
     assert read_run(path).frame.height == 4
     aptool.Run(FRAME.head(1), "y").save(path, overwrite=True)
-    frame, tag = read_run(path)
+    read = read_run(path)
+    frame, tag = read.frame, read.tag
     assert (frame.rows(), tag) == ([("q2", "a", 0.1)], "y")
 
 

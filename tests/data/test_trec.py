@@ -45,7 +45,8 @@ def run_file(tmp_path):
 @pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_run_is_read(run_file, prefix, end):
-    frame, tag = read_run(run_file(prefix + RUN.replace("\n", end).encode()))
+    read = read_run(run_file(prefix + RUN.replace("\n", end).encode()))
+    frame, tag = read.frame, read.tag
 
     assert frame.rows() == RUN_ROWS
     assert tag == "last"
@@ -180,7 +181,8 @@ def test_an_error_in_qrels_of_beir_names_the_line(run_file):
 
 def test_json_of_ranx_and_pytrec_eval_is_read(run_file):
     scores = {"q1": {"d1": 2.5, "d2": -1}, "q2": {"d1": 9}}
-    run, tag = read_run(run_file(json.dumps(scores), "bm25.json"))
+    read = read_run(run_file(json.dumps(scores), "bm25.json"))
+    run, tag = read.frame, read.tag
     assert (run.rows(), tag) == ([("q1", "d1", 2.5), ("q1", "d2", -1.0), ("q2", "d1", 9.0)], "bm25")
     assert read_run(run_file(json.dumps(scores, indent=2), "bm25.json")).frame.equals(run)
     qrels = read_qrels(run_file(json.dumps({"q1": {"d1": 2, "d2": 0}}), "qrels.json"))

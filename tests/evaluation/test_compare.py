@@ -4,9 +4,9 @@ import polars as pl
 import pytest
 
 from aptool.errors import UsageError
-from aptool.evaluation.compare import check_comparable, compare, describe_deltas, question_deltas
+from aptool.evaluation.compare import check_comparable, compare_tables, describe_deltas, question_deltas
 from aptool.evaluation.evaluation import mean_intervals
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 
 
 def table(**measures):
@@ -35,7 +35,7 @@ def test_interval_of_a_sum_is_that_of_the_mean_times_the_questions():
 def test_intervals_contain_the_means_of_an_evaluation():
     relevant = {f"q{number}": ["a"] for number in range(30)}
     order = {f"q{number}": ["a", "b", "c"] if number % 3 else ["b", "c", "a"] for number in range(30)}
-    evaluation = evaluate(qrels_of(relevant), run_of(order), ["MAP", "NumRelRet", "P@1"])
+    evaluation = evaluate_frames(qrels_of(relevant), run_of(order), ["MAP", "NumRelRet", "P@1"])
 
     intervals = mean_intervals(evaluation.per_question)
 
@@ -52,7 +52,7 @@ def test_holm_is_over_all_systems_and_measures():
 
     result = {
         (comparison.measure, comparison.system): comparison
-        for comparison in compare(before, {"b": better, "c": mixed}, ["P_1", "map"])
+        for comparison in compare_tables(before, {"b": better, "c": mixed}, ["P_1", "map"])
     }
 
     assert list(result) == [("P_1", "b"), ("P_1", "c"), ("map", "b"), ("map", "c")]
@@ -67,14 +67,14 @@ def test_questions_are_paired_by_id():
     before = table(P_1=[1.0, 0.0, 0.0])
     shuffled = before[[2, 0, 1]]
 
-    (comparison,) = compare(before, {"b": shuffled}, ["P_1"])
+    (comparison,) = compare_tables(before, {"b": shuffled}, ["P_1"])
 
     assert comparison.paired.ties == 3
 
 
 def test_other_questions_cannot_be_compared():
     with pytest.raises(ValueError, match="3 and 2 questions, 2 of them in both"):
-        compare(table(P_1=[1.0, 0.0, 0.0]), {"b": table(P_1=[1.0, 0.0])}, ["P_1"])
+        compare_tables(table(P_1=[1.0, 0.0, 0.0]), {"b": table(P_1=[1.0, 0.0])}, ["P_1"])
 
 
 def test_sums_are_refused_together():

@@ -5,7 +5,7 @@ import itertools
 import polars as pl
 import pytest
 
-from aptool.evaluation.measures import candidate_limits, evaluate
+from aptool.evaluation.measures import candidate_limits, evaluate_frames
 
 QRELS = pl.DataFrame(
     [("q1", "a", 2), ("q1", "b", 0), ("q1", "c", 1), ("q1", "z", 3), ("q1", "n", -1), ("q2", "z", 1)],
@@ -37,7 +37,9 @@ def test_no_order_exceeds_the_limits():
     names = ["AP", "RR@2", "nDCG", "nDCG@2", "P@2", "Rprec", "Bpref"]
     best = candidate_limits(QRELS, run_of(q1="abcnx"), names).best
 
-    means = [evaluate(QRELS, run_of(q1=order), names).means for order in itertools.permutations("abcnx")]
+    means = [
+        evaluate_frames(QRELS, run_of(q1=order), names).means for order in itertools.permutations("abcnx")
+    ]
 
     assert len(best) == len(names)
     assert best == pytest.approx({name: max(values[name] for values in means) for name in best})

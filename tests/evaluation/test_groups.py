@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from aptool.errors import InputError
-from aptool.evaluation.evaluation import groups_of_column, groups_of_mapping, read_groups
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.groups import groups_of_column, groups_of_mapping, read_groups
+from aptool.evaluation.measures import evaluate_frames
 
 # The rank of the relevant answer of q1 to q6: 1, 2, 4, 1, 2, none.
 RANKS = {"q1": 1, "q2": 2, "q3": 4, "q4": 1, "q5": 2, "q6": None}
@@ -21,7 +21,7 @@ DOMAINS = {"q1": "law", "q2": "law", "q3": "health", "q4": "health", "q5": "heal
 
 @pytest.fixture(scope="module")
 def evaluation():
-    return evaluate(QRELS, RUN, ["MRR", "P@1", "NumRelRet"])
+    return evaluate_frames(QRELS, RUN, ["MRR", "P@1", "NumRelRet"])
 
 
 def test_means_of_groups_by_hand(evaluation):
@@ -60,11 +60,11 @@ def test_groups_under_ten_questions_are_marked():
     run = pl.DataFrame({"question_id": questions, "answer_id": "r", "score": 1.0})
     groups = {question: "ten" if number < 10 else "nine" for number, question in enumerate(questions)}
 
-    result = evaluate(qrels, run).grouped(groups_of_mapping("by", groups)).groups
+    result = evaluate_frames(qrels, run).grouped(groups_of_mapping("by", groups)).groups
 
     assert (result["ten"].questions, result["ten"].is_small) == (10, False)
     assert (result["nine"].questions, result["nine"].is_small) == (9, True)
-    assert "(few)" in evaluate(qrels, run).grouped(groups_of_mapping("by", groups))._repr_html_()
+    assert "(few)" in evaluate_frames(qrels, run).grouped(groups_of_mapping("by", groups))._repr_html_()
 
 
 def test_numeric_groups_are_sorted_by_number(evaluation):

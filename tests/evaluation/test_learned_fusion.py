@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from aptool.errors import AptoolError
 from aptool.evaluation import fusion
-from aptool.evaluation.fusion import cross_fitted, learn_fusion
+from aptool.evaluation.fusion import learn_fusion
 
 
 def run_of(rankings):
@@ -53,7 +53,7 @@ def test_columns_by_hand():
 
 def test_weights_equal_those_of_another_logistic_regression_solver():
     good, bad, qrels = simulated(40)
-    fused = learn_fusion([good, bad], qrels, [good, bad])
+    fused = learn_fusion([good, bad], qrels, train_runs=[good, bad])
     joined = fusion._judged(fusion._columns([good, bad]), qrels)
     x, y = joined.select("run0", "run1").to_numpy(), joined["relevance"].to_numpy()
 
@@ -61,8 +61,9 @@ def test_weights_equal_those_of_another_logistic_regression_solver():
         return np.logaddexp(0, -(2 * y - 1) * (x @ w[:2] + w[2])).sum() + (w[:2] ** 2).sum() / 2
 
     expected = minimize(loss, np.zeros(3), tol=1e-10).x
-    np.testing.assert_allclose(fused.weights[0], expected[:2], atol=1e-3)
-    assert fused.weights[0, 0] > 1 > abs(fused.weights[0, 1])
+    weights = [mean for mean, _ in fused.weights]
+    np.testing.assert_allclose(weights, expected[:2], atol=1e-3)
+    assert weights[0] > 1 > abs(weights[1])
     assert fused.questions == 40
 
 
@@ -70,14 +71,14 @@ def test_new_questions_follow_the_run_that_was_right_in_training():
     good, bad, qrels = simulated(300)
     new_good, new_bad, new_qrels = simulated(40, seed=5, prefix="new")
 
-    fused = learn_fusion([good, bad], qrels, [new_good, new_bad])
+    fused = learn_fusion([new_good, new_bad], qrels, train_runs=[good, bad])
 
-    result = firsts(fused.frame, new_qrels)
+    result = firsts(fused.run.frame, new_qrels)
     assert result > firsts(new_bad, new_qrels) + 0.2
     assert result >= firsts(new_good, new_qrels) - 0.1
-    assert fused.frame.height == new_good.height
-    again = learn_fusion([good, bad], qrels, [new_good, new_bad])
-    assert fused.frame.equals(again.frame)
+    assert fused.run.frame.height == new_good.height
+    again = learn_fusion([new_good, new_bad], qrels, train_runs=[good, bad])
+    assert fused.run.frame.equals(again.run.frame)
 
 
 def firsts(run, qrels):
@@ -87,41 +88,43 @@ def firsts(run, qrels):
 
 def test_no_question_is_fused_by_its_own_labels():
     good, bad, qrels = simulated(20)
-    before = cross_fitted([good, bad], qrels, folds=4)
-    of_question = before.frame.filter(pl.col("question_id") == "q3")
+    before = learn_fusion([good, bad], qrels, folds=4)
+    of_question = before.run.frame.filter(pl.col("question_id") == "q3")
     # The relevant answer of q3 is another one now: its own scores stay, others' change.
     moved = qrels.with_columns(
         pl.when(pl.col("question_id") == "q3").then(pl.lit("a0")).otherwise("answer_id").alias("answer_id")
     )
     assert not moved.equals(qrels)
 
-    after = cross_fitted([good, bad], moved, folds=4)
+    after = learn_fusion([good, bad], moved, folds=4)
 
-    assert after.frame.filter(pl.col("question_id") == "q3").equals(of_question)
-    assert not after.frame.equals(before.frame)
-    assert before.weights.shape == (4, 2)
+    assert after.run.frame.filter(pl.col("question_id") == "q3").equals(of_question)
+    assert not after.run.frame.equals(before.run.frame)
+    assert len(before.weights) == 2
+    assert all(deviation > 0 for _, deviation in before.weights)
 
 
 def test_unjudged_questions_are_fused_by_a_model_of_all_judged_questions():
     good, bad, qrels = simulated(20)
     judged = qrels.filter(pl.col("question_id") != "q3")
 
-    folds = cross_fitted([good, bad], judged, folds=3)
-    whole = learn_fusion([good, bad], judged, [good, bad])
+    folds = learn_fusion([good, bad], judged, folds=3)
+    whole = learn_fusion([good, bad], judged, train_runs=[good, bad])
 
     def of_q3(fusion):
-        return fusion.frame.filter(pl.col("question_id") == "q3")
+        return fusion.run.frame.filter(pl.col("question_id") == "q3")
 
     assert of_q3(folds).equals(of_q3(whole))
-    assert folds.frame.height == good.height
+    assert folds.run.frame.height == good.height
 
 
 def test_runs_that_cannot_be_fitted_are_refused():
     good, bad, qrels = simulated(5)
 
     with pytest.raises(AptoolError, match="no candidate is judged relevant in 5 questions"):
-        learn_fusion([good, bad], qrels.with_columns(relevance=pl.lit(0)), [good, bad])
+        learn_fusion([good, bad], qrels.with_columns(relevance=pl.lit(0)), train_runs=[good, bad])
+    moved = qrels.with_columns(question_id="x" + pl.col("question_id"))
     with pytest.raises(AptoolError, match="no candidate is judged relevant in 0 questions"):
-        learn_fusion([good, bad], qrels.with_columns(question_id="x" + pl.col("question_id")), [good, bad])
+        learn_fusion([good, bad], moved, train_runs=[good, bad])
     with pytest.raises(AptoolError, match="5 judged questions are too few for 6 folds"):
-        cross_fitted([good, bad], qrels, folds=6)
+        learn_fusion([good, bad], qrels, folds=6)

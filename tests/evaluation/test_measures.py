@@ -17,7 +17,7 @@ from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError
 from aptool.evaluation.evaluation import MeasureValues, averages
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.names import parse_measures
 
 # Ties, a missing and an extra question, a question without positives, negative and graded relevance,
@@ -134,7 +134,7 @@ def small(tmp_path_factory):
 
 
 def test_per_question_values_equal_trec_eval(small):
-    result = evaluate(*small, MEASURES)
+    result = evaluate_frames(*small, MEASURES)
 
     assert result.per_question["question_id"].to_list() == list(PER_QUESTION)
     for row in result.per_question.drop("candidates").iter_rows():
@@ -142,7 +142,7 @@ def test_per_question_values_equal_trec_eval(small):
 
 
 def test_means_equal_trec_eval_complete(small):
-    result = evaluate(*small, ("NumQ", *MEASURES))
+    result = evaluate_frames(*small, ("NumQ", *MEASURES))
 
     assert {name: result.means[name] for name in ALL} == pytest.approx(ALL, abs=5.1e-5)
     assert tuple(result.means) == ("NumQ", "NumRel", "NumRelRet", "MAP", "MRR", "P@1", "nDCG")
@@ -151,20 +151,22 @@ def test_means_equal_trec_eval_complete(small):
 def test_common_questions_equal_plain_trec_eval(small):
     qrels, run = small
     both = qrels.filter(pl.col("question_id").is_in(PLAIN))
-    result = evaluate(both, run, MEASURES)
+    result = evaluate_frames(both, run, MEASURES)
 
     for row in result.per_question.drop("candidates").iter_rows():
         assert row[1:] == pytest.approx(PER_QUESTION[row[0]], abs=5.1e-5)
     # (5/6 + 1/3 + 1/2 + 0) / 4
     assert result.means["MAP"] == pytest.approx(5 / 12)
     # The same questions out of all: without -c, trec_eval averages over the questions that both have.
-    measured = evaluate(qrels, run, MEASURES).per_question.filter(pl.col("candidates") > 0).drop("candidates")
+    measured = (
+        evaluate_frames(qrels, run, MEASURES).per_question.filter(pl.col("candidates") > 0).drop("candidates")
+    )
     # (5/6 + 1/3 + 1/2 + 0 + 7/12) / 5
     assert averages(measured)["MAP"] == pytest.approx(0.45)
 
 
 def test_missing_and_extra_questions_are_listed(small):
-    result = evaluate(*small)
+    result = evaluate_frames(*small)
 
     assert result.missing == ("q4", "q9")
     assert result.extra == ("q77",)
@@ -185,7 +187,7 @@ def test_ties_go_to_the_higher_id_in_bytes():
     run = run_of({"q": {"a10": 1, "a9": 1, "é": 1}})
 
     # é, a9, a10
-    assert evaluate(qrels, run, ["MRR"]).means["MRR"] == 0.5
+    assert evaluate_frames(qrels, run, ["MRR"]).means["MRR"] == 0.5
 
 
 @pytest.mark.parametrize("gap", [1e-6, 1e-8, 2**-53])
@@ -193,27 +195,27 @@ def test_scores_are_compared_as_float64(gap):
     # As float32 all but the first gap are ties, which go to "z".
     qrels, run = qrels_of({"q": {"a": 1, "z": 0}}), run_of({"q": {"a": 1.0, "z": 1.0 - gap}})
 
-    assert evaluate(qrels, run, ["P@1"]).means["P@1"] == 1.0
+    assert evaluate_frames(qrels, run, ["P@1"]).means["P@1"] == 1.0
 
 
 def test_scores_beyond_float32_keep_their_order():
     qrels = qrels_of({"q": {"a": 1}, "r": {"a": 1}})
     run = run_of({"q": {"a": 1e300, "z": 1e299}, "r": {"a": 1e-299, "z": 1e-300}})
 
-    assert evaluate(qrels, run, ["P@1"]).means["P@1"] == 1.0
+    assert evaluate_frames(qrels, run, ["P@1"]).means["P@1"] == 1.0
 
 
 def test_zero_and_minus_zero_tie():
     qrels, run = qrels_of({"q": {"a": 1, "z": 0}}), run_of({"q": {"a": 0.0, "z": -0.0}})
 
-    assert evaluate(qrels, run, ["P@1"]).means["P@1"] == 0.0
+    assert evaluate_frames(qrels, run, ["P@1"]).means["P@1"] == 0.0
 
 
 def test_negative_judgements_count_as_unjudged():
     # q1 comes first, so that anything kept from it would show in q2.
     judgements = {"q1": {"a": 3, "b": 2}, "q2": {"a": -7, "b": -1}}
     run = run_of({"q1": {"a": 1, "b": 2}, "q2": {"a": 2, "b": 1, "c": 0}})
-    result = evaluate(qrels_of(judgements), run, list(TREC_EVAL.values()))
+    result = evaluate_frames(qrels_of(judgements), run, list(TREC_EVAL.values()))
 
     second = MeasureValues(result.per_question.row(1, named=True))
     for name in ("NumRel", "MAP", "nDCG", "Bpref", "infAP", "R@5", "IPrec@0", "SetF"):
@@ -227,7 +229,7 @@ def test_a_first_question_with_negative_judgements_alone():
     judgements = {"q1": {"a": -7, "b": -1}, "q2": {"a": 1}}
     run = run_of({"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"a": 1}})
 
-    measured = evaluate(qrels_of(judgements), run, ["MAP", "NumRet"]).per_question
+    measured = evaluate_frames(qrels_of(judgements), run, ["MAP", "NumRet"]).per_question
 
     assert measured.select("MAP", "NumRet").rows() == [(0, 3), (1, 1)]
 
@@ -235,26 +237,26 @@ def test_a_first_question_with_negative_judgements_alone():
 def test_only_judgements_above_zero_count_as_relevant():
     judgements = {"q1": {"a": 1}, "q2": {"b": 1, "c": 0, "d": -1}}
 
-    assert evaluate(qrels_of(judgements), run_of({"q1": {"a": 1}}), ["NumRel"]).means["NumRel"] == 2
+    assert evaluate_frames(qrels_of(judgements), run_of({"q1": {"a": 1}}), ["NumRel"]).means["NumRel"] == 2
 
 
 def test_repeated_calls_give_equal_values(small):
     names = ["P@1", "nDCG@3", "Success@1", "MAP@2", "R@2", "SetF", "Bpref", "NumRet", "P@5", "P@10"]
-    first = evaluate(*small, names)
+    first = evaluate_frames(*small, names)
     for _ in range(5):
-        evaluate(*small, ["P@2", "nDCG@7"])
-        again = evaluate(*small, names)
+        evaluate_frames(*small, ["P@2", "nDCG@7"])
+        again = evaluate_frames(*small, names)
         assert again.per_question.equals(first.per_question)
         assert again.means == first.means
-    alone = {name: evaluate(*small, [name]).means[name] for name in first.means}
+    alone = {name: evaluate_frames(*small, [name]).means[name] for name in first.means}
     assert alone == first.means
 
 
 def test_order_of_lines_does_not_matter(small):
     qrels, run = small
-    first = evaluate(qrels, run, list(TREC_EVAL.values()))
+    first = evaluate_frames(qrels, run, list(TREC_EVAL.values()))
     for seed in range(5):
-        shuffled = evaluate(
+        shuffled = evaluate_frames(
             qrels.sample(fraction=1, shuffle=True, seed=seed),
             run.sample(fraction=1, shuffle=True, seed=seed),
             list(TREC_EVAL.values()),
@@ -267,7 +269,9 @@ def test_no_common_question_is_an_error(small):
     qrels, run = small
 
     with pytest.raises(InputError) as error:
-        evaluate(qrels, run.filter(pl.col("question_id") == "q77"), run_name="x.run", qrels_name="x.qrels")
+        evaluate_frames(
+            qrels, run.filter(pl.col("question_id") == "q77"), run_name="x.run", qrels_name="x.qrels"
+        )
 
     assert str(error.value) == "x.run: 'q77': expected at least one question of x.qrels, such as 'q1'"
 
@@ -277,19 +281,19 @@ def test_no_common_answer_is_an_error():
     run = run_of({"q1": {"7": 1.0, "8": 0.5}, "q2": {"9": 1.0}})
 
     with pytest.raises(InputError) as error:
-        evaluate(qrels, run, run_name="x.run", qrels_name="x.qrels")
+        evaluate_frames(qrels, run, run_name="x.run", qrels_name="x.qrels")
 
     expected = "x.run: question 'q1': '7': expected at least one answer of x.qrels, such as 'D1'"
     assert str(error.value) == expected
     # A question may well have no judged candidate, if the ids are those of the qrels.
-    assert evaluate(qrels, run_of({"q1": {"D3": 1.0}}), ["MAP"]).means == {"MAP": 0.0}
+    assert evaluate_frames(qrels, run_of({"q1": {"D3": 1.0}}), ["MAP"]).means == {"MAP": 0.0}
 
 
 def test_a_relevance_that_is_too_high_is_refused():
     qrels, run = qrels_of({"q": {"a": 1}}), run_of({"q": {"a": 1.0}})
 
     with pytest.raises(InputError, match="expected at most 1000000"):
-        evaluate(qrels.with_columns(relevance=2**40), run)
+        evaluate_frames(qrels.with_columns(relevance=2**40), run)
 
 
 IDS = st.sampled_from(["a", "b", "a10", "a9", "Z", "é", "c", "d"])
@@ -324,7 +328,7 @@ def test_measures_follow_their_definitions(pools, labels):
         )
     names = ("MAP", "MRR", "P@1", "P@3", "Success@5", "R@2", "NumRet")
 
-    result = evaluate(qrels_of(labels), run_of(pools), names)
+    result = evaluate_frames(qrels_of(labels), run_of(pools), names)
 
     for question, _, *values in result.per_question.iter_rows():
         assert values == pytest.approx(expected[question], abs=1e-12)
@@ -346,12 +350,12 @@ def test_real_run_equals_trec_eval():
         (TREC_EVAL | {"P_1": "P@1"})[name]: float(value) for name, _, value in map(str.split, printed)
     }
 
-    result = evaluate(qrels, run, expected)
+    result = evaluate_frames(qrels, run, expected)
 
     assert {name: result.means[name] for name in expected} == pytest.approx(expected, abs=5.1e-5)
     # Half of the questions left out of the run: the same sum over as many questions.
     kept = random.Random(1).sample(sorted(set(qrels["question_id"])), 148)
-    half = evaluate(qrels, run.filter(pl.col("question_id").is_in(kept)))
+    half = evaluate_frames(qrels, run.filter(pl.col("question_id").is_in(kept)))
     measured = result.per_question.filter(pl.col("question_id").is_in(kept))
     assert half.means["MAP"] == pytest.approx(measured["MAP"].sum() / 296)
     assert len(half.missing) == 148
@@ -378,7 +382,7 @@ def test_measures_at_a_level_equal_pytrec_eval(level):
     evaluator = pytrec_eval.RelevanceEvaluator(GRADED, set(TREC_EVAL), relevance_level=level)
     theirs = evaluator.evaluate(GRADED_RUN)
 
-    measured = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), TREC_EVAL.values(), level=level)
+    measured = evaluate_frames(qrels_of(GRADED), run_of(GRADED_RUN), TREC_EVAL.values(), level=level)
 
     for row in map(MeasureValues, measured.per_question.iter_rows(named=True)):
         expected = theirs[row["question_id"]]
@@ -395,7 +399,7 @@ def test_measures_at_a_level_equal_trec_eval(level):
         assert expected["NumRel"] == 9
         expected["NumRel"] = 6
 
-    measured = evaluate(qrels_of(GRADED), run_of(GRADED_RUN), list(expected), level=level)
+    measured = evaluate_frames(qrels_of(GRADED), run_of(GRADED_RUN), list(expected), level=level)
 
     assert {name: measured.means[name] for name in expected} == pytest.approx(expected, abs=5.1e-5)
     assert {measure.trec_eval for measure in parse_measures(expected)} == set(TREC_EVAL)

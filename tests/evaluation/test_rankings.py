@@ -12,7 +12,7 @@ from other_ids import have_other_ids
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.names import printed_name
 
 
@@ -28,7 +28,7 @@ def run_of(rankings):
 
 def measured(judged, scores, names, **options):
     """The measures of one question."""
-    return dict(evaluate(qrels_of({"q": judged}), run_of({"q": scores}), names, **options).means)
+    return dict(evaluate_frames(qrels_of({"q": judged}), run_of({"q": scores}), names, **options).means)
 
 
 def test_rr_ignores_ranks_after_the_cutoff():
@@ -56,7 +56,7 @@ def test_missing_question_counts_0_and_extra_question_is_ignored():
     judgements = {"q1": {"a": 1}, "q2": {"b": 1}, "q3": {"c": 0}, "q4": {"d": 1}}
     rankings = {"q1": {"x": 2, "a": 1}, "q3": {"c": 1}, "q4": {"d": 1}, "q9": {"a": 1}}
 
-    result = evaluate(qrels_of(judgements), run_of(rankings), ["RR@10", "P@1"])
+    result = evaluate_frames(qrels_of(judgements), run_of(rankings), ["RR@10", "P@1"])
 
     assert result.per_question.rows() == [
         ("q1", 2, 1 / 2, 0.0),
@@ -123,7 +123,7 @@ def test_ndcg_does_not_depend_on_the_level():
 def test_relevant_answers_of_a_missing_question_are_counted_at_the_level():
     qrels = qrels_of({"q1": {"a": 2}, "q2": {"a": 2, "b": 1, "c": 3}})
 
-    assert evaluate(qrels, run_of({"q1": {"a": 1}}), ["NumRel"], level=2).means == {"NumRel": 3}
+    assert evaluate_frames(qrels, run_of({"q1": {"a": 1}}), ["NumRel"], level=2).means == {"NumRel": 3}
 
 
 @pytest.mark.parametrize(("names", "level"), [(["AP"], 4), (["AP(rel=4)"], 1), (["RR(rel=4)@10", "MAP"], 2)])
@@ -156,9 +156,11 @@ def test_equivalent_measures_have_equal_values(pools, labels):
         return
     qrels, run = qrels_of(labels), run_of(pools)
 
-    result = evaluate(qrels, run, [*PAIRS, *PAIRS.values()])
+    result = evaluate_frames(qrels, run, [*PAIRS, *PAIRS.values()])
 
-    assert result.per_question.equals(evaluate(qrels, run, [*PAIRS, *PAIRS.values()], level=1).per_question)
+    assert result.per_question.equals(
+        evaluate_frames(qrels, run, [*PAIRS, *PAIRS.values()], level=1).per_question
+    )
     for name, same in PAIRS.items():
         assert (
             result.per_question[printed_name(name)].to_list()
@@ -181,9 +183,9 @@ def test_level_2_is_level_1_of_labels_from_2_on(pools, labels):
     }
     names = [*BINARY, "RR@2"]
 
-    result = evaluate(qrels_of(labels), run_of(pools), names, level=2)
+    result = evaluate_frames(qrels_of(labels), run_of(pools), names, level=2)
 
-    assert result.per_question.equals(evaluate(qrels_of(binary), run_of(pools), names).per_question)
+    assert result.per_question.equals(evaluate_frames(qrels_of(binary), run_of(pools), names).per_question)
 
 
 def test_measures_of_a_real_run_equal_ir_measures():
@@ -200,7 +202,7 @@ def test_measures_of_a_real_run_equal_ir_measures():
         [ir_measures.ScoredDoc(*row) for row in run.iter_rows()],
     )
 
-    means = evaluate(qrels, run, names).means
+    means = evaluate_frames(qrels, run, names).means
 
     by_name = {str(measure): value for measure, value in expected.items()}
     assert {name: means[name] for name in by_name} == pytest.approx(by_name)

@@ -13,7 +13,7 @@ from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import InputError
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.significance import compare_paired
 
 TABLE = f"""
@@ -78,7 +78,9 @@ def test_lines_have_means_over_questions_and_deviations_over_seeds_and_folds(fin
     line = lines["tiny-folds", "ap-cnn"]
     qrels = pl.concat([read_qrels(finished / f"c/{split}.qrels") for split in ("train", "dev")])
     per_question = [
-        evaluate(qrels, read_run(finished / f"out/tiny-folds/ap-cnn/seed{seed}/folds.run").frame, ["MAP"])
+        evaluate_frames(
+            qrels, read_run(finished / f"out/tiny-folds/ap-cnn/seed{seed}/folds.run").frame, ["MAP"]
+        )
         for seed in (1, 2)
     ]
 
@@ -91,7 +93,9 @@ def test_lines_have_means_over_questions_and_deviations_over_seeds_and_folds(fin
         fold = Collection(finished / f"out/collections/tiny-folds/fold{number}")
         qrels = read_qrels(fold.qrels_file("dev"))
         runs = [finished / f"out/tiny-fold{number}/ap-cnn/seed{seed}/dev.run" for seed in (1, 2)]
-        means.append(sum(evaluate(qrels, read_run(run).frame, ["MAP"]).means["MAP"] for run in runs) / 2)
+        means.append(
+            sum(evaluate_frames(qrels, read_run(run).frame, ["MAP"]).means["MAP"] for run in runs) / 2
+        )
     assert line["fold_deviations"]["MAP"] == pytest.approx(pl.Series(means).std())
     # The dev split has no folds; the collection has no test split.
     assert lines["tiny-dev", "ap-cnn"]["fold_deviations"] == {}
@@ -107,7 +111,7 @@ def test_paired_tests_use_means_over_seeds_of_all_questions(finished):
     qrels = read_qrels(finished / "out/collections/tiny-folds/pooled/folds.qrels")
     for system in ("ap-cnn", "random", "both"):
         frames = [
-            evaluate(
+            evaluate_frames(
                 qrels, read_run(finished / f"out/tiny-folds/{system}/seed{seed}/folds.run").frame, ["MAP"]
             )
             for seed in (1, 2)
@@ -237,7 +241,7 @@ def test_the_accuracy_by_length_ends_with_that_of_all_questions(finished):
     assert longest["questions"] == 36
     runs = sorted(finished.glob("out/tiny-folds/both/seed*/folds.run"))
     qrels = read_qrels(finished / "out/collections/tiny-folds/pooled/folds.qrels")
-    means = [evaluate(qrels, read_run(run).frame, ["P@1"]).means["P@1"] for run in runs]
+    means = [evaluate_frames(qrels, read_run(run).frame, ["P@1"]).means["P@1"] for run in runs]
     assert longest["accuracy"] == pytest.approx(sum(means) / len(means))
     assert [row["questions"] for row in rows] == sorted(row["questions"] for row in rows)
 
@@ -274,7 +278,7 @@ def test_chosen_pairs_are_tested_in_map_and_in_p_at_1(finished, results):
     means = []
     for system in (every[0]["system"], every[0]["other"]):
         runs = sorted(finished.glob(f"out/tiny-folds/{system}/seed*/folds.run"))
-        firsts = [evaluate(qrels, read_run(run).frame, ["P@1"]).means["P@1"] for run in runs]
+        firsts = [evaluate_frames(qrels, read_run(run).frame, ["P@1"]).means["P@1"] for run in runs]
         means.append(sum(firsts) / len(firsts))
     assert of_first["measure"] == "P@1"
     assert of_first["difference"] == pytest.approx(means[0] - means[1])

@@ -16,7 +16,7 @@ from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.errors import UsageError
 from aptool.evaluation.fusion import learn_fusion, reciprocal_rank_fusion
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.experiments.matrix import ExperimentMatrix, SystemSpec, only, read_matrix
 from aptool.experiments.table import not_above_random, summarize, table_cells
 from aptool.experiments.trial import Result
@@ -213,7 +213,7 @@ def test_measures_are_those_of_the_run_files(matrix, tmp_path, collection_folder
     }
     assert set(runs) == {(name, seed) for name in NAMES for seed in (1, 2)}
     for result in document["results"]:
-        means = evaluate(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["MRR", "P@1"]).means
+        means = evaluate_frames(qrels, read_run(tmp_path / "out" / result["run"]).frame, ["MRR", "P@1"]).means
         assert result["measures"] == dict(means)
         assert result["questions"] == 20
     for line in document["lines"]:
@@ -308,10 +308,10 @@ def test_a_combination_is_fitted_on_dev(matrix, tmp_path, collection_folder):
         [read_run(folder / name / "seed1" / f"{split}.run").frame for name in ("bm25", "qa-cnn")]
         for split in ("test", "dev")
     )
-    expected = learn_fusion(dev, read_qrels(collection_folder / "dev.qrels"), test)
+    expected = learn_fusion(test, collection_folder / "dev.qrels", train_runs=dev)
     fused = read_run(folder / "combined/seed1/test.run")
-    assert (fused.frame.rows(), fused.tag) == (expected.frame.rows(), "combined")
-    weights = dict(zip(("bm25", "qa-cnn"), expected.weights[0], strict=True))
+    assert (fused.frame.rows(), fused.tag) == (expected.run.frame.rows(), "combined")
+    weights = dict(zip(("bm25", "qa-cnn"), (mean for mean, _ in expected.weights), strict=True))
     assert f"combined: bm25 {weights['bm25']:.3f}, qa-cnn {weights['qa-cnn']:.3f}" in finished.err
 
 

@@ -224,7 +224,8 @@ def test_every_form_has_the_rows_of_a_run_file_and_the_sidecar(folder, output):
 
     run = scoring.score_files(units, RandomScores(), output, tag="x")
 
-    frame, tag = read_run(output)
+    read = read_run(output)
+    frame, tag = read.frame, read.tag
     assert (frame.rows(), tag) == (read_run("whole.run").frame.rows(), "x")
     sidecar = json.loads(Path(f"{output.rstrip('/')}.json").read_text())
     check_document("run", sidecar, "sidecar")

@@ -14,7 +14,7 @@ from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.data.writing import CollectionWriter
 from aptool.errors import AptoolError, InputError, UsageError
-from aptool.evaluation.measures import evaluate
+from aptool.evaluation.measures import evaluate_frames
 from aptool.scoring.model_system import ModelSystem
 from aptool.scoring.run import score_files
 from aptool.training.fit import fit
@@ -55,7 +55,9 @@ def test_the_saved_model_has_the_reported_measures(collection, tmp_path, more):
 
     system = ModelSystem(str(tmp_path / "model"), "cpu")
     score_files(list_units([collection.pools_file("dev")]), system, tmp_path / "dev.run", tag="x")
-    means = evaluate(read_qrels(collection.qrels_file("dev")), read_run(tmp_path / "dev.run").frame).means
+    means = evaluate_frames(
+        read_qrels(collection.qrels_file("dev")), read_run(tmp_path / "dev.run").frame
+    ).means
 
     assert dict(means) == pytest.approx(result.dev)
 

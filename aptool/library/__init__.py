@@ -1,1 +1,0 @@
-"""Public classes and functions of ``import aptool``."""
