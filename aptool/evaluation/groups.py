@@ -2,14 +2,14 @@
 
 import io
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from pathlib import PurePosixPath
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import polars as pl
 
 from aptool.arguments import PathLike, check_path, is_path
 from aptool.data.frames import TABLE, Table, read_columns
+from aptool.data.pools import Pools
 from aptool.data.runs import Qrels
 from aptool.errors import InputError, UsageError, first_line
 from aptool.evaluation.texts import KINDS, groups_of_texts, relevant_from
@@ -20,15 +20,7 @@ _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 SUFFIXES = (".tsv", ".csv", ".parquet")
 
 
-@runtime_checkable
-class PoolFiles(Protocol):
-    """What `aptool.Pools` gives: its files, and the shared answers."""
-
-    def files(self) -> AbstractContextManager[tuple[list[str], Any]]:
-        """The paths of the files and the shared answers, for the time of a ``with``."""
-
-
-AnyGroups: TypeAlias = PathLike | PoolFiles | Table
+AnyGroups: TypeAlias = PathLike | Pools | Table
 
 
 def question_groups(by: object, groups: object, qrels: Qrels, level: int) -> pl.DataFrame:
@@ -41,7 +33,7 @@ def question_groups(by: object, groups: object, qrels: Qrels, level: int) -> pl.
         table = groups_of_mapping("by", by)
     elif not isinstance(by, str):
         raise InputError("by", value=by, expected="a dict {question id: group}, or the name of a column")
-    elif isinstance(groups, PoolFiles):
+    elif isinstance(groups, Pools):
         with groups.files() as (files, answers):
             source = ", ".join(files)
             if by in KINDS:

@@ -1,4 +1,4 @@
-"""The kernel of attentive pooling, and the kernels of all poolings.
+"""The kernel of attentive pooling, and the table that gives each pooling its kernel.
 
 On a CPU, the alignment of a text with all its partners is a single matrix product over the concatenated
 states of the partners, without padding or masks. Pairs are therefore grouped by one of their texts: all pairs

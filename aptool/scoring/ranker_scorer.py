@@ -3,11 +3,8 @@
 Attentive pooling is late interaction: only the pooling depends on both texts, and it is the smaller part of
 the work. Hard-negative mining, evaluation on dev, scoring of pools and explanation use ``RankerScorer``.
 
-Work on a CPU with one core per thread, so that results do not depend on the number of threads.
-
-torch has a number of cores per operation for each thread, and a default for new threads;
-``torch.set_num_threads`` sets both. Several threads may score at the same time, so the last thread must not
-restore a temporary value of another thread.
+Work on a CPU has one core per thread, so that results do not depend on the number of threads
+(``one_core_per_thread``).
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +32,11 @@ ForEach: TypeAlias = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
 
 
 class _Cores:
-    """The number of cores per operation before any thread of this process set it to one."""
+    """The number of cores per operation before any thread of this process set it to one.
+
+    torch has this number for each thread, and a default for new threads; ``torch.set_num_threads`` sets both.
+    Several threads may score at the same time: the last one must not restore another's temporary value.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()

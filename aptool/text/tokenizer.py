@@ -1,11 +1,8 @@
-"""Token ids, the interface of all tokenizers, and the word-level tokenizer.
+"""Token ids, the interface of all tokenizers, the word-level tokenizer and those of pretrained networks.
 
-A text without a single word becomes one UNK, so that every text has a state and every pair a score.
-
-Subword tokenizers of pretrained networks, of any kind that ``tokenizers`` supports.
-
-A text is encoded with the special tokens that the network expects, such as [CLS] and [SEP]. Truncation keeps
-the special tokens at the end of a text.
+A text without a single word becomes one UNK, so that every text has a state and every pair a score. Subword
+tokenizers are of any kind that ``tokenizers`` supports; they add the special tokens that the network expects,
+such as [CLS] and [SEP], and truncation keeps those at the end of a text.
 """
 
 import json
