@@ -80,8 +80,8 @@ def test_every_preset_has_a_fingerprint_of_eight_scores():
 
 
 def test_changed_numerics_change_the_fingerprint(monkeypatch):
-    before = Cosine.pairs
-    monkeypatch.setattr(Cosine, "pairs", lambda self, r_q, r_a: 0.99 * before(self, r_q, r_a))
+    before = Cosine.matrix
+    monkeypatch.setattr(Cosine, "matrix", lambda self, r_q, r_a: 0.99 * before(self, r_q, r_a))
 
     assert not is_same_version(numeric_fingerprint("qa-cnn"), COMMITTED["qa-cnn"])
 

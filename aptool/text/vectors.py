@@ -1,8 +1,8 @@
 """Word vectors: read from files, only for the words needed, and written as word2vec.
 
 A file is a stream of rows: word2vec binary and text, GloVe, fastText .vec, and gzip of these. The format is
-detected by the first bytes of a file, never by its name. A few blocks of the file are in memory at a time, and
-the numbers of a row are only parsed on request.
+detected by the first bytes of a file, never by its name. A few blocks of the file are in memory at a time,
+and the numbers of a row are only parsed on request.
 """
 
 import logging
