@@ -433,7 +433,7 @@ def test_questions_missing_from_the_pools_are_reported(aptool, folder):
     code, out, err = aptool(*by_type, "q9.pools.parquet")
 
     assert (code, out) == (2, [])
-    assert err == ["aptool: by type: no question of dev.qrels is in q9.pools.parquet"]
+    assert err == ["aptool: --by type: no question of dev.qrels is in q9.pools.parquet"]
 
 
 def test_metrics_per_group_of_a_user_column(aptool, folder):

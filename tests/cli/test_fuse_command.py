@@ -55,9 +55,9 @@ MIN_MAX = [{}, {"normalization": "min-max"}]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--method", "combsum", "--k", 5], "k: requires the method rrf"),
+        (["--method", "combsum", "--k", 5], "--k: requires the method rrf"),
         (["--k", "nan"], "Invalid value for '--k': 'nan' is not a number."),
-        (["--normalization", "z-score"], "normalization: requires the method combsum or combmnz"),
+        (["--normalization", "z-score"], "--normalization: requires the method combsum or combmnz"),
         (
             ["--train", "dev.qrels", "--method", "rrf"],
             "--method given with --train; expected one or",

@@ -269,7 +269,7 @@ def test_words_belong_to_bm25(aptool, collection_folder, tmp_path):
     finished = aptool("score", pools, "--model", "random", "--words", "bigrams", *output)
 
     assert finished.code == 2
-    assert finished.err[-1] == "aptool: words: requires the model bm25; a recipe has text.words"
+    assert finished.err[-1] == "aptool: --words: requires the model bm25; a recipe has text.words"
 
 
 def test_systems_of_other_words_have_other_fingerprints(tmp_path):
