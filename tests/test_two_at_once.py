@@ -62,7 +62,7 @@ OUTPUTS = {
     "score": ("x.run", "aptool.scoring.run", "join_parts", ["x.run"]),
     "train": ("m", "aptool.training.fit", "save_model", ["m/model.safetensors", "m/tokenizer.json"]),
     "matrix": ("o", "aptool.experiments.trial", "evaluate_frames", ["o/c/r/seed1/test.run"]),
-    "import": ("c", "aptool.data.collection", "check_document", ["c/test.pools.parquet", "c/test.qrels"]),
+    "import": ("c", "aptool.data.writing", "check_document", ["c/test.pools.parquet", "c/test.qrels"]),
 }
 
 
