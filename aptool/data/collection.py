@@ -1,8 +1,6 @@
 """The public class `Collection`: pools and qrels of several splits in a folder."""
 
 import atexit
-import hashlib
-import json
 import logging
 import shutil
 import tempfile
@@ -12,12 +10,9 @@ from typing import Any, TypeAlias
 
 from aptool.arguments import PathLike, check_list, check_path, check_text, is_path
 from aptool.data.frames import TABLE, Table, is_columns, is_table, read_rows
-from aptool.data.importing import check_split
 from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
 from aptool.data.runs import Qrels
-from aptool.data.table import ColumnNames, ImportPolicies, import_table
-from aptool.data.table_files import TextFormat
-from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, manifest_beside, read_manifest
+from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, fingerprint_of, read_manifest
 from aptool.errors import InputError
 from aptool.paths import Location, location
 
@@ -104,6 +99,11 @@ class Collection:
             >>> data.qrels("dev").to_dict()
             {'dev-Q0': {'dev-Q0-0': 1, 'dev-Q0-1': 0}}
         """
+        # Scoring, training and evaluation open collections without importing any.
+        from aptool.data.importing import check_split
+        from aptool.data.table import ColumnNames, ImportPolicies, import_table
+        from aptool.data.table_files import TextFormat
+
         by_split = rows if isinstance(rows, Mapping) and not is_columns(rows) else {"train": rows}
         if not by_split:
             raise InputError("rows", value=rows, expected=_EXPECTED)
@@ -168,8 +168,7 @@ class Collection:
     @property
     def fingerprint(self) -> str:
         """A hash of the contents of all files."""
-        files = json.dumps(self.manifest["files"], sort_keys=True)
-        return hashlib.sha256(files.encode()).hexdigest()[:16]
+        return fingerprint_of(self.manifest)
 
     def pools_file(self, split: str) -> Location:
         """The pools file of a split."""
@@ -218,11 +217,6 @@ class Collection:
 
     def __repr__(self) -> str:
         return f"Collection({str(self.path)!r}: {', '.join(self.splits)})"
-
-
-def collection_beside(file: Location) -> Collection | None:
-    """Open the collection in the folder of a file, such as its pools; None if the folder has no valid one."""
-    return None if manifest_beside(file) is None else Collection(file.parent)
 
 
 def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:

@@ -1,10 +1,11 @@
 """Collections are written: folders with a manifest, pools and qrels per split, and shared answers.
 
-``CollectionWriter`` applies the policies for duplicates, unanswerable questions
-and relevant answers missing from a pool; the manifest counts the affected rows. A text of several pools is
-stored once.
+``CollectionWriter`` applies the policies for duplicates, unanswerable questions and relevant answers missing
+from a pool; the manifest counts the affected rows. A text of several pools is stored once.
 """
 
+import hashlib
+import json
 import logging
 import re
 from collections import Counter, defaultdict
@@ -39,7 +40,7 @@ QUESTION_POLICIES = ("all", "answerable", "both-labels")
 class LabelledPool(NamedTuple):
     """A question, its candidates and their relevance, from an importer."""
 
-    question_id: str  # a legal id, see ``formats.ids``
+    question_id: str  # a legal id, see ``data.ids``
     question: str
     answer_ids: list[str]  # in the order of the source; the writer drops and counts repeated ids
     texts: list[str] | None  # of the candidates; None for shared answers
@@ -71,6 +72,12 @@ def manifest_beside(file: Location) -> dict[str, Any] | None:
         return read_manifest(file.parent)
     except InputError:  # a file of another program
         return None
+
+
+def fingerprint_of(manifest: Mapping[str, Any]) -> str:
+    """A hash of the contents of all files of a collection."""
+    files = json.dumps(manifest["files"], sort_keys=True)
+    return hashlib.sha256(files.encode()).hexdigest()[:16]
 
 
 class CollectionWriter(AbstractContextManager["CollectionWriter"]):

@@ -15,6 +15,7 @@ from aptool.arguments import (
 )
 from aptool.data.ids import check_one_word
 from aptool.data.pools import AnyPools, as_pools
+from aptool.data.runs import Run, run_of_scores
 from aptool.environment import BACKENDS, SCORE_PRECISIONS, Backend, ScorePrecision
 from aptool.errors import UsageError
 from aptool.execution.where import Address, Where
@@ -26,7 +27,6 @@ from aptool.version import requiring_torch
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-    from aptool.data.runs import Run
     from aptool.scoring.model import Model
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ def _system(model: object, words: str | None, backend: Backend, *, is_local: boo
     return model_system(str(model.folder), backend=backend, **settings)
 
 
-def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
+def bm25_run(pools: AnyPools, *, words: str = "unicode") -> Run:
     """Score pools with BM25 (Lucene's variant, k1 = 1.2, b = 0.75), as a run with the tag ``bm25``.
 
     Document frequencies are counted over the distinct answers of the pools. ``aptool.score(pools, "bm25",
@@ -156,8 +156,6 @@ def bm25_run(pools: AnyPools, *, words: str = "unicode") -> "Run":
         >>> run.to_polars()["answer_id"].to_list()
         ['b', 'a']
     """
-    from aptool.data.runs import run_of_scores
-
     system = Bm25(check_words(words))
     with as_pools(pools).on_disk() as files:
         return run_of_scores(*score_in_memory(files.units, system, answers=files.answers))

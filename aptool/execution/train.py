@@ -26,7 +26,6 @@ from aptool.paths import Location, location, with_home
 from aptool.training.fit import Fit
 
 if TYPE_CHECKING:
-    from aptool.data.collection import Collection
     from aptool.scoring.model import Model
 
 
@@ -81,7 +80,6 @@ def train(
         >>> model.preset, list(model.dev)
         ('ap-cnn', ['MAP', 'MRR', 'P@1'])
     """
-    from aptool.data.collection import Collection
     from aptool.scoring.model import Model
 
     opened = collection if isinstance(collection, Collection) else Collection(collection)

@@ -21,7 +21,6 @@ import polars as pl
 from typing_extensions import override
 
 from aptool import environment, outputs
-from aptool.data.collection import collection_beside
 from aptool.data.pools import Answers, Unit, read_answers
 from aptool.data.runs import (
     is_folder,
@@ -32,7 +31,7 @@ from aptool.data.runs import (
     write_sidecar,
 )
 from aptool.data.trec import log_ties, rank_candidates
-from aptool.data.writing import POOLS_SUFFIX
+from aptool.data.writing import POOLS_SUFFIX, fingerprint_of, manifest_beside
 from aptool.errors import InputError
 from aptool.inputs import Input, check_unchanged
 from aptool.outputs import check_apart
@@ -133,7 +132,7 @@ def score_files(
     Args:
         units: the units to score.
         system: the system to open.
-        output: the run; its name decides the form, see ``formats.runs``.
+        output: the run; its name decides the form, see ``data.runs``.
         executor: scores the units; None is this process.
         tag: the tag of the run, one word; None is the tag of the scorer.
         answers: the file with the texts of shared answers; None is ``answers.parquet`` next to the pools.
@@ -378,16 +377,16 @@ def _pools(path: str) -> dict[str, Any]:
     """Return the path of a pools file, and its collection and split, if any."""
     pools: dict[str, Any] = {"path": path}
     file = Path(path)
-    collection = None if is_remote(path) else collection_beside(file)
-    if collection is None:
+    manifest = None if is_remote(path) else manifest_beside(file)
+    if manifest is None:
         return pools
     split = file.name.removesuffix(POOLS_SUFFIX)
-    if split in collection.splits:
+    if split in manifest["splits"]:
         pools |= {
-            "collection": collection.name,
-            "fingerprint": collection.fingerprint,
-            "source": collection.manifest["source"],
+            "collection": manifest["name"],
+            "fingerprint": fingerprint_of(manifest),
+            "source": manifest["source"],
             "split": split,
-            "first_stage": collection.manifest["details"].get("first_stage", {}).get(split),
+            "first_stage": manifest["details"].get("first_stage", {}).get(split),
         }
     return pools
