@@ -247,7 +247,7 @@ class Column(NamedTuple):
             raise self._replace(values=binary).error(is_bad, "text in UTF-8") from error
 
     def check_ids(self, pattern: str, expected: str) -> None:
-        """Raise if an id does not match a pattern of ``formats.ids``."""
+        """Raise if an id does not match a pattern of ``data.ids``."""
         is_legal = to_numpy(pc.match_substring_regex(self.values, pattern))
         if not is_legal.all():
             raise self.error(~is_legal, expected)

@@ -3,7 +3,7 @@
 The name decides the form. Every form holds the same rows in the same order: questions in the order of the
 pools, the candidates of each in that of trec_eval.
 
-    dev.run, dev.run.gz     the lines of ``formats.trec``
+    dev.run, dev.run.gz     the lines of ``data.trec``
     scores.parquet          a table with question_id, answer_id, rank and score
     dev/, scores.parquet/   parts of either form, 000000-FINGERPRINT.SUFFIX; their numbers order them
 

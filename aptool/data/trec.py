@@ -1,11 +1,11 @@
-"""Lines of qrels and runs in the TREC format; `formats.runs` has the files of runs.
+"""Lines of qrels and runs in the TREC format; `data.runs` has the files of runs.
 
 A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
 blanks and tabs; blank lines and lines that begin with ``#`` are skipped. The rank and the second field are
 ignored, as in trec_eval; ranks that contradict the scores are logged. `other_layouts` has further formats.
 
 trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. aptool raises an
-InputError with the line, also for an illegal id (``formats.ids``). Polars parses valid files in one call;
+InputError with the line, also for an illegal id (``data.ids``). Polars parses valid files in one call;
 other files are parsed line by line to locate the error.
 """
 

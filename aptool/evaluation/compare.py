@@ -14,7 +14,7 @@ from aptool.data.trec import rank_candidates
 from aptool.errors import AptoolError, UsageError, counted, first_few
 from aptool.evaluation.evaluation import Evaluation, html_table
 from aptool.evaluation.measures import evaluate
-from aptool.evaluation.names import is_mean, names_of
+from aptool.evaluation.names import is_mean, measure_names
 from aptool.evaluation.significance import (
     CONFIDENCE,
     HIGHEST_CONFIDENCE,
@@ -302,7 +302,7 @@ def compare(
         >>> comparison.difference, comparison.p
         (1.0, 0.03125)
     """
-    names = names_of(measures)
+    names = measure_names(measures)
     check_comparable(names)
     several = isinstance(systems, Sequence) and not isinstance(systems, str)
     given: Sequence[Any] = systems if isinstance(systems, Sequence) and several else [systems]

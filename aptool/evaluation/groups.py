@@ -8,17 +8,15 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from aptool.arguments import PathLike, check_path, is_path
-from aptool.data.frames import TABLE, Table, read_columns
+from aptool.data.frames import NAMES, TABLE, Table, read_columns
 from aptool.data.pools import Pools
 from aptool.data.runs import Qrels
 from aptool.errors import InputError, UsageError, first_line
 from aptool.evaluation.texts import KINDS, groups_of_texts, relevant_from
 from aptool.paths import PathOrUrl, file_errors, location
 
-_QUESTION_IDS = ("question_id", "query_id", "qid")
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 SUFFIXES = (".tsv", ".csv", ".parquet")
-
 
 AnyGroups: TypeAlias = PathLike | Pools | Table
 
@@ -69,7 +67,7 @@ def groups_of_column(name: str, frame: pl.DataFrame, column: str) -> pl.DataFram
         frame: question_id (or query_id, qid) and the column; other columns and repeated rows are ignored.
         column: the column with the names of the groups; a null means no group.
     """
-    ids = next((name for name in _QUESTION_IDS if name in frame.columns), None)
+    ids = next((name for name in NAMES["question_id"] if name in frame.columns), None)
     if ids is None:
         raise InputError(name, value=", ".join(frame.columns), expected="a column 'question_id'")
     if column not in frame.columns:
@@ -106,7 +104,7 @@ def read_groups(path: PathOrUrl, column: str) -> pl.DataFrame:
     try:
         if suffix == ".parquet":
             schema = pl.read_parquet_schema(content)
-            columns = [name for name in schema if name in (*_QUESTION_IDS, column)]
+            columns = [name for name in schema if name in (*NAMES["question_id"], column)]
             frame = (
                 pl.read_parquet(content, columns=columns) if column in schema else pl.DataFrame(schema=schema)
             )

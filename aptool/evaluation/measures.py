@@ -18,7 +18,7 @@ from aptool.data.trec import count_ties, log_ties, to_dicts
 from aptool.errors import InputError, UsageError
 from aptool.evaluation.evaluation import Evaluation, MeasureValues, averages
 from aptool.evaluation.groups import AnyGroups, question_groups
-from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, names_of, parse_measures
+from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, parse_measures
 
 _HIGHEST_RELEVANCE = 1_000_000
 _KEYS = ["question_id", "answer_id"]
@@ -71,7 +71,7 @@ def evaluate(
     evaluation = evaluate_frames(
         judgements.frame,
         loaded.frame,
-        names_of(measures),
+        measure_names(measures),
         level=level,
         run_name=label,
         qrels_name=judgements.path or "qrels",

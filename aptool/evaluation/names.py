@@ -77,9 +77,10 @@ def parse_measures(names: Iterable[str]) -> tuple[Measure, ...]:
     return tuple(parsed.values())
 
 
-def measure_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The printed name of each measure; see `parse_measures`."""
-    return tuple(measure.name for measure in parse_measures(names))
+def measure_names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """The printed names of one measure or several; see `parse_measures`."""
+    parsed = parse_measures([names] if isinstance(names, str) else names)
+    return tuple(measure.name for measure in parsed)
 
 
 def printed_name(name: str) -> str | None:
@@ -125,8 +126,3 @@ def _shown(family: _Family) -> str:
         return family.name
     cutoff = "@RECALL" if family.name == "IPrec" else "@K"
     return f"{family.name}[{cutoff}]" if family.plain is not None else f"{family.name}{cutoff}"
-
-
-def names_of(measures: str | Iterable[str]) -> tuple[str, ...]:
-    """The printed names of one measure or several."""
-    return measure_names([measures] if isinstance(measures, str) else measures)

@@ -18,7 +18,7 @@ import polars as pl
 
 from aptool.data.collection import Collection
 from aptool.data.pools import list_units
-from aptool.data.runs import Qrels, Run, read_run, write_run
+from aptool.data.runs import Run, read_run, write_run
 from aptool.data.trec import read_qrels, run_lines
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError
@@ -235,7 +235,7 @@ class TrialRunner:
         fused = runs(evaluated.split)
         if system.fuse:
             return reciprocal_rank_fusion([run.frame for run in fused])
-        qrels = Qrels.load(collection.qrels_file(DEV))
+        qrels = collection.qrels(DEV)
         try:
             train_runs = None if evaluated.split == DEV else runs(DEV)
             fusion = learn_fusion(fused, qrels, train_runs=train_runs)

@@ -12,7 +12,7 @@ maximum. The host plans the batches and never waits for the device.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from aptool.models.device import batch_sizes, send
+from aptool.models.matching import MatchPooling
 from aptool.models.pooling import IndependentPooling, Pooling
 from aptool.models.ragged import Ragged, inner_products, rows_of
 from aptool.models.similarity import EPSILON
@@ -36,9 +37,6 @@ ELEMENTS = 1 << 28
 
 # Number of answers that are planned together.
 _PLANNED = 4096
-
-if TYPE_CHECKING:
-    from aptool.models.matching import MatchPooling
 
 
 class PaddedPairs(NamedTuple):
@@ -174,7 +172,7 @@ def _in_fp32(states: Ragged) -> Ragged:
 class MatchKernel(Kernel):
     """Similarities of tokens; states are scaled to unit length once."""
 
-    pooling: "MatchPooling"
+    pooling: MatchPooling
 
     @override
     def cache_answers(self, states: Ragged) -> Ragged:

@@ -152,7 +152,7 @@ def plan(
     Args:
         units: the units of the pools.
         scorer: the scorer of the units; its fingerprint decides the names of the parts.
-        output: the run; its name decides the form, see ``formats.runs``.
+        output: the run; its name decides the form, see ``data.runs``.
         tag: the tag of the run.
         answers: the file with the texts of shared answers; None is ``answers.parquet`` next to the pools.
     """

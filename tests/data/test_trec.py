@@ -138,25 +138,22 @@ QRELS_FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("content", "message"), RUN_FAULTS.values(), ids=RUN_FAULTS.keys())
-def test_invalid_line_of_a_run_is_named(run_file, content, message):
+FAULTS = [
+    pytest.param(read, *fault, id=f"{kind} {name}")
+    for kind, read, faults in (("run", read_run, RUN_FAULTS), ("qrels", read_qrels, QRELS_FAULTS))
+    for name, fault in faults.items()
+]
+
+
+@pytest.mark.parametrize(("read", "content", "message"), FAULTS)
+def test_invalid_line_is_named(run_file, read, content, message):
     path = run_file(content)
 
     with pytest.raises(InputError) as error:
-        read_run(path)
+        read(path)
 
     assert str(error.value).startswith(f"{path}: line {message}")
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(("content", "message"), QRELS_FAULTS.values(), ids=QRELS_FAULTS.keys())
-def test_invalid_line_of_qrels_is_named(run_file, content, message):
-    path = run_file(content)
-
-    with pytest.raises(InputError) as error:
-        read_qrels(path)
-
-    assert str(error.value).startswith(f"{path}: line {message}")
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
