@@ -24,16 +24,15 @@ def main() -> NoReturn:
     sys.excepthook = _print_exception
     sys.unraisablehook = _print_unraisable
     from aptool.cli.main import main as run
-    from aptool.errors import Terminated
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         _received.append(number)
-        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        raise SystemExit(ENDS[signal.SIGTERM][1]) if number == signal.SIGTERM else KeyboardInterrupt
 
     for number in ENDS:
         signal.signal(number, interrupt)
     try:
-        run()
+        run(_received)
     except Exception:
         if _received:
             _end(_received[0])

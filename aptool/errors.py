@@ -43,13 +43,6 @@ class UsageError(AptoolError):
     exit_code = 2
 
 
-class Terminated(SystemExit):
-    """The command received SIGTERM: it ends as after Ctrl-C, with exit code 143."""
-
-    def __init__(self) -> None:
-        super().__init__(143)
-
-
 def error_with(exit_code: int, message: str) -> AptoolError:
     """The error of another process, from its exit code and message."""
     return (UsageError if exit_code == UsageError.exit_code else AptoolError)(message)

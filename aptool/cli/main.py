@@ -8,7 +8,9 @@ import itertools
 import logging
 import platform
 import re
+import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -17,7 +19,7 @@ from typing_extensions import override
 
 from aptool.cli.tables import messages_on_stderr
 from aptool.environment import devices, limit_spinning, version_of
-from aptool.errors import AptoolError, Terminated, printable
+from aptool.errors import AptoolError, printable
 from aptool.plugins import use_plugin
 from aptool.version import __version__, requiring_torch
 
@@ -104,8 +106,8 @@ def cli(debug: bool, plugin: tuple[str, ...]) -> None:
         use_plugin(name)
 
 
-def main() -> NoReturn:
-    """Run the command line and exit."""
+def main(received: Sequence[int] = ()) -> NoReturn:
+    """Run the command line and exit; ``received`` lists the signals that have interrupted it."""
     limit_spinning()  # before torch is imported
     _make_streams_tolerant()
     debug = "--debug" in sys.argv[1:]
@@ -117,12 +119,13 @@ def main() -> NoReturn:
             if debug:
                 logging.getLogger("aptool").setLevel(logging.DEBUG)
             code = cli.main(arguments, prog_name="aptool", standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _fail(f"interrupted{resuming}", 130)
-    except Terminated:
+    except SystemExit:
+        if signal.SIGTERM not in received:  # Ray raises an exit of its own in place of the signal's
+            raise
         _fail(f"terminated{resuming}", 143)
     except click.ClickException as error:
         if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # since click 8.2
@@ -147,6 +150,7 @@ def main() -> NoReturn:
         if debug or error.strerror is None:
             raise
         _fail(f"{error.filename or 'output'}: {error.strerror}", 1)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:

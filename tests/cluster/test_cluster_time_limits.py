@@ -172,7 +172,7 @@ def test_signal_to_a_waiting_driver_is_one_line_and_the_run_resumes(
         process.kill()
         process.communicate()
 
-    assert process.returncode == code
+    assert process.returncode == code, err
     assert [text for text in err.splitlines() if text] == [line]
     assert not (tmp_path / "x.run").exists()
     taken()
