@@ -96,7 +96,8 @@ def score(folder: Path, threads: int, device: str) -> dict[str, Any]:
     for owner, function, stage in owners:
         setattr(owner, function, timed(stage, getattr(owner, function)))
     answers = folder / "answers.parquet"
-    scored = scoring.score_files(units, system, folder / "out.run", tag="bench", answers=answers)
+    output = folder / f"{os.getpid()}.run"  # a run that is complete would be left as it is
+    scored = scoring.score_files(units, system, output, tag="bench", answers=answers)
     seconds = time.perf_counter() - begun
     return {
         "pairs": scored.pairs,
