@@ -20,13 +20,6 @@ logger = logging.getLogger(__name__)
 RELEVANT_MISSING = "relevant_missing_from_pool_kept"  # a policy
 
 
-def _by_split(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Parse ``SPLIT=PATH`` values; the callback of options."""
-    from aptool.data.importing import parse_splits
-
-    return parse_splits(values)
-
-
 def _splits_of_folder(splits: tuple[str, ...], names: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The path of each split, from ``SPLIT=PATH`` values or one folder with files of the given names."""
     from aptool.data.importing import parse_splits, splits_in
@@ -52,11 +45,8 @@ _questions = click.option(
 )
 
 
-def report_collection(collection: Collection, *, by_text: bool = False) -> None:
-    """Print the splits as a table; log the path and the number of rows per import policy.
-
-    ``by_text`` is whether texts identify questions.
-    """
+def report_collection(collection: Collection) -> None:
+    """Print the splits as a table; log the path and the number of rows per import policy."""
     manifest = collection.manifest
     read = manifest.get("details", {}).get("read", {})
     rows = [["split", "questions", "candidates", "relevant"]]
@@ -81,8 +71,6 @@ def report_collection(collection: Collection, *, by_text: bool = False) -> None:
                 f"{split}: the first stage missed {missed:,} of {relevant:,} relevant answers "
                 f"({missed / relevant:.1%}){more}"
             )
-    if by_text:
-        logger.info("questions with the same text are one question (see --question-id)")
     logger.info(f"written: {collection.path}")
 
 
@@ -113,7 +101,7 @@ def wikiqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
 @output_option
 @_questions
 def trecqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
-    """Import TREC-QA: XML files of jacana, or folders with a.toks, b.toks, id.txt and sim.txt.
+    """Import TREC-QA: folders with a.toks, b.toks, id.txt and sim.txt.
 
     For the questions of the paper, pass --questions both-labels.
     """
@@ -129,17 +117,11 @@ def trecqa(splits: tuple[str, ...], output: str, **options: Any) -> None:
 @click.argument("folder", metavar="FOLDER")
 @output_option
 @_questions
-@click.option(
-    "--pool-size",
-    type=click.Choice(["100", "500", "1000", "1500"]),
-    default="500",
-    help="Candidates per question; V2 only.",
-)
-def insuranceqa(folder: str, output: str, pool_size: str, **options: Any) -> None:
-    """Import InsuranceQA V1 or V2 (github.com/shuzi/insuranceQA)."""
+def insuranceqa(folder: str, output: str, **options: Any) -> None:
+    """Import InsuranceQA V1 (github.com/shuzi/insuranceQA)."""
     from aptool.data.insuranceqa import import_insuranceqa
 
-    collection = import_insuranceqa(output, folder, pool_size=int(pool_size), **options)
+    collection = import_insuranceqa(output, folder, **options)
     for split in collection.manifest["details"].get("splits_not_found", []):
         logger.info(f"{split}: skipped, its file is not in {folder}")
     report_collection(collection)
@@ -172,18 +154,7 @@ def insuranceqa(folder: str, output: str, pool_size: str, **options: Any) -> Non
     metavar="RATIO",
     help="Split one table by question, as train:dev:test or train:dev, such as 80:10:10.",
 )
-def table(
-    tables: tuple[str, ...],
-    output: str,
-    overwrite: bool,
-    separator: str | None,
-    encoding: str | None,
-    questions: str,
-    unlabelled: str,
-    add_candidates: str | None,
-    split_ratio: str | None,
-    **columns: Any,
-) -> None:
+def table(tables: tuple[str, ...], output: str, **options: Any) -> None:
     """Import tables with one row per question and candidate.
 
     PATH is a file, a folder or a glob of CSV, TSV, JSON Lines, Parquet or Excel (.xlsx) files. The suffix of
@@ -191,35 +162,31 @@ def table(
     """
     from aptool.data.collection import Collection
     from aptool.data.importing import parse_splits
-    from aptool.data.table import ColumnNames, ImportPolicies, import_table
-    from aptool.data.table_files import TextFormat, is_folder, split_folders
+    from aptool.data.table_files import is_folder, split_folders
 
-    if split_ratio is not None and len(tables) == 1 and "=" not in tables[0]:
+    if options["split_ratio"] is not None and len(tables) == 1 and "=" not in tables[0]:
         splits = {"table": tables[0]}
     elif len(tables) == 1 and is_folder(tables[0]):
         splits = split_folders(tables[0])
     else:
         splits = parse_splits(tables, ", or --split-ratio 80:10:10 to split one table")
-    text = TextFormat("\t" if separator == "\\t" else separator, encoding)
-    policies = ImportPolicies(questions, unlabelled, add_candidates, split_ratio)
-    names = ColumnNames(**columns)
-    import_table(output, splits, names, policies, text, overwrite=overwrite)
-    report_collection(Collection(output), by_text=columns["question_id"] is None)
+    if options["separator"] == "\\t":
+        options["separator"] = "\t"
+    parts = ("question", "answer", "label", "question_id", "answer_id")
+    columns = {part: name for part in parts if (name := options.pop(part)) is not None}
+    report_collection(Collection.from_rows(splits, output, columns=columns, **options))
 
 
 @import_.command(cls=SectionedCommand)
 @click.argument("source", metavar="[FOLDER | SPLIT=ID...]", nargs=-1)
 @click.option("--corpus", metavar="PATH", help="Documents: .jsonl or .tsv files.")
 @click.option("--queries", metavar="FILE", help="Queries: a .jsonl or .tsv file.")
-@click.option(
-    "--qrels", metavar="SPLIT=FILE", multiple=True, callback=_by_split, help="Qrels of a split; repeatable."
-)
+@click.option("--qrels", metavar="SPLIT=FILE", multiple=True, help="Qrels of a split; repeatable.")
 @click.option(
     "--run",
     "runs",
     metavar="SPLIT=RUN",
     multiple=True,
-    callback=_by_split,
     help="First-stage run of a split; repeatable.",
 )
 @output_option
@@ -241,8 +208,8 @@ def retrieval(
     source: tuple[str, ...],
     corpus: str | None,
     queries: str | None,
-    qrels: dict[str, str],
-    runs: dict[str, str],
+    qrels: tuple[str, ...],
+    runs: tuple[str, ...],
     output: str,
     **options: Any,
 ) -> None:
@@ -258,10 +225,11 @@ def retrieval(
     files = (corpus, queries, qrels or None)
     if bool(source) == any(files) or (not source and not all(files)):
         raise UsageError("expected FOLDER, SPLIT=ID, or all of --corpus, --queries and --qrels")
+    run_of_split = parse_splits(runs)
     if corpus is not None and queries is not None:
-        collection = read_files(corpus, queries, qrels, runs)
+        collection = read_files(corpus, queries, parse_splits(qrels), run_of_split)
     elif len(source) == 1 and "=" not in source[0]:
-        collection = read_beir(source[0], runs)
+        collection = read_beir(source[0], run_of_split)
     else:
-        collection = read_ir_datasets(parse_splits(source), runs)
+        collection = read_ir_datasets(parse_splits(source), run_of_split)
     report_collection(import_retrieval(output, collection, **options))

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from aptool.data.frames import comparable
 from aptool.data.importing import ANSWERS_ADDED, SplitPools
-from aptool.data.values import comparable
 from aptool.data.writing import LabelledPool
 from aptool.errors import InputError
 
@@ -28,64 +28,48 @@ def add_candidates(
     source, a candidate is numbered by the first occurrence of its answer in the split. ``shared`` are the ids
     and texts of answers that need not be in a pool.
     """
-    answers = _Answers(content)
+    answers: dict[str, tuple[str, str]] = {}  # comparable text -> first id, first text
+    texts: dict[str, str] = {}  # answer id -> comparable text
+
+    def add(answer_id: str, text: str, position: str) -> str:
+        key = comparable(text)
+        answers.setdefault(key, (answer_id, text))
+        if texts.setdefault(answer_id, key) != key:
+            expected = f"the text that answer {answer_id!r} has in another question"
+            raise InputError(content.path, position=position, column="answer", value=text, expected=expected)
+        return key
+
     for answer_id, text in shared:
-        answers.number(answer_id, text, f"answer {answer_id!r}")
-    labelled = [(pool, answers.labels(pool)) for pool in content.pools]
+        add(answer_id, text, f"answer {answer_id!r}")
+    labelled = []
+    for pool in content.pools:
+        labels: dict[str, int] = {}
+        position = f"question {pool.question_id!r}"
+        for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
+            label = pool.relevance[answer_id]
+            earlier = labels.setdefault(add(answer_id, text, position), label)
+            if label != earlier:
+                expected = f"one label, not {earlier} and {label}"
+                raise InputError(
+                    content.path, position=position, column="answer", value=text, expected=expected
+                )
+        labelled.append((pool, labels))
+    keys, ids_and_texts = list(answers), list(answers.values())
+    numbers = {key: number for number, key in enumerate(keys)}
     random = np.random.default_rng(seed)
     for pool, labels in labelled:
         if not labels:  # a question without an answer, which the import drops and counts
             yield pool
             continue
-        if pool_size is None:
-            numbers = list(range(len(answers.texts)))
-        else:
-            size = min(pool_size + len(labels), len(answers.texts))
-            drawn = random.choice(len(answers.texts), size, replace=False).tolist()
-            others = [number for number in drawn if number not in labels]
-            numbers = sorted([*labels, *others[: max(pool_size - len(labels), 0)]])
-        if has_answer_ids:
-            ids = [answers.ids[number] for number in numbers]
-        else:
-            ids = [f"{pool.question_id}-{number}" for number in numbers]
-        relevance = {name: labels.get(number, 0) for name, number in zip(ids, numbers, strict=True)}
-        texts = [answers.texts[number] for number in numbers]
+        chosen = list(range(len(keys)))
+        if pool_size is not None:
+            own = [numbers[key] for key in labels]
+            size = min(pool_size + len(own), len(keys))
+            drawn = random.choice(len(keys), size, replace=False).tolist()
+            others = [number for number in drawn if keys[number] not in labels]
+            chosen = sorted([*own, *others[: max(pool_size - len(own), 0)]])
+        ids = [ids_and_texts[n][0] if has_answer_ids else f"{pool.question_id}-{n}" for n in chosen]
+        relevance = {name: labels.get(keys[n], 0) for name, n in zip(ids, chosen, strict=True)}
         if content.counts is not None:
-            content.counts[ANSWERS_ADDED] = content.counts.get(ANSWERS_ADDED, 0) + len(numbers) - len(labels)
-        yield pool._replace(answer_ids=ids, texts=texts, relevance=relevance)
-
-
-class _Answers:
-    """The distinct answers of a split, numbered by first occurrence."""
-
-    def __init__(self, content: SplitPools) -> None:
-        self.texts: list[str] = []
-        self.ids: list[str] = []
-        self._numbers: dict[str, int] = {}  # by comparable text
-        self._number_of_id: dict[str, int] = {}
-        self._path = content.path
-
-    def number(self, answer_id: str, text: str, position: str) -> int:
-        """The number of an answer, which is added if it is new."""
-        number = self._numbers.setdefault(comparable(text), len(self.texts))
-        if number == len(self.texts):
-            self.texts.append(text)
-            self.ids.append(answer_id)
-        if self._number_of_id.setdefault(answer_id, number) != number:
-            expected = f"the text that answer {answer_id!r} has in another question"
-            raise InputError(self._path, position=position, column="answer", value=text, expected=expected)
-        return number
-
-    def labels(self, pool: LabelledPool) -> dict[int, int]:
-        """The answers of a pool with their labels."""
-        labels: dict[int, int] = {}
-        for answer_id, text in zip(pool.answer_ids, pool.texts or (), strict=True):
-            number = self.number(answer_id, text, f"question {pool.question_id!r}")
-            label = pool.relevance[answer_id]
-            earlier = labels.setdefault(number, label)
-            if label != earlier:
-                position, expected = f"question {pool.question_id!r}", f"one label, not {earlier} and {label}"
-                raise InputError(
-                    self._path, position=position, column="answer", value=text, expected=expected
-                )
-        return labels
+            content.counts[ANSWERS_ADDED] = content.counts.get(ANSWERS_ADDED, 0) + len(ids) - len(labels)
+        yield pool._replace(answer_ids=ids, texts=[ids_and_texts[n][1] for n in chosen], relevance=relevance)

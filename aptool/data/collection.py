@@ -1,15 +1,14 @@
 """The public class `Collection`: pools and qrels of several splits in a folder."""
 
 import atexit
-import logging
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from aptool.arguments import PathLike, check_list, check_path, check_text, is_path
-from aptool.data.frames import TABLE, Table, is_columns, is_table, read_rows
+from aptool.arguments import PathLike, check_path, check_text, is_path
+from aptool.data.frames import TABLE, RawTable, Table, read_columns
 from aptool.data.pools import ANSWERS, PoolBatch, Pools, digest_of, list_units, read_answers, read_pools
 from aptool.data.runs import Qrels
 from aptool.data.writing import MANIFEST, POOLS_SUFFIX, QRELS_SUFFIX, fingerprint_of, read_manifest
@@ -20,8 +19,6 @@ Rows: TypeAlias = PathLike | Table
 
 _EXPECTED = f"a path, {TABLE}, or a dict of these by split"
 _SPLIT = "the name of a split (str)"
-
-logger = logging.getLogger(__name__)
 
 
 class Collection:
@@ -52,43 +49,40 @@ class Collection:
         rows: "Rows | Mapping[str, Rows]",
         output: PathLike | None = None,
         *,
-        overwrite: bool = False,
-        question: str = "question",
-        answer: str = "answer",
-        label: str = "label",
-        question_id: str | None = None,
-        answer_id: str | None = None,
-        separator: str | None = None,
-        encoding: str | None = None,
+        columns: Mapping[str, str] | None = None,
         questions: str = "all",
         unlabelled: str = "refuse",
         add_candidates: str | None = None,
         split_ratio: str | None = None,
+        separator: str | None = None,
+        encoding: str | None = None,
+        overwrite: bool = False,
     ) -> "Collection":
-        """Import rows into a new collection, as ``aptool data import`` does.
+        """Import rows into a new collection, as ``aptool data import table`` does.
 
         A row is a question, an answer and a label. Errors name arguments as options of the command, such as
-        ``--question-id`` for ``question_id``.
+        ``--question-id`` for the column ``question_id``.
 
         Args:
             rows: a table as for `Run`, or a file, a folder or a glob of files (.csv, .tsv, .jsonl, .parquet,
                 .xlsx), for the split ``train``; or a dict of these by split.
             output: folder of the collection. Default: a temporary folder, deleted when Python exits.
-            overwrite: replace an existing collection.
-            question: column of the question text.
-            answer: column of the answer text.
-            label: column of the relevance: a whole number, relevant from 1 on, or a boolean.
-            question_id: column of the question id. Default: distinct questions are numbered; all rows with a
-                question's text belong to one question.
-            answer_id: column of the answer id. Default: distinct answers of a question are numbered.
-            separator: column separator of tables in text. Default: a tab in .tsv files, a comma in .csv.
-            encoding: encoding of text, such as ``cp1252``. Default: UTF-8.
+            columns: the names of your columns, such as ``{"question": "query", "answer_id": "docno"}``:
+
+                - ``question``, ``answer``: the texts
+                - ``label``: the relevance, a whole number, relevant from 1 on, or a boolean
+                - ``question_id``. Default: distinct questions are numbered; all rows with a question's text
+                  belong to one question
+                - ``answer_id``. Default: distinct answers of a question are numbered
             questions: keep ``all`` questions, those with a relevant answer (``answerable``), or those with a
                 relevant and a non-relevant answer (``both-labels``).
             unlabelled: ``refuse`` rows without a label, or ``drop`` and count them.
             add_candidates: ``"all"``: all answers of the split become candidates of each question. Without a
                 label column, each row is a question with a relevant answer.
             split_ratio: divide ``rows`` by question into train, dev and test, such as ``"80:10:10"``.
+            separator: column separator of tables in text. Default: a tab in .tsv files, a comma in .csv.
+            encoding: encoding of text, such as ``cp1252``. Default: UTF-8.
+            overwrite: replace an existing collection.
 
         Example:
             >>> rows = [
@@ -101,32 +95,29 @@ class Collection:
         """
         # Scoring, training and evaluation open collections without importing any.
         from aptool.data.importing import check_split
-        from aptool.data.table import ColumnNames, ImportPolicies, import_table
-        from aptool.data.table_files import TextFormat
+        from aptool.data.table import import_table
 
-        by_split = rows if isinstance(rows, Mapping) and not is_columns(rows) else {"train": rows}
+        by_split = rows if isinstance(rows, Mapping) else {"train": rows}
         if not by_split:
             raise InputError("rows", value=rows, expected=_EXPECTED)
-        splits = {check_split(split): _content(split, content) for split, content in by_split.items()}
-        names = ColumnNames(
-            question=check_text("question", question),
-            answer=check_text("answer", answer),
-            label=check_text("label", label),
-            question_id=question_id,
-            answer_id=answer_id,
-        )
-        policies = ImportPolicies(questions, unlabelled, add_candidates, split_ratio)
-        name = None
         if output is None:
-            output, name = tempfile.mkdtemp(prefix="aptool-"), "rows"
+            folder = tempfile.mkdtemp(prefix="aptool-")
             # Pools of the collection may read its files until the end of the process.
-            atexit.register(shutil.rmtree, output, ignore_errors=True)
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            output = f"{folder}/rows"
         path = check_path("output", output)
         import_table(
-            path, splits, names, policies, TextFormat(separator, encoding), name=name, overwrite=overwrite
+            path,
+            {check_split(split): _source(split, content) for split, content in by_split.items()},
+            {part: check_text(part, name) for part, name in (columns or {}).items()},
+            questions=questions,
+            unlabelled=unlabelled,
+            add_candidates=add_candidates,
+            split_ratio=split_ratio,
+            separator=separator,
+            encoding=encoding,
+            overwrite=overwrite,
         )
-        if question_id is None:
-            logger.info("questions with the same text are one question (see question_id)")
         return cls(path)
 
     @property
@@ -219,10 +210,11 @@ class Collection:
         return f"Collection({str(self.path)!r}: {', '.join(self.splits)})"
 
 
-def _content(split: str, content: object) -> str | Iterable[Mapping[str, Any]]:
-    """The rows of a split: the path of a file, or dicts."""
+def _source(split: str, content: object) -> str | RawTable:
+    """The path or the table of a split."""
     name = f"rows of {split!r}"
-    if is_path(content):
-        return check_path(name, content)
-    rows = read_rows(name, content, _EXPECTED)
-    return rows if is_table(content) else check_list(name, list(rows), _EXPECTED)
+    return (
+        check_path(name, content)
+        if is_path(content)
+        else RawTable(name, read_columns(name, content, _EXPECTED))
+    )

@@ -1,22 +1,23 @@
-"""Conversion of tables in memory to the frames of runs, qrels and pools.
+"""Tables of users as frames of polars with fixed columns and types.
 
-A table is a frame of polars or pandas, another object with the Arrow stream interface, a dict of columns, or
-rows (dicts, or records such as those of ir_measures). Errors name the row and the column.
+A table in memory is a frame of polars or pandas, another object with the Arrow stream interface, or rows
+(dicts, or records such as those of ir_measures). Errors name the row and the user's column.
+
+A rule converts one value, or raises a ``ValueError`` that says what was expected.
 """
 
+import difflib
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import polars as pl
 
 from aptool.data.ids import ANSWER_ID, EXPECTED_ANSWER_ID, EXPECTED_QUESTION_ID, QUESTION_ID
-from aptool.data.values import INTEGER, id_text, label_text
 from aptool.errors import InputError, first_line, shortened
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class ArrowStream(Protocol):
@@ -26,8 +27,9 @@ class ArrowStream(Protocol):
         """Export the table."""
 
 
-Table: TypeAlias = ArrowStream | pl.LazyFrame | Mapping[str, Any] | Iterable[Any]
-TABLE = "a data frame, a dict of columns, a list of dicts"
+Table: TypeAlias = ArrowStream | pl.LazyFrame | Mapping[Any, Any] | Iterable[Any]
+TABLE = "a data frame, a list of dicts"
+NO_ROW = {"problem": "no row", "expected": "at least one question with a candidate"}
 
 # Accepted names per column, including those of trec_eval, ir_measures and PyTerrier.
 NAMES = {
@@ -38,77 +40,73 @@ NAMES = {
     "score": ("score",),
     "relevance": ("relevance", "label"),
 }
+# Expressions for faults of a column, each with what was expected.
+LEGAL_IDS = (
+    ("question_id", ~pl.col("question_id").str.contains(QUESTION_ID), EXPECTED_QUESTION_ID),
+    ("answer_id", ~pl.col("answer_id").str.contains(ANSWER_ID), EXPECTED_ANSWER_ID),
+)
+_MOST_NAMES = 20  # in a message
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+_BOOLEANS = {"true": "1", "false": "0"}
 _INT64 = 1 << 63
+_LARGEST_LABEL = 1_000_000_000  # in text
 _EXACT = 1 << 53  # float64 has all integers up to this one
 
 
-def is_pandas(frame: object) -> "TypeGuard[pd.DataFrame]":
-    """Whether a value is a pandas frame; pandas is not imported."""
-    kind = type(frame)
-    return (kind.__module__.partition(".")[0], kind.__name__) == ("pandas", "DataFrame")
+class RawTable(NamedTuple):
+    """A table as its source has it."""
+
+    name: str  # the path or the argument, for messages
+    columns: Mapping[str, Any]  # name of the user -> series of polars, or list of values
+    position: Callable[[int], str] = "row {}".format  # of a row, for messages
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return max(map(len, self.columns.values()), default=0)
+
+    def column(self, name: str, hint: str = "") -> Any:
+        """The values of a column; the error for a missing one names the columns and the nearest name."""
+        if name in self.columns:
+            return self.columns[name]
+        names = list(map(str, self.columns))
+        shown = [repr(other if len(other) <= 30 else other[:29] + "…") for other in names[:_MOST_NAMES]]
+        more = ", …" if len(names) > _MOST_NAMES else ""
+        lowered = {other.casefold(): other for other in names}
+        near = difflib.get_close_matches(name.casefold(), lowered, n=1, cutoff=0.5)
+        expected = "this column" + hint + (f"; did you mean {lowered[near[0]]!r}?" if near else "")
+        problem = f"not found among {', '.join(shown) or 'none'}{more}"
+        raise InputError(self.name, column=name, problem=problem, expected=expected)
 
 
-def is_columns(table: object) -> "TypeGuard[Mapping[str, Any]]":
-    """Whether a value is a dict of columns: lists whose first values are not dicts."""
-    return (
-        isinstance(table, Mapping)
-        and len(table) > 0
-        and not any(
-            isinstance(values, str | bytes | Mapping)
-            or not isinstance(values, Iterable)
-            or hasattr(values, "columns")  # a frame: the dict has the frames of splits
-            or any(isinstance(value, Mapping) for value, _ in zip(values, range(2), strict=False))
-            for values in table.values()
-        )
-    )
-
-
-def is_table(value: object) -> bool:
-    """Whether a value is a frame or a dict of columns; rows are not."""
-    return isinstance(value, pl.LazyFrame) or hasattr(value, "__arrow_c_stream__") or is_columns(value)
+def is_table(value: object) -> "TypeGuard[ArrowStream | pl.LazyFrame]":
+    """Whether a value is a frame; rows are not."""
+    return isinstance(value, pl.LazyFrame) or hasattr(value, "__arrow_c_stream__")
 
 
 def read_columns(name: str, table: object, expected: str) -> Mapping[str, Any]:
-    """The columns of a table by name: series of polars, or lists."""
-    if isinstance(table, pl.LazyFrame):
-        try:
-            table = table.collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise InputError(name, problem=first_line(error), expected="a frame that polars reads") from error
-    if is_pandas(table):
-        columns = list(map(str, table.columns))
-        if len(set(columns)) < len(columns):
-            twice = next(column for column in columns if columns.count(column) > 1)
-            raise InputError(name, problem=f"two columns {twice!r}", expected="one of each name")
-        return {str(column): table[column].tolist() for column in table.columns}
-    if not isinstance(table, pl.DataFrame) and hasattr(table, "__arrow_c_stream__"):
-        import pyarrow as pa
-
-        table = pl.DataFrame(pl.from_arrow(pa.table(table)))
-    if isinstance(table, pl.DataFrame):
-        return table.to_dict()
-    if is_columns(table):
-        return table
-    rows = list(read_rows(name, table, expected))
-    return {column: [row.get(column) for row in rows] for column in (rows[0] if rows else ())}
-
-
-def read_rows(name: str, table: object, expected: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table as dicts."""
+    """The columns of a table by name: series of polars, or lists. A key that a row lacks is a null."""
     if is_table(table):
-        columns = read_columns(name, table, expected)
-        if len({len(values) for values in columns.values()}) > 1:
-            raise InputError(name, problem="columns of different lengths", expected="columns of one length")
-        lists = [values.to_list() if isinstance(values, pl.Series) else values for values in columns.values()]
-        yield from (dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True))
-        return
+        try:
+            frame = table.collect() if isinstance(table, pl.LazyFrame) else pl.DataFrame(table)
+        except (pl.exceptions.PolarsError, OSError, TypeError, ValueError) as error:
+            raise InputError(name, problem=first_line(error), expected="a frame that polars reads") from error
+        return frame.to_dict()
     if isinstance(table, str | bytes | Mapping | set | frozenset) or not isinstance(table, Iterable):
         raise InputError(name, value=table, expected=expected)
-    for number, row in enumerate(table):
-        record = row._asdict() if hasattr(row, "_asdict") else row
-        if not isinstance(record, Mapping):
+    rows = [row._asdict() if hasattr(row, "_asdict") else row for row in table]
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
             raise InputError(name, position=f"row {number}", value=row, expected="a dict")
-        yield record
+    return columns_of(rows)
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The columns of rows; a key that a row lacks is a null."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def read_frame(
@@ -123,32 +121,63 @@ def read_frame(
     ``nested`` yields the rows of a dict ``{question id: ...}``, by default of ``{question id: {answer id:
     number}}``. ``expected`` describes all valid tables.
     """
-    position: Callable[[int], str] = "row {}".format
-    if isinstance(table, Mapping) and not is_columns(table):
+    if isinstance(table, Mapping):
         rows = list(_nested_numbers(name, columns[-1], table) if nested is None else nested(table))
-        values: dict[str, Any] = dict(zip(columns, zip(*rows, strict=True), strict=True))
+        values = dict(zip(columns, zip(*rows, strict=True), strict=True))
+        names = {column: column for column in columns}
 
         def pair(row: int) -> str:
             question, answer = (shortened(values[column][row]) for column in ("question_id", "answer_id"))
             return f"question {question}, answer {answer}"
 
-        position = pair
+        raw = RawTable(name, values, pair)
     else:
-        source = read_columns(name, table, expected)
-        if not source or not all(map(len, source.values())):
-            raise InputError(name, problem="no row", expected="at least one question with a candidate")
-        values = {}
+        raw = RawTable(name, read_columns(name, table, expected))
+        if not raw.height:
+            raise InputError(name, **NO_ROW)
+        names = {}
         for column in columns:
-            alias = next((alias for alias in NAMES[column] if alias in source), None)
+            alias = next((alias for alias in NAMES[column] if alias in raw.columns), None)
             if alias is None:
                 required = f"a column {' or '.join(map(repr, NAMES[column]))}"
-                raise InputError(name, value=list(source), expected=required)
-            values[column] = source[alias]
-        if len({len(column) for column in values.values()}) > 1:
-            raise InputError(name, problem="columns of different lengths", expected="columns of one length")
-    frame = pl.DataFrame([_converted(name, column, values[column], position) for column in columns])
-    _check(name, frame, position)
+                raise InputError(name, value=list(raw.columns), expected=required)
+            names[column] = alias
+    frame = convert(raw, names)
+    repeated = pl.struct("question_id", "answer_id").is_first_distinct().not_()
+    rules = [*LEGAL_IDS, ("answer_id", repeated, "each answer of a question once")]
+    if "score" in columns:
+        rules.insert(0, ("score", ~pl.col("score").is_finite(), "a finite number"))
+    if "question" in columns:
+        differs = pl.col("question") != pl.col("question").first().over("question_id")
+        rules.append(("question", differs, "the text of the question in earlier rows"))
+    check(name, frame, rules, raw.position, names)
     return frame
+
+
+def check(
+    name: str,
+    frame: pl.DataFrame,
+    rules: Iterable[tuple[str, pl.Expr, str]],
+    position: Callable[[int], str],
+    names: Mapping[str, str],
+) -> None:
+    """Raise for the first row of a frame that breaks a rule.
+
+    A rule is a column, an expression that is true for its faults, and what was expected, where ``{NAME}`` is
+    a value of the row. ``names`` are the user's names of columns.
+    """
+    for column, is_fault, expected in rules:
+        faults = frame.select(is_fault).to_series()
+        row = faults.arg_max() if faults.any() else None
+        if row is not None:
+            values = frame.row(row, named=True)
+            raise InputError(
+                name,
+                position=position(row),
+                column=names.get(column, column),
+                value=values[column],
+                expected=expected.format(**values),
+            )
 
 
 def nested_items(name: str, table: object, position: str | None, expected: str) -> Iterator[tuple[Any, Any]]:
@@ -170,102 +199,118 @@ def _nested_numbers(
             yield question, answer, value
 
 
-def _converted(name: str, column: str, values: Any, position: Callable[[int], str]) -> pl.Series:
-    """Convert a column to its type; raise for the first value that has no equal one."""
-    convert, kind = _RULES[column]
+def convert(raw: RawTable, names: Mapping[str, str], nullable: Iterable[str] = ()) -> pl.DataFrame:
+    """Convert columns of a table to their types; raise for the first value that has no equal one.
+
+    Args:
+        raw: the table.
+        names: column, a key of `NAMES` -> its name in the table.
+        nullable: columns that may lack values: null, NaN or an empty text.
+    """
+    return pl.DataFrame([_converted(raw, column, names[column], column in nullable) for column in names])
+
+
+def _converted(raw: RawTable, column: str, name: str, nullable: bool) -> pl.Series:
+    values = raw.column(name)
+    rule, kind = _RULES[column]
     if isinstance(values, pl.Series):
-        series = _cast(column, values, kind)
-        if series is not None:
-            return series
+        if _can_cast(column, values.dtype, kind) and (nullable or not values.has_nulls()):
+            cast = values.cast(kind).alias(column)
+            if kind != pl.String or not cast.str.contains("\0", literal=True).any():
+                return cast
         values = values.to_list()
-    converted = []
+    converted: list[Any] = []
     for row, value in enumerate(values):
+        if nullable and _is_missing(value):
+            converted.append(None)
+            continue
         try:
-            converted.append(convert(value))
-        except (ValueError, OverflowError, InputError) as error:
-            expected = str(error).rpartition("expected ")[2]
+            converted.append(rule(value))
+        except ValueError as error:
             raise InputError(
-                name, position=position(row), column=column, value=value, expected=expected
+                raw.name, position=raw.position(row), column=name, value=value, expected=str(error)
             ) from None
     return pl.Series(column, converted, dtype=kind)
 
 
-def _cast(column: str, values: pl.Series, kind: Any) -> pl.Series | None:
-    """Cast a column in one step; None if its values need a check."""
-    dtype = values.dtype
-    is_text = dtype in (pl.String, pl.Categorical, pl.Enum)
-    is_id = column in ("question_id", "answer_id")
+def _can_cast(column: str, dtype: Any, kind: Any) -> bool:
+    """Whether each value of a type has an equal one of another type."""
     if kind == pl.String:
-        can = is_text or (is_id and dtype.is_integer())
-    elif kind == pl.Int64:
-        can = (dtype.is_integer() and dtype != pl.UInt64) or dtype == pl.Boolean
-    else:
-        can = dtype.is_float() or dtype in (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
-    return values.cast(kind).alias(column) if can and not values.has_nulls() else None
+        is_text = dtype in (pl.String, pl.Categorical, pl.Enum)
+        return bool(is_text or (column.endswith("_id") and dtype.is_integer()))
+    if kind == pl.Int64:
+        return bool((dtype.is_integer() and dtype != pl.UInt64) or dtype == pl.Boolean)
+    small = (pl.Int8, pl.Int16, pl.Int32, pl.UInt8, pl.UInt16, pl.UInt32)
+    return bool(dtype.is_float() or dtype in small)
 
 
-def _id(value: object) -> str:
-    return _text(id_text("", "", "", value))
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, float | str) and (value == "" or value != value))
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """A text that UTF-8 can encode, without NUL characters."""
     if not isinstance(value, str):
-        raise ValueError("expected text (str)")
+        raise ValueError("a text")
+    if "\0" in value:
+        raise ValueError("a text without NUL characters")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError("expected text that UTF-8 can encode") from None
+        raise ValueError("text that UTF-8 can encode") from None
     return value
 
 
-def _relevance(value: object) -> int:
+def id_of(value: object) -> str:
+    """An id as text; other values than texts and whole numbers are refused."""
+    if isinstance(value, str):
+        return text_of(value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return str(value)
+    expected = "a text or a whole number"
+    if isinstance(value, float | Decimal) and value == value // 1:
+        expected += f"; convert the column to integers or texts, such as {int(value)}"
+    raise ValueError(expected)
+
+
+def label_of(value: object) -> int:
+    """A label, equal for all sources: 1 for 1, 1.0, "1.0", b"1" and true."""
     if isinstance(value, numbers.Integral) and -_INT64 <= int(value) < _INT64:
         return int(value)
-    text = "" if value is None else label_text(value)
-    if not INTEGER.fullmatch(text):
-        raise ValueError("expected a whole number")
-    return int(text)
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    text = _BOOLEANS.get(text.strip().casefold(), text.strip())
+    number = Decimal(text) if _NUMBER.fullmatch(text) else Decimal("NaN")
+    if number != number.to_integral_value() or abs(number) >= _LARGEST_LABEL:
+        raise ValueError("a whole number")
+    return int(number)
 
 
-def _score(value: object) -> float:
+def score_of(value: object) -> float:
+    """A number, or NaN or infinity; no boolean."""
     is_boolean = isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
     if is_boolean or not isinstance(value, numbers.Real | Decimal):
-        raise ValueError("expected a finite number")
-    number = float(value)
+        raise ValueError("a finite number")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError("a finite number") from None
     if isinstance(value, numbers.Integral) and abs(int(value)) > _EXACT and int(value) != number:
-        raise ValueError("expected an integer that float64 represents exactly")
+        raise ValueError("an integer that float64 represents exactly")
     return number
 
 
 _RULES: dict[str, tuple[Callable[[object], Any], Any]] = {
-    "question_id": (_id, pl.String),
-    "answer_id": (_id, pl.String),
-    "question": (_text, pl.String),
-    "answer": (_text, pl.String),
-    "score": (_score, pl.Float64),
-    "relevance": (_relevance, pl.Int64),
+    "question_id": (id_of, pl.String),
+    "answer_id": (id_of, pl.String),
+    "question": (text_of, pl.String),
+    "answer": (text_of, pl.String),
+    "score": (score_of, pl.Float64),
+    "relevance": (label_of, pl.Int64),
 }
 
 
-def _check(name: str, frame: pl.DataFrame, position: Callable[[int], str]) -> None:
-    """Check converted rows: legal ids, finite numbers, distinct candidates, one text per question."""
-    if frame.is_empty():
-        raise InputError(name, problem="no row", expected="at least one question with a candidate")
-    question, answer = frame["question_id"], frame["answer_id"]
-    pairs = frame.select(pl.struct("question_id", "answer_id").is_first_distinct().not_()).to_series()
-    checks = [
-        ("question_id", ~question.str.contains(QUESTION_ID), EXPECTED_QUESTION_ID),
-        ("answer_id", ~answer.str.contains(ANSWER_ID), EXPECTED_ANSWER_ID),
-        ("answer_id", pairs, "each answer of a question once"),
-    ]
-    if "score" in frame.columns:
-        checks.insert(0, ("score", ~frame["score"].is_finite(), "a finite number"))
-    if "question" in frame.columns:
-        differing = pl.col("question") != pl.col("question").first().over("question_id")
-        expected = "the text of the question in earlier rows"
-        checks.append(("question", frame.select(differing).to_series(), expected))
-    for column, faults, expected in checks:
-        row = faults.arg_max() if faults.any() else None
-        if row is not None:
-            value = frame[column][row]
-            raise InputError(name, position=position(row), column=column, value=value, expected=expected)
+def comparable(text: str) -> str:
+    """A text such that texts that look the same are equal: NFC, single blanks, no invisible characters."""
+    if not text.isascii():
+        text = _INVISIBLE.sub("", unicodedata.normalize("NFC", text))
+    return " ".join(text.split())

@@ -5,12 +5,14 @@ function's source, and its pool has the answers of the split that BM25 ranks bes
 nothing is downloaded. The same package versions give the same bytes on every machine.
 """
 
+import gc
 import hashlib
+import itertools
 import logging
 import platform
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from aptool.data import near_copies
 from aptool.data.source_code import (
@@ -19,7 +21,6 @@ from aptool.data.source_code import (
     find_sources,
     installed_packages,
     read_functions,
-    without_garbage_collection,
 )
 from aptool.data.writing import CollectionWriter, LabelledPool, check_collection_output
 from aptool.errors import AptoolError, UsageError
@@ -70,9 +71,8 @@ def import_functions(
         versions = installed_packages()
         sources = find_sources(versions)
     splits, dropped = _read(sources, limit)
-    splits = _without_same_answer(splits, dropped)
-    splits = _without_same_question(splits, dropped)
-    splits = _without_near_copies(splits, dropped)
+    for copies in (_same_answers, _same_questions, _near_copies):
+        splits = _without(splits, copies(splits), dropped)
     for split, functions in splits.items():
         if len(functions) < 2:
             raise AptoolError(f"{out}: split {split!r}: {len(functions)} functions left, expected at least 2")
@@ -118,9 +118,9 @@ def _read(sources: Iterable[SourceFile], limit: int | None) -> tuple[Splits, Dro
         files[split_of(source.name)].append(source)
     dropped: Dropped = defaultdict(Counter)
     splits: Splits = {}
-    files_read = functions_read = 0
     logger.info(f"reading the functions of {sum(map(len, files.values())):,} Python files")
-    with without_garbage_collection():
+    gc.disable()  # syntax trees have no cycles: parsing takes half the time
+    try:
         for split, share in SHARES.items():
             size = None if limit is None else round(share * limit)
             functions: list[Function] = []
@@ -128,73 +128,68 @@ def _read(sources: Iterable[SourceFile], limit: int | None) -> tuple[Splits, Dro
                 if size is not None and len(functions) >= _READ_PER_SELECTED * size:
                     break
                 functions += read_functions(source, dropped[split])
-                files_read += 1
-                if files_read % 1000 == 0:
-                    total = functions_read + len(functions)
-                    logger.info(f"read {files_read:,} files, {total:,} functions")
-            functions_read += len(functions)
             functions.sort(key=lambda function: (_hash(function.name), function.name))
             splits[split] = functions[:size]
             dropped[split]["functions_beyond_limit_dropped"] += len(functions) - len(splits[split])
+    finally:
+        gc.enable()
     return splits, dropped
 
 
-def _without_same_answer(splits: Splits, dropped: Dropped) -> Splits:
-    """Keep the first function of each answer text; later splits take precedence, so that test loses none."""
+def _without(splits: Splits, reasons: Mapping[str, str], dropped: Dropped) -> Splits:
+    """Drop functions by name, and count them by reason."""
+    kept: Splits = {split: [] for split in splits}
+    for split, functions in splits.items():
+        for function in functions:
+            if function.name in reasons:
+                dropped[split][reasons[function.name]] += 1
+            else:
+                kept[split].append(function)
+    return kept
+
+
+def _same_answers(splits: Splits) -> dict[str, str]:
+    """All functions but the first of each answer text; later splits come first, so that test loses none."""
     seen: set[str] = set()
-    repeated: set[str] = set()
-    for split in reversed(list(splits)):
-        for function in splits[split]:
-            if function.answer in seen:
-                dropped[split]["answers_repeated_dropped"] += 1
-                repeated.add(function.name)
-            seen.add(function.answer)
-    return _without(splits, repeated)
+    repeated: list[str] = []
+    for function in itertools.chain(*reversed(splits.values())):
+        if function.answer in seen:
+            repeated.append(function.name)
+        seen.add(function.answer)
+    return dict.fromkeys(repeated, "answers_repeated_dropped")
 
 
-def _without_same_question(splits: Splits, dropped: Dropped) -> Splits:
-    """Keep the first function of each question if its other functions are near copies; else drop all.
+def _same_questions(splits: Splits) -> dict[str, str]:
+    """All functions but the first of each question if they are near copies of it; else all of them.
 
     Near copies are versions, overloads and synchronous twins. Functions that differ are several answers.
     """
-    groups: dict[tuple[str, ...], list[tuple[str, Function]]] = defaultdict(list)
-    for split in reversed(list(splits)):
-        for function in splits[split]:
-            groups[tuple(_question_words(function.question))].append((split, function))
-    removed: set[str] = set()
+    groups: dict[tuple[str, ...], list[Function]] = defaultdict(list)
+    for function in itertools.chain(*reversed(splits.values())):
+        groups[tuple(_question_words(function.question))].append(function)
+    reasons: dict[str, str] = {}
     for group in groups.values():
-        answers = near_copies.encode([function.answer.split() for _, function in group], ANSWER_RUN)
-        is_one_answer = all(near_copies.jaccard(answers[0], other) >= NEAR_ANSWER for other in answers[1:])
-        reason = "near_copies_of_same_question_dropped" if is_one_answer else "questions_repeated_dropped"
-        for split, function in group[1:] if is_one_answer else group:
-            dropped[split][reason] += 1
-            removed.add(function.name)
-    return _without(splits, removed)
+        answers = near_copies.encode([function.answer.split() for function in group], ANSWER_RUN)
+        if all(near_copies.jaccard(answers[0], other) >= NEAR_ANSWER for other in answers[1:]):
+            reasons |= {function.name: "near_copies_of_same_question_dropped" for function in group[1:]}
+        else:
+            reasons |= {function.name: "questions_repeated_dropped" for function in group}
+    return reasons
 
 
-def _without_near_copies(splits: Splits, dropped: Dropped) -> Splits:
-    """Drop functions whose question or answer is a near copy of one in a later split."""
-    functions = [function for split in splits.values() for function in split]
-    order = list(splits)
-    rank = [number for number, split in enumerate(order) for _ in splits[split]]
+def _near_copies(splits: Splits) -> dict[str, str]:
+    """The functions whose question or answer is a near copy of one in a later split."""
+    functions = list(itertools.chain(*splits.values()))
+    rank = [number for number, split in enumerate(splits.values()) for _ in split]
     answers = near_copies.encode([function.answer.split() for function in functions], ANSWER_RUN)
     questions = near_copies.encode([_question_words(function.question) for function in functions], 1)
     held_out = [row for row, number in enumerate(rank) if number > 0]
-    removed: set[int] = set()
+    removed: list[str] = []
     for sets, threshold in ((answers, NEAR_ANSWER), (questions, NEAR_QUESTION)):
         for i, j in near_copies.near_pairs([sets[row] for row in held_out], sets, threshold):
             if rank[j] < rank[held_out[i]]:
-                removed.add(j)
-    for row in removed:
-        dropped[order[rank[row]]]["near_copies_of_later_split_dropped"] += 1
-    return _without(splits, {functions[row].name for row in removed})
-
-
-def _without(splits: Splits, names: set[str]) -> Splits:
-    return {
-        split: [function for function in functions if function.name not in names]
-        for split, functions in splits.items()
-    }
+                removed.append(functions[j].name)
+    return dict.fromkeys(removed, "near_copies_of_later_split_dropped")
 
 
 def _question_words(question: str) -> list[str]:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from aptool.data.pairs import EMPTY_DROPPED, SPELLINGS_JOINED
-from aptool.data.values import comparable
+from aptool.data.frames import comparable
 from aptool.data.writing import QRELS_SUFFIX, CollectionWriter, LabelledPool, keeps_question, manifest_beside
 from aptool.errors import AptoolError, InputError, UsageError, counted
 from aptool.paths import Location, PathOrUrl, location, output_location, with_home
@@ -22,14 +21,9 @@ SMALL_POOL = 5
 
 SAME_ID_EXCLUDED = "candidates_with_the_id_of_their_question_excluded"
 ANSWERS_ADDED = "answers_of_other_questions_added"
-CANDIDATES_WITHOUT_TEXT = "candidates_without_a_text_dropped"
 UNLABELLED_DROPPED = "rows_without_a_label_dropped"
-RELEVANT_WITHOUT_TEXT = "relevant_answers_without_a_text_dropped"
-_IMPORT_POLICIES = (
-    *("empty_answers_kept", "questions_without_candidates_dropped"),
-    *(EMPTY_DROPPED, SAME_ID_EXCLUDED, SPELLINGS_JOINED, ANSWERS_ADDED),
-    *(CANDIDATES_WITHOUT_TEXT, RELEVANT_WITHOUT_TEXT, UNLABELLED_DROPPED),
-)
+SPELLINGS_JOINED = "other_spellings_of_a_question_joined"  # see `comparable`
+_EMPTY_DROPPED = "empty_candidates_dropped"
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -116,13 +110,13 @@ def write_collection(
                 raise
             except AptoolError as error:  # the writer does not know the source
                 expected = "at least one question" + (f" that is {questions}" if questions != "all" else "")
-                expected += " with a candidate that is not empty" if counts[EMPTY_DROPPED] else ""
+                expected += " with a candidate that is not empty" if counts[_EMPTY_DROPPED] else ""
                 problem = counted(counts["questions"], "question")
                 raise InputError(content.path, problem=problem, expected=expected) from error
-            rows_read[split] = {key: counts[key] for key in ("questions", "candidates")}
-            for policy in _IMPORT_POLICIES:
-                if counts[policy]:
-                    writer.count(policy, split, counts[policy])
+            rows_read[split] = {key: counts.pop(key) for key in ("questions", "candidates")}
+            for policy, rows in counts.items():
+                if rows:
+                    writer.count(policy, split, rows)
     for split, written in pool_counts.items():
         log_warnings(split, written)
 
@@ -134,7 +128,7 @@ def _counted(
     for pool in content.pools:
         counts["questions"] += 1
         counts["candidates"] += len(pool.answer_ids) + pool.empty_dropped
-        counts[EMPTY_DROPPED] += pool.empty_dropped
+        counts[_EMPTY_DROPPED] += pool.empty_dropped
         if pool.texts is not None:
             counts["empty_answers_kept"] += sum(not text.strip() for text in pool.texts)
         if not pool.answer_ids:
@@ -150,7 +144,6 @@ def _counted(
         yield pool
     if content.counts is not None:
         counts.update(content.counts)
-        counts["candidates"] += content.counts.get(CANDIDATES_WITHOUT_TEXT, 0)
         counts["candidates"] += content.counts.get(UNLABELLED_DROPPED, 0)
         counts["candidates"] -= content.counts.get(ANSWERS_ADDED, 0)
 

@@ -1,46 +1,8 @@
-"""Qrels and runs in the layouts of other tools: JSON of ranx and pytrec_eval, tables of BEIR."""
+"""Qrels and runs in the layouts of other tools."""
 
 import re
-import sys
-from collections.abc import Iterator
 
-from aptool.data import ids
-from aptool.documents import parse_json
-from aptool.errors import InputError
-from aptool.paths import PathOrUrl
-
-_MOST = {int: (1 << 63) - 1, float: sys.float_info.max}
-_JSON = re.compile(rb'\s*\{\s*(\}\s*\Z|"(?:[^"\\]|\\.)*"\s*:)')  # an id of a TREC file may begin with a brace
 _BEIR_HEADER = re.compile(rb"\s*\S+[ \t]+\S+[ \t]+(?:score|relevance|label)\s*", re.IGNORECASE)
-
-
-def is_json(data: bytes) -> bool:
-    """Whether a file holds a JSON object."""
-    return _JSON.match(data) is not None
-
-
-def json_rows(
-    path: PathOrUrl, data: bytes, number: type[int] | type[float]
-) -> Iterator[tuple[str, str, float]]:
-    """The question id, answer id and number of each entry of ``{question id: {answer id: number}}``."""
-    expected = '{"question id": {"answer id": number}}'
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(path, problem="bytes that are not UTF-8", expected="text in UTF-8") from error
-    document = parse_json(text, path, expected=expected, strict=True)
-    for question, numbers in document.items():
-        position = f"question {question!r}"
-        ids.check_question_id(path, position, question, "question_id")
-        if not isinstance(numbers, dict):
-            raise InputError(path, position=position, value=numbers, expected=expected)
-        for answer, value in numbers.items():
-            ids.check_answer_id(path, position, answer, "answer_id")
-            is_number = isinstance(value, int | number) and not isinstance(value, bool)
-            if not is_number or not abs(value) <= _MOST[number]:  # also false for NaN
-                kind = "a whole number of 64 bits" if number is int else "a finite number"
-                raise InputError(path, position=f"{position}, {answer!r}", value=value, expected=kind)
-            yield question, answer, value
 
 
 def trec_lines(data: bytes) -> bytes:

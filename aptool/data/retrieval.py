@@ -4,21 +4,19 @@ The pools are the top candidates of the run, whose texts become the shared answe
 corpus is streamed, so that memory grows with the candidates. Queries without a judgement are left out.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import polars as pl
 
 from aptool.data.collection import Collection
+from aptool.data.frames import id_of, text_of
 from aptool.data.ids import check_question_id
 from aptool.data.importing import SAME_ID_EXCLUDED, SplitPools, collection_name, write_collection
 from aptool.data.runs import read_run
-from aptool.data.table_files import column_value, table_files
-from aptool.data.text_files import read_json_lines, read_rows
+from aptool.data.table_files import read_json_lines, read_rows, table_files
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
-from aptool.data.values import check_text, id_text
 from aptool.data.writing import LabelledPool, check_collection_output
 from aptool.errors import AptoolError, InputError, UsageError, first_line
 from aptool.inputs import unpacked_name
@@ -52,7 +50,7 @@ class RetrievalCollection(NamedTuple):
     """A retrieval collection; its corpus is not read yet."""
 
     source: str
-    documents: Callable[[], Iterator[Entry]]
+    documents: Iterator[Entry]
     splits: Mapping[str, Topics]
     exclude_same_id: bool = False  # a query is not its own candidate, as in BEIR's evaluation
 
@@ -72,7 +70,7 @@ def read_files(
     splits: dict[str, Topics] = {}
     for split, path in qrels.items():
         splits[split] = Topics(path, texts, read_qrels(path), read_run(runs[split]).frame, runs[split])
-    return RetrievalCollection(corpus, partial(_entries, corpus), splits)
+    return RetrievalCollection(corpus, _entries(corpus), splits)
 
 
 def read_beir(folder: PathOrUrl, runs: Mapping[str, str]) -> RetrievalCollection:
@@ -86,33 +84,18 @@ def read_beir(folder: PathOrUrl, runs: Mapping[str, str]) -> RetrievalCollection
     return read_files(corpus, queries, qrels, runs)._replace(exclude_same_id=True)
 
 
-def load_ir_dataset(name: str) -> Any:
-    """Load a data set of the ir_datasets catalogue (MacAvaney et al., 2021)."""
-    ir_datasets = require("ir_datasets", purpose=f"the data set {name}", extra="ir-datasets")
-    try:
-        return ir_datasets.load(name)
-    except KeyError as error:
-        expected = "a data set of ir-datasets.com, such as 'beir/scifact/test'"
-        raise UsageError(f"{name!r}: expected {expected}") from error
-
-
-def read_ir_datasets(
-    names: Mapping[str, str], runs: Mapping[str, str], load: Callable[[str], Any] = load_ir_dataset
-) -> RetrievalCollection:
-    """Read data sets of ir_datasets, one per split, over one corpus, which is that of the first one.
+def read_ir_datasets(names: Mapping[str, str], runs: Mapping[str, str]) -> RetrievalCollection:
+    """Read data sets of ir_datasets (MacAvaney et al., 2021), one per split, over the corpus of the first.
 
     For a split without a run, the data set's scored documents are the run.
     """
     unknown = [split for split in runs if split not in names]
     if unknown:
         raise UsageError(f"--run: split {unknown[0]!r}: expected one of {', '.join(names)}")
-    datasets = {split: load(name) for split, name in names.items()}
     splits: dict[str, Topics] = {}
+    datasets = {split: _load_ir_dataset(name) for split, name in names.items()}
     for split, dataset in datasets.items():
         path = names[split]
-        for part in ("docs", "queries", "qrels"):
-            if not getattr(dataset, f"has_{part}")():
-                raise AptoolError(f"{path}: no {part}; expected documents, queries and qrels")
         with _one_line_errors(path):
             queries = {query.query_id: query.default_text() for query in dataset.queries_iter()}
             judged = [(row.query_id, row.doc_id, int(row.relevance)) for row in dataset.qrels_iter()]
@@ -131,9 +114,28 @@ def read_ir_datasets(
             raise UsageError(f"split {split!r}: no first-stage run; expected --run {split}=FILE")
         splits[split] = Topics(path, queries, qrels, run, run_path)
     first = next(iter(names))
-    documents = partial(_catalogue_documents, names[first], datasets[first])
     is_beir = any(name.startswith("beir/") for name in names.values())
+    documents = _catalogue_documents(names[first], datasets[first])
     return RetrievalCollection(f"ir_datasets {', '.join(names.values())}", documents, splits, is_beir)
+
+
+def _catalogue_documents(path: str, dataset: Any) -> Iterator[Entry]:
+    with _one_line_errors(path):
+        for number, document in enumerate(dataset.docs_iter()):
+            yield Entry(path, f"document {number}", document.doc_id, document.default_text())
+
+
+def _load_ir_dataset(name: str) -> Any:
+    ir_datasets = require("ir_datasets", purpose=f"the data set {name}", extra="ir-datasets")
+    try:
+        dataset = ir_datasets.load(name)
+    except KeyError as error:
+        expected = "a data set of ir-datasets.com, such as 'beir/scifact/test'"
+        raise UsageError(f"{name!r}: expected {expected}") from error
+    for part in ("docs", "queries", "qrels"):
+        if not getattr(dataset, f"has_{part}")():
+            raise AptoolError(f"{name}: no {part}; expected documents, queries and qrels")
+    return dataset
 
 
 def import_retrieval(
@@ -153,22 +155,23 @@ def import_retrieval(
     """
     for split in add_relevant:
         if split not in collection.splits:
-            splits = ", ".join(collection.splits)
-            raise UsageError(f"--add-relevant {split}: expected one of the splits {splits}")
+            expected = f"one of the splits {', '.join(collection.splits)}"
+            raise UsageError(f"--add-relevant {split}: expected {expected}")
     check_collection_output(out, collection_name(out), overwrite=overwrite)
-    candidates: dict[str, pl.DataFrame] = {}
+    splits: dict[str, SplitPools] = {}
     first_stage: dict[str, dict[str, int]] = {}
-    policies: dict[str, dict[str, int]] = {}
+    answer_ids: set[str] = set()
     for split, topics in collection.splits.items():
         _check(topics)
         run, qrels = topics.run, topics.qrels
+        counts: dict[str, int] = {}
         if collection.exclude_same_id:
             others = pl.col("question_id") != pl.col("answer_id")
-            policies[split] = {SAME_ID_EXCLUDED: run.height - run.filter(others).height}
+            counts[SAME_ID_EXCLUDED] = run.height - run.filter(others).height
             run, qrels = run.filter(others), qrels.filter(others)
-        add = split in add_relevant
-        candidates[split], first_stage[split] = cut_pools(run, qrels, depth, add_relevant=add)
-    answer_ids = pl.concat([frame["answer_id"] for frame in candidates.values()])
+        candidates, first_stage[split] = cut_pools(run, qrels, depth, add_relevant=split in add_relevant)
+        answer_ids.update(candidates["answer_id"])
+        splits[split] = SplitPools(topics.path, _pools(topics, candidates), counts)
     details = {
         "depth": depth,
         "add_relevant": list(add_relevant),
@@ -178,13 +181,10 @@ def import_retrieval(
         out,
         name=collection_name(out),
         source=collection.source,
-        splits={
-            split: SplitPools(topics.path, _pools(topics, candidates[split]), policies.get(split))
-            for split, topics in collection.splits.items()
-        },
+        splits=splits,
         questions=questions,
         details={"pools": details, "first_stage": first_stage},
-        answers=_texts(collection, set(answer_ids)),
+        answers=_texts(collection, answer_ids),
         overwrite=overwrite,
     )
     return Collection(out)
@@ -211,24 +211,22 @@ def cut_pools(
 
 
 def _pools(topics: Topics, candidates: pl.DataFrame) -> Iterator[LabelledPool]:
-    relevance: dict[str, dict[str, int]] = {}
-    for question, answer, label in topics.qrels.select(*_KEYS, "relevance").iter_rows():
-        relevance.setdefault(question, {})[answer] = label
-    pools = candidates.partition_by("question_id", as_dict=True, maintain_order=True)
-    empty = candidates.clear()
+    ids = dict(candidates.group_by("question_id").agg("answer_id").iter_rows())
+    judged = topics.qrels.group_by("question_id").agg("answer_id", "relevance")
+    relevance = {
+        name: dict(zip(answers, labels, strict=True)) for name, answers, labels in judged.iter_rows()
+    }
     for question, text in topics.queries.items():
         if question in relevance:
-            ids = pools.get((question,), empty)["answer_id"].to_list()
-            yield LabelledPool(question, text, ids, None, relevance[question])
+            yield LabelledPool(question, text, ids.get(question, []), None, relevance[question])
 
 
 def _texts(collection: RetrievalCollection, answer_ids: set[str]) -> Iterator[tuple[str, str]]:
     """Read the ids and texts of the candidates, in the order of the corpus."""
     missing = set(answer_ids)
-    for entry in collection.documents():
+    for entry in collection.documents:
         if entry.id in missing:
             missing.remove(entry.id)
-            check_text(entry.file, entry.position, "text", entry.text, empty=True)
             yield entry.id, entry.text
         elif entry.id in answer_ids:
             raise InputError(
@@ -265,7 +263,8 @@ def _read_queries(path: str) -> dict[str, str]:
     queries: dict[str, str] = {}
     for file, position, name, text in _entries(path):
         check_question_id(file, position, name, "id")
-        check_text(file, position, "text", text)
+        if not text.strip():
+            raise InputError(file, position=position, column="text", value=text, expected="a text")
         if queries.setdefault(name, text) != text:
             expected = f"the text that query {name!r} had before"
             raise InputError(file, position=position, value=text, expected=expected)
@@ -282,18 +281,16 @@ def _entries(path: str) -> Iterator[Entry]:
                 yield Entry(file, f"line {number}", name, text)
             continue
         for position, row in read_json_lines(file):
-            name = id_text(file, position, "_id", column_value(file, position, row, "_id"))
-            title, text = row.get("title") or "", column_value(file, position, row, "text")
-            for column, value in (("title", title), ("text", text)):
-                if not isinstance(value, str):
-                    raise InputError(file, position=position, column=column, value=value, expected="a text")
+            column = "_id"
+            try:
+                name, column = id_of(row.get("_id")), "title"
+                title, column = text_of(row.get("title") or ""), "text"
+                text = text_of(row.get("text"))
+            except ValueError as error:
+                raise InputError(
+                    file, position=position, column=column, value=row.get(column), expected=str(error)
+                ) from None
             yield Entry(file, position, name, f"{title} {text}".strip() if title else text)
-
-
-def _catalogue_documents(path: str, dataset: Any) -> Iterator[Entry]:
-    with _one_line_errors(path):
-        for number, document in enumerate(dataset.docs_iter()):
-            yield Entry(path, f"document {number}", document.doc_id, document.default_text())
 
 
 @contextmanager

@@ -261,8 +261,8 @@ class Run(Tabular):
     Args:
         scores: ``{question id: {answer id: score}}``, or a table with one row per candidate and the columns
             question_id (or query_id, qid), answer_id (or doc_id, docno, docid) and score: a frame of polars,
-            pandas or another library with the Arrow stream interface, a dict of columns, a list of dicts, or
-            records of ir_measures. Ids are texts or whole numbers.
+            pandas or another library with the Arrow stream interface, a list of dicts, or records of
+            ir_measures. Ids are texts or whole numbers.
         tag: the name of the system.
 
     Attributes:
@@ -391,8 +391,8 @@ class Qrels(Tabular):
     Example:
         >>> aptool.Qrels({"q1": {"a": 0, "b": 1}, "q2": {"c": 1}})
         Qrels(2 questions, 3 judgements)
-        >>> aptool.Qrels({"qid": ["q1", "q1"], "docno": ["a", "b"], "label": [False, True]}).to_dict()
-        {'q1': {'a': 0, 'b': 1}}
+        >>> aptool.Qrels([{"qid": 1, "docno": "a", "label": False}]).to_dict()
+        {'1': {'a': 0}}
     """
 
     path: str | None = None

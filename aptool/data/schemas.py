@@ -28,27 +28,23 @@ def load_schema(name: str) -> Schema:
 @cache
 def arrow_schema(name: Table, *, optional: bool = False) -> pa.Schema:
     """The Arrow schema of the rows of ``NAME.schema.json`` or of qrels, with or without optional columns."""
-    answer_id = pa.field("answer_id", pa.string(), nullable=False)
+    question_id, answer_id, question, text = (
+        pa.field(column, pa.string(), nullable=False)
+        for column in ("question_id", "answer_id", "question", "text")
+    )
     if name == "answers":
-        return pa.schema([answer_id, pa.field("text", pa.string(), nullable=False)])
-    columns = [answer_id, pa.field("text", pa.string())]
+        return pa.schema([answer_id, text])
+    if name == "qrels":
+        return pa.schema([question_id, answer_id, pa.field("relevance", pa.int64(), nullable=False)])
+    if name == "scores":
+        ranks = [pa.field("rank", pa.int64(), nullable=False)] if optional else []
+        return pa.schema([question_id, answer_id, *ranks, pa.field("score", pa.float64(), nullable=False)])
+    columns = [answer_id, text.with_nullable(True)]
     if optional:
         columns.append(pa.field("text_id", pa.string()))
-    if name in ("qrels", "scores"):
-        columns = [pa.field("question_id", pa.string(), nullable=False), answer_id]
-        if name == "qrels":
-            return pa.schema([*columns, pa.field("relevance", pa.int64(), nullable=False)])
-        score = pa.field("score", pa.float64(), nullable=False)
-        ranks = [pa.field("rank", pa.int64(), nullable=False)] if optional else []
-        return pa.schema([*columns, *ranks, score])
     candidate = pa.field("element", pa.struct(columns), nullable=False)
-    return pa.schema(
-        [
-            pa.field("question_id", pa.string(), nullable=False),
-            pa.field("question", pa.string(), nullable=False),
-            pa.field("candidates", pa.list_(candidate), nullable=False),
-        ]
-    )
+    candidates = pa.field("candidates", pa.list_(candidate), nullable=False)
+    return pa.schema([question_id, question, candidates])
 
 
 def check_document(name: str, document: object, path: object) -> None:

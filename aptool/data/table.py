@@ -5,232 +5,285 @@ Without ids, a question is identified by its text, and a candidate by its text w
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
-from aptool.data.candidates import add_candidates
-from aptool.data.importing import UNLABELLED_DROPPED, SplitPools, collection_name, write_collection
+import polars as pl
+
+from aptool.data import candidates
+from aptool.data.frames import LEGAL_IDS, NO_ROW, RawTable, check, comparable, convert
+from aptool.data.importing import (
+    SPELLINGS_JOINED,
+    UNLABELLED_DROPPED,
+    SplitPools,
+    collection_name,
+    write_collection,
+)
 from aptool.data.near_copies import divide
-from aptool.data.pairs import SPELLINGS_JOINED, Columns, Pair, pools_of
-from aptool.data.table_files import Row, TextFormat, column_value, read_table, table_files
-from aptool.data.values import GRADE, comparable, id_text, parse_label
-from aptool.data.writing import read_manifest
+from aptool.data.table_files import check_text_format, read_table, table_files
+from aptool.data.writing import LabelledPool, read_manifest
 from aptool.errors import InputError, UsageError
 from aptool.paths import PathOrUrl, location
 
 logger = logging.getLogger(__name__)
 
-_LABEL = "label"
+# The parts of a row; ids are optional.
+_PARTS = ("question", "answer", "label", "question_id", "answer_id")
 _RATIO = re.compile(r"[1-9][0-9]{0,3}(?::[1-9][0-9]{0,3}){1,2}")
-
-
-@dataclass(frozen=True)
-class ColumnNames:
-    """The columns of the parts of a pair."""
-
-    question: str = "question"  # the question's text
-    answer: str = "answer"  # the candidate's text
-    label: str = _LABEL  # the relevance
-    question_id: str | None = None  # None: the text identifies the question
-    answer_id: str | None = None  # None: the text identifies the candidate
-
-    @property
-    def columns(self) -> Columns:
-        """The columns, for messages; a text replaces a missing id."""
-        question_id, answer_id = self.question_id or self.question, self.answer_id or self.answer
-        return Columns(question_id, self.question, answer_id, self.answer, self.label)
-
-
-@dataclass(frozen=True)
-class ImportPolicies:
-    """Policies for rows that are not plain pairs; each has the name of its command-line option."""
-
-    questions: str = "all"  # see `CollectionWriter`
-    unlabelled: str = "refuse"  # rows without a label: ``refuse``, or ``drop`` and count them
-    add_candidates: str | None = None  # ``all`` answers of the split become candidates of each question
-    split_ratio: str | None = None  # ``TRAIN:DEV`` or ``TRAIN:DEV:TEST``, to split one table by question
-
-    @property
-    def shares(self) -> list[int]:
-        """The numbers of ``split_ratio``; empty without one."""
-        if self.split_ratio is None:
-            return []
-        if not _RATIO.fullmatch(str(self.split_ratio)):
-            expected = "TRAIN:DEV or TRAIN:DEV:TEST, such as 80:10:10"
-            raise UsageError(f"--split-ratio {self.split_ratio!r}: expected {expected}")
-        return [int(number) for number in self.split_ratio.split(":")]
-
-    def check(self, splits: Sequence[str]) -> None:
-        """Check the values for tables of these splits."""
-        if self.shares and len(splits) != 1:
-            raise UsageError(f"--split-ratio: expected one table, not {', '.join(splits)}")
-        if self.add_candidates not in (None, "all"):
-            raise UsageError(f"--add-candidates {self.add_candidates!r}: expected all")
-        if self.unlabelled not in ("refuse", "drop"):
-            raise UsageError(f"--unlabelled {self.unlabelled!r}: expected refuse or drop")
+_BLANK = r"^[\s\x1c-\x1f]*$"
 
 
 def import_table(
     out: PathOrUrl,
-    splits: Mapping[str, str | Iterable[Row]],
-    names: ColumnNames | None = None,
-    policies: ImportPolicies | None = None,
-    text: TextFormat | None = None,
+    splits: Mapping[str, str | RawTable],
+    columns: Mapping[str, str] | None = None,
     *,
-    name: str | None = None,
+    questions: str = "all",
+    unlabelled: str = "refuse",
+    add_candidates: str | None = None,
+    split_ratio: str | None = None,
+    separator: str | None = None,
+    encoding: str | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Import each split from a file, a folder, a glob, or rows in memory; see `table_files`.
+    """Import each split from a file, a folder or a glob (see `table_files`), or from a table in memory.
 
-    The default name of the collection is that of its folder.
+    The arguments are those of `Collection.from_rows`. The name of the collection is that of its folder.
     """
-    names, policies, text = names or ColumnNames(), policies or ImportPolicies(), text or TextFormat()
-    if policies.shares and len(splits) == 1:
+    unknown = [part for part in columns or {} if part not in _PARTS]
+    if unknown:
+        raise UsageError(f"columns: {unknown[0]!r}: expected one of {', '.join(_PARTS)}")
+    given = {**dict(zip(_PARTS[:3], _PARTS, strict=False)), **(columns or {})}
+    names = {part: given[part] for part in _PARTS if given.get(part) is not None}
+    check_text_format(separator, encoding)
+    shares = _shares(split_ratio)
+    if shares and len(splits) != 1:
+        raise UsageError(f"--split-ratio: expected one table, not {', '.join(splits)}")
+    if add_candidates not in (None, "all"):
+        raise UsageError(f"--add-candidates {add_candidates!r}: expected all")
+    if unlabelled not in ("refuse", "drop"):
+        raise UsageError(f"--unlabelled {unlabelled!r}: expected refuse or drop")
+    files = [source for source in splits.values() if isinstance(source, str)]
+    if shares:
         splits = {"table": next(iter(splits.values()))}  # in ids of questions, which no split names
-    policies.check(list(splits))
-    sources = {
-        split: _split_pools(split, content, names, policies, text) for split, content in splits.items()
-    }
-    if policies.shares:
-        sources = divide(sources["table"], policies.shares)
-    if policies.add_candidates:
-        has_ids = names.answer_id is not None
+    sources: dict[str, SplitPools] = {}
+    for split, source in splits.items():
+        counts: dict[str, int] = {}
+        path = source if isinstance(source, str) else source.name
+        tables: Iterable[RawTable]
+        if isinstance(source, str):
+            tables = (read_table(file, names.values(), separator, encoding) for file in table_files(source))
+        else:
+            tables = [source]
+        drop, may_lack = unlabelled == "drop", add_candidates is not None
+        pools = _pools(split, path, tables, names, counts, drop_unlabelled=drop, may_lack_labels=may_lack)
+        sources[split] = SplitPools(path, pools, counts)
+    if shares:
+        sources = divide(sources["table"], shares)
+    if add_candidates:
         sources = {
-            split: content._replace(pools=add_candidates(content, has_answer_ids=has_ids))
+            split: content._replace(
+                pools=candidates.add_candidates(content, has_answer_ids="answer_id" in names)
+            )
             for split, content in sources.items()
         }
-    layout = {**asdict(names), **asdict(text)}
+    layout = {**names, "separator": separator, "encoding": encoding}
+    options = {"add_candidates": add_candidates, "split_ratio": split_ratio}
     details: dict[str, object] = {
-        "layout": {key: value for key, value in layout.items() if value is not None}
+        "layout": {key: value for key, value in layout.items() if value is not None},
+        **{key: value for key, value in options.items() if value is not None},
     }
-    for option in ("add_candidates", "split_ratio"):
-        if value := getattr(policies, option):
-            details[option] = value
-    files = [
-        content.rstrip("/").rsplit("/", 1)[-1] for content in splits.values() if isinstance(content, str)
-    ]
+    shown = ", ".join(file.rstrip("/").rsplit("/", 1)[-1] for file in files)
     write_collection(
         out,
-        name=name or collection_name(out),
-        source=f"imported from {', '.join(files) or 'rows in memory'}",
+        name=collection_name(out),
+        source=f"imported from {shown or 'rows in memory'}",
         splits=sources,
-        questions=policies.questions,
+        questions=questions,
         details=details,
         overwrite=overwrite,
     )
-    for split, counts in read_manifest(location(out))["splits"].items():
-        if not policies.add_candidates and counts["candidates"] < 2 * counts["questions"]:
+    for split, written in read_manifest(location(out))["splits"].items():
+        if not add_candidates and written["candidates"] < 2 * written["questions"]:
             message = "--add-candidates all makes the answers of other questions candidates as well"
             logger.warning(f"{split}: {message}")
+    if "question_id" not in names:
+        logger.info("questions with the same text are one question (see --question-id)")
 
 
-def _split_pools(
-    split: str, content: str | Iterable[Row], names: ColumnNames, policies: ImportPolicies, text: TextFormat
-) -> SplitPools:
-    if isinstance(content, str):
-        path, rows = content, _read_files(table_files(content), text, names)
-    else:
-        path, rows = f"rows of {split!r}", ((f"row {number}", row) for number, row in enumerate(content))
-    counts: dict[str, int] = {}
-    pairs = _with_ids(_read_pairs(path, split, rows, names, policies, counts), split, names, counts)
-    pools = pools_of(path, pairs, names.columns, drop_empty=True)
-    return SplitPools(path, pools, counts)
+def pairs_of(
+    table: RawTable, names: Mapping[str, str], nullable: Iterable[str] = (), *, with_file: bool = False
+) -> pl.DataFrame:
+    """The pairs of a table, in the columns of `pools_of`; ``with_file`` names the file in positions.
+
+    ``names`` and ``nullable`` are those of `convert`.
+    """
+    file = f"{table.name.rsplit('/', 1)[-1]}, " if with_file else ""
+    positions = [file + table.position(row) for row in range(table.height)]
+    return convert(table, names, nullable).with_columns(position=pl.Series(positions, dtype=pl.String))
 
 
-def _read_files(files: list[str], text: TextFormat, names: ColumnNames) -> Iterator[tuple[str, Row]]:
-    for file in files:
-        prefix = f"{file.rsplit('/', 1)[-1]}, " if len(files) > 1 else ""
-        for position, row in read_table(file, text, names.columns):
-            yield prefix + position, row
+def pools_of(
+    path: PathOrUrl,
+    pairs: pl.DataFrame,
+    names: Mapping[str, str] | None = None,
+    *,
+    graded: bool = True,
+    drop_empty: bool = False,
+) -> Iterator[LabelledPool]:
+    """Group pairs into pools, in the order in which questions first appear; check what a collection requires.
+
+    Args:
+        path: source of the pairs, for messages.
+        pairs: position (in the source, such as ``line 3``, for messages), question_id, question, answer_id,
+            answer and relevance. Pairs of a question need not be adjacent. Without answer_id, candidates are
+            numbered. A null answer is a question without a candidate.
+        names: column -> its name in the source, for messages.
+        graded: take all labels, instead of 0 and 1.
+        drop_empty: drop and count candidates without text, instead of keeping them.
+    """
+    if pairs.is_empty():
+        raise InputError(path, **NO_ROW)
+    if "answer_id" not in pairs.columns:
+        number = pl.int_range(pl.len()).over("question_id")
+        pairs = pairs.with_columns(answer_id=pl.format("{}-{}", "question_id", number))
+    is_dropped = _is_blank("answer") if drop_empty else pl.lit(False)
+    pairs = pairs.with_columns(is_dropped=is_dropped & pl.col("answer").is_not_null())
+    candidates = pairs.filter(pl.col("answer").is_not_null() & ~pl.col("is_dropped"))
+    if not graded:
+        rule = ("relevance", ~pl.col("relevance").is_in([0, 1]), "0 or 1")
+        check(str(path), candidates, [rule], candidates["position"].__getitem__, names or {})
+    _check(str(path), pairs, candidates, names or {})
+    of_question = ["answer_id", "answer", "relevance"]
+    questions = pairs.group_by("question_id", maintain_order=True).agg(
+        pl.col("question").first(), pl.col("is_dropped").sum()
+    )
+    pools = candidates.group_by("question_id").agg(of_question)
+    for name, question, dropped, ids, texts, labels in questions.join(
+        pools, on="question_id", how="left", maintain_order="left"
+    ).iter_rows():
+        labelled = dict(zip(ids or [], labels or [], strict=True))
+        yield LabelledPool(name, question, ids or [], texts or [], labelled, dropped)
 
 
-def _read_pairs(
-    path: str,
+def _check(path: str, pairs: pl.DataFrame, candidates: pl.DataFrame, names: Mapping[str, str]) -> None:
+    of_question, of_answer = LEGAL_IDS
+    first = pl.col("question", "position").first().over("question_id").name.prefix("first_")
+    rules = [
+        of_question,
+        ("question", _is_blank("question"), "a text"),
+        (
+            "question",
+            pl.col("question") != pl.col("first_question"),
+            "the text that question {question_id!r} has in {first_position}",
+        ),
+    ]
+    pairs = pairs.with_columns(first)
+    check(path, pairs, rules, pairs["position"].__getitem__, names)
+    first = pl.col("answer", "relevance", "position").first().over("question_id", "answer_id")
+    earlier = "that candidate {answer_id!r} of this question has in {first_position}"
+    rules = [
+        of_answer,
+        ("answer", pl.col("answer") != pl.col("first_answer"), f"the text {earlier}"),
+        (
+            "relevance",
+            pl.col("relevance") != pl.col("first_relevance"),
+            f"the label {{first_relevance}} {earlier}",
+        ),
+    ]
+    candidates = candidates.with_columns(first.name.prefix("first_"))
+    check(path, candidates, rules, candidates["position"].__getitem__, names)
+
+
+def _is_blank(column: str) -> pl.Expr:
+    """Whether a text has no character other than white space."""
+    return pl.col(column).str.contains(_BLANK)
+
+
+def _shares(split_ratio: str | None) -> list[int]:
+    """The numbers of ``TRAIN:DEV`` or ``TRAIN:DEV:TEST``; empty without a ratio."""
+    if split_ratio is None:
+        return []
+    if not _RATIO.fullmatch(str(split_ratio)):
+        expected = "TRAIN:DEV or TRAIN:DEV:TEST, such as 80:10:10"
+        raise UsageError(f"--split-ratio {split_ratio!r}: expected {expected}")
+    return [int(number) for number in split_ratio.split(":")]
+
+
+def _pools(
     split: str,
-    rows: Iterable[tuple[str, Row]],
-    names: ColumnNames,
-    policies: ImportPolicies,
+    path: str,
+    tables: Iterable[RawTable],
+    names: Mapping[str, str],
     counts: dict[str, int],
-) -> Iterator[Pair]:
-    """Read the pairs of rows; ids that no column has are empty."""
-    labels = _Labels(path, split, names.label, policies)
-
-    def id_of(position: str, row: Row, column: str | None, option: str) -> str:
-        if column is None:
-            return ""
-        return id_text(path, position, column, column_value(path, position, row, column, option))
-
-    for position, row in rows:
-        question = column_value(path, position, row, names.question, "--question NAME")
-        answer = column_value(path, position, row, names.answer, "--answer NAME")
-        if answer is None or answer != answer:  # a missing value of a data frame is null or NaN
-            answer = ""
-        for column, value in ((names.question, question), (names.answer, answer)):
-            if not isinstance(value, str):
-                raise InputError(path, position=position, column=column, value=value, expected="a text")
-        question_id = id_of(position, row, names.question_id, "--question-id NAME")
-        answer_id = id_of(position, row, names.answer_id, "--answer-id NAME")
-        relevance = labels.relevance(position, row, answer)
-        if relevance is None:
-            counts[UNLABELLED_DROPPED] = counts.get(UNLABELLED_DROPPED, 0) + 1
-            continue
-        yield Pair(position, question_id, question, answer_id, answer, relevance)
-
-
-class _Labels:
-    """Reads the labels of a split. With added candidates, rows without labels have a relevant answer each."""
-
-    def __init__(self, path: str, split: str, column: str, policies: ImportPolicies) -> None:
-        self._path, self._split, self._column = path, split, column
-        self._drop = policies.unlabelled == "drop"
-        self._may_lack_labels = policies.add_candidates is not None and column == _LABEL
-        self._all_relevant: bool | None = None  # None before the first row
-
-    def relevance(self, position: str, row: Row, answer: str) -> int | None:
-        """The relevance of a row; None for a row to drop."""
-        if self._all_relevant is None:
-            self._all_relevant = self._may_lack_labels and _LABEL not in row
-            if self._all_relevant:
-                logger.info(f"{self._split}: no column {_LABEL!r}: each answer is relevant for its question")
-        if self._all_relevant:
-            if _LABEL in row:
-                problem = "a row with this column after rows without it"
-                raise InputError(
-                    self._path, position=position, column=_LABEL, problem=problem, expected=GRADE
-                )
-            return 1
-        hint = "--label NAME"
-        if self._column == _LABEL:
-            hint += ", or --add-candidates all if each row is a question with its right answer"
-        label = column_value(self._path, position, row, self._column, hint)
-        if not answer.strip():  # a candidate that is dropped as empty needs no label
-            return 0
-        if label is None or label == "" or label != label:  # null, or NaN of a data frame
-            if self._drop:
-                return None
-            expected = f"{GRADE} (--unlabelled drop leaves such rows out)"
-            raise InputError(
-                self._path, position=position, column=self._column, value=label, expected=expected
-            )
-        return parse_label(self._path, position, self._column, label, graded=True)
+    *,
+    drop_unlabelled: bool,
+    may_lack_labels: bool,
+) -> Iterator[LabelledPool]:
+    """Read the pools of a split; count the rows that policies affect."""
+    tables = [table for table in tables if table.height]
+    columns = {"relevance" if part == "label" else part: name for part, name in names.items()}
+    if may_lack_labels and names["label"] == "label" and not any("label" in t.columns for t in tables):
+        logger.info(f"{split}: no column 'label': each answer is relevant for its question")
+        del columns["relevance"]
+    frames = []
+    for table in tables:
+        for column, name in columns.items():
+            table.column(name, _hint(column, name))
+        frames.append(pairs_of(table, columns, ("answer", "relevance"), with_file=len(tables) > 1))
+    if not frames:
+        raise InputError(path, **NO_ROW)
+    pairs = pl.concat(frames).with_columns(pl.col("answer").fill_null(""))
+    if "relevance" in columns:
+        pairs = _labelled(path, pairs, columns["relevance"], counts, drop=drop_unlabelled)
+    else:
+        pairs = pairs.with_columns(relevance=pl.lit(1, pl.Int64))
+    if "question_id" not in columns:
+        pairs = _with_question_ids(split, pairs, counts)
+    if "answer_id" not in columns:
+        first = pl.col("row").first().over("question_id", "answer")
+        pairs = pairs.with_row_index("row").with_columns(first=first)
+        number = pl.col("first").rank("dense").over("question_id") - 1
+        pairs = pairs.with_columns(answer_id=pl.format("{}-{}", "question_id", number))
+    yield from pools_of(path, pairs, columns, drop_empty=True)
 
 
-def _with_ids(
-    pairs: Iterable[Pair], split: str, names: ColumnNames, counts: dict[str, int]
-) -> Iterator[Pair]:
-    """Number the texts by first appearance, where the table has no ids; an id fits no other split's qrels."""
-    questions: dict[str, tuple[str, str]] = {}  # comparable text -> id, first text
-    spellings: set[str] = set()
-    answers: dict[str, dict[str, str]] = {}
-    for pair in pairs:
-        if names.question_id is None:
-            first = f"{split}-Q{len(questions)}", pair.question
-            question_id, question = questions.setdefault(comparable(pair.question), first)
-            if question != pair.question:
-                spellings.add(pair.question)
-                counts[SPELLINGS_JOINED] = len(spellings)
-            pair = pair._replace(question_id=question_id, question=question)
-        if names.answer_id is None:
-            ids = answers.setdefault(pair.question_id, {})
-            pair = pair._replace(answer_id=ids.setdefault(pair.answer, f"{pair.question_id}-{len(ids)}"))
-        yield pair
+def _hint(column: str, name: str) -> str:
+    """What the error of a missing column says about options."""
+    option = "label" if column == "relevance" else column.replace("_", "-")
+    if name != "label":
+        return f", or --{option} NAME"
+    return f", or --{option} NAME, or --add-candidates all if each row is a question with its right answer"
+
+
+def _labelled(
+    path: str, pairs: pl.DataFrame, label: str, counts: dict[str, int], *, drop: bool
+) -> pl.DataFrame:
+    """The pairs with a label; a candidate that is dropped as empty needs none."""
+    is_unlabelled = pl.col("relevance").is_null() & ~_is_blank("answer")
+    unlabelled = pairs.filter(is_unlabelled)
+    if not drop and not unlabelled.is_empty():
+        expected = "a whole number (--unlabelled drop leaves such rows out)"
+        position = unlabelled["position"][0]
+        raise InputError(path, position=position, column=label, problem="no value", expected=expected)
+    counts[UNLABELLED_DROPPED] = unlabelled.height
+    return pairs.filter(~is_unlabelled).with_columns(pl.col("relevance").fill_null(0))
+
+
+def _with_question_ids(split: str, pairs: pl.DataFrame, counts: dict[str, int]) -> pl.DataFrame:
+    """Number the questions by first appearance; spellings that look the same are one question.
+
+    An id has the name of the split, so that it fits no qrels of another one.
+    """
+    spellings = pairs["question"].unique(maintain_order=True).to_list()
+    first: dict[str, tuple[str, str]] = {}  # comparable text -> id, first spelling
+    for text in spellings:
+        first.setdefault(comparable(text), (f"{split}-Q{len(first)}", text))
+    counts[SPELLINGS_JOINED] = len(spellings) - len(first)
+    questions = [first[comparable(text)] for text in spellings]
+    spelling = pl.col("question")
+    return pairs.with_columns(
+        question_id=spelling.replace_strict(
+            spellings, [name for name, _ in questions], return_dtype=pl.String
+        ),
+        question=spelling.replace_strict(spellings, [text for _, text in questions], return_dtype=pl.String),
+    )

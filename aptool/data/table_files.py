@@ -1,74 +1,64 @@
-"""Rows of tables with named columns: CSV, TSV, JSON Lines, Parquet and Excel, in files, folders and globs.
+"""Tables with named columns: CSV, TSV, JSON Lines, Parquet and Excel, in files, folders and globs.
 
 The suffix of a file is its format. Nothing is guessed: text is UTF-8 unless an encoding is given, and columns
 are found by their names.
+
+A line of text ends in LF or CR LF and nowhere else: Python's ``str.splitlines`` would also end one at U+2028,
+and `csv` at a lone CR. A byte order mark is skipped.
 """
 
 import csv
-import difflib
 import io
-import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
 
-from aptool.data.parquet import check_once, open_parquet
-from aptool.data.text_files import read_json_lines, read_lines, without_blank_end
+from aptool.data.frames import RawTable, columns_of
+from aptool.data.parquet import Column, check_once, open_parquet
+from aptool.documents import parse_json
 from aptool.errors import InputError, UsageError, first_line
 from aptool.files import expand
-from aptool.inputs import open_unpacked, unpacked_name
+from aptool.inputs import check_is_text, open_unpacked, unpacked_name
 from aptool.paths import file_errors, is_object_url, is_remote, location, names
 from aptool.version import check_installed
 
-logger = logging.getLogger(__name__)
-
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _ENCODING_HINT = " (or --encoding NAME, such as cp1252)"
 # Characters of a quoted field: an unclosed quotation mark reads on up to this limit.
 _LONGEST_FIELD = 1 << 28
 _MOST_NAMES = 20  # in a message
 
-Row: TypeAlias = Mapping[str, Any]
+Row = TypeVar("Row")
 
 
-@dataclass(frozen=True)
-class TextFormat:
-    """The format of tables in text."""
-
-    separator: str | None = None  # None: a tab in .tsv files, a comma in .csv files
-    encoding: str | None = None  # None: UTF-8
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        if self.encoding is not None:
-            try:
-                "".encode(self.encoding)
-            except LookupError as error:
-                expected = "a text encoding of Python, such as cp1252"
-                raise UsageError(f"--encoding {self.encoding!r}: expected {expected}") from error
-        if self.separator is not None and (len(self.separator) != 1 or self.separator in '"\r\n'):
-            expected = "one character other than a quotation mark"
-            raise UsageError(f"--separator {self.separator!r}: expected {expected}")
+def check_text_format(separator: str | None, encoding: str | None) -> None:
+    """Check the format of tables in text."""
+    if encoding is not None:
+        try:
+            "".encode(encoding)
+        except LookupError as error:
+            expected = "a text encoding of Python, such as cp1252"
+            raise UsageError(f"--encoding {encoding!r}: expected {expected}") from error
+    if separator is not None and (len(separator) != 1 or separator in '"\r\n'):
+        expected = "one character other than a quotation mark"
+        raise UsageError(f"--separator {separator!r}: expected {expected}")
 
 
 def table_files(path: str) -> list[str]:
     """List the files of a table: a file, the matches of a glob, or the files below a folder, sorted by name.
 
-    In folders, files whose name or folder begins with ``_`` or ``.`` are left out and logged, such as the
-    ``_SUCCESS`` of Spark.
+    In folders, files whose name or folder begins with ``_`` or ``.`` are left out, such as ``_SUCCESS``.
     """
     files: list[str] = []
     for match in [path] if is_folder(path) else expand([path], ""):
         if is_folder(match):
             folder = match.rstrip("/")
-            names, hidden = names_below(folder)
-            if hidden:
-                logger.info(f"{folder}: left out: {', '.join(hidden)}")
+            names = _names_below(folder)
             if not names:
                 expected = f"files that end in {', '.join(SUFFIXES)}"
                 raise InputError(folder, problem="a folder without a table", expected=expected)
@@ -84,12 +74,8 @@ def table_files(path: str) -> list[str]:
 def split_folders(folder: str) -> dict[str, str]:
     """The folder of each split in a folder with ``split=NAME/`` folders, as DuckDB and Spark partition it."""
     folder = folder.rstrip("/")
-    names, hidden = names_below(folder)
-    outside = [name for name in hidden if "/" not in name]
-    if outside:
-        logger.info(f"{folder}: left out: {', '.join(outside)}")
     splits: dict[str, str] = {}
-    for name in names:
+    for name in _names_below(folder):
         part = name.partition("/")[0]
         if part == name or not part.startswith("split="):
             expected = "a file in a folder split=NAME, or SPLIT=FOLDER for one split"
@@ -105,28 +91,27 @@ def is_folder(path: str) -> bool:
     return (is_object_url(path) or not is_remote(path)) and location(path).is_dir()
 
 
-def names_below(folder: str) -> tuple[list[str], list[str]]:
-    """The sorted names of the files below a folder, relative to it: visible and hidden ones."""
-    visible: list[str] = []
-    hidden: list[str] = []
-    for name in names(folder):
-        is_hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
-        (hidden if is_hidden else visible).append(name)
-    return visible, hidden
+def _names_below(folder: str) -> list[str]:
+    """The sorted names of the visible files below a folder, relative to it."""
+    return [name for name in names(folder) if not any(p.startswith(("_", ".")) for p in name.split("/"))]
 
 
-def read_table(path: str, text: TextFormat, columns: Iterable[str]) -> Iterator[tuple[str, Row]]:
-    """Read the rows of a file, each with its position; of a Parquet file, at least the given columns."""
+def read_table(
+    path: str, columns: Iterable[str], separator: str | None = None, encoding: str | None = None
+) -> RawTable:
+    """Read a file: of a Parquet file, the given columns; of other files, all.
+
+    The default separator is a tab in .tsv files and a comma in .csv files, the default encoding UTF-8.
+    """
     suffix = _suffix(path)
     if suffix in (".csv", ".tsv"):
-        separator = text.separator or ("," if suffix == ".csv" else "\t")
-        yield from read_delimited(path, separator, text.encoding)
-    elif suffix == ".parquet":
-        yield from _read_parquet(path, set(columns))
-    elif suffix == ".xlsx":
-        yield from _read_excel(path)
-    else:
-        yield from read_json_lines(path, text.encoding, _ENCODING_HINT)
+        return read_delimited(path, separator or ("," if suffix == ".csv" else "\t"), encoding)
+    if suffix == ".parquet":
+        return _read_parquet(path, set(columns))
+    if suffix == ".xlsx":
+        return _read_excel(path)
+    rows = list(read_json_lines(path, encoding, _ENCODING_HINT))
+    return RawTable(path, columns_of([row for _, row in rows]), lambda number: rows[number][0])
 
 
 def _suffix(path: str) -> str:
@@ -139,10 +124,8 @@ def _suffix(path: str) -> str:
     return suffix
 
 
-def read_delimited(
-    path: str, separator: str, encoding: str | None = None
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Read the rows below the header line of a table in text.
+def read_delimited(path: str, separator: str, encoding: str | None = None) -> RawTable:
+    """Read a table in text, whose first line has the names of the columns.
 
     Quotation marks are text in a table with tabs; elsewhere they enclose fields, as in RFC 4180.
     """
@@ -156,17 +139,23 @@ def read_delimited(
     if header is None:
         expected = "a header line with the names of the columns"
         raise InputError(path, problem="no line", expected=expected)
-    name, count = Counter(filter(None, header)).most_common(1)[0] if any(header) else ("", 0)
-    if count > 1:
+    repeated = [name for name, count in Counter(header).items() if name and count > 1]
+    if repeated:
         expected = "each column's name once"
-        raise InputError(path, position=f"line {first}", column=name, expected=expected)
+        raise InputError(path, position=f"line {first}", column=repeated[0], expected=expected)
+    numbers: list[int] = []
+    values: list[list[str]] = [[] for _ in header]
     for number, row in rows:
         if len(row) != len(header):
             expected = f"{len(header)} as in the header ({', '.join(header[:_MOST_NAMES])})"
             raise InputError(
                 path, position=f"line {number}", problem=f"{len(row)} columns", expected=expected
             )
-        yield f"line {number}", dict(zip(header, row, strict=True))
+        numbers.append(number)
+        for column, value in zip(values, row, strict=True):
+            column.append(value)
+    columns = {name: pl.Series(column, dtype=pl.String) for name, column in zip(header, values, strict=True)}
+    return RawTable(path, columns, lambda row: f"line {numbers[row]}")
 
 
 def _quoted_rows(
@@ -187,18 +176,22 @@ def _quoted_rows(
         raise InputError(path, position=f"line {number}", problem=str(error), expected=expected) from error
 
 
-def _read_parquet(path: str, columns: set[str]) -> Iterator[tuple[str, Row]]:
+def _read_parquet(path: str, columns: set[str]) -> RawTable:
     with open_parquet(path) as reader:
         names = reader.schema.names
         for name in columns:
             check_once(path, reader.schema, pa.field(name, pa.string()))
-        present = [name for name in names if name in columns]
-        for number, row in enumerate(reader.rows(present)):
-            # Columns that are not read are named where one is missing.
-            yield f"row {number}", row if len(present) == len(columns) else {**dict.fromkeys(names), **row}
+        table = reader.read([name for name in names if name in columns])
+        rows = reader.metadata.num_rows
+    # The error of a missing column names all columns.
+    values = dict[str, Any](dict.fromkeys(names, [None] * rows if len(table.columns) < len(columns) else []))
+    for name in table.column_names:
+        Column(path, name, table[name]).check_text()
+        values[name] = pl.Series(table[name])
+    return RawTable(path, values)
 
 
-def _read_excel(path: str) -> Iterator[tuple[str, Row]]:
+def _read_excel(path: str) -> RawTable:
     """Read the first sheet as texts; its first row has the names of the columns. Blank rows are skipped."""
     import fastexcel
 
@@ -210,26 +203,74 @@ def _read_excel(path: str) -> Iterator[tuple[str, Row]]:
         )
     except (fastexcel.FastExcelError, pl.exceptions.PolarsError, EOFError) as error:
         raise InputError(path, problem=first_line(error), expected="an Excel workbook (.xlsx)") from error
-    for number, row in enumerate(sheet.iter_rows(named=True), 2):
-        if any(row.values()):
-            yield f"row {number}", {name: value or "" for name, value in row.items()}
+    columns = sheet.columns
+    rows = sheet.fill_null("").with_row_index("", 2).filter(pl.any_horizontal(pl.col(columns) != ""))
+    return RawTable(path, rows.select(columns).to_dict(), lambda row: f"row {rows[''][row]}")
 
 
-def column_value(path: object, position: str, row: Row, column: str, hint: str = "") -> Any:
-    """The value of a column of a row; the error for a missing one names the columns and the nearest name."""
-    if column in row:
-        return row[column]
-    names = list(row)
-    expected = "this column" + (f", or {hint}" if hint else "")
-    lowered = {name.casefold(): name for name in names}
-    near = difflib.get_close_matches(column.casefold(), lowered, n=1, cutoff=0.5)
-    if near:
-        expected += f"; did you mean {lowered[near[0]]!r}?"
-    problem = f"not found among {_quoted(names)}"
-    raise InputError(path, position=position, column=column, problem=problem, expected=expected)
+def read_lines(path: str | Path, encoding: str | None = None, hint: str = "") -> Iterator[tuple[int, str]]:
+    """Read the lines of a text file, with their numbers from 1; refuse NUL bytes and lone CR.
+
+    An ``encoding`` of None is UTF-8. The error for another encoding has the ``hint``.
+    """
+    with open_unpacked(path) as file, file_errors(path):
+        lines: Iterable[bytes] = file
+        if encoding is None:
+            check_is_text(path, file.peek())
+        else:
+            text = io.TextIOWrapper(file, encoding, newline="\n")
+            lines = (line.encode() for line in text)
+        for number, raw in enumerate(lines, 1):
+            line = raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw
+            yield number, _decode(path, number, line, hint)
 
 
-def _quoted(names: Sequence[str]) -> str:
-    """List at most twenty names, quoted and shortened."""
-    shown = [repr(name if len(name) <= 30 else name[:29] + "…") for name in names[:_MOST_NAMES]]
-    return (", ".join(shown) or "none") + (", …" if len(names) > _MOST_NAMES else "")
+def read_rows(path: str | Path) -> Iterator[tuple[int, str]]:
+    """Read lines as `read_lines` does; blank lines are skipped at the end and refused elsewhere."""
+    return without_blank_end(path, read_lines(path), str.strip)
+
+
+def without_blank_end(
+    path: str | Path, rows: Iterable[tuple[int, Row]], content: Callable[[Row], object]
+) -> Iterator[tuple[int, Row]]:
+    """Yield numbered rows; rows without content are skipped at the end and refused elsewhere."""
+    blank = 0
+    for number, row in rows:
+        if not content(row):
+            blank = blank or number
+        elif blank:
+            expected = "a row; only the end may be blank"
+            raise InputError(path, position=f"line {blank}", value="", expected=expected)
+        else:
+            yield number, row
+
+
+def _decode(path: str | Path, number: int, raw: bytes, hint: str) -> str:
+    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        position = f"line {number}, byte {error.start + 1}"
+        bad = raw[error.start : error.start + 1]
+        raise InputError(path, position=position, value=bad, expected=f"text in UTF-8{hint}") from error
+    for byte, name, expected in (
+        (b"\0", "a NUL byte", "text, not a binary file"),
+        (b"\r", "a carriage return", "lines that end in LF or CR LF"),
+    ):
+        if byte in raw:
+            position = f"line {number}, byte {raw.index(byte) + 1}"
+            raise InputError(path, position=position, value=name, expected=expected)
+    return line
+
+
+def read_json_lines(
+    path: str | Path, encoding: str | None = None, hint: str = ""
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the object of each line, with its position; blank lines are skipped."""
+    for number, line in read_lines(path, encoding, hint):
+        if line.strip():
+            position, expected = f"line {number}", "one JSON object per line"
+            value = parse_json(line, path, position=position, expected=expected, strict=True)
+            if not isinstance(value, dict):
+                raise InputError(path, position=position, value=value, expected=expected)
+            yield position, value

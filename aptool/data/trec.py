@@ -195,8 +195,6 @@ def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
 
     with open_unpacked(path) as file, file_errors(path):
         data = _text(path, file.read())
-    if other_layouts.is_json(data):
-        return _parse_json(path, data, line_format)
     if line_format is _QRELS:
         data = other_layouts.trec_lines(data)
     frame = _parse_at_once(data, line_format)
@@ -233,19 +231,6 @@ def _text(path: PathOrUrl, data: bytes) -> bytes:
             path, position=f"line {line}", problem="a NUL byte", expected="text, not a binary file"
         )
     return data.removeprefix(_BYTE_ORDER_MARK)
-
-
-def _parse_json(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
-    from aptool.data import other_layouts
-
-    is_run = line_format is _RUN
-    columns = ["question_id", "answer_id", line_format.number]
-    rows = list(other_layouts.json_rows(path, data, float if is_run else int))
-    if not rows:
-        raise InputError(path, problem="no entry", expected="at least one")
-    frame = pl.DataFrame(rows, schema=columns, orient="row").cast({line_format.number: line_format.kind})
-    tag = tag_of_name(path)
-    return frame.with_columns(rank=pl.lit(None, pl.String), tag=pl.lit(tag)).select(line_format.output)
 
 
 def tag_of_name(path: PathOrUrl) -> str:

@@ -6,29 +6,32 @@ Parquet files of ``microsoft/wiki_qa``, which have no sentence ids.
 
 from collections.abc import Iterator, Mapping
 
+import polars as pl
+
 from aptool.data.collection import Collection
 from aptool.data.importing import SplitPools, write_collection
-from aptool.data.pairs import Columns, Pair, pools_of
-from aptool.data.parquet import open_parquet
-from aptool.data.table_files import column_value, read_delimited
-from aptool.data.values import id_text, parse_label
+from aptool.data.table import pairs_of, pools_of
+from aptool.data.table_files import read_table, table_files
 from aptool.data.writing import LabelledPool
-from aptool.errors import InputError
-from aptool.files import expand
-from aptool.inputs import open_unpacked
-from aptool.paths import PathOrUrl, file_errors
+from aptool.paths import PathOrUrl
 
 SOURCE = "WikiQA (Microsoft Research), www.microsoft.com/download/details.aspx?id=52419"
-TSV = Columns("QuestionID", "Question", "SentenceID", "Sentence", "Label")
 # The names of the splits in a folder.
 SPLITS = {split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")}
-_PARQUET_MAGIC = b"PAR1"
+_TSV = {
+    "question_id": "QuestionID",
+    "question": "Question",
+    "answer_id": "SentenceID",
+    "answer": "Sentence",
+    "relevance": "Label",
+}
+_PARQUET = {"question_id": "question_id", "question": "question", "answer": "answer", "relevance": "label"}
 
 
 def import_wikiqa(
     out: PathOrUrl, splits: Mapping[str, str], *, questions: str = "all", overwrite: bool = False
 ) -> Collection:
-    """Import WikiQA, each split from a TSV or Parquet file, a glob of Parquet files, or a folder of them.
+    """Import WikiQA, each split from a TSV or Parquet file, a glob, or a folder.
 
     There are 2,118 train, 296 dev and 633 test questions; the paper's are ``answerable`` (873, 126, 243).
     """
@@ -40,40 +43,8 @@ def import_wikiqa(
 
 
 def _read_pools(path: str) -> Iterator[LabelledPool]:
-    with file_errors(path):
-        files = expand([path], ".parquet")
-    if len(files) == 1 and not _is_parquet(files[0]):
-        yield from pools_of(files[0], _tsv_pairs(files[0]), TSV)
-    else:
-        pairs = (pair for file in files for pair in _parquet_pairs(file))
-        yield from pools_of(path, pairs, Columns())
-
-
-def _is_parquet(path: str) -> bool:
-    with open_unpacked(path) as file, file_errors(path):
-        return file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
-
-
-def _tsv_pairs(path: str) -> Iterator[Pair]:
-    for position, row in read_delimited(path, "\t"):
-        *texts, label = (column_value(path, position, row, column) for column in TSV)
-        question_id, question, answer_id, answer = texts
-        relevance = parse_label(path, position, TSV.label, label)
-        yield Pair(position, question_id, question, answer_id, answer, relevance)
-
-
-def _parquet_pairs(path: str) -> Iterator[Pair]:
-    columns = ["question_id", "question", "answer", "label"]
-    with open_parquet(path) as reader:
-        names = reader.schema.names
-        for number, row in enumerate(reader.rows([name for name in names if name in columns])):
-            position = f"row {number}"
-            question_id, question, answer, label = (
-                column_value(path, position, row, column) for column in columns
-            )
-            for column, value in (("question", question), ("answer", answer)):
-                if not isinstance(value, str):
-                    raise InputError(path, position=position, column=column, value=value, expected="a text")
-            question_id = id_text(path, position, "question_id", question_id)
-            relevance = parse_label(path, position, "label", label)
-            yield Pair(position, question_id, question, None, answer, relevance)
+    files = table_files(path)
+    names = _PARQUET if files[0].endswith(".parquet") else _TSV
+    tables = [read_table(file, names.values()) for file in files]
+    pairs = pl.concat([pairs_of(table, names, with_file=len(files) > 1) for table in tables])
+    yield from pools_of(path, pairs, names, graded=False)

@@ -1,6 +1,6 @@
 """A new data set: two files of parallel lines, questions in one and their answers in the other.
 
-An importer reads its format into pairs, each with its line for error messages. `pools_of` groups them by
+An importer reads its format into a frame with a pair per row. `pools_of` checks the pairs and groups them by
 question; `write_collection` applies the policies, counts every row and writes the files. The other candidates
 of a question are the answers of the next questions.
 
@@ -11,10 +11,12 @@ of a question are the answers of the next questions.
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import polars as pl
+
 from aptool.data.collection import Collection
 from aptool.data.importing import SplitPools, write_collection
-from aptool.data.pairs import Columns, Pair, pools_of
-from aptool.data.values import check_text
+from aptool.data.table import pools_of
+from aptool.data.writing import LabelledPool
 from aptool.errors import InputError
 
 
@@ -30,30 +32,37 @@ def build(output: str | Path, splits: Mapping[str, tuple[str, str]], *, candidat
         InputError: a line is empty, or the files differ in length; the message names file and line.
     """
     read = {
-        split: SplitPools(
-            questions,
-            pools_of(questions, _pairs(questions, answers, candidates), Columns()),
-        )
+        split: SplitPools(questions, _pools(questions, answers, candidates))
         for split, (questions, answers) in splits.items()
     }
     write_collection(output, name=Path(output).name, source="parallel lines", splits=read)
     return Collection(output)
 
 
-def _pairs(questions: str, answers: str, candidates: int) -> Iterator[Pair]:
-    """Pairs of a question with its answer, then with the answers of the next lines."""
-    question_lines = Path(questions).read_text(encoding="utf-8").splitlines()
-    answer_lines = Path(answers).read_text(encoding="utf-8").splitlines()
-    if len(answer_lines) != len(question_lines):
-        raise InputError(
-            answers,
-            problem=f"{len(answer_lines)} lines",
-            expected=f"{len(question_lines)}, as in {questions}",
-        )
-    for line, text in enumerate(question_lines):
-        check_text(questions, f"line {line + 1}", "question", text)
-        for step in range(min(candidates, len(answer_lines))):
-            index = (line + step) % len(answer_lines)
-            check_text(answers, f"line {index + 1}", "answer", answer_lines[index])
-            relevance = int(step == 0)
-            yield Pair(f"line {line + 1}", f"Q{line}", text, f"A{index}", answer_lines[index], relevance)
+def _pools(questions: str, answers: str, candidates: int) -> Iterator[LabelledPool]:
+    """The pool of each question: its answer and the answers of the next lines."""
+    texts, answer_texts = (
+        Path(path).read_text(encoding="utf-8").splitlines() for path in (questions, answers)
+    )
+    if len(answer_texts) != len(texts):
+        problem, expected = f"{len(answer_texts)} lines", f"{len(texts)}, as in {questions}"
+        raise InputError(answers, problem=problem, expected=expected)
+    if "" in answer_texts:
+        position = f"line {answer_texts.index('') + 1}"
+        raise InputError(answers, position=position, column="answer", value="", expected="a text")
+    pairs = [
+        (line, (line + step) % len(texts))
+        for line in range(len(texts))
+        for step in range(min(candidates, len(texts)))
+    ]
+    frame = pl.DataFrame(
+        {
+            "position": [f"line {line + 1}" for line, _ in pairs],
+            "question_id": [f"Q{line}" for line, _ in pairs],
+            "question": [texts[line] for line, _ in pairs],
+            "answer_id": [f"A{other}" for _, other in pairs],
+            "answer": [answer_texts[other] for _, other in pairs],
+            "relevance": [int(line == other) for line, other in pairs],
+        }
+    )
+    yield from pools_of(questions, frame)

@@ -36,12 +36,3 @@ def labels_of(folder, split):
         question: {text: labels.get((name, answer_id)) for answer_id, text in candidates}
         for name, question, candidates in pools_of(collection, split)
     }
-
-
-def jacana_block(kind, tokens):
-    """The lines of one sentence in a file of jacana-qa; ``kind`` is its tag."""
-    words = tokens.split()
-    lines = [words, ["NN"] * len(words), ["SUB"] * len(words), ["0"] * len(words), ["-"] * len(words)]
-    if kind == "positive":
-        lines += [["x"], ["1"]]
-    return [f"<{kind}>", *("\t".join(line) for line in lines), f"</{kind}>"]

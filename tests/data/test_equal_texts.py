@@ -2,27 +2,10 @@
 
 import csv
 
-import polars as pl
-import pyarrow.parquet as pq
 import pytest
 from imported import labels_of
 
 import aptool
-
-ROWS = [("who?", "me", 1), ("who?", "you", 0), ("why?", "so", 1), ("why?", "you", 0)]
-EXPECTED = {"who?": {"me", "you"}, "why?": {"so", "you"}}
-
-
-def test_a_text_of_two_questions_is_stored_once(tmp_path):
-    frame = pl.DataFrame(ROWS, schema=["question", "answer", "label"], orient="row")
-    aptool.Collection.from_rows({"test": frame}, tmp_path / "out")
-
-    assert pq.read_table(tmp_path / "out" / "answers.parquet")["text"].to_pylist() == ["you"]
-    frame = aptool.Collection(tmp_path / "out").pools("test").frame
-    by_question = frame.group_by("question").agg(pl.col("answer"))
-    assert {question: set(texts) for question, texts in by_question.iter_rows()} == EXPECTED
-    assert frame.select("question_id", "answer_id").is_unique().all()
-
 
 SPELLINGS = [
     "où est le café?",
@@ -50,7 +33,7 @@ def test_a_question_in_two_spellings_is_one(aptool, tmp_path, other):
 
 def test_questions_with_ids_stay_apart(tmp_path):
     rows = [{"id": str(n), "question": text, "answer": "ici", "label": 1} for n, text in enumerate(SPELLINGS)]
-    aptool.Collection.from_rows({"dev": rows}, tmp_path / "out", question_id="id")
+    aptool.Collection.from_rows({"dev": rows}, tmp_path / "out", columns={"question_id": "id"})
     assert set(labels_of(tmp_path / "out", "dev")) == set(SPELLINGS)
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from aptool.data import ids
 from aptool.data.check import check_path
 from aptool.data.collection import Collection
-from aptool.data.pairs import Columns, Pair, pools_of
 from aptool.data.pools import list_units, read_answers, read_pools
 from aptool.data.runs import read_run, write_run
 from aptool.data.schemas import arrow_schema, load_schema
+from aptool.data.table import pools_of
 from aptool.data.trec import read_qrels, write_qrels
 from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.errors import InputError
@@ -89,14 +89,15 @@ def test_all_readers_and_writers_agree(tmp_path, question, answer):
             writer.add_answers([(answer, "text")])
             writer.add_split("dev", [LabelledPool(question, "?", [answer], None, {answer: 1})])
 
-    pair = Pair("line 1", question, "?", answer, "text", 1)
     frame = None
     with contextlib.suppress(UnicodeError):  # frames cannot contain lone surrogates
         frame = pl.DataFrame({"question_id": [question], "answer_id": [answer]})
 
     assert passes(write_collection) is legal
-    assert passes(lambda: list(pools_of("x", [pair], Columns()))) is legal
     if frame is not None:
+        pair = {"position": "line 1", "question": "?", "answer": "text", "relevance": 1}
+        pairs = frame.with_columns(**{name: pl.lit(value) for name, value in pair.items()})
+        assert passes(lambda: list(pools_of("x", pairs))) is legal
         scores, labels = frame.with_columns(score=pl.lit(1.0)), frame.with_columns(relevance=pl.lit(1))
         assert passes(lambda: write_run(tmp_path / "x.run", scores, "t")) is legal
         assert passes(lambda: write_qrels(tmp_path / "x.qrels", labels)) is legal

@@ -11,12 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from imported import jacana_block, pools_of
+from imported import pools_of
 
 from aptool.data.collection import Collection
-from aptool.data.table import ColumnNames, import_table
+from aptool.data.table import import_table
 from aptool.data.trec import read_qrels
-from aptool.data.trecqa import import_trecqa
 from aptool.data.wikiqa import import_wikiqa
 from aptool.errors import InputError
 
@@ -152,15 +151,18 @@ def pools(rows, *, with_ids):
     result = {}
     for row in rows:
         names = NAMES if with_ids else ["question", "answer", "label"]
+        row = {"answer": "", "label": "", **row}  # a key that a row lacks is a null
         require(all(isinstance(row.get(name), str) for name in names))
         question, text, label = row["question"], row["answer"], row["label"]
         key, name = (row["question_id"], row["answer_id"]) if with_ids else (" ".join(question.split()), text)
         require(question.strip() and (not with_ids or (is_id(key) and key[0] != "#")))
         first, candidates = result.setdefault(key, (question, {}))
         require(first == question or not with_ids)
-        if text.strip():
+        if label or text.strip():
             number = {"true": 1, "false": 0}.get(label.lower()) if label.isalpha() else whole(label)
-            require(number is not None and (not with_ids or is_id(name)))
+            require(number is not None)
+        if text.strip():
+            require(not with_ids or is_id(name))
             require(candidates.setdefault(name, (text, number)) == (text, number))
     kept = [(key, first, candidates) for key, (first, candidates) in result.items() if candidates]
     require(kept)
@@ -184,7 +186,7 @@ def test_a_table_is_read_as_a_plain_parser_reads_it_or_refused(kind, rows, with_
     data = written(kind, rows)
     if kind != "parquet":
         data = draws.draw(damaged(data))
-    names = ColumnNames(question_id="question_id", answer_id="answer_id") if with_ids else ColumnNames()
+    names = {name: name for name in ("question_id", "answer_id")} if with_ids else {}
     try:
         expected = pools(rows if kind == "parquet" else parsed(kind, data), with_ids=with_ids)
     except (ValueError, csv.Error):
@@ -216,27 +218,13 @@ WIKIQA = lines(
     'Q1\thow are caves formed?\tD1\tCave\tD1-1\t"Water" forms café .\t1',
     "Q2\twhat is lime?\tD2\tLime\tD2-0\tLime is\t0",
 )
-TAGS = ("<positive>", "<negative>")
-JACANA = lines(
-    *("<QApairs id='1'>", *jacana_block("question", "who & why ?"), *jacana_block("positive", "café <me .")),
-    *(*jacana_block("negative", "you ."), "</QApairs>"),
-)
-# File, importer, and the number of rows among the lines that are not blank.
-PUBLISHED = {
-    "a.tsv": (WIKIQA, import_wikiqa, lambda rows: len(rows) - 1),
-    "a.xml": (JACANA, import_trecqa, lambda rows: sum(row.removesuffix("\r") in TAGS for row in rows)),
-}
 
 
-@pytest.mark.parametrize("file", PUBLISHED)
 @settings(max_examples=60)
-@given(draws=st.data())
-def test_a_damaged_published_file_is_refused_or_read_in_full(file, draws):
-    data, run, count = PUBLISHED[file]
-    data = draws.draw(damaged(data))
-
-    result = imported(lambda out, folder: run(out, {"train": f"{folder}/{file}"}), {file: data})
+@given(data=damaged(WIKIQA))
+def test_a_damaged_published_file_is_refused_or_read_in_full(data):
+    result = imported(lambda out, folder: import_wikiqa(out, {"train": f"{folder}/a.tsv"}), {"a.tsv": data})
 
     if not isinstance(result, str):
         rows = [row for row in data.decode("utf-8-sig").split("\n") if row.strip()]
-        assert result[0]["details"]["read"]["train"]["candidates"] == count(rows)
+        assert result[0]["details"]["read"]["train"]["candidates"] == len(rows) - 1

@@ -1,4 +1,4 @@
-"""InsuranceQA: the published question and pool files of V1, and small folders of both versions."""
+"""InsuranceQA: the published question and pool files of V1, and small folders."""
 
 import gzip
 import random
@@ -6,7 +6,6 @@ import random
 import pytest
 from imported import DATA, counts_of, needs_data, pools_of
 
-from aptool.data.collection import Collection
 from aptool.data.insuranceqa import import_insuranceqa
 from aptool.data.pools import read_answers
 from aptool.data.trec import read_qrels
@@ -19,15 +18,6 @@ V1 = {
     "question.train.token_idx.label": "idx_1 idx_2 idx_3\t1 2\nidx_1\t2 2\n",
     # The pool has candidate 3 twice.
     "question.dev.label.token_idx.pool": "1\tidx_1 idx_3\t3 1 3 2\n",
-}
-V2 = {
-    "vocabulary": V1["vocabulary"],
-    "InsuranceQA.label2answer.token.encoded": V1["answers.label.token_idx"],
-    # The search engine missed the right answer 1 of the first question.
-    "InsuranceQA.question.anslabel.token.100.pool.solr.train.encoded": "auto\tidx_1\t1\t2 3\n"
-    "life\tidx_1 idx_2\t3\t3 1\n",
-    "InsuranceQA.question.anslabel.token.100.pool.solr.valid.encoded": "auto\tidx_2\t1 2\t1 3\n",
-    "InsuranceQA.question.anslabel.token.100.pool.solr.test.encoded": "auto\tidx_3\t2\t2 3\n",
 }
 
 
@@ -96,49 +86,6 @@ def test_small_v1(tmp_path, packed):
     assert read_qrels(collection.qrels_file("dev")).rows() == [("dev-1", "1", 1)]
 
 
-def test_absent_answers_are_dropped_and_counted(aptool, tmp_path):
-    files = {
-        **V1,
-        "answers.label.token_idx": "2\tidx_4 idx_3\n3\tidx_2\n",
-        "question.train.token_idx.label": "idx_1 idx_2\t1 2\nidx_1\t1\nidx_3\t3\n",
-        "question.dev.label.token_idx.pool": "1 2\tidx_1 idx_3\t1 2 3\n1\tidx_2\t3 1\n",
-    }
-    command = ("data", "import", "insuranceqa", write_folder(tmp_path / "V1", files))
-
-    imported = aptool(*command, "--output", tmp_path / "out")
-
-    collection = Collection(tmp_path / "out")
-    assert counts_of(collection) == {"train": (2, 2, 2), "dev": (2, 3, 1)}
-    assert collection.manifest["details"]["read"]["dev"] == {"questions": 2, "candidates": 5}
-    for line in (
-        "train: relevant answers without a text dropped: 2",
-        "train: questions without candidates dropped: 1",
-        "dev: relevant answers without a text dropped: 2",
-        "dev: candidates without a text dropped: 2",
-        "dev: warning: 1 question is not judged, and not evaluated",
-    ):
-        assert line in imported.err
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_small_v2(tmp_path, packed):
-    folder = write_folder(tmp_path / "V2", V2, packed)
-    collection = import_insuranceqa(tmp_path / "out", folder, pool_size=100)
-    assert collection.name == "insuranceqa-v2"
-    assert counts_of(collection) == {"train": (2, 4, 2), "dev": (1, 2, 2), "test": (1, 2, 1)}
-    # Kept, as in trec_eval, and counted: answer 1 of train-1 and answer 2 of dev-1.
-    missing = collection.manifest["policies"]["relevant_missing_from_pool_kept"]
-    assert missing == {"train": 1, "dev": 1, "test": 0}
-    assert collection.manifest["details"]["pool_size"] == 100
-    both = import_insuranceqa(tmp_path / "both", folder, pool_size=100, questions="both-labels")
-    assert counts_of(both)["train"] == (1, 2, 1)
-
-
-def test_a_missing_pool_size_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"label2answer.*|none of the files"):
-        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V2", {"vocabulary": "idx_1\ta\n"}))
-
-
 def test_v1_cannot_keep_questions_with_both_labels(tmp_path):
     with pytest.raises(UsageError, match="no non-relevant candidates"):
         import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "V1", V1), questions="both-labels")
@@ -156,7 +103,7 @@ def test_v1_cannot_keep_questions_with_both_labels(tmp_path):
         (
             "answers.label.token_idx",
             "2\tidx_3\n3\tidx_3\n",
-            "dev.label.token_idx.pool: column 'relevant answers': none is a label of the file of answers",
+            "train.token_idx.label: line 1: column 'relevant answers': '1': expected a label of the file of",
         ),
         ("question.train.token_idx.label", "idx_1\t\n", "line 1: column 'relevant answers': ''"),
         ("question.train.token_idx.label", "idx_1 1\n", "line 1: 1 columns; expected 2"),
@@ -170,9 +117,8 @@ def test_errors_name_file_and_line(tmp_path, name, text, message):
     assert message in str(error.value)
 
 
-def test_folders_of_no_version_or_of_two_are_refused(tmp_path):
+def test_a_folder_of_other_files_is_refused(tmp_path):
     write_folder(tmp_path / "V1", V1)
-    with pytest.raises(InputError, match="none of the files of InsuranceQA"):
-        import_insuranceqa(tmp_path / "out", str(tmp_path))
-    with pytest.raises(InputError, match="files of both versions"):
-        import_insuranceqa(tmp_path / "out", write_folder(tmp_path / "both", {**V1, **V2}), pool_size=100)
+    for folder in (tmp_path, write_folder(tmp_path / "other", {"vocabulary": "idx_1\ta\n"})):
+        with pytest.raises(InputError, match="none of the files of InsuranceQA"):
+            import_insuranceqa(tmp_path / "out", str(folder))

@@ -91,7 +91,7 @@ def test_ids_that_are_floats_are_refused_with_the_way_out(tmp_path, frame):
     """pandas makes floats of whole numbers as soon as one is missing; a CSV file would have '1.0'."""
     rows = frame([{**row, "qid": 7.0} for row in rows_with([1, 0, 2])])
     with pytest.raises(InputError, match=r"column 'qid': 7.0: .*convert the column to integers or texts.* 7"):
-        aptool.Collection.from_rows({"dev": rows}, tmp_path / "out", question_id="qid")
+        aptool.Collection.from_rows({"dev": rows}, tmp_path / "out", columns={"question_id": "qid"})
 
 
 @pytest.mark.parametrize("table", [pl.DataFrame, pl.LazyFrame, pd.DataFrame, pa.Table.from_pylist, list])

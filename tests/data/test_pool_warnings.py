@@ -92,16 +92,6 @@ def test_the_warning_of_several_runs_is_logged_once(aptool, tmp_path):
     assert len([line for line in finished.err if "no order can be wrong" in line]) == 1
 
 
-def test_warnings_of_an_evaluation_use_its_level(aptool, tmp_path):
-    """Grades 1, 2, 3 and 3 for two questions: all are relevant from 1 on, half of them from 3 on."""
-    (tmp_path / "a.qrels").write_text("".join(f"q{n // 4} 0 a{n} {min(n % 4, 2) + 1}\n" for n in range(8)))
-    (tmp_path / "a.run").write_text("".join(f"q{n // 4} Q0 a{n} {n % 4 + 1} {9 - n} x\n" for n in range(8)))
-    command = ("eval", tmp_path / "a.run", "--qrels", tmp_path / "a.qrels", "--level")
-
-    assert warnings(aptool(*command, 1)) == [ALL_RELEVANT_OF_RUN.format("8 candidates are relevant")]
-    assert warnings(aptool(*command, 3)) == [SMALL_OF_LEVELS]
-
-
 # Three candidates with the grades 1, 2 and 2, and an answer of grade 3 that the run lacks.
 ALL_FROM_1 = ALL_RELEVANT_OF_RUN.format("3 candidates are relevant")
 SMALL_OF_LEVELS_3 = SMALL_OF_LEVELS.replace("4.0", "3.0")

@@ -124,7 +124,7 @@ def test_missing_files_are_named(root, tmp_path):
 def test_the_error_of_a_server_is_one_line(http_root, tmp_path):
     for build, path in (
         (import_wikiqa, f"{http_root}/refused.tsv"),
-        (import_trecqa, f"{http_root}/refused.xml"),
+        (import_trecqa, f"{http_root}/refused/"),
     ):
         with pytest.raises(InputError) as error:
             build(tmp_path / "out", {"dev": path})

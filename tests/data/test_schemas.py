@@ -20,20 +20,6 @@ def test_schemas_are_valid(name):
     jsonschema.Draft202012Validator.check_schema(load_schema(name))
 
 
-def test_arrow_types_follow_the_documented_formats():
-    text, name = pa.field("text", pa.string()), pa.field("answer_id", pa.string(), nullable=False)
-    candidate = pa.field("element", pa.struct([name, text]), nullable=False)
-
-    assert arrow_schema("pools") == pa.schema(
-        [
-            pa.field("question_id", pa.string(), nullable=False),
-            pa.field("question", pa.string(), nullable=False),
-            pa.field("candidates", pa.list_(candidate), nullable=False),
-        ]
-    )
-    assert arrow_schema("answers") == pa.schema([name, text.with_nullable(False)])
-
-
 def check_described(schema, kind):
     """Assert that a JSON Schema and an Arrow type have the same fields, recursively."""
     if schema["type"] in ("string", ["string", "null"]):

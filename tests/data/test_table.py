@@ -126,8 +126,6 @@ def test_a_folder_of_spark_is_one_table(aptool, tmp_path):
     finished = aptool("data", "import", "table", f"dev={tmp_path / 'rows'}/", "--output", tmp_path / "out")
     assert finished.code == 0, finished.err
     assert labels_of(tmp_path / "out", "dev") == LABELS
-    hidden = [f".part-0000{number}.parquet.crc" for number in range(3)]
-    assert finished.err[0] == f"{tmp_path / 'rows'}: left out: {', '.join([*hidden, '_SUCCESS'])}"
 
 
 def test_a_glob_is_one_table(tmp_path):
@@ -174,7 +172,7 @@ def test_a_file_of_another_format_in_a_folder_is_refused(aptool, tmp_path):
 def test_the_error_of_a_row_in_a_folder_names_its_file(tmp_path):
     write_rows(tmp_path / "rows" / "a.parquet", ROWS, "parquet")
     write_rows(tmp_path / "rows" / "b.parquet", [{**ROWS[1], "label": 7.5}], "parquet")
-    with pytest.raises(InputError, match=r"rows: b\.parquet, row 0: column 'label': 7\.5: expected a whole"):
+    with pytest.raises(InputError, match=r"rows/b\.parquet: row 0: column 'label': 7\.5: expected a whole"):
         aptool.Collection.from_rows({"dev": str(tmp_path / "rows")}, tmp_path / "out")
 
 
@@ -182,7 +180,8 @@ def test_the_error_of_a_row_in_a_folder_names_its_file(tmp_path):
 def test_ids_of_columns_may_be_whole_numbers(tmp_path, form):
     rows = [{**row, "qid": 7 + number // 2, "aid": number} for number, row in enumerate(ROWS)]
     source = pl.DataFrame(rows) if form == "frame" else write_rows(tmp_path / f"a.{form}", rows, form)
-    data = aptool.Collection.from_rows(source, tmp_path / "out", question_id="qid", answer_id="aid")
+    ids = {"question_id": "qid", "answer_id": "aid"}
+    data = aptool.Collection.from_rows(source, tmp_path / "out", columns=ids)
     assert data.qrels("train").to_dict() == {"7": {"0": 1, "1": 0}, "8": {"2": 2}}
 
 
@@ -235,7 +234,7 @@ HEADER = "question\tanswer\tlabel"
         (
             [HEADER, "who?\tme\t"],
             (),
-            "'': expected a whole number: 0 not relevant, 1 or more relevant (--unlab",
+            "line 2: column 'label': no value; expected a whole number (--unlabelled drop leaves such rows",
         ),
         (["question\tanswer", "who?\tme"], (), "or --label NAME, or --add-candidates all"),
         (["question\tanswer", "who?\tme"], (), "or --add-candidates all if each row is a question with its"),
@@ -295,12 +294,8 @@ GOOD = '{"question": "who?", "answer": "me", "label": 1}'
         (GOOD.replace("who?", "\\u0000"), "column 'question': '\\x00': expected a text without NUL"),
         (GOOD.replace('"who?"', "7"), "line 2: column 'question': 7: expected a text"),
         (GOOD.replace('"me"', "[]"), "line 2: column 'answer': []: expected a text"),
-        (
-            GOOD.replace("answer", "text"),
-            "line 2: column 'answer': not found among 'question', 'text', 'label'",
-        ),
         (GOOD.replace("1}", "NaN}"), "line 2: NaN is not JSON; "),
-        (GOOD.replace("1}", "null}"), "line 2: column 'label': None: expected a whole number"),
+        (GOOD.replace("1}", "null}"), "line 2: column 'label': no value; expected a whole number"),
         (GOOD.replace("1}", '1, "label": 0}'), "line 2: an object with the same key twice; "),
         ("[" * 100_000, "line 2: "),
         ('{"question": ' + "9" * 5000 + "}", "line 2: "),
@@ -314,7 +309,8 @@ def test_wrong_json_lines_are_refused(table, tmp_path, line, message):
 
 def test_device_is_refused_before_it_is_read(aptool, tmp_path):
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
-    for kind, path in (("table", tmp_path / "zero.csv"), ("wikiqa", "/dev/zero"), ("trecqa", "/dev/zero")):
+    path = tmp_path / "zero.csv"
+    for kind in ("table", "wikiqa"):
         finished = aptool("data", "import", kind, f"train={path}", "--output", tmp_path / "out")
         assert refusal(finished) == f"aptool: {path}: a device; expected a file"
 

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import json
 import lzma
 import struct
 from pathlib import Path
@@ -174,41 +173,6 @@ def test_qrels_of_beir_are_read(run_file):
 def test_an_error_in_qrels_of_beir_names_the_line(run_file):
     with pytest.raises(InputError, match=r"test.tsv: line 3: column 'relevance': 'x'"):
         read_qrels(run_file("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\tx\n", "test.tsv"))
-
-
-def test_json_of_ranx_and_pytrec_eval_is_read(run_file):
-    scores = {"q1": {"d1": 2.5, "d2": -1}, "q2": {"d1": 9}}
-    read = read_run(run_file(json.dumps(scores), "bm25.json"))
-    run, tag = read.frame, read.tag
-    assert (run.rows(), tag) == ([("q1", "d1", 2.5), ("q1", "d2", -1.0), ("q2", "d1", 9.0)], "bm25")
-    assert read_run(run_file(json.dumps(scores, indent=2), "bm25.json")).frame.equals(run)
-    qrels = read_qrels(run_file(json.dumps({"q1": {"d1": 2, "d2": 0}}), "qrels.json"))
-    assert qrels.rows() == [("q1", "d1", 2), ("q1", "d2", 0)]
-    assert run.schema == {"question_id": pl.String, "answer_id": pl.String, "score": pl.Float64}
-    assert qrels.schema == {"question_id": pl.String, "answer_id": pl.String, "relevance": pl.Int64}
-
-
-@pytest.mark.parametrize(
-    ("read", "text", "message"),
-    [
-        (read_run, '{"q1": {"d1": NaN}}', "NaN"),
-        (read_run, '{"q1": {"d1": 1e999}}', "question 'q1', 'd1': inf: expected a finite number"),
-        (read_run, '{"q1": {"d1": "2"}}', "question 'q1', 'd1': '2': expected a finite number"),
-        (read_run, '{"q1": {"d1": true}}', "question 'q1', 'd1': True: expected a finite number"),
-        (read_run, '{"q1": ["d1"]}', "question 'q1': ['d1']: expected"),
-        (read_run, '{"q1": {"d 1": 1}}', "column 'answer_id': 'd 1'"),
-        (read_run, '{"q 1": {"d1": 1}}', "column 'question_id': 'q 1'"),
-        (read_run, '{"q1": {"d1": 1, "d1": 2}}', "the same key twice"),
-        (read_run, '{"q1": {"d1": 1' + "0" * 400 + "}}", "an integer of 401 digits"),
-        (read_run, "{}", "no entry; expected at least one"),
-        (read_qrels, '{"q1": {"d1": 1.5}}', "question 'q1', 'd1': 1.5: expected a whole number of 64 bits"),
-        (read_qrels, '{"q1": {"d1": 9223372036854775808}}', "expected a whole number of 64 bits"),
-    ],
-)
-def test_wrong_json_is_refused(run_file, read, text, message):
-    with pytest.raises(InputError) as error:
-        read(run_file(text, "x.json"))
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,11 @@
-"""TREC-QA: counts of the published files, and small files of both layouts."""
+"""TREC-QA: counts of the published files, and small folders."""
 
 import pytest
-from imported import DATA, counts_of, jacana_block, labels_of, needs_data
+from imported import DATA, counts_of, needs_data
 
 from aptool.data.collection import Collection
-from aptool.data.trec import read_qrels
-from aptool.data.trecqa import import_trecqa, read_pools
+from aptool.data.trecqa import import_trecqa
 from aptool.errors import InputError
-
-
-def question(question_id, text, *candidates):
-    lines = [f"<QApairs id='{question_id}'>", *jacana_block("question", text)]
-    for kind, answer in candidates:
-        lines += jacana_block(kind, answer)
-    return [*lines, "</QApairs>"]
-
-
-# A bare & and an unclosed < in the text: no XML parser reads this.
-JACANA = [
-    *question("1", "Who founded Farrar & Straus ?", ("positive", "Roger Straus <did"), ("negative", "AT&T")),
-    *question("2", "When ?", ("negative", "Never .")),
-    *question("2.5", "Where ?"),
-]
 
 
 def write_lines(path, lines):
@@ -61,33 +45,6 @@ def test_published_counts(tmp_path, dev, questions, expected, variant):
     assert counts_of(collection) == expected
     assert collection.manifest["details"]["variant"] == variant
     assert collection.name == f"trecqa-{variant}"
-
-
-@needs_data
-def test_published_counts_of_jacana(tmp_path):
-    files = {split: f"{DATA}/trecqa/{split}.xml" for split in ("train", "dev")}
-    # 94 and 82 questions; one question per split has no candidate.
-    collection = import_trecqa(tmp_path / "all", files)
-    assert counts_of(collection) == {"train": (93, 4718, 348), "dev": (81, 1148, 222)}
-    read = {split: counts["questions"] for split, counts in collection.manifest["details"]["read"].items()}
-    assert read == {"train": 94, "dev": 82}
-    assert collection.manifest["policies"]["questions_without_candidates_dropped"] == {"train": 1, "dev": 1}
-    both = import_trecqa(tmp_path / "both", files, questions="both-labels")
-    assert counts_of(both)["train"][0] == 78
-    assert counts_of(both)["dev"] == (65, 1117, 205)
-
-
-def test_jacana_is_read_by_lines(tmp_path):
-    collection = import_trecqa(tmp_path / "out", {"dev": write_lines(tmp_path / "dev.xml", JACANA)})
-    assert counts_of(collection) == {"dev": (2, 3, 1)}
-    assert read_qrels(collection.qrels_file("dev")).rows() == [
-        ("1", "1-0", 1),
-        ("1", "1-1", 0),
-        ("2", "2-0", 0),
-    ]
-    (pool, _) = list(read_pools(str(tmp_path / "dev.xml")))[:2]
-    assert pool.question == "Who founded Farrar & Straus ?"
-    assert pool.texts == ["Roger Straus <did", "AT&T"]
 
 
 def test_questions_with_one_text_and_two_ids_are_two(tmp_path):
@@ -131,48 +88,6 @@ def test_a_train_split_alone_has_no_variant(tmp_path):
     collection = import_trecqa(tmp_path / "out", {"train": write_folder(tmp_path / "in", PAIRS[:3])})
     assert collection.manifest["details"]["variant"] is None
     assert collection.name == "trecqa"
-
-
-def without(*indices):
-    return [line for index, line in enumerate(JACANA) if index not in indices]
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (without(0), "line 1: '<question>': expected <QApairs"),
-        (without(1), "line 2: 'Who\\tfounded"),
-        # Without the tokens of the first answer, its parts of speech must not become the answer.
-        (without(9), "line 14: 'x': expected 3 fields between tabs, as line 10 has"),
-        (without(18), "line 18: 4 lines; expected lines of tokens"),
-        # Without its closing tag, the question would contain the following element.
-        (without(7), "expected </question> for the element that begins in line 2"),
-        (JACANA[:-1], "expected </QApairs> for the element that begins in line"),
-        ([*JACANA, *question("1", "Again ?")], "'1': expected each question once; line 1"),
-        (["<QApairs id='1'>", "</QApairs>"], "line 1"),
-        ([], "no question; expected <QApairs"),
-    ],
-)
-def test_wrong_jacana_files_are_refused(tmp_path, lines, message):
-    path = write_lines(tmp_path / "dev.xml", lines)
-    with pytest.raises(InputError) as error:
-        import_trecqa(tmp_path / "out", {"dev": path})
-    assert str(error.value).startswith(path)
-    assert message in str(error.value)
-
-
-def test_lines_with_an_id_each_are_grouped_by_their_questions(aptool, tmp_path):
-    """As in castorini's copy of WikiQA, whose ids are those of candidates."""
-    pairs = [("Q1-0", "why ?", "so .", 1), ("Q1-1", "why ?", "no .", 0), ("Q2-0", "who ?", "me .", 1)]
-    folder = tmp_path / "dev"
-    folder.mkdir()
-    for name, column in (("id.txt", 0), ("a.toks", 1), ("b.toks", 2), ("sim.txt", 3)):
-        (folder / name).write_text("".join(f"{pair[column]}\n" for pair in pairs))
-    finished = aptool("data", "import", "trecqa", f"dev={folder}", "--output", tmp_path / "out")
-    assert finished.code == 0, finished.err
-    message = "each of 3 lines has another id; grouped into 2 questions by text"
-    assert f"{folder}: warning: {message}" in finished.err
-    assert labels_of(tmp_path / "out", "dev") == {"why ?": {"so .": 1, "no .": 0}, "who ?": {"me .": 1}}
 
 
 def test_a_folder_with_the_published_names_needs_no_splits(aptool, tmp_path):

@@ -20,7 +20,6 @@ def build(folder: Path) -> None:
     wikiqa_files(folder, "WikiQA")
     wikiqa_files(folder, "functions")
     trecqa_files(folder)
-    jacana_files(folder)
     insuranceqa_files(folder / "insuranceQA" / "V1")
     beir_files(folder / "scifact")
     table_files(folder)
@@ -75,25 +74,6 @@ def trecqa_files(folder: Path) -> None:
                     column.append(str(value))
         for file, lines in columns.items():
             (folder / name / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def jacana_files(folder: Path) -> None:
-    """train.xml and dev.xml in the TREC-QA layout of Jacana: tab-separated columns per text."""
-    for name in ("train", "dev"):
-        lines = []
-        for number, (question, answers) in enumerate(questions(f"jacana {name}", 20)):
-            lines += [f"<QApairs id='{number}'>", *_jacana("question", question)]
-            for text, label in answers:
-                lines += _jacana("positive" if label else "negative", text)
-            lines.append("</QApairs>")
-        (folder / f"{name}.xml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _jacana(kind: str, text: str) -> list[str]:
-    words = text.split()
-    columns = [words, ["NN"] * len(words), ["SUB"] * len(words), ["0"] * len(words), ["-"] * len(words)]
-    lines = ["\t".join(column) for column in columns]
-    return [f"<{kind}>", *lines, *(["x", "1"] if kind == "positive" else []), f"</{kind}>"]
 
 
 def insuranceqa_files(folder: Path) -> None:

@@ -254,7 +254,7 @@ def test_groups_come_from_a_dict_a_frame_a_file_or_pools(tmp_path):
         ({"q77": "law"}, None, "no question of the qrels is in a group"),
         ({}, None, "by: column 'group': no value"),
         (BY, BY, "groups: not allowed if by is a dict"),
-        ("domain", None, "groups: None: expected a data frame, a dict of columns"),
+        ("domain", None, "groups: None: expected a data frame, a list of dicts"),
         ("domain", pl.scan_csv("nowhere.csv"), "expected a frame that polars reads"),
         ("domain", pl.LazyFrame({"qid": ["q1"]}).select("domain"), "expected a frame that polars reads"),
         (None, BY, "by: None: expected a dict"),

@@ -68,20 +68,6 @@ def test_every_kind_of_rows_gives_the_same_pools(make, tmp_path):
     assert data.name == "out"
 
 
-def test_files_equal_those_of_the_command(tmp_path, monkeypatch, capsys):
-    from aptool.cli.main import main
-
-    path = write_csv(tmp_path / "a.csv")
-    library = aptool.Collection.from_rows({"dev": path}, tmp_path / "library")
-    command = ["aptool", "data", "import", "table", f"dev={path}", "--output", str(tmp_path / "command")]
-    monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit):
-        main()
-
-    for name in ("dev.pools.parquet", "dev.qrels"):
-        assert (library.path / name).read_bytes() == (tmp_path / "command" / name).read_bytes()
-
-
 def test_options_have_the_effect_of_the_command(tmp_path):
     rows = [
         {"id": 7, "q": "who?", "text": "me", "grade": True},
@@ -89,7 +75,7 @@ def test_options_have_the_effect_of_the_command(tmp_path):
         {"id": 8, "q": "who?", "text": "me", "grade": False},
     ]
     names = {"question": "q", "question_id": "id", "answer": "text", "label": "grade"}
-    data = aptool.Collection.from_rows(rows, tmp_path / "out", questions="answerable", **names)
+    data = aptool.Collection.from_rows(rows, tmp_path / "out", questions="answerable", columns=names)
 
     assert data.qrels("train").to_dict() == {"7": {"7-0": 1, "7-1": 0}}
 
@@ -117,16 +103,25 @@ def test_missing_values_of_a_frame_are_empty_candidates(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([], {}, "rows of 'train': \\[\\]: expected a path"),
+        ([], {}, "rows of 'train': no row; expected at least one question"),
         (pl.scan_csv("nowhere.csv"), {}, "rows of 'train': .*expected a frame that polars reads"),
         ({}, {}, "rows: {}: expected"),
-        (7, {}, "rows of 'train': 7: expected a path, a data frame, a dict of columns"),
+        (7, {}, "rows of 'train': 7: expected a path, a data frame, a list of dicts"),
         ([7], {}, "rows of 'train': row 0: 7: expected a dict"),
         ({"a b": ROWS}, {}, "split 'a b': expected a name"),
         ("rows.docx", {}, "rows.docx: unknown format; expected a name that ends in .csv"),
-        ([{"question": "q", "answer": "a"}], {}, "row 0: column 'label': not found among 'question', "),
+        (
+            [{"question": "q", "answer": "a"}],
+            {},
+            "rows of 'train': column 'label': not found among 'question', ",
+        ),
         ([{"question": "q", "answer": 7, "label": 1}], {}, "row 0: column 'answer': 7: expected a text"),
         ([*ROWS, {**ROWS[0], "label": 0}], {}, "row 3: column 'label': 0: expected the label 1"),
+        (
+            ROWS,
+            {"columns": {"id": "x"}},
+            "columns: 'id': expected one of question, answer, label, question_id",
+        ),
         (ROWS, {"questions": "some"}, "questions policy 'some'"),
         (ROWS, {"separator": "::"}, "--separator '::': expected one character other than a quotation mark"),
         (ROWS, {"encoding": "no"}, "--encoding 'no': expected a text encoding of Python"),

@@ -79,9 +79,12 @@ def test_column_names_of_other_tools_are_accepted():
     assert Pools(texts.lazy()).to_dict() == {"q": ("who?", {"a": "me"})}
 
 
-def test_numpy_numbers_are_accepted():
+def test_numbers_of_numpy_and_mixed_columns_are_accepted():
     assert Run({"q": {"a": np.float32(0.5), "b": np.int64(2)}}).to_dict() == {"q": {"b": 2.0, "a": 0.5}}
     assert Qrels({"q": {"a": np.int32(1)}}).to_dict() == {"q": {"a": 1}}
+    scores = pd.Series([1, 2.5], dtype=object)
+    run = Run(pd.DataFrame({"qid": ["q", "q"], "docno": ["a", "b"], "score": scores}))
+    assert run.to_dict() == {"q": {"b": 2.5, "a": 1.0}}
 
 
 def test_integer_score_that_float64_would_round_is_refused():
@@ -101,18 +104,6 @@ def test_integer_score_that_float64_would_round_is_refused():
             make()
 
 
-def test_a_column_of_python_numbers_may_mix_integers_and_fractions():
-    scores = pd.Series([1, 2.5], dtype=object)
-    run = Run(pd.DataFrame({"qid": ["q", "q"], "docno": ["a", "b"], "score": scores}))
-
-    assert run.to_dict() == {"q": {"b": 2.5, "a": 1.0}}
-
-
-def test_error_of_a_lazy_frame_is_one_line(tmp_path):
-    with pytest.raises(AptoolError, match=r"run: .*; expected a frame that polars reads"):
-        Run(pl.scan_csv(tmp_path / "nowhere.csv"))
-
-
 def test_run_has_the_order_of_trec_eval():
     # Equal scores: the larger answer id is first.
     assert list(Run({"q": {"a": 1.0, "b": 1.0, "Z": 2.0}}).to_dict()["q"]) == ["Z", "b", "a"]
@@ -123,7 +114,7 @@ def run_frame(**columns):
 
 
 TABLE = (
-    "expected a data frame, a dict of columns, a list of dicts, or a dict {question id: {answer id: score}}; "
+    "expected a data frame, a list of dicts, or a dict {question id: {answer id: score}}; "
     "Run.load reads files"
 )
 
@@ -165,22 +156,12 @@ FRAMES = [
 ]
 
 
-@pytest.mark.parametrize(("scores", "message"), DICTS)
-def test_invalid_dict_of_a_run_is_refused(scores, message):
-    with pytest.raises(AptoolError) as error:
-        Run(scores)
-
-    assert str(error.value) == message
-
-
 # Ways in which a frame of polars may come.
 FORMS = {
     "polars": lambda frame: frame,
     "lazy": pl.DataFrame.lazy,
     "arrow": pl.DataFrame.to_arrow,
     "stream": lambda frame: frame.to_arrow().to_reader(),
-    "columns": lambda frame: frame.to_dict(as_series=False),
-    "arrays": lambda frame: {column.name: column.to_numpy() for column in frame},
     "rows": pl.DataFrame.to_dicts,
     "iterator": lambda frame: frame.iter_rows(named=True),
     "pandas": lambda frame: pd.DataFrame(frame.to_dict(as_series=False)),
@@ -188,9 +169,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("frame", "message"), FRAMES)
-@pytest.mark.parametrize(
-    "form", [form for form in FORMS if form not in ("rows", "iterator", "arrays", "pandas")]
-)
+@pytest.mark.parametrize("form", [form for form in FORMS if form not in ("rows", "iterator", "pandas")])
 def test_invalid_frame_of_a_run_is_refused(frame, message, form):
     with pytest.raises(AptoolError) as error:
         Run(FORMS[form](frame))
@@ -201,14 +180,8 @@ def test_invalid_frame_of_a_run_is_refused(frame, message, form):
 def test_two_columns_of_one_name_are_refused():
     frame = pd.DataFrame([["q", "a", "b", 1.0]], columns=["qid", "docno", "docno", "score"])
 
-    with pytest.raises(AptoolError, match="run: two columns 'docno'; expected one of each name"):
+    with pytest.raises(AptoolError, match=r"run: .*unique.*; expected a frame that polars reads"):
         Run(frame)
-
-
-def test_columns_of_different_lengths_are_refused():
-    for make, table in ((Run, {"score": [1.0]}), (Pools, {"question": ["who?"], "answer": ["me", "you"]})):
-        with pytest.raises(AptoolError, match="columns of different lengths"):
-            make({"qid": ["q", "q"], "docno": ["a", "b"], **table})
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -236,7 +209,8 @@ def test_every_form_of_a_table_gives_the_same(form):
     assert pools.to_dict() == {"1": ("who?", {"7": "me", "8": "you"}), "2": ("why?", {"7": "so"})}
     rows = texts.with_columns(label=pl.Series([False, True, True]))
     data = Collection.from_rows(
-        make(rows), question="query", answer="text", question_id="qid", answer_id="docno"
+        make(rows),
+        columns={"question": "query", "answer": "text", "question_id": "qid", "answer_id": "docno"},
     )
     assert data.pools("train").to_dict() == pools.to_dict()
     assert data.qrels("train").to_dict() == Qrels(make(judged)).to_dict()
@@ -264,38 +238,27 @@ def test_a_frame_in_the_place_of_a_path_is_named_by_its_type(tmp_path):
         ),
         (lambda: Run.load(frame), "path: a pandas DataFrame: expected a path"),
         (lambda: score(frame, "bm25", tmp_path / "x.run"), "pools: .*'question', 'answer'.*'question_id'"),
-        (lambda: bm25_run(7), "pools: 7: expected a data frame, a dict of columns"),
+        (lambda: bm25_run(7), "pools: 7: expected a data frame, a list of dicts"),
     ):
         with pytest.raises(AptoolError, match=message):
             call()
-
-
-@pytest.mark.parametrize("relevance", [0.5, "high", None, 1 << 64, math.nan])
-def test_relevance_is_a_whole_number(relevance):
-    with pytest.raises(AptoolError) as error:
-        Qrels({"q": {"a": relevance}})
-
-    assert str(error.value) == (
-        f"qrels: question 'q', answer 'a': column 'relevance': {relevance!r}: expected a whole number"
-    )
 
 
 NESTED = "a dict {question id: (question, {answer id: answer})}"
 POOL_DICTS = [
     (
         None,
-        f"pools: None: expected a data frame, a dict of columns, a list of dicts, or {NESTED}; "
-        "Pools.load reads files",
+        f"pools: None: expected a data frame, a list of dicts, or {NESTED}; Pools.load reads files",
     ),
     ({}, "pools: {}: expected at least one entry"),
     ({"q": "who?"}, f"pools: question 'q': 'who?': expected {NESTED}"),
     (
         {"q": (None, {"a": "me"})},
-        "pools: question 'q', answer 'a': column 'question': None: expected text (str)",
+        "pools: question 'q', answer 'a': column 'question': None: expected a text",
     ),
     (
         {"q": ("who?", {"a": None})},
-        "pools: question 'q', answer 'a': column 'answer': None: expected text (str)",
+        "pools: question 'q', answer 'a': column 'answer': None: expected a text",
     ),
     (
         {"q": ("who?", {"a b": "me"})},
@@ -304,10 +267,26 @@ POOL_DICTS = [
 ]
 
 
-@pytest.mark.parametrize(("pools", "message"), POOL_DICTS)
-def test_invalid_dict_of_pools_is_refused(pools, message):
+RELEVANCES = [
+    (
+        {"q": {"a": value}},
+        f"qrels: question 'q', answer 'a': column 'relevance': {value!r}: expected a whole number",
+    )
+    for value in (0.5, "high", None, 1 << 64, math.nan)
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "message"),
+    [
+        (make, value, message)
+        for make, cases in ((Run, DICTS), (Qrels, RELEVANCES), (Pools, POOL_DICTS))
+        for value, message in cases
+    ],
+)
+def test_a_wrong_dict_is_refused(make, value, message):
     with pytest.raises(AptoolError) as error:
-        Pools(pools)
+        make(value)
 
     assert str(error.value) == message
 
@@ -331,16 +310,12 @@ def test_a_question_has_one_text():
 
 
 @pytest.mark.parametrize("kind", [Run, Qrels, Pools])
-@pytest.mark.parametrize("path", [None, 7, "", "a\0b", b"x.run"])
-def test_invalid_paths_are_refused(kind, path):
-    with pytest.raises(AptoolError, match="expected a"):
-        kind.load(path)
-
-
-@pytest.mark.parametrize("kind", [Run, Qrels, Pools])
-def test_missing_file_is_named(kind, tmp_path):
+def test_wrong_paths_are_named(kind, tmp_path):
     with pytest.raises(AptoolError, match=r"nowhere: file not found"):
         kind.load(tmp_path / "nowhere")
+    for path in (None, 7, "", "a\0b", b"x.run"):
+        with pytest.raises(AptoolError, match="expected a"):
+            kind.load(path)
 
 
 def test_a_tag_is_one_word(tmp_path):
