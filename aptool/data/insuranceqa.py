@@ -19,8 +19,7 @@ from aptool.data.importing import (
 from aptool.data.text_files import read_rows
 from aptool.data.writing import LabelledPool
 from aptool.errors import InputError, UsageError
-from aptool.inputs import open_unpacked
-from aptool.paths import PathOrUrl, is_remote, location
+from aptool.paths import PathOrUrl, location
 
 HOME = "github.com/shuzi/insuranceQA"
 VOCABULARY = "vocabulary"
@@ -210,14 +209,4 @@ def _required(folder: str, name: str) -> str:
 def _find(folder: str, name: str) -> str | None:
     """The path of a file in the folder, packed or not; None if there is none."""
     paths = (f"{folder}/{name}", f"{folder}/{name}.gz")
-    return next((path for path in paths if _exists(path)), None)
-
-
-def _exists(path: str) -> bool:
-    if not is_remote(path):
-        return location(path).is_file()
-    try:
-        with open_unpacked(path):
-            return True
-    except InputError:
-        return False
+    return next((path for path in paths if location(path).is_file()), None)

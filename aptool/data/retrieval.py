@@ -21,7 +21,7 @@ from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
 from aptool.data.values import check_text, id_text
 from aptool.data.writing import LabelledPool, check_collection_output
 from aptool.errors import AptoolError, InputError, UsageError, first_line
-from aptool.inputs import unpacked_name
+from aptool.files import unpacked_name
 from aptool.paths import Location, PathOrUrl, location
 from aptool.version import require
 

@@ -15,14 +15,12 @@ from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
 import polars as pl
-import pyarrow as pa
 
 from aptool.data.parquet import check_once, open_parquet
 from aptool.data.text_files import read_json_lines, read_lines, without_blank_end
 from aptool.errors import InputError, UsageError, first_line
-from aptool.files import expand
-from aptool.inputs import open_unpacked, unpacked_name
-from aptool.paths import file_errors, is_object_url, is_remote, location, names
+from aptool.files import expand, open_unpacked, unpacked_name
+from aptool.paths import location, names
 from aptool.version import check_installed
 
 logger = logging.getLogger(__name__)
@@ -102,7 +100,7 @@ def split_folders(folder: str) -> dict[str, str]:
 
 def is_folder(path: str) -> bool:
     """Whether a path is a folder on a disk or in an object store."""
-    return (is_object_url(path) or not is_remote(path)) and location(path).is_dir()
+    return location(path).is_dir()
 
 
 def names_below(folder: str) -> tuple[list[str], list[str]]:
@@ -191,7 +189,7 @@ def _read_parquet(path: str, columns: set[str]) -> Iterator[tuple[str, Row]]:
     with open_parquet(path) as reader:
         names = reader.schema.names
         for name in columns:
-            check_once(path, reader.schema, pa.field(name, pa.string()))
+            check_once(path, names, name)
         present = [name for name in names if name in columns]
         for number, row in enumerate(reader.rows(present)):
             # Columns that are not read are named where one is missing.
@@ -202,7 +200,7 @@ def _read_excel(path: str) -> Iterator[tuple[str, Row]]:
     """Read the first sheet as texts; its first row has the names of the columns. Blank rows are skipped."""
     import fastexcel
 
-    with open_unpacked(path) as file, file_errors(path):
+    with open_unpacked(path) as file:
         data = file.read()
     try:
         sheet = pl.read_excel(

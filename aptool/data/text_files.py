@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from aptool.documents import parse_json
 from aptool.errors import InputError
-from aptool.inputs import check_is_text, open_unpacked
-from aptool.paths import file_errors
+from aptool.files import check_is_text, open_unpacked
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -24,7 +23,7 @@ def read_lines(path: str | Path, encoding: str | None = None, hint: str = "") ->
 
     An ``encoding`` of None is UTF-8. The error for another encoding has the ``hint``.
     """
-    with open_unpacked(path) as file, file_errors(path):
+    with open_unpacked(path) as file:
         lines: Iterable[bytes] = file
         if encoding is None:
             check_is_text(path, file.peek())

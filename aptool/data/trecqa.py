@@ -10,7 +10,6 @@ has none. Scores on the two are not comparable, so the manifest records which on
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from aptool.data.collection import Collection
 from aptool.data.importing import SplitPools, write_collection
@@ -19,8 +18,7 @@ from aptool.data.text_files import read_rows
 from aptool.data.values import parse_label
 from aptool.data.writing import LabelledPool
 from aptool.errors import InputError
-from aptool.files import expand
-from aptool.paths import PathOrUrl, file_errors, is_remote
+from aptool.paths import PathOrUrl, location
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +79,7 @@ def read_pools(path: str) -> Iterator[LabelledPool]:
 
 
 def _is_folder(path: str) -> bool:
-    if is_remote(path):
-        with file_errors(path):
-            return expand([path], _QUESTION) != [path]
-    return Path(path).is_dir()
+    return location(path).is_dir()
 
 
 def _folder_pairs(folder: str) -> Iterator[Pair]:

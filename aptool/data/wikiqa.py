@@ -14,9 +14,8 @@ from aptool.data.table_files import column_value, read_delimited
 from aptool.data.values import id_text, parse_label
 from aptool.data.writing import LabelledPool
 from aptool.errors import InputError
-from aptool.files import expand
-from aptool.inputs import open_unpacked
-from aptool.paths import PathOrUrl, file_errors
+from aptool.files import expand, open_unpacked
+from aptool.paths import PathOrUrl
 
 SOURCE = "WikiQA (Microsoft Research), www.microsoft.com/download/details.aspx?id=52419"
 TSV = Columns("QuestionID", "Question", "SentenceID", "Sentence", "Label")
@@ -40,8 +39,7 @@ def import_wikiqa(
 
 
 def _read_pools(path: str) -> Iterator[LabelledPool]:
-    with file_errors(path):
-        files = expand([path], ".parquet")
+    files = expand([path], ".parquet")
     if len(files) == 1 and not _is_parquet(files[0]):
         yield from pools_of(files[0], _tsv_pairs(files[0]), TSV)
     else:
@@ -50,7 +48,7 @@ def _read_pools(path: str) -> Iterator[LabelledPool]:
 
 
 def _is_parquet(path: str) -> bool:
-    with open_unpacked(path) as file, file_errors(path):
+    with open_unpacked(path) as file:
         return file.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC
 
 
