@@ -1,21 +1,24 @@
-"""Files on local disks and object stores, to read, by path or URL.
+"""Files on local disks and object stores, to read, by path or URL; gzip data are unpacked.
 
-Local files are opened by Python; files on S3, Google Cloud Storage and Azure through ``pyarrow.fs``; other
-URLs, such as ``hf://`` and ``https://``, are read through fsspec. A folder on a store is a prefix.
+Local files are opened by Python; files on S3, Google Cloud Storage and Azure through ``pyarrow.fs``. A folder
+on a store is a prefix.
 """
 
 import errno
 import fnmatch
 import glob
+import gzip
 import hashlib
 import io
 import os
+import re
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aptool.errors import InputError
 from aptool.paths import (
@@ -24,18 +27,30 @@ from aptool.paths import (
     Url,
     file_errors,
     is_glob,
-    is_object_url,
     is_remote,
+    location,
     names,
     split,
-    whole_url,
     with_home,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BUFFER_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 17
+
+_SAVE_SHEET = "text, such as the sheet saved as CSV in UTF-8"
+# First bytes of files that are not text, with the name of the format and what to pass instead.
+_BINARY_FORMATS = {
+    b"PK\x03\x04": ("an Excel workbook or a ZIP archive", _SAVE_SHEET),
+    b"\xd0\xcf\x11\xe0": ("an Excel workbook", _SAVE_SHEET),
+    b"PAR1": ("a Parquet file", "text"),
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), ("text in UTF-16", "text in UTF-8")),
+    **{bytes([0x80, protocol]): ("a Python pickle", "text") for protocol in range(2, 6)},
+    b"\x28\xb5\x2f\xfd": ("zstd data", "text, or gzip data"),
+    b"BZh": ("bzip2 data", "text, or gzip data"),
+    b"\xfd7zXZ": ("xz data", "text, or gzip data"),
+}
 
 
 class Stat(NamedTuple):
@@ -43,6 +58,13 @@ class Stat(NamedTuple):
 
     size: int
     version: str
+
+
+class Input(NamedTuple):
+    """An input file and its expected version; with None, any version is valid."""
+
+    path: str
+    version: str | None
 
 
 class ReplacedError(InputError):
@@ -56,21 +78,24 @@ class ReplacedError(InputError):
         )
 
 
+def check_unchanged(inputs: Iterable[Input]) -> None:
+    """Raise if a file has been replaced."""
+    for path, version in inputs:
+        if version is not None and stat(path).version != version:
+            raise ReplacedError(path)
+
+
 def stat(path: PathOrUrl) -> Stat:
     """Size and version of a file; raise if it is missing."""
     with file_errors(path):
-        if not is_remote(path):
-            status = Path(with_home(str(path))).stat()
+        file = location(path)
+        if isinstance(file, Path):
+            status = file.stat()
             return Stat(status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
-        if not is_object_url(path):
-            import fsspec
-
-            other, name = fsspec.core.url_to_fs(str(path))
-            return Stat(int(other.info(name)["size"] or 0), str(other.ukey(name)))
-        system, name = split(path)
+        system, name = split(file)
         if system.type_name == "s3":
-            with system.open_input_file(name) as file:
-                return Stat(file.size(), file.metadata()["ETag"].decode())
+            with system.open_input_file(name) as opened:
+                return Stat(opened.size(), opened.metadata()["ETag"].decode())
         info = system.get_file_info(name)
         if not info.is_file:
             raise FileNotFoundError(errno.ENOENT, "file not found", str(path))
@@ -78,60 +103,69 @@ def stat(path: PathOrUrl) -> Stat:
 
 
 def open_input(path: PathOrUrl, version: str | None = None) -> "pa.NativeFile":
-    """Open a file for Arrow, to read at any position; raise if its version is not that of ``stat``.
-
-    Read a ``pa.PythonFile``, which the URL of another protocol gives, with ``use_threads=False``: Arrow's
-    threads abort the process if they hold a Python file when the interpreter ends.
-    """
+    """Open a file for Arrow, to read at any position; raise if its version is not that of ``stat``."""
     import pyarrow as pa
 
     with file_errors(path):
-        if is_object_url(path):
-            system, name = split(path)
-            file = system.open_input_file(name)
-            if version is not None and version_of(file, path) != version:
-                raise ReplacedError(path)
-            return file
-        if version is not None and stat(path).version != version:
+        file = location(path)
+        if isinstance(file, Url):
+            system, name = split(file)
+            opened = system.open_input_file(name)
+        else:
+            _check_ends(file)
+            if file.is_fifo():
+                raise InputError(str(path), problem="a pipe", expected="a seekable file")
+            file.open("rb").close()  # Python's errors are clearer than Arrow's
+            opened = pa.OSFile(os.fsencode(file))
+        if version is not None and version_of(opened, path) != version:
             raise ReplacedError(path)
-        if is_remote(path):
-            return pa.PythonFile(_open_other(str(path)), mode="r")
-        local = _local_file(path)
-        local.open("rb").close()  # Python's errors are clearer than Arrow's
-        return pa.OSFile(os.fsencode(local))
+        return opened
 
 
 def version_of(file: "pa.NativeFile", path: PathOrUrl) -> str:
     """The version of an open file; on S3 without a further request."""
-    etag = file.metadata().get("ETag") if is_object_url(path) and file.metadata() else None
+    etag = file.metadata().get("ETag") if is_remote(path) and file.metadata() else None
     return etag.decode() if etag is not None else stat(path).version
 
 
 def open_binary(path: PathOrUrl) -> io.BufferedReader:
     """Open a file for reading."""
     with file_errors(path):
-        if is_object_url(path):
-            return Url(str(path)).open()
-        if is_remote(path):
-            return io.BufferedReader(cast(io.RawIOBase, _open_other(str(path))), _BUFFER_BYTES)
-        return _local_file(path, is_stream=True).open("rb")
+        file = location(path)
+        if isinstance(file, Path):
+            _check_ends(file)
+        return file.open("rb")
 
 
-def _local_file(path: PathOrUrl, is_stream: bool = False) -> Path:
-    file = Path(with_home(str(path)))
-    if file.is_char_device() or file.is_block_device():  # may never end, such as /dev/zero
-        raise InputError(str(path), problem="a device", expected="a file")
-    if file.is_fifo() and not is_stream:
-        raise InputError(str(path), problem="a pipe", expected="a seekable file")
-    return file
+def _check_ends(file: Path) -> None:
+    """Raise for a file that may never end, such as /dev/zero."""
+    if file.is_char_device() or file.is_block_device():
+        raise InputError(str(file), problem="a device", expected="a file")
 
 
-def _open_other(url: str) -> IO[bytes]:
-    """Open a URL of another protocol. A stream that cannot seek is read into memory."""
-    import fsspec
+@contextmanager
+def open_unpacked(path: PathOrUrl) -> Iterator[io.BufferedReader]:
+    """Open a file for reading, unpacked if it is gzip data; errors of the block name the file."""
+    with file_errors(path), open_binary(path) as file:
+        is_packed = file.peek(2).startswith(b"\x1f\x8b")
+        # GzipFile is not a RawIOBase, but has ``readinto``, which BufferedReader calls.
+        unpacked = cast(io.RawIOBase, gzip.GzipFile(fileobj=file))
+        try:
+            yield io.BufferedReader(unpacked, _BLOCK_BYTES) if is_packed else file
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(path, problem=str(error), expected="a complete gzip file") from error
 
-    file = cast(IO[bytes], fsspec.open(whole_url(url), "rb").open())
-    return file if file.seekable() else io.BytesIO(file.read())
+
+def check_is_text(path: PathOrUrl, data: bytes) -> None:
+    """Raise if the content of a file is of another known format."""
+    for magic, (name, expected) in _BINARY_FORMATS.items():
+        if data.startswith(magic):
+            raise InputError(path, problem=name, expected=expected)
+
+
+def unpacked_name(path: PathOrUrl) -> str:
+    """A path without the suffix of a compressed file."""
+    return re.sub(r"\.gz$", "", str(path), flags=re.IGNORECASE)
 
 
 def expand(paths: Iterable[str], suffix: str) -> list[str]:
@@ -150,42 +184,22 @@ def expand(paths: Iterable[str], suffix: str) -> list[str]:
 
 
 def _matches(path: str, suffix: str) -> list[str]:
-    if is_object_url(path):
-        folder, pattern = Url(path), path
-        if is_glob(str(folder).split("/")[2]):
-            problem, expected = "a wildcard in the bucket", "the bucket's name"
-            raise InputError(path, problem=problem, expected=expected)
-        if folder.is_dir():
-            pattern = f"{folder}/*{suffix}"
-        elif not is_glob(path) or folder.is_file():
-            return [path]
-        else:
-            while is_glob(str(folder)):
-                folder = folder.parent
-        files = [str(folder / name) for name in names(folder)]
-        # As on a disk, wildcards do not match a slash.
-        depth = pattern.count("/")
-        return [file for file in files if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)]
-    if is_remote(path):
-        return _other_matches(path, suffix)
-    path = with_home(path)
-    if Path(path).is_dir():
-        return sorted(str(file) for file in Path(path).glob(f"*{suffix}"))
-    return sorted(glob.glob(path)) if is_glob(path) and not Path(path).exists() else [path]
-
-
-def _other_matches(path: str, suffix: str) -> list[str]:
-    import fsspec
-
-    with file_errors(path):
-        system, name = fsspec.core.url_to_fs(whole_url(path))
-        if is_glob(name) and not system.exists(name):
-            files: list[Any] = system.glob(name)
-        elif system.isdir(name):
-            files = system.glob(f"{name.rstrip('/')}/*{suffix}")
-        else:
-            return [path]
-    return sorted(str(system.unstrip_protocol(file)) for file in files)
+    root = location(path)
+    if isinstance(root, Url) and is_glob(str(root).split("/")[2]):
+        raise InputError(path, problem="a wildcard in the bucket", expected="the bucket's name")
+    if root.is_dir():
+        return sorted(str(file) for file in root.iterdir() if file.name.endswith(suffix))
+    if not is_glob(path) or root.is_file():
+        return [path if isinstance(root, Url) else str(root)]
+    if isinstance(root, Path):
+        return sorted(glob.glob(with_home(path)))
+    folder = root.parent
+    while is_glob(str(folder)):
+        folder = folder.parent
+    files = [str(folder / name) for name in names(folder)]
+    # As on a disk, wildcards do not match a slash.
+    depth = str(root).count("/")
+    return [file for file in files if file.count("/") == depth and fnmatch.fnmatchcase(file, str(root))]
 
 
 def sha256_of(file: Location) -> str:
@@ -209,5 +223,5 @@ def local_copy(path: Location) -> Iterator[Path]:
         for source, target in files.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             with file_errors(path), open_binary(source) as opened, target.open("wb") as file:
-                shutil.copyfileobj(opened, file, _BUFFER_BYTES)
+                shutil.copyfileobj(opened, file, 1 << 22)
         yield copy

@@ -18,14 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aptool.errors import AptoolError, InputError
+from aptool.errors import InputError
 from aptool.files import stat
 from aptool.paths import (
     Location,
     PathOrUrl,
     Url,
     file_errors,
-    is_remote,
     location,
     names,
     output_location,
@@ -43,7 +42,7 @@ _REQUESTS = 16  # at the same time
 def check_output(path: PathOrUrl, *, overwrite: bool = False) -> None:
     """Raise if an output file cannot be written, or exists and may not be replaced. Call before long work."""
     final = output_location(path)
-    if final.is_dir() or (isinstance(final, Url) and str(path).endswith("/")):
+    if final.is_dir() or str(path).endswith("/"):
         raise InputError(str(path), problem="a folder", expected="a file, or a new path")
     if isinstance(final, Path):
         _check_parent(path, final)
@@ -68,8 +67,6 @@ def check_output_folder(path: PathOrUrl, *, overwrite: bool = False) -> None:
 
 def _check_parent(path: PathOrUrl, final: Path) -> None:
     """Raise unless a file can be created in the first folder above ``final`` that exists."""
-    if is_remote(path):
-        split(path)  # raises: the URL is read-only
     with file_errors(path, "a writable folder"):
         folder = next(folder for folder in final.parents if folder.exists())
         missing = final.relative_to(folder).parts
@@ -103,18 +100,13 @@ def output_file(path: PathOrUrl) -> Iterator[Path]:
             yield (temporary := Path(folder) / (final.name[-60:] or "file"))
             upload(temporary, final)
         return
-    with file_errors(path, "a writable file or folder"):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        # A fixed name: the next writer truncates what a killed one has left.
-        temporary = final.with_name(f".{final.name}.part")
-        with _locked(temporary, path):
-            mode = temporary.stat().st_mode
-            try:
-                yield temporary
-                _flush(temporary, mode)
-                os.replace(temporary, final)
-            finally:
-                temporary.unlink(missing_ok=True)
+    with _beside(path, final) as (temporary, mode):
+        try:
+            yield temporary
+            _flush(temporary, mode)
+            os.replace(temporary, final)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -132,29 +124,35 @@ def output_folder(path: PathOrUrl, mark: str) -> Iterator[Path]:
             for file in sorted(names(folder), key=lambda file: file == mark):
                 upload(folder / file, final / file)
         return
+    with _beside(path, final) as (temporary, mode):
+        shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
+        temporary.mkdir()
+        try:
+            yield temporary
+            files = sorted(names(temporary), key=lambda file: file == mark)
+            for name in files:
+                _flush(temporary / name, mode)
+            if not final.exists() or not any(final.iterdir()):
+                os.replace(temporary, final)
+                return
+            (final / mark).unlink(missing_ok=True)
+            for name in files:
+                (final / name).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(temporary / name, final / name)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def _beside(path: PathOrUrl, final: Path) -> Iterator[tuple[Path, int]]:
+    """Yield a locked temporary name beside an output, and the mode of new files.
+
+    The name is fixed: the next writer replaces what a killed one has left.
+    """
     with file_errors(path, "a writable file or folder"):
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = final.with_name(f".{final.name}.part")
-        lock_file = final.with_name(f".{final.name}.lock")
-        with _locked(lock_file, path):
-            shutil.rmtree(temporary, ignore_errors=True)  # of a killed process
-            temporary.mkdir()
-            mode = lock_file.stat().st_mode
-            try:
-                yield temporary
-                files = sorted(names(temporary), key=lambda file: file == mark)
-                for name in files:
-                    _flush(temporary / name, mode)
-                if not final.exists() or not any(final.iterdir()):
-                    os.replace(temporary, final)
-                    return
-                (final / mark).unlink(missing_ok=True)
-                for name in files:
-                    (final / name).parent.mkdir(parents=True, exist_ok=True)
-                    os.replace(temporary / name, final / name)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
-                lock_file.unlink(missing_ok=True)
+        with _locked(final.with_name(f".{final.name}.lock"), path) as mode:
+            yield final.with_name(f".{final.name}.part"), mode
 
 
 def _flush(path: Path, mode: int) -> None:
@@ -185,56 +183,46 @@ def delete(paths: Iterable[PathOrUrl]) -> None:
         list(pool.map(lambda path: location(path).unlink(missing_ok=True), paths))
 
 
-def remove_tree(folder: Location) -> None:
-    """Remove a folder and its content, as far as possible."""
-    if isinstance(folder, Path):
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    with contextlib.suppress(AptoolError):
-        delete([folder / name for name in names(folder)])
-
-
 @contextmanager
 def lock(folder: Location) -> Iterator[None]:
     """Let one process at a time write a local folder; a store has no locks, and each write is whole."""
     if isinstance(folder, Url):
         yield
         return
-    with contextlib.ExitStack() as locks:
-        with file_errors(folder, "a writable folder"):
-            folder.mkdir(parents=True, exist_ok=True)
-            locks.enter_context(_locked(folder / ".lock", folder))
-        try:
+    try:
+        with contextlib.ExitStack() as held:
+            with file_errors(folder, "a writable folder"):  # not those of the block
+                folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(_locked(folder / ".lock", folder))
             yield
-        finally:
-            (folder / ".lock").unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # not empty
-                folder.rmdir()
+    finally:
+        with contextlib.suppress(OSError):  # not empty
+            folder.rmdir()
 
 
 @contextmanager
-def _locked(file: Path, output: object) -> Iterator[None]:
-    """Lock a file with ``flock``, which ends with the process, and empty it; raise if it is locked.
+def _locked(file: Path, output: object) -> Iterator[int]:
+    """Lock a file with ``flock``, which ends with the process, and yield its mode; raise if it is locked.
 
-    A file whose name ends in ``.lock`` names its owner.
+    The file names its owner, and is removed at the end.
     """
-    names_owner = file.name.endswith(".lock")
     while True:
         with file.open("a+") as handle:  # NFS locks only files that are open for writing
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 handle.seek(0)
-                owner = handle.readline(200).strip() if names_owner else ""
-                problem = f"being written by {owner or 'another process'}"
+                problem = f"being written by {handle.readline(200).strip() or 'another process'}"
                 raise InputError(str(output), problem=problem, expected="one command at a time") from error
-            if file.exists() and os.path.samestat(
-                os.fstat(handle.fileno()), file.stat()
-            ):  # else just removed
+            status = os.fstat(handle.fileno())
+            if not (file.exists() and os.path.samestat(status, file.stat())):
+                continue  # its last owner has just removed it
+            try:
                 handle.truncate(0)
-                if names_owner:
-                    since = time.strftime("%FT%T%z")
-                    handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
-                    handle.flush()
-                yield
-                return
+                since = time.strftime("%FT%T%z")
+                handle.write(f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
+                handle.flush()
+                yield status.st_mode
+            finally:
+                file.unlink(missing_ok=True)
+            return

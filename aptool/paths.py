@@ -13,23 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from aptool.errors import AptoolError, InputError
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
-# "s3://bucket/file", "s3:/bucket/file" (pathlib removes a slash) and "simplecache::s3://bucket/file" (chained
-# protocols of fsspec). A single letter is a Windows drive.
-_URL = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*::)*([A-Za-z][A-Za-z0-9+.-]+)):/(/?)")
+# "s3://bucket/file" and "s3:/bucket/file" (pathlib removes a slash). A single letter is a Windows drive.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 
-# Their URLs have no host, so a third slash begins the path.
-_LOCAL_PROTOCOLS = ("file", "local")
-
-
-# Object stores. URLs of other protocols can be read if fsspec supports them.
-STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "abfss": "az"}
+_EXPECTED = "a path, or a URL of S3, Google Cloud Storage or Azure"
 _ATTEMPTS, _SECONDS = 10, 30.0  # of a request
 _BUFFER_BYTES = 4 << 20  # of a stream
 
@@ -44,14 +39,9 @@ _FAULTS = (  # patterns of messages: the problem, and what is expected instead
 
 
 def is_remote(path: object) -> bool:
-    """Whether ``path`` is a URL such as ``s3://bucket/file``."""
-    return _URL.match(str(path)) is not None
-
-
-def is_object_url(path: object) -> bool:
     """Whether ``path`` is a URL of an object store: S3, Google Cloud Storage or Azure."""
     match = _URL.match(str(path))
-    return match is not None and match[1].lower() in STORES
+    return match is not None and match[1].lower() in _STORES
 
 
 def is_glob(path: str) -> bool:
@@ -64,18 +54,9 @@ def with_home(path: str) -> str:
     return os.path.expanduser(path)  # noqa: PTH111 - pathlib raises for an unknown user
 
 
-def whole_url(path: str) -> str:
-    """Restore a slash that pathlib removed from a URL; return a path unchanged."""
-    match = _URL.match(path)
-    if match is None or match[3]:
-        return path
-    root = "/" if match[2] in _LOCAL_PROTOCOLS else ""
-    return f"{match[1]}://{root}{path[match.end() :]}"
-
-
 @contextmanager
 def file_errors(path: object, expected: str = "a file that can be read") -> Iterator[None]:
-    """Raise errors of disks, stores and fsspec as InputError."""
+    """Raise errors of disks and stores as InputError."""
     try:
         yield
     except AptoolError:
@@ -87,7 +68,7 @@ def file_errors(path: object, expected: str = "a file that can be read") -> Iter
     except Exception as error:
         is_from_rust = "(os error " in str(error)
         if not (isinstance(error, OSError | ValueError) or is_remote(path) or is_from_rust):
-            raise  # fsspec has many exceptions
+            raise
         text = str(getattr(error, "strerror", None) or error) or type(error).__name__
         for pattern, problem, remedy in _FAULTS if is_remote(path) else ():
             if re.search(pattern, text):
@@ -96,15 +77,12 @@ def file_errors(path: object, expected: str = "a file that can be read") -> Iter
 
 
 def split(path: "PathOrUrl") -> "tuple[fs.FileSystem, str]":
-    """The file system of an object's URL, and the path in it; raise for a URL that is read-only."""
-    scheme, _, rest = whole_url(str(path)).partition("://")
-    if scheme.lower() not in STORES:
-        problem = "a path, or a URL of S3, Google Cloud Storage or Azure; other URLs are read-only"
-        raise InputError(str(path), expected=problem)
+    """The file system of an object's URL, and the path in it."""
+    scheme, _, rest = str(Url(str(path))).partition("://")
     bucket, _, key = rest.partition("/")
     if not bucket:
         raise InputError(str(path), expected=f"{scheme}://BUCKET/NAME")
-    kind = STORES[scheme.lower()]  # az://CONTAINER@ACCOUNT..., s3://anonymous@BUCKET
+    kind = _STORES[scheme.lower()]  # az://CONTAINER@ACCOUNT..., s3://anonymous@BUCKET
     name = bucket.partition("@")[0] if kind == "az" else bucket.rpartition("@")[2]
     return open_store(kind, bucket), f"{name}/{key}"
 
@@ -143,20 +121,7 @@ def open_store(kind: str, bucket: str) -> "fs.FileSystem":
     )
 
 
-def _object_names(folder: "Url") -> list[str]:
-    """The relative names of all objects below a folder."""
-    from pyarrow.fs import FileSelector
-
-    with file_errors(folder):
-        system, name = split(folder)
-        root = name.rstrip("/") + "/"
-        with contextlib.suppress(FileNotFoundError):  # allow_not_found would also hide a missing bucket
-            found = system.get_file_info(FileSelector(root[:-1], recursive=True))
-            return sorted(info.path.removeprefix(root) for info in found if info.is_file)
-    return []
-
-
-@dataclass(frozen=True, order=True, repr=False)
+@dataclass(frozen=True, order=True)
 class Url:
     """A URL such as ``s3://bucket/folder/file``, with methods of ``pathlib.Path``.
 
@@ -167,14 +132,13 @@ class Url:
     _url: str
 
     def __post_init__(self) -> None:
-        scheme, _, path = whole_url(self._url).partition("://")
-        object.__setattr__(self, "_url", f"{scheme}://{path.rstrip('/')}")
+        match = _URL.match(self._url)
+        if match is None or match[1].lower() not in _STORES:
+            raise InputError(self._url, expected=_EXPECTED)
+        object.__setattr__(self, "_url", f"{match[1]}://{self._url[match.end() :].rstrip('/')}")
 
     def __str__(self) -> str:
         return self._url
-
-    def __repr__(self) -> str:
-        return f"Url({self._url!r})"
 
     def __truediv__(self, name: "str | PurePosixPath") -> "Url":
         return Url(f"{self._url}/{name}")
@@ -208,14 +172,6 @@ class Url:
         """An object of the same folder with another extension."""
         return self.parent / f"{self.stem}{suffix}"
 
-    def absolute(self) -> "Url":
-        """Return the URL itself."""
-        return self
-
-    def resolve(self) -> "Url":
-        """Return the URL itself."""
-        return self
-
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a store has no folders."""
 
@@ -230,7 +186,7 @@ class Url:
 
     def is_dir(self) -> bool:
         """Whether the folder exists: it contains objects."""
-        return bool(_object_names(self))
+        return bool(names(self))
 
     def exists(self) -> bool:
         """Whether the object or the folder exists."""
@@ -238,7 +194,7 @@ class Url:
 
     def iterdir(self) -> Iterator["Url"]:
         """The objects and folders in this folder, sorted."""
-        for name in sorted({name.partition("/")[0] for name in _object_names(self)}):
+        for name in sorted({name.partition("/")[0] for name in names(self)}):
             yield self / name
 
     def read_bytes(self) -> bytes:
@@ -250,10 +206,8 @@ class Url:
         """Read the object as text."""
         return self.read_bytes().decode(encoding)
 
-    def open(self, mode: str = "rb") -> io.BufferedReader:
-        """Open the object for reading; the mode must be ``"rb"``."""
-        if mode != "rb":
-            raise ValueError(f"mode {mode!r}: objects are only read by their path")
+    def open(self, mode: Literal["rb"] = "rb") -> io.BufferedReader:
+        """Open the object for reading."""
         with file_errors(self):
             system, name = split(self)
             return io.BufferedReader(cast(io.RawIOBase, system.open_input_file(name)), _BUFFER_BYTES)
@@ -272,9 +226,10 @@ PathOrUrl: TypeAlias = str | Path | Url
 def location(path: PathOrUrl) -> Location:
     """An object with the methods of a path, from a path or URL.
 
-    A read-only URL of another protocol becomes a ``Path``; ``aptool.files`` reads it.
+    A model on the Hugging Face hub, ``hf://ORG/NAME``, becomes a ``Path``.
     """
-    if is_object_url(path):
+    match = _URL.match(str(path))
+    if match is not None and match[1] != "hf":
         return Url(str(path))
     local = Path(with_home(str(path)))
     # A folder ./~ stays one where its path is expanded again.
@@ -286,6 +241,8 @@ def output_location(path: PathOrUrl) -> Location:
     output = location(path)
     if isinstance(output, Url):
         return output
+    if _URL.match(str(path)):
+        raise InputError(str(path), expected=_EXPECTED)
     try:
         final = output.resolve()
         str(final).encode("utf-8")
@@ -301,9 +258,17 @@ def output_location(path: PathOrUrl) -> Location:
 def names(folder: PathOrUrl) -> list[str]:
     """The relative names of all files below a folder, sorted; empty if it is missing."""
     root = location(folder)
-    if isinstance(root, Url):
-        return _object_names(root)
-    return sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
+    if isinstance(root, Path):
+        return sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
+    from pyarrow.fs import FileSelector
+
+    with file_errors(root):
+        system, name = split(root)
+        prefix = name.rstrip("/") + "/"
+        with contextlib.suppress(FileNotFoundError):  # allow_not_found would also hide a missing bucket
+            found = system.get_file_info(FileSelector(prefix[:-1], recursive=True))
+            return sorted(info.path.removeprefix(prefix) for info in found if info.is_file)
+    return []
 
 
 def why_missing(folder: Location, name: str) -> str:

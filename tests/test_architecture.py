@@ -25,7 +25,7 @@ LAYERS = [
     ["text"],
     ["plugins"],
     ["config", "environment", "progress"],
-    ["arguments", "documents", "inputs", "options", "outputs", "version"],
+    ["arguments", "documents", "options", "outputs", "version"],
     ["files"],
     ["paths"],
     ["errors"],

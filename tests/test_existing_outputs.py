@@ -10,17 +10,8 @@ from tiny import options
 from aptool.files import sha256_of
 from aptool.paths import location, names
 
-# Content of other programs, by name. Runs, vectors and pages look like outputs of aptool.
-FOREIGN = {
-    "text": b"To the limit of infinity and beyond: my thesis\n",
-    "run": b"Q0 Q0 Q0-0 1 0.5 other\n",
-    "word vectors": b"2 2\nword 0.1 0.2\nother 0.3 0.4\n",
-    "JSON": b'{"scripts": {}, "info": {"name": "my collection"}}\n',
-    "page": b"<!doctype html><title>My page</title>\n",
-    "table": b"question_id,MAP\nQ0,0.5\n",
-    "Parquet": b"PAR1 of mine PAR1",
-    "image": b"\x89PNG\r\n\x1a\n of mine",
-}
+TEXT = b"To the limit of infinity and beyond: my thesis\n"
+RUN = b"Q0 Q0 Q0-0 1 0.5 other\n"  # it looks like an output of aptool
 
 # Commands with an output file: the arguments, where {out} is the output, and the suffix of its name.
 FILES = {
@@ -120,42 +111,23 @@ def assert_refused(finished, name):
     assert "expected another path, or --overwrite" in finished.err[0]
 
 
-@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("content", [TEXT, RUN], ids=["text", "run"])
 @pytest.mark.parametrize("command", FILES)
-def test_file_of_another_program_is_kept(aptool, inputs, tmp_path, command, content):
-    arguments, suffix = FILES[command]
-    out = tmp_path / f"mine{suffix}"
-    put_bytes(out, content)
-
-    assert_refused(run(aptool, arguments, inputs, out), out.name)
-
-    assert contents(tmp_path) == {out.name: hashlib.sha256(content).hexdigest()}
-
-
-@pytest.mark.parametrize("command", FILES)
-def test_overwrite_replaces_a_file_and_no_other(aptool, inputs, tmp_path, command):
-    arguments, suffix = FILES[command]
-    out = tmp_path / f"mine{suffix}"
-    put_bytes(out, b"mine")
-    put_bytes(tmp_path / "other.txt", b"mine")
-
-    assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
-
-    assert out.read_bytes() != b"mine"
-    assert (tmp_path / "other.txt").read_bytes() == b"mine"
-
-
-@pytest.mark.parametrize("command", FILES)
-def test_target_of_a_link_is_kept(aptool, inputs, tmp_path, command):
+def test_file_of_another_program_is_kept_and_replaced_when_asked(aptool, inputs, tmp_path, command, content):
     arguments, suffix = FILES[command]
     (tmp_path / "target").mkdir()
-    put_bytes(tmp_path / "target" / "thesis", FOREIGN["text"])
-    out = tmp_path / f"link{suffix}"
-    out.symlink_to(tmp_path / "target" / "thesis")
+    put_bytes(tmp_path / "target" / "thesis", content)
+    out = tmp_path / f"mine{suffix}"
+    out.symlink_to(tmp_path / "target" / "thesis") if content is TEXT else put_bytes(out, content)
+    before = contents(tmp_path)
 
     assert_refused(run(aptool, arguments, inputs, out), out.name)
+    assert contents(tmp_path) == before
 
-    assert (tmp_path / "target" / "thesis").read_bytes() == FOREIGN["text"]
+    assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
+    after = contents(tmp_path)
+    assert after[out.name] != before[out.name]
+    assert (after["target/thesis"] == before["target/thesis"]) is not out.is_symlink()
 
 
 @pytest.mark.parametrize("command", FILES)
@@ -175,31 +147,31 @@ def test_changed_output_is_kept(aptool, inputs, tmp_path, command):
     assert out.read_bytes() == corrected
 
 
-@pytest.mark.parametrize("command", FILES)
-def test_folder_of_the_user_at_the_name_of_a_file_is_kept(aptool, inputs, tmp_path, command):
-    arguments, suffix = FILES[command]
+@pytest.mark.parametrize("command", [*FILES, *FOLDERS])
+def test_folder_at_the_name_of_a_file_and_the_reverse_are_kept(aptool, inputs, tmp_path, command):
+    arguments, suffix = FILES.get(command) or (FOLDERS[command][0], "")
     out = tmp_path / f"mine{suffix}"
-    out.mkdir()
-    put_bytes(out / "notes.txt", b"mine")
+    kept = out / "notes.txt" if command in FILES else out
+    put_bytes(kept, b"mine")
 
     finished = run(aptool, arguments, inputs, out, "--overwrite")
 
     assert finished.code in (1, 2)
     assert len(finished.err) == 1, finished.err
-    assert (out / "notes.txt").read_bytes() == b"mine"
+    assert kept.read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("command", [name for name in FILES if name not in LOCAL_FILES])
 def test_object_of_another_program_is_kept(aptool, inputs, bucket, command):
     arguments, suffix = FILES[command]
     out = f"{bucket}/mine{suffix}"
-    put_bytes(out, FOREIGN["text"])
+    put_bytes(out, TEXT)
 
     assert_refused(run(aptool, arguments, inputs, out), f"mine{suffix}")
-    assert contents(bucket) == {f"mine{suffix}": hashlib.sha256(FOREIGN["text"]).hexdigest()}
+    assert contents(bucket) == {f"mine{suffix}": hashlib.sha256(TEXT).hexdigest()}
 
     assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
-    assert location(out).read_bytes() != FOREIGN["text"]
+    assert location(out).read_bytes() != TEXT
 
 
 @pytest.mark.parametrize("is_link", [False, True], ids=["folder", "link"])
@@ -212,28 +184,15 @@ def test_folder_of_another_program_is_kept(aptool, inputs, tmp_path, command, is
     if is_link:
         out.symlink_to(folder)
     put_bytes(folder / "notes.txt", b"mine")
-    put_bytes(folder / name, FOREIGN["JSON"])
+    put_bytes(folder / name, TEXT)
     before = contents(out)
 
     assert_refused(run(aptool, arguments, inputs, out), "out")
     assert contents(out) == before
 
     assert run(aptool, arguments, inputs, out, "--overwrite").code == 0
-    assert (out / name).read_bytes() != FOREIGN["JSON"]
+    assert (out / name).read_bytes() != TEXT
     assert (out / "notes.txt").read_bytes() == b"mine"
-
-
-@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
-@pytest.mark.parametrize("command", FOLDERS)
-def test_file_of_another_program_in_a_folder_is_kept(aptool, inputs, tmp_path, command, content):
-    arguments, name = FOLDERS[command]
-    out = tmp_path / "out"
-    (out / name).parent.mkdir(parents=True)
-    put_bytes(out / name, content)
-
-    assert_refused(run(aptool, arguments, inputs, out), "out")
-
-    assert contents(out) == {name: hashlib.sha256(content).hexdigest()}
 
 
 @pytest.mark.parametrize("command", FOLDERS)
@@ -253,22 +212,10 @@ def test_changed_file_of_a_folder_is_kept(aptool, inputs, tmp_path, command):
 
 
 @pytest.mark.parametrize("command", FOLDERS)
-def test_file_of_the_user_at_the_name_of_a_folder_is_kept(aptool, inputs, tmp_path, command):
-    arguments, _ = FOLDERS[command]
-    put_bytes(tmp_path / "out", b"mine")
-
-    finished = run(aptool, arguments, inputs, tmp_path / "out", "--overwrite")
-
-    assert finished.code in (1, 2)
-    assert len(finished.err) == 1, finished.err
-    assert (tmp_path / "out").read_bytes() == b"mine"
-
-
-@pytest.mark.parametrize("command", FOLDERS)
 def test_prefix_of_another_program_is_kept(aptool, inputs, bucket, command):
     arguments, name = FOLDERS[command]
     out = f"{bucket}/out"
-    put_bytes(f"{out}/{name}", FOREIGN["JSON"])
+    put_bytes(f"{out}/{name}", TEXT)
     before = contents(out)
 
     assert_refused(run(aptool, arguments, inputs, out), "out")
@@ -307,10 +254,10 @@ def test_corrected_model_card_is_kept(aptool, inputs, tmp_path):
 
 def test_a_failed_command_with_overwrite_leaves_the_file(aptool, inputs, tmp_path):
     out = tmp_path / "mine.run"
-    put_bytes(out, FOREIGN["text"])
+    put_bytes(out, TEXT)
 
     finished = aptool("fuse", inputs["a"], tmp_path / "none.run", "--output", out, "--overwrite")
 
     assert finished.code == 1
-    assert contents(tmp_path) == {out.name: hashlib.sha256(FOREIGN["text"]).hexdigest()}
+    assert contents(tmp_path) == {out.name: hashlib.sha256(TEXT).hexdigest()}
     assert_refused(run(aptool, FILES["fuse"][0], inputs, out), out.name)

@@ -166,9 +166,10 @@ def test_a_small_file_is_one_request_to_write_and_a_row_group_few_to_read(s3_pro
     assert len(s3_proxy.requests) <= 3
 
 
-def test_other_protocols_are_read_only():
-    with pytest.raises(InputError, match="http://host/x: expected a path, or a URL of S3"):
-        check_output("http://host/x")
+def test_other_urls_are_refused():
+    for use in (check_output, open_binary, open_input, stat, names):
+        with pytest.raises(InputError, match="http://host/x: expected a path, or a URL of S3"):
+            use("http://host/x")
 
 
 @pytest.mark.parametrize(

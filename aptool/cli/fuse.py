@@ -21,9 +21,7 @@ _K, _FOLDS = 60.0, 5
 
 @click.command("fuse")
 @click.argument("runs", nargs=-1, required=True)
-@click.option(
-    "--output", required=True, type=click.Path(), help="TREC run file."
-)  # a str, so that a trailing slash is kept
+@click.option("--output", required=True, type=click.Path(), help="TREC run file.")
 @overwrite_flag
 @click.option("--train", "qrels", metavar="QRELS", help="Learn the weights from these qrels.")
 @click.option(
@@ -91,13 +89,12 @@ def fuse(
     if train_runs and folds is not None:
         raise UsageError("--folds given with --train-run; expected one or the other")
     check_one_word("--tag", tag)
-    from aptool.data.runs import check_run_output
     from aptool.evaluation.fusion import fuse as fuse_runs
     from aptool.evaluation.fusion import learn_fusion
-    from aptool.outputs import check_apart
+    from aptool.outputs import check_apart, check_output
 
     check_apart(output, [*runs, *train_runs, *([qrels] if qrels is not None else [])])
-    check_run_output(output, overwrite=overwrite)
+    check_output(output, overwrite=overwrite)
     if qrels is None:
         fused = fuse_runs(runs, method=method or "rrf", k=k, normalization=normalization, tag=tag)
         weights = []

@@ -76,10 +76,7 @@ def report_collection(collection: Collection) -> None:
 
 @click.group(name="import")
 def import_() -> None:
-    """Import a published data set or your own data.
-
-    PATH may be a URL of fsspec, such as https://...
-    """
+    """Import a published data set or your own data."""
 
 
 @import_.command()

@@ -202,7 +202,7 @@ def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:
 
     A ``folder`` of None is that of the run.
     """
-    from aptool.inputs import unpacked_name
+    from aptool.files import unpacked_name
     from aptool.paths import location
 
     path = location(run)

@@ -35,7 +35,7 @@ from aptool.cluster.workers import (
 from aptool.data.pools import Unit, read_answers
 from aptool.environment import versions_of
 from aptool.errors import AptoolError, counted, located
-from aptool.inputs import Input
+from aptool.files import Input
 from aptool.models.device import is_out_of_memory
 from aptool.models.hub import pinned_name
 from aptool.models.model import load_model

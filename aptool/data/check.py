@@ -8,15 +8,14 @@ import polars as pl
 from aptool.data.collection import Collection
 from aptool.data.frames import comparable
 from aptool.data.importing import PoolCounts, have_two_labels, log_warnings
-from aptool.data.other_layouts import trec_lines
 from aptool.data.parquet import open_parquet
 from aptool.data.pools import Answers, answers_beside, list_units, read_answers, read_pools
 from aptool.data.runs import is_folder, read_run
 from aptool.data.table_files import read_lines
-from aptool.data.trec import read_qrels, to_dicts
+from aptool.data.trec import is_beir_header, read_qrels, to_dicts
 from aptool.data.writing import MANIFEST
 from aptool.errors import InputError, counted
-from aptool.inputs import unpacked_name
+from aptool.files import unpacked_name
 from aptool.paths import PathOrUrl, location
 from aptool.text.words import has_words
 
@@ -37,7 +36,7 @@ def check_path(path: str) -> str:
     folder = collection_folder(path)
     if folder is not None:
         return _check_collection(folder)
-    if _is_scores(path):
+    if is_folder(path):
         return _check_run(path)
     name = path.rsplit("/", 1)[-1]
     if name.endswith(".parquet"):
@@ -61,17 +60,11 @@ def _check_run(path: str) -> str:
     return f"run {run.tag!r}, {questions}, {counted(run.frame.height, 'scored candidate')}"
 
 
-def _is_scores(path: str) -> bool:
-    """Whether a path is a table of scores, or a run in parts."""
-    if is_folder(path) or not path.endswith(".parquet"):
-        return is_folder(path)
-    with open_parquet(path) as reader:
-        return "score" in reader.schema.names
-
-
 def _check_parquet(path: str) -> str:
     with open_parquet(path) as reader:
         names, row_groups = reader.schema.names, reader.metadata.num_row_groups
+    if "score" in names:
+        return _check_run(path)
     if "candidates" not in names and "relevance" in names:
         return _check_qrels(path)
     if "candidates" not in names and {"answer_id", "text"} <= set(names):
@@ -95,22 +88,19 @@ def _check_pools(
             problem = f"{len(pools.answer_ids)} candidates"
             expected = f"{unit.pairs}, as the footer says"
             raise InputError(path, position=position, problem=problem, expected=expected)
-        texts = list(map(comparable, pools.answers.to_pylist())) if judgements else []
-        for row, question_id in enumerate(pools.question_ids.to_pylist()):
-            if question_id in seen:
-                expected = "each question once"
+        for pool in pools.records():
+            if pool.question_id in seen:
+                value, expected = pool.question_id, "each question once"
                 raise InputError(
-                    path, position=position, column="question_id", value=question_id, expected=expected
+                    path, position=position, column="question_id", value=value, expected=expected
                 )
-            seen.add(question_id)
-            start, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
-            judged = judgements.get(question_id, {}) if judgements else {}
-            pool = pools.answer_ids[start:end].to_pylist() if judged else []
-            relevant = [judged.get(answer_id, 0) > 0 for answer_id in pool]
-            pool_counts.add(end - start, sum(relevant), judged=bool(judged))
+            seen.add(pool.question_id)
+            judged = judgements.get(pool.question_id, {}) if judgements else {}
+            relevant = [judged.get(answer_id, 0) > 0 for answer_id in pool.answer_ids]
+            pool_counts.add(len(pool.answer_ids), sum(relevant), judged=bool(judged))
             if judged:
-                pool_texts = [texts[row] for row in pools.pair_answer[start:end].tolist()]
-                pool_counts.contradictory += have_two_labels(pool_texts, relevant)
+                texts = [comparable(text) for text in pool.texts or ()]
+                pool_counts.contradictory += have_two_labels(texts, relevant)
         pool_counts.without_words += sum(not has_words(text) for text in pools.questions.to_pylist())
     return seen, pool_counts
 
@@ -167,7 +157,7 @@ def _looks_like_qrels(path: str) -> bool:
         fields = line.split()
         if not fields or line.startswith("#"):
             continue
-        if len(fields) == _QRELS_FIELDS or trec_lines(line.encode()) != line.encode():
+        if len(fields) == _QRELS_FIELDS or is_beir_header(line):
             return True
         if len(fields) >= _RUN_FIELDS and fields[1].upper() == "Q0":
             return False

@@ -7,7 +7,6 @@ A split whose candidates are all relevant has no pools to evaluate, as the train
 list of frequently asked questions. In dev, each of its questions gets a pool of answers of the collection.
 """
 
-import contextlib
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,6 @@ from aptool.data.near_copies import assign, hash_of
 from aptool.data.pools import read_answers
 from aptool.data.writing import MANIFEST, CollectionWriter, LabelledPool, check_collection_output
 from aptool.errors import AptoolError, InputError
-from aptool.outputs import remove_tree
 from aptool.paths import Location, PathOrUrl, location
 
 logger = logging.getLogger(__name__)
@@ -72,8 +70,10 @@ def write_folds(
         raise AptoolError(
             f"{collection.path}: too few questions for {folds} folds, near copies kept together"
         )
-    details: dict[str, object] = {"folds": folds, "of": collection.fingerprint, "splits": present}
-    details |= {
+    details = {
+        "folds": folds,
+        "of": collection.fingerprint,
+        "splits": present,
         "pool_size": pool_size,
         "pool_seed": seed,
         "pools_drawn": with_drawn,
@@ -81,12 +81,8 @@ def write_folds(
     }
     for target in targets:
         check_collection_output(target, collection.name, overwrite=overwrite)
-    with contextlib.ExitStack() as undo:
-        for number, target in enumerate(targets):
-            if not target.exists():
-                undo.callback(remove_tree, target)
-            _write_fold(collection, target, number, questions, fold_of, details, train_share, overwrite)
-        undo.pop_all()
+    for number, target in enumerate(targets):
+        _write_fold(collection, target, number, questions, fold_of, details, train_share, overwrite)
     return [Collection(target) for target in targets]
 
 

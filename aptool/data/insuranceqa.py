@@ -6,7 +6,6 @@ answers.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 from aptool.data.collection import Collection
 from aptool.data.ids import check_answer_id
@@ -14,8 +13,7 @@ from aptool.data.importing import SplitPools, write_collection
 from aptool.data.table_files import read_rows
 from aptool.data.writing import LabelledPool
 from aptool.errors import InputError, UsageError
-from aptool.inputs import open_unpacked
-from aptool.paths import PathOrUrl
+from aptool.paths import PathOrUrl, location
 
 HOME = "github.com/shuzi/insuranceQA"
 VOCABULARY = "vocabulary"
@@ -150,7 +148,5 @@ def _required(folder: str, name: str) -> str:
 
 def _find(folder: str, name: str) -> str | None:
     """The path of a file in the folder, packed or not; None if there is none."""
-    for path in (f"{folder}/{name}", f"{folder}/{name}.gz"):
-        with suppress(InputError), open_unpacked(path):
-            return path
-    return None
+    paths = (f"{folder}/{name}", f"{folder}/{name}.gz")
+    return next((path for path in paths if location(path).is_file()), None)

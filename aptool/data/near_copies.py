@@ -7,6 +7,7 @@ elements.
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,26 +25,15 @@ def encode(texts: Sequence[Sequence[str]], width: int) -> list[np.ndarray]:
 
     A text shorter than ``width`` is one run. Numbers are comparable within one call only.
     """
-    vocabulary: dict[str, int] = {"": 0}
-    token_ids = []
-    for text in texts:
-        ids = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in text], dtype=np.int64)
-        if 0 < len(ids) < width:
-            ids = np.pad(ids, (0, width - len(ids)))
-        token_ids.append(ids)
-    if len(vocabulary) ** width >= 2**63:
-        raise ValueError(f"{len(vocabulary)} distinct words in runs of {width} do not fit 64 bits")
-    sets = []
-    for ids in token_ids:
-        count = max(len(ids) - width + 1, 0)
-        codes = np.zeros(count, dtype=np.int64)
-        for offset in range(width):
-            codes = codes * len(vocabulary) + ids[offset : offset + count]
-        sets.append(np.unique(codes))
-    codes, frequency = np.unique(np.concatenate([np.empty(0, np.int64), *sets]), return_counts=True)
-    rank = np.empty(len(codes), dtype=np.int64)
-    rank[np.argsort(frequency, kind="stable")] = np.arange(len(codes))
-    return [np.sort(rank[np.searchsorted(codes, members)]) for members in sets]
+    starts = [range(max(len(text) - width, 0) + 1) if text else range(0) for text in texts]
+    sets = [
+        {tuple(text[start : start + width]) for start in of_text}
+        for text, of_text in zip(texts, starts, strict=True)
+    ]
+    frequency = Counter(run for members in sets for run in members)
+    rarest_first = sorted(frequency, key=frequency.__getitem__)
+    number = {run: rank for rank, run in enumerate(rarest_first)}
+    return [np.sort(np.array([number[run] for run in members], dtype=np.int64)) for members in sets]
 
 
 def jaccard(a: np.ndarray, b: np.ndarray) -> float:
@@ -110,8 +100,8 @@ def assign(questions: Sequence[str], ids: Sequence[str], shares: Sequence[int]) 
     share. Groups of one size are ordered by a hash of their first id, which separates neighbours in a file.
     """
     groups: dict[int, list[int]] = {}
-    for row, root in enumerate(_roots(questions)):
-        groups.setdefault(root, []).append(row)
+    for row, group in enumerate(_groups(questions)):
+        groups.setdefault(group, []).append(row)
     order = sorted(groups.values(), key=lambda rows: (-len(rows), hash_of(ids[rows[0]])))
     sizes, fold_of = [0] * len(shares), [0] * len(questions)
     for rows in order:
@@ -122,21 +112,15 @@ def assign(questions: Sequence[str], ids: Sequence[str], shares: Sequence[int]) 
     return fold_of
 
 
-def _roots(questions: Sequence[str]) -> list[int]:
-    """Map each question to a representative of its near copies, and of their near copies in turn."""
+def _groups(questions: Sequence[str]) -> list[int]:
+    """The group of each question, a number: its near copies, and their near copies in turn."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     sets = encode([words(question) for question in questions], 1)
-    root = list(range(len(questions)))
-
-    def find(row: int) -> int:
-        while root[row] != row:
-            root[row] = root[root[row]]
-            row = root[row]
-        return row
-
-    for i, j in near_pairs(sets, sets, THRESHOLD):
-        first, second = sorted((find(i), find(j)))
-        root[second] = first
-    return [find(row) for row in range(len(questions))]
+    pairs = np.array(near_pairs(sets, sets, THRESHOLD), dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(sets), len(sets)))
+    return list(connected_components(graph, directed=False)[1].tolist())
 
 
 def hash_of(text: str) -> str:

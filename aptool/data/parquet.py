@@ -5,7 +5,6 @@ Errors name the file and the row group or row.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,17 +28,17 @@ class ParquetReader:
     def __init__(self, path: PathOrUrl, file: pa.NativeFile, version: str | None = None) -> None:
         """Read the footer; errors name ``path``, or say that its ``version`` was replaced."""
         self._path, self._version = str(path), version
-        self._threads = not isinstance(file, pa.PythonFile)  # see files.open_input
-        options: dict[str, Any] = {"pre_buffer": self._threads, "page_checksum_verification": True}
+        options: dict[str, Any] = {"pre_buffer": True, "page_checksum_verification": True}
         self._file = self._checked(None, lambda: pq.ParquetFile(file, **options))
         self.schema: pa.Schema = self._checked(None, lambda: self._file.schema_arrow)
-        for field in self.schema:
-            self._checked("schema", partial(_names, field))
         self.metadata: pq.FileMetaData = self._file.metadata
+        columns = range(self.metadata.num_columns)
+        # Raises if a name is not UTF-8.
+        self._columns = self._checked("schema", lambda: [self._file.schema.column(i).path for i in columns])
 
     def read(self, columns: list[str]) -> pa.Table:
         """Read columns."""
-        return self._checked("file", lambda: self._file.read(columns, use_threads=self._threads))
+        return self._checked("file", lambda: self._file.read(columns))
 
     def read_row_group(self, group: int, columns: list[str]) -> pa.Table:
         """Read columns of a row group."""
@@ -73,7 +72,7 @@ class ParquetReader:
         self, groups: Sequence[int], columns: list[str], batch: int, begin: int, end: int
     ) -> list[pa.RecordBatch]:
         batches, at = [], 0
-        for read in self._file.iter_batches(batch, list(groups), columns, use_threads=self._threads):
+        for read in self._file.iter_batches(batch, list(groups), columns):
             first, at = at, at + read.num_rows
             if at > begin:
                 batches.append(read.slice(max(0, begin - first), end - max(begin, first)))
@@ -87,10 +86,9 @@ class ParquetReader:
 
     def candidate_counts(self) -> list[int]:
         """The number of candidates in each row group of a pools file."""
-        schema = self.metadata.schema
         # The two names in the middle of the path depend on the writer.
-        paths = [schema.column(number).path.split(".") for number in range(len(schema))]
-        column = next((i for i, path in enumerate(paths) if path[::3] == ["candidates", "answer_id"]), None)
+        paths = [path.split(".")[::3] for path in self._columns]
+        column = paths.index(["candidates", "answer_id"]) if ["candidates", "answer_id"] in paths else None
         if column is None:
             problem = "no column candidates.answer_id in the metadata"
             raise InputError(self._path, problem=problem, expected=_READABLE)
@@ -116,12 +114,6 @@ class ParquetReader:
             ) from error
 
 
-def _names(field: pa.Field) -> list[str]:
-    """The names of a column and its nested columns; raise if a name is not UTF-8."""
-    kind = field.type
-    return [field.name, *(name for i in range(kind.num_fields) for name in _names(kind.field(i)))]
-
-
 @contextmanager
 def open_parquet(path: PathOrUrl, version: str | None = None) -> Iterator[ParquetReader]:
     """Open a Parquet file; see ``files.open_input``."""
@@ -137,7 +129,7 @@ def parquet_writer(path: PathOrUrl | IO[bytes], schema: pa.Schema) -> pq.Parquet
 def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
     """Raise if a column of the JSON Schema ``name`` is missing, is there twice, or has another type."""
     for field in arrow_schema(name):
-        check_once(path, schema, field)
+        check_once(path, schema.names, field.name)
         index = schema.get_field_index(field.name)
         if index < 0:
             columns = ", ".join(schema.names) or "no column"
@@ -147,20 +139,11 @@ def check_columns(path: PathOrUrl, schema: pa.Schema, name: Table) -> None:
             raise InputError(path, column=field.name, value=str(kind), expected=f"type {field.type}")
 
 
-def check_once(
-    path: PathOrUrl, columns: pa.Schema | pa.StructType, field: pa.Field, inside: str = ""
-) -> None:
-    """Raise if several columns have the name of a field, or of a field nested in it."""
-    found = columns.get_all_field_indices(field.name)
-    if len(found) > 1:
-        problem = f"{len(found)} columns of this name"
-        raise InputError(path, column=f"{inside}{field.name}", problem=problem, expected="one")
-    kind, nested = (columns.field(found[0]).type if found else None), field.type
-    if pa.types.is_list(nested) and isinstance(kind, pa.ListType | pa.LargeListType):
-        kind, nested = kind.value_type, nested.value_type
-    if pa.types.is_struct(nested) and isinstance(kind, pa.StructType):
-        for child in nested:
-            check_once(path, kind, child, f"{inside}{field.name}.")
+def check_once(path: PathOrUrl, names: Sequence[str], column: str) -> None:
+    """Raise if several columns have a name."""
+    if names.count(column) > 1:
+        problem = f"{names.count(column)} columns of this name"
+        raise InputError(path, column=column, problem=problem, expected="one")
 
 
 def is_type(kind: pa.DataType, expected: pa.DataType, *, is_id: bool = False) -> bool:

@@ -174,28 +174,28 @@ def _units_of(path: PathOrUrl) -> list[Unit]:
     units: list[Unit] = []
     joined: list[int] = []  # row groups of the next unit
     total = 0  # their candidates
-
-    def flush() -> None:
-        nonlocal total
-        if joined:
-            units.append(Unit(str(path), tuple(joined), total, version=version))
-        joined.clear()
-        total = 0
-
     for group, (pairs, rows) in enumerate(zip(counts, sizes, strict=True)):
-        if total + pairs > UNIT_PAIRS:
-            flush()
-        if pairs > UNIT_PAIRS and rows > 1:
-            divisions = min(rows, -(-pairs // UNIT_PAIRS))
-            bounds = [rows * number // divisions for number in range(divisions + 1)]
-            shares = [pairs * bound // rows for bound in bounds]
-            for (begin, end), (low, high) in zip(pairwise(bounds), pairwise(shares), strict=True):
-                units.append(Unit(str(path), (group,), high - low, (begin, end), version))
-        elif rows:
+        if joined and total + pairs > UNIT_PAIRS:
+            units.append(Unit(str(path), tuple(joined), total, version=version))
+            joined, total = [], 0
+        if rows:
             joined.append(group)
             total += pairs
-    flush()
-    return units
+    if joined:
+        units.append(Unit(str(path), tuple(joined), total, version=version))
+    return [part for unit in units for part in _divided(unit, sizes[unit.row_groups[0]])]
+
+
+def _divided(unit: Unit, rows: int) -> Iterator[Unit]:
+    """Divide a unit of a single row group with so many rows, if it is too large."""
+    divisions = min(rows, -(-unit.pairs // UNIT_PAIRS))
+    if divisions <= 1:
+        yield unit
+        return
+    bounds = [rows * number // divisions for number in range(divisions + 1)]
+    for begin, end in pairwise(bounds):
+        pairs = unit.pairs * end // rows - unit.pairs * begin // rows
+        yield unit._replace(pairs=pairs, rows=(begin, end))
 
 
 def read_answers(path: PathOrUrl, version: str | None = None) -> Answers:
@@ -335,10 +335,7 @@ def write_answers(path: PathOrUrl, answers: Iterable[tuple[str, str]]) -> None:
     schema = arrow_schema("answers")
     with parquet_writer(path, schema) as writer:
         remaining = iter(answers)
-        is_last = False
-        while not is_last:
-            batch = list(islice(remaining, ROW_GROUP_CANDIDATES))
-            is_last = len(batch) < ROW_GROUP_CANDIDATES
+        while batch := list(islice(remaining, ROW_GROUP_CANDIDATES)):
             columns = {"answer_id": [name for name, _ in batch], "text": [text for _, text in batch]}
             writer.write_table(pa.table(columns, schema=schema))
 

@@ -19,7 +19,7 @@ from aptool.data.table_files import read_json_lines, read_rows, table_files
 from aptool.data.trec import QRELS_SCHEMA, rank_candidates, read_qrels
 from aptool.data.writing import LabelledPool, check_collection_output
 from aptool.errors import AptoolError, InputError, UsageError, first_line
-from aptool.inputs import unpacked_name
+from aptool.files import unpacked_name
 from aptool.paths import Location, PathOrUrl, location
 from aptool.version import require
 

@@ -12,7 +12,6 @@ slash, or is a folder with a sidecar; without one the folder is not complete.
 """
 
 import contextlib
-import hashlib
 import io
 import json
 import logging
@@ -25,9 +24,9 @@ from typing import Any, TypeAlias
 import polars as pl
 from typing_extensions import override
 
-from aptool import outputs
 from aptool.arguments import PathLike, check_path, check_text, is_path
 from aptool.data.frames import TABLE, Table, read_frame
+from aptool.data.ids import is_answer_id
 from aptool.data.trec import (
     check_rows,
     packed,
@@ -45,7 +44,7 @@ from aptool.errors import AptoolError, InputError, counted
 from aptool.files import open_binary
 from aptool.outputs import check_output, output_file
 from aptool.paths import Location, PathOrUrl, location, names, output_location
-from aptool.version import Tabular, __version__
+from aptool.version import Tabular
 
 logger = logging.getLogger(__name__)
 
@@ -99,16 +98,6 @@ def write_sidecar(file: Location, document: dict[str, Any]) -> None:
         temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def check_run_output(path: PathOrUrl, *, overwrite: bool = False) -> None:
-    """Raise if a run cannot be written or may not be replaced. Call before long work."""
-    if is_folder(path):
-        outputs.check_output_folder(path, overwrite=overwrite)
-        if not overwrite and read_sidecar(path) is not None:
-            raise InputError(str(path), problem="it exists", expected=outputs.EXPECTED)
-    else:
-        outputs.check_output(path, overwrite=overwrite)
-
-
 def read_run(path: PathOrUrl) -> "Run":
     """Read a run of any form; warn if its ranks contradict its scores."""
     is_parts = is_folder(path)
@@ -116,7 +105,8 @@ def read_run(path: PathOrUrl) -> "Run":
         problem = f"a folder without {sidecar_path(path).name} beside it"
         expected = "a file, or a complete run in parts (tables of other programs: join them to one file)"
         raise InputError(path, problem=problem, expected=expected)
-    frame = pl.concat(map(_read_file, _parts_of(path))) if is_parts else _read_file(path)
+    files = _parts_of(path) if is_parts else [location(path)]
+    frame = pl.concat(_read_table(file) if is_table(file) else read_run_lines(file) for file in files)
     contradicting = _contradicting_questions(frame)
     if contradicting:
         questions = frame["question_id"].n_unique()
@@ -124,19 +114,14 @@ def read_run(path: PathOrUrl) -> "Run":
             f"{path}: warning: ranks contradict scores in {contradicting:,} of {questions:,} questions; "
             "candidates are ordered by score, the highest first, as in trec_eval"
         )
-    run = run_of_scores(
-        frame.drop("rank", "tag"), str(frame.item(-1, "tag"))
-    )  # of the last line, as trec_eval
+    tag = str(frame.item(-1, "tag"))  # of the last line, as trec_eval
+    run = run_of_scores(frame.drop("rank", "tag"), tag)
     run.path = str(path)
     return run
 
 
-def _read_file(path: PathOrUrl) -> pl.DataFrame:
-    """Read a file: question_id, answer_id, tag (all str), rank (str or i64), score (f64)."""
-    return _read_table(path) if is_table(path) else read_run_lines(path)
-
-
-def _read_table(path: PathOrUrl) -> pl.DataFrame:
+def _read_table(path: Location) -> pl.DataFrame:
+    """Read a table: question_id, answer_id (both str), rank (i64), score (f64), tag (str)."""
     frame, metadata = read_table(path, "scores", "score")
     tag = metadata.get(_TAG, b"").decode("utf-8", "replace") or tag_of_name(path)
     rank = pl.col("rank") if "rank" in frame.columns else pl.lit(None, pl.Int64)
@@ -177,44 +162,32 @@ def _contradicting_questions(frame: pl.DataFrame) -> int:
 
 
 def write_run(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> None:
-    """Write a run (question_id, answer_id, score) of any form, ranked and printed by ``trec.printable``.
+    """Write a run (question_id, answer_id, score) to a file, ranked and printed by ``trec.printable``.
 
-    The sidecar of a file that is replaced is removed.
+    The sidecar of a run that is replaced is removed.
     """
     check_rows(path, frame, "score")
-    data, is_parts = part_bytes(path, frame, tag), is_folder(path)
+    data = part_bytes(path, frame, tag)
     if read_sidecar(path) is not None:
         sidecar_path(path).unlink(missing_ok=True)
-    if not is_parts:
-        with output_file(path) as file:
-            file.write_bytes(data)
-        return
-    key = hashlib.sha256(data).hexdigest()[:24]
-    folder = output_location(path)
-    name = f"{0:06}-{key}{part_suffix(path)}"
-    with output_file(folder / name) as file:
+    with output_file(path) as file:
         file.write_bytes(data)
-    outputs.delete([folder / old for old in names(folder) if PART_NAME.fullmatch(old) and old != name])
-    write_sidecar(
-        sidecar_path(path), {"key": key, "tag": tag, "parts": 1, "versions": {"aptool": __version__}}
-    )
 
 
 def part_bytes(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
     """The bytes of a run, or of a part: lines, packed lines or a table, as the name of the file says."""
+    if not is_answer_id(tag):
+        raise InputError(path, column="tag", value=tag, expected="one word without white space")
     if is_table(path):
-        return _table_bytes(path, frame, tag)
-    lines = run_lines(path, frame, tag)
+        return _table_bytes(frame, tag)
+    lines = run_lines(frame, tag)
     return packed(lines) if part_suffix(path).endswith(".gz") else lines
 
 
-def _table_bytes(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
-    from aptool.data.ids import is_answer_id
+def _table_bytes(frame: pl.DataFrame, tag: str) -> bytes:
     from aptool.data.parquet import parquet_writer
     from aptool.data.schemas import arrow_schema
 
-    if not is_answer_id(tag):
-        raise InputError(path, column="tag", value=tag, expected="one word without white space")
     schema = arrow_schema("scores", optional=True).with_metadata({_TAG: tag.encode()})
     # The numbers that are printed: the nearest float64 of 0.1 in float32 is not 0.1.
     printed = pl.col("score").cast(pl.String).cast(pl.Float64)
@@ -292,7 +265,7 @@ class Run(Tabular):
         """Read a run, with its tag: a TREC file, a table (``.parquet``) or a folder of parts.
 
         Args:
-            path: a file or a URL, also packed as gzip, bzip2 or xz; or a folder that `score` wrote.
+            path: a file or a URL, also packed as gzip; or a folder that `score` wrote.
 
         Example:
             >>> aptool.Run({"q1": {"a": 0.2}}, tag="mine").save("mine.run", overwrite=True)
@@ -334,7 +307,7 @@ class Run(Tabular):
 
         Args:
             path: a TREC run file, gzip if the name ends in ``.gz``; a table with question_id, answer_id,
-                rank and score if it ends in ``.parquet``; a folder of parts if it ends in a slash.
+                rank and score if it ends in ``.parquet``.
             tag: the name of the system in the file, one word. Default: the tag of the run.
             overwrite: replace an existing file.
 
@@ -346,7 +319,7 @@ class Run(Tabular):
         """
         tag = self.tag if tag is None else check_text("tag", tag)
         file = check_path("path", path)
-        check_run_output(file, overwrite=overwrite)
+        check_output(file, overwrite=overwrite)
         write_run(file, self.frame, tag)
 
     def __repr__(self) -> str:

@@ -15,15 +15,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import polars as pl
-import pyarrow as pa
 
 from aptool.data.frames import RawTable, columns_of
 from aptool.data.parquet import Column, check_once, open_parquet
 from aptool.documents import parse_json
 from aptool.errors import InputError, UsageError, first_line
-from aptool.files import expand
-from aptool.inputs import check_is_text, open_unpacked, unpacked_name
-from aptool.paths import file_errors, is_object_url, is_remote, location, names
+from aptool.files import check_is_text, expand, open_unpacked, unpacked_name
+from aptool.paths import location, names
 from aptool.version import check_installed
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
@@ -88,7 +86,7 @@ def split_folders(folder: str) -> dict[str, str]:
 
 def is_folder(path: str) -> bool:
     """Whether a path is a folder on a disk or in an object store."""
-    return (is_object_url(path) or not is_remote(path)) and location(path).is_dir()
+    return location(path).is_dir()
 
 
 def _names_below(folder: str) -> list[str]:
@@ -180,7 +178,7 @@ def _read_parquet(path: str, columns: set[str]) -> RawTable:
     with open_parquet(path) as reader:
         names = reader.schema.names
         for name in columns:
-            check_once(path, reader.schema, pa.field(name, pa.string()))
+            check_once(path, names, name)
         table = reader.read([name for name in names if name in columns])
         rows = reader.metadata.num_rows
     # The error of a missing column names all columns.
@@ -195,7 +193,7 @@ def _read_excel(path: str) -> RawTable:
     """Read the first sheet as texts; its first row has the names of the columns. Blank rows are skipped."""
     import fastexcel
 
-    with open_unpacked(path) as file, file_errors(path):
+    with open_unpacked(path) as file:
         data = file.read()
     try:
         sheet = pl.read_excel(
@@ -213,7 +211,7 @@ def read_lines(path: str | Path, encoding: str | None = None, hint: str = "") ->
 
     An ``encoding`` of None is UTF-8. The error for another encoding has the ``hint``.
     """
-    with open_unpacked(path) as file, file_errors(path):
+    with open_unpacked(path) as file:
         lines: Iterable[bytes] = file
         if encoding is None:
             check_is_text(path, file.peek())

@@ -2,11 +2,11 @@
 
 A run line is ``qid Q0 docid rank score tag``, a qrels line ``qid 0 docid relevance``. Fields are separated by
 blanks and tabs; blank lines and lines that begin with ``#`` are skipped. The rank and the second field are
-ignored, as in trec_eval; ranks that contradict the scores are logged. `other_layouts` has further formats.
+ignored, as in trec_eval; ranks that contradict the scores are logged. Qrels may also be a table of BEIR,
+which has a header and lacks the second field.
 
 trec_eval reads the score ``abc`` and the relevance ``0.9`` as 0, and orders NaN arbitrarily. aptool raises an
-InputError with the line, also for an illegal id (``data.ids``). Polars parses valid files in one call;
-other files are parsed line by line to locate the error.
+InputError with the line, also for an illegal id (``data.ids``).
 """
 
 import gzip
@@ -14,9 +14,9 @@ import io
 import logging
 import math
 import re
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import polars as pl
@@ -24,9 +24,9 @@ import polars as pl
 from aptool.data import ids
 from aptool.data.schemas import Table
 from aptool.errors import InputError, shortened
-from aptool.inputs import check_is_text, open_unpacked
+from aptool.files import check_is_text, open_unpacked
 from aptool.outputs import output_file
-from aptool.paths import PathOrUrl, file_errors
+from aptool.paths import PathOrUrl
 
 logger = logging.getLogger(__name__)
 
@@ -36,22 +36,16 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Level 1 is five times as fast as the default 6, and files are a seventh larger.
 _GZIP_LEVEL = 1
 _BLOCK = 1 << 20  # bytes per check
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-# Leading zeros are separate: Python refuses to convert thousands of digits.
-_INTEGER = re.compile(r"([+-]?)0*(\d{1,19})", re.ASCII)
+_DECIMAL = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_BEIR_HEADER = re.compile(rb"\s*\S+[ \t]+\S+[ \t]+(?:score|relevance|label)\s*", re.IGNORECASE)
 # In the words after the first of a tag: signs of a further line, glued to this one without a line break.
-_FURTHER_LINE = rf"(^| )([qQ]0|{_DECIMAL.pattern} {_DECIMAL.pattern})( |$)"
-
-
-# Of the candidates of a question.
-_IS_TIED = (pl.len() > 1) & (pl.col("score").min() == pl.col("score").max())
+_FURTHER_LINE = rf"(^| )([qQ]0|{_DECIMAL} {_DECIMAL})( |$)"
 
 
 class _LineFormat(NamedTuple):
     """The fields of a line."""
 
-    columns: tuple[str, ...]
-    output: tuple[str, ...]  # the columns of the result
+    columns: tuple[str, ...]  # the second one is ignored
     number: str  # the numeric column
     kind: type[pl.Float64] | type[pl.Int64]  # its type
     most: int  # maximum number of fields
@@ -59,14 +53,12 @@ class _LineFormat(NamedTuple):
 
 _RUN = _LineFormat(
     columns=("question_id", "Q0", "answer_id", "rank", "score", "tag"),
-    output=("question_id", "answer_id", "rank", "score", "tag"),
     number="score",
     kind=pl.Float64,
     most=11,  # some tools write a tag of several words
 )
 _QRELS = _LineFormat(
     columns=("question_id", "0", "answer_id", "relevance"),
-    output=("question_id", "answer_id", "relevance"),
     number="relevance",
     kind=pl.Int64,
     most=4,
@@ -81,9 +73,9 @@ def read_qrels(path: PathOrUrl) -> pl.DataFrame:
 
     A file whose name ends in ``.parquet`` is a table with these columns.
     """
-    return (
-        read_table(path, "qrels", "relevance")[0] if str(path).endswith(".parquet") else _read(path, _QRELS)
-    )
+    if str(path).endswith(".parquet"):
+        return read_table(path, "qrels", "relevance")[0]
+    return _read(path, _QRELS)
 
 
 def read_run_lines(path: PathOrUrl) -> pl.DataFrame:
@@ -109,7 +101,8 @@ def rank_candidates(frame: pl.DataFrame) -> pl.DataFrame:
 
 def count_ties(frame: pl.DataFrame) -> tuple[int, int]:
     """The number of questions whose candidates, two or more, all have one score, and of all questions."""
-    tied = frame.group_by("question_id").agg(is_tied=_IS_TIED)["is_tied"]
+    is_tied = (pl.len() > 1) & (pl.col("score").min() == pl.col("score").max())
+    tied = frame.group_by("question_id").agg(is_tied=is_tied)["is_tied"]
     return int(tied.sum()), len(tied)
 
 
@@ -173,10 +166,8 @@ def printable(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def run_lines(path: PathOrUrl, frame: pl.DataFrame, tag: str) -> bytes:
+def run_lines(frame: pl.DataFrame, tag: str) -> bytes:
     """The lines of a run, ranked and printed by ``printable``."""
-    if not ids.is_answer_id(tag):
-        raise InputError(path, column="tag", value=tag, expected="one word without white space")
     line = pl.concat_str(
         "question_id", pl.lit(" Q0 "), "answer_id", pl.lit(" "), "rank", pl.lit(" "), "score",
         pl.lit(f" {tag}\n"),
@@ -191,14 +182,106 @@ def packed(data: bytes | memoryview) -> bytes:
 
 
 def _read(path: PathOrUrl, line_format: _LineFormat) -> pl.DataFrame:
-    from aptool.data import other_layouts  # scoring reads no run
-
-    with open_unpacked(path) as file, file_errors(path):
+    with open_unpacked(path) as file:
         data = _text(path, file.read())
     if line_format is _QRELS:
-        data = other_layouts.trec_lines(data)
-    frame = _parse_at_once(data, line_format)
-    return _parse_line_by_line(path, data, line_format) if frame is None else frame
+        data = _with_iterations(data)
+    data = _single_spaced(data)
+    output = [name for name in line_format.columns if name != line_format.columns[1]]
+    # With a header, polars does not infer the number of columns from the first line.
+    extra = [f"extra{number}" for number in range(len(line_format.columns), line_format.most + 1)]
+    frame = pl.read_csv(
+        " ".join([*line_format.columns, *extra]).encode() + b"\n" + data,
+        separator=" ",
+        quote_char=None,
+        comment_prefix="#",
+        infer_schema=False,
+        schema_overrides={line_format.number: line_format.kind},
+        columns=[*output, *(extra if line_format is _RUN else extra[-1:])],
+        truncate_ragged_lines=True,
+        ignore_errors=True,  # a number that cannot be parsed is null
+    )
+    frame = frame.filter(pl.col("question_id").is_not_null())  # else a blank line
+    if frame.is_empty():
+        raise InputError(path, problem="no line", expected=f"lines of {' '.join(line_format.columns)}")
+    is_bad = pl.any_horizontal(
+        pl.col(output).is_null(),
+        pl.col(line_format.number).is_finite().not_(),
+        pl.col(extra[-1]).is_not_null(),
+    )
+    if line_format is _RUN and frame[extra[0]].null_count() < frame.height:  # tags of several words
+        rest = pl.concat_str(extra, separator=" ", ignore_nulls=True)
+        is_blank_in_id = pl.col(extra[0]).is_not_null() & pl.col("tag").str.contains(f"^({_DECIMAL})$")
+        is_bad |= is_blank_in_id | rest.str.contains(_FURTHER_LINE)
+    if not _has_plain_characters(data):
+        is_bad |= pl.col("question_id").str.contains(ids.QUESTION_ID).not_()
+        is_bad |= pl.col("answer_id").str.contains(ids.ANSWER_ID).not_()
+    if frame.select(is_bad.any()).item() or _repeats(frame):
+        is_bad |= pl.struct("question_id", "answer_id").is_first_distinct().not_()
+        row = int(frame.select(is_bad.fill_null(False).arg_max()).item())
+        _refuse(path, data, line_format, frame, row)
+    return frame.select(output)
+
+
+def _refuse(
+    path: PathOrUrl, data: bytes, line_format: _LineFormat, frame: pl.DataFrame, row: int
+) -> NoReturn:
+    """Raise for a row of a frame, whose line is invalid."""
+    lines = data.split(b"\n")
+    numbers = [number for number, line in enumerate(lines, 1) if line and not line.startswith(b"#")]
+    position = f"line {numbers[row]}"
+    error = partial(InputError, path, position=position)
+    line = lines[numbers[row] - 1].decode()
+    fields, least = line.split(" "), len(line_format.columns)
+    found = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}"
+    if not least <= len(fields) <= line_format.most:
+        raise error(value=line, expected=found + _hint(fields, is_run=line_format is _RUN))
+    if len(fields) > least and re.fullmatch(_DECIMAL, fields[least - 1]):
+        # The rank would be read as the score, and the score as the tag.
+        expected = f"{least} fields, found {len(fields)}: no blank in an id, no number before words in a tag"
+        raise error(value=line, expected=expected)
+    if re.search(_FURTHER_LINE, " ".join(fields[least:])):
+        raise error(value=line, expected=f"{found}: two lines in one")
+    values, number = frame.row(row, named=True), line_format.number
+    if values[number] is None or not math.isfinite(values[number]):
+        expected = "a finite number" if line_format is _RUN else "a whole number of 64 bits"
+        value = fields[line_format.columns.index(number)]
+        raise error(column=number, value=value, expected=expected)
+    question_id, answer_id = values["question_id"], values["answer_id"]
+    ids.check_question_id(path, position, question_id, "question_id")
+    ids.check_answer_id(path, position, answer_id, "answer_id")
+    is_same = (frame["question_id"] == question_id) & (frame["answer_id"] == answer_id)
+    first = numbers[is_same.arg_max() or 0]
+    expected = f"each candidate of a question once; line {first} has this one already"
+    raise error(column="answer_id", value=f"{question_id} {answer_id}", expected=expected)
+
+
+def _hint(fields: list[str], *, is_run: bool) -> str:
+    """Name the known format of a line that has another one than expected; empty if the format is unknown."""
+    if is_run and is_beir_header(" ".join(fields)):
+        return "; this looks like qrels of BEIR, for --qrels"
+    if is_run and len(fields) == 4 and fields[3].lstrip("+-").isdecimal():
+        return "; this looks like qrels, for --qrels"
+    if is_run and len(fields) == 3 and fields[2].isdecimal():
+        return "; this looks like a run of MS MARCO, without scores"
+    if not is_run and len(fields) == 6 and fields[1].upper() == "Q0":
+        return "; this looks like a run"
+    return ""
+
+
+def is_beir_header(line: str) -> bool:
+    """Whether a line is the header of qrels of BEIR."""
+    return _BEIR_HEADER.fullmatch(line.encode()) is not None
+
+
+def _with_iterations(data: bytes) -> bytes:
+    """The lines of qrels; those of BEIR, with a header and without the second field, get that field."""
+    first, newline, rest = data.partition(b"\n")
+    if not _BEIR_HEADER.fullmatch(first):
+        return data
+    fields = (line.split() for line in rest.split(b"\n"))
+    # The header becomes a blank line, so that the numbers of the lines stay.
+    return newline + b"\n".join(b" ".join([*row[:1], b"0", *row[1:]]) if row else b"" for row in fields)
 
 
 def read_table(path: PathOrUrl, name: Table, number: str) -> tuple[pl.DataFrame, dict[bytes, bytes]]:
@@ -222,55 +305,24 @@ def read_table(path: PathOrUrl, name: Table, number: str) -> tuple[pl.DataFrame,
 
 
 def _text(path: PathOrUrl, data: bytes) -> bytes:
-    """The lines of a text file; raises on binary data."""
+    """The lines of a text file; raises on binary data and on text that is not UTF-8."""
     check_is_text(path, data)
     nul = data.find(b"\0")
     if nul >= 0:
         line = data.count(b"\n", 0, nul) + 1
-        raise InputError(
-            path, position=f"line {line}", problem="a NUL byte", expected="text, not a binary file"
-        )
+        expected = "text, not a binary file"
+        raise InputError(path, position=f"line {line}", problem="a NUL byte", expected=expected)
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line, value = data.count(b"\n", 0, error.start) + 1, data[error.start : error.end]
+        raise InputError(path, position=f"line {line}", value=value, expected="text in UTF-8") from error
     return data.removeprefix(_BYTE_ORDER_MARK)
 
 
 def tag_of_name(path: PathOrUrl) -> str:
     """The tag of a run whose file has none: the first word of its name."""
     return re.split(r"[\s.]", Path(str(path)).name)[0] or "run"
-
-
-def _parse_at_once(data: bytes, line_format: _LineFormat) -> pl.DataFrame | None:
-    """Parse a valid file; return None for any other file."""
-    data = _single_spaced(data)
-    # With a header, polars does not infer the number of columns from the first line.
-    extra = [f"extra{number}" for number in range(len(line_format.columns), line_format.most + 1)]
-    read = extra if line_format is _RUN else [extra[-1]]
-    header = " ".join([*line_format.columns, *extra]).encode() + b"\n"
-    try:
-        frame = pl.read_csv(
-            header + data,
-            separator=" ",
-            quote_char=None,
-            comment_prefix="#",
-            infer_schema=False,
-            schema_overrides={line_format.number: line_format.kind},
-            columns=[*line_format.output, *read],
-            truncate_ragged_lines=True,
-        )
-    except pl.exceptions.PolarsError:
-        return None
-    frame = frame.filter(pl.col("question_id").is_not_null())
-    if frame[extra[-1]].null_count() < frame.height:
-        return None
-    if line_format is _RUN:
-        longer = frame.filter(pl.col(extra[0]).is_not_null())
-        is_number = pl.col("tag").str.contains(f"^({_DECIMAL.pattern})$")
-        rest = pl.concat_str(extra, separator=" ", ignore_nulls=True)
-        if longer.select((is_number | rest.str.contains(_FURTHER_LINE)).any()).item():
-            return None
-    frame = frame.select(line_format.output)
-    is_complete = frame.height > 0 and not any(column.null_count() for column in frame)
-    is_valid = is_complete and frame[line_format.number].is_finite().all() and not _repeats(frame)
-    return frame if is_valid and (_has_plain_characters(data) or _has_legal_ids(frame)) else None
 
 
 def _has_plain_characters(data: bytes) -> bool:
@@ -280,14 +332,6 @@ def _has_plain_characters(data: bytes) -> bool:
     values = np.frombuffer(data, dtype=np.uint8)
     blocks = (values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK))
     return sum(int(np.count_nonzero(block < ord(" "))) for block in blocks) == data.count(b"\n")
-
-
-def _has_legal_ids(frame: pl.DataFrame) -> bool:
-    legal = frame.select(
-        pl.col("question_id").str.contains(ids.QUESTION_ID).all(),
-        pl.col("answer_id").str.contains(ids.ANSWER_ID).all(),
-    )
-    return all(legal.row(0))
 
 
 def _single_spaced(data: bytes) -> bytes:
@@ -302,82 +346,6 @@ def _single_spaced(data: bytes) -> bytes:
 def _repeats(frame: pl.DataFrame) -> bool:
     pairs = frame.select(pl.struct("question_id", "answer_id").n_unique()).item()
     return bool(pairs < frame.height)
-
-
-def _parse_line_by_line(path: PathOrUrl, data: bytes, line_format: _LineFormat) -> pl.DataFrame:
-    """Parse a file, or raise for its first invalid line."""
-    from aptool.data import other_layouts
-
-    rows: list[tuple[object, ...]] = []
-    first_lines: dict[tuple[str, str], int] = {}
-    for number, fields in _fields_of_lines(path, data):
-        position = f"line {number}"
-        least = len(line_format.columns)
-        if not least <= len(fields) <= line_format.most:
-            expected = f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}"
-            expected += other_layouts.hint(fields, is_run=line_format is _RUN)
-            raise InputError(path, position=position, value=" ".join(fields), expected=expected)
-        if len(fields) > least and _DECIMAL.fullmatch(fields[least - 1]):
-            # The rank would be read as the score, and the score as the tag.
-            expected = (
-                f"{least} fields, found {len(fields)}: no blank in an id, no number before words in a tag"
-            )
-            raise InputError(path, position=position, value=" ".join(fields), expected=expected)
-        if re.search(_FURTHER_LINE, " ".join(fields[least:])):
-            expected = (
-                f"{least} fields ({' '.join(line_format.columns)}), found {len(fields)}: two lines in one"
-            )
-            raise InputError(path, position=position, value=" ".join(fields), expected=expected)
-        row = dict(zip(line_format.columns, fields, strict=False))
-        value = _number(row[line_format.number], line_format)
-        if value is None:
-            expected = "a finite number" if line_format.kind is pl.Float64 else "a whole number of 64 bits"
-            raise InputError(
-                path,
-                position=position,
-                column=line_format.number,
-                value=row[line_format.number],
-                expected=expected,
-            )
-        ids.check_question_id(path, position, row["question_id"], "question_id")
-        ids.check_answer_id(path, position, row["answer_id"], "answer_id")
-        pair = row["question_id"], row["answer_id"]
-        first = first_lines.setdefault(pair, number)
-        if first != number:
-            expected = f"each candidate of a question once; line {first} has this one already"
-            raise InputError(
-                path, position=position, column="answer_id", value=" ".join(pair), expected=expected
-            )
-        rows.append(tuple(value if name == line_format.number else row[name] for name in line_format.output))
-    if not rows:
-        raise InputError(path, problem="no line", expected=f"lines of {' '.join(line_format.columns)}")
-    schema = {
-        name: line_format.kind if name == line_format.number else pl.String for name in line_format.output
-    }
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _fields_of_lines(path: PathOrUrl, data: bytes) -> Iterator[tuple[int, list[str]]]:
-    """The number (from 1) and the fields of each line that is neither blank nor a comment."""
-    for number, line in enumerate(data.split(b"\n"), 1):
-        try:
-            # bytes.split() splits at the characters of C's isspace, as trec_eval does.
-            fields = [field.decode("utf-8") for field in line.split()]
-        except UnicodeDecodeError as error:
-            raise InputError(
-                path, position=f"line {number}", value=error.object, expected="text in UTF-8"
-            ) from error
-        if fields and not fields[0].startswith("#"):
-            yield number, fields
-
-
-def _number(text: str, line_format: _LineFormat) -> float | int | None:
-    if line_format.kind is pl.Int64:
-        match = _INTEGER.fullmatch(text)
-        integer = int(match[1] + match[2]) if match is not None else None
-        return integer if integer is not None and -(2**63) <= integer < 2**63 else None
-    score = float(text) if _DECIMAL.fullmatch(text) else math.nan
-    return score if math.isfinite(score) else None
 
 
 def check_rows(path: PathOrUrl, frame: pl.DataFrame, number: str) -> None:

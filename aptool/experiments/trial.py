@@ -274,7 +274,7 @@ class TrialRunner:
 
 def write_derived_run(run: Location, frame: pl.DataFrame, tag: str, *, overwrite: bool) -> None:
     """Write a run that follows from other runs, unless it exists with these lines."""
-    lines = run_lines(run, frame, tag)
+    lines = run_lines(frame, tag)
     if not (run.is_file() and run.read_bytes() == lines):
         check_output(run, overwrite=overwrite)
         write_run(run, frame, tag)

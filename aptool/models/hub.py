@@ -6,7 +6,7 @@ from typing import Any
 
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line
-from aptool.paths import Location, PathOrUrl, is_object_url, location
+from aptool.paths import Location, PathOrUrl, is_remote, location
 from aptool.version import require
 
 CONFIG = "config.json"
@@ -114,7 +114,7 @@ def _hub_url(name: PathOrUrl) -> str | None:
     """Return the URL of a model on the hub; None for a path or the URL of an object store."""
     if is_url(name):
         return str(name)
-    if is_object_url(name):
+    if is_remote(name):
         return None
     owner, _, model = str(name).partition("/")
     # ``models`` is the folder that ``aptool train`` writes to.

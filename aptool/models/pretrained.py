@@ -12,7 +12,6 @@ from torch import nn
 from aptool.documents import read_json
 from aptool.errors import AptoolError, InputError, first_line, one_line, shortened
 from aptool.models.hub import CONFIG, MODULES
-from aptool.paths import is_remote
 from aptool.text.tokenizer import RARE
 from aptool.version import check_installed, require
 
@@ -68,7 +67,7 @@ def open_network(name: str) -> OpenedNetwork:
             network, mean pooling and normalization.
     """
     transformers = network_library()
-    if is_remote(name):
+    if "://" in name:
         raise InputError(name, problem="a URL", expected=EXPECTED)
     if Path(name, _ADAPTER).is_file():
         # transformers ignores an adapter where peft is not installed.

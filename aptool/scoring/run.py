@@ -33,7 +33,7 @@ from aptool.data.runs import (
 from aptool.data.trec import log_ties, rank_candidates
 from aptool.data.writing import POOLS_SUFFIX, fingerprint_of, manifest_beside
 from aptool.errors import InputError
-from aptool.inputs import Input, check_unchanged
+from aptool.files import Input, check_unchanged
 from aptool.outputs import check_apart
 from aptool.paths import PathOrUrl, is_remote, names, output_location
 from aptool.progress import Bar, progress

@@ -27,8 +27,7 @@ from aptool.data.pools import Answers, Unit, answers_beside, read_pools
 from aptool.data.runs import is_folder, part_bytes, part_suffix
 from aptool.data.trec import count_ties
 from aptool.errors import AptoolError, InputError
-from aptool.files import stat
-from aptool.inputs import Input
+from aptool.files import Input, stat
 from aptool.outputs import write_object
 from aptool.paths import Location, PathOrUrl, file_errors, is_remote, location, names, output_location
 from aptool.scoring.systems import Scorer
@@ -76,8 +75,8 @@ def read(unit: Unit, scorer: Scorer, answers: Answers | None) -> Prepared:
     """Read a unit and prepare it for the scorer, such as tokenize it; uses no accelerator."""
     pools = read_pools(unit, answers)
     inputs = scorer.prepare(pools)
-    columns = pools.question_ids, pools.answer_ids, pools.pair_question
-    return Prepared(unit, *columns, inputs, scorer.truncated(inputs))
+    truncated = scorer.truncated(inputs)
+    return Prepared(unit, pools.question_ids, pools.answer_ids, pools.pair_question, inputs, truncated)
 
 
 def score(
@@ -159,12 +158,13 @@ def plan(
     folder = parts_folder(output)
     target = output_location(output) if is_folder(output) else folder
     suffix = part_suffix(output)
-    identities = _identities(units, answers)
+    shared = _shared_answers((unit.path for unit in units), answers)
     parts = []
     for number, unit in enumerate(units):
         decisive = [
-            *(*identities[unit.path], unit.row_groups, unit.rows),
-            *(scorer.fingerprint, __version__, tag, suffix),
+            _identity(Input(unit.path, unit.version)),
+            _identity(shared[_folder(unit.path)]),
+            *(unit.row_groups, unit.rows, scorer.fingerprint, __version__, tag, suffix),
         ]
         digest = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:24]
         stem = f"{number:06}-{digest}"
@@ -172,24 +172,10 @@ def plan(
     return parts
 
 
-def _identities(
-    units: Sequence[Unit], answers: Input | None
-) -> dict[str, tuple[list[str | None], list[str | None] | None]]:
-    """The identities of each pools file and of its shared answers."""
-    versions = {unit.path: unit.version for unit in units}
-    shared = _shared_answers(versions, answers)
-    identities = {}
-    for path, version in versions.items():
-        of_answers = shared[_folder(path)]
-        identities[path] = (
-            _identity(Input(path, version)),
-            _identity(of_answers) if of_answers is not None else None,
-        )
-    return identities
-
-
-def _identity(file: Input) -> list[str | None]:
+def _identity(file: Input | None) -> list[str | None] | None:
     """What differs between a file and its replacement: its name and its version."""
+    if file is None:
+        return None
     # A local folder may be moved; a remote file is identified by its URL.
     return [file.path if is_remote(file.path) else file.path.rpartition("/")[2], file.version]
 

@@ -5,6 +5,7 @@ detected by the first bytes of a file, never by its name. A few blocks of the fi
 and the numbers of a row are only parsed on request.
 """
 
+import gzip
 import logging
 import re
 from collections import Counter
@@ -17,9 +18,9 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from aptool.errors import InputError
-from aptool.inputs import Unpacked, check_is_text, open_unpacked
+from aptool.files import check_is_text, open_unpacked
 from aptool.outputs import output_file
-from aptool.paths import PathOrUrl, file_errors
+from aptool.paths import PathOrUrl
 
 logger = logging.getLogger(__name__)
 
@@ -63,8 +64,8 @@ class VectorFile:
 @contextmanager
 def open_vectors(path: PathOrUrl) -> Iterator[VectorFile]:
     """Open a file or URL of word vectors; its rows are checked as they are read."""
-    with file_errors(path), open_unpacked(path) as file:
-        yield _detect_format(path, file, " (gz)" if isinstance(file, Unpacked) else "")
+    with open_unpacked(path) as file:
+        yield _detect_format(path, file, " (gz)" if isinstance(file.raw, gzip.GzipFile) else "")
 
 
 def _detect_format(path: PathOrUrl, file: IO[bytes], packing: str) -> VectorFile:

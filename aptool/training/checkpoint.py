@@ -277,7 +277,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def source_identity(source: str) -> list[Any] | None:
     """Return names, sizes and versions of the files of initial weights, or None."""
-    if is_remote(source) and not source.startswith("hf:"):
+    if is_remote(source):
         status = stat(source)
         return [[source, status.size, status.version]]
     path = Path(source)

@@ -71,26 +71,11 @@ def write_pools(path, *rows):
     pq.write_table(pa.Table.from_pylist(pools, schema=arrow_schema("pools")), path, row_group_size=1)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (
-            [("q1", "a"), ("q2", "b"), ("q1", "c")],
-            "row group 2: row 0: column 'question_id': 'q1': expected each",
-        ),
-        (
-            [("q1", "a"), ("q2", "bb")],
-            "row group 1: row 0: column 'candidates.answer_id': 'b': expected each",
-        ),
-        ([("q1", "a"), ("q2", "")], "row group 1: row 0: column 'candidates': []"),
-        ([("#1", "a")], "row group 0: row 0: column 'question_id': '#1'"),
-    ],
-)
-def test_wrong_pools_are_refused(tmp_path, rows, message):
-    write_pools(tmp_path / "dev.pools.parquet", *rows)
+def test_wrong_pools_are_refused(tmp_path):
+    write_pools(tmp_path / "dev.pools.parquet", ("q1", "a"), ("q2", "b"), ("q1", "c"))
     code, (line,) = check(tmp_path / "dev.pools.parquet")
     assert code == 1
-    assert message in line
+    assert "row group 2: row 0: column 'question_id': 'q1': expected each" in line
 
 
 def test_pools_without_their_shared_answers_are_refused(collection, tmp_path):

@@ -41,7 +41,7 @@ def twice(table, name):
         (
             Pools.load,
             pools(fields=("answer_id", "text", "text")),
-            "column 'candidates.text': 2 columns of this name; expected one",
+            "expected type list<element: struct<answer_id: string not null, text: string> not null>",
         ),
         (Run.load, run(0), "no row; expected at least one"),
         (Qrels.load, qrels().slice(0, 0), "no row; expected at least one"),

@@ -1,6 +1,5 @@
 """Questions and answers that two splits share, and folds that keep near copies together."""
 
-import errno
 from pathlib import Path
 
 import pytest
@@ -92,23 +91,6 @@ def test_impossible_folds_are_refused(collection, tmp_path):
     with pytest.raises(InputError, match=r"a collection of the splits train, .*; expected one of test9"):
         write_folds(collection, tmp_path / "folds", splits=("test9",))
     assert not (tmp_path / "folds").exists()
-
-
-def test_failed_fold_leaves_no_new_fold_behind(collection, tmp_path, monkeypatch):
-    add_split = CollectionWriter.add_split
-    left = [5]
-
-    def fail_in_the_third_fold(self, split, pools, **more):
-        left[0] -= 1
-        if not left[0]:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        add_split(self, split, pools, **more)
-
-    monkeypatch.setattr(CollectionWriter, "add_split", fail_in_the_third_fold)
-    with pytest.raises((OSError, AptoolError), match="No space left on device"):
-        write_folds(collection, tmp_path / "folds", folds=3)
-
-    assert [path for path in (tmp_path / "folds").rglob("*") if path.is_file()] == []
 
 
 def test_the_folds_command(aptool, collection_folder, tmp_path):

@@ -1,15 +1,12 @@
-"""Data at a URL: the in-memory file system, and an HTTP server without byte ranges, as Python's own is."""
+"""Data in an object store."""
 
-import functools
-import http.server
 import io
-import threading
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from imported import counts_of
+from s3 import put_bytes
 
 from aptool.data.collection import Collection
 from aptool.data.insuranceqa import import_insuranceqa
@@ -41,60 +38,11 @@ def parquet():
     return buffer.getvalue()
 
 
-class Handler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *parts):
-        pass
-
-    def do_HEAD(self):
-        if self.refused():
-            return
-        super().do_HEAD()
-
-    def do_GET(self):
-        if self.refused():
-            return
-        super().do_GET()
-
-    def copyfile(self, source, outputfile):
-        try:
-            super().copyfile(source, outputfile)
-        except ConnectionError:  # the reader closed the connection early
-            self.close_connection = True
-
-    def refused(self):
-        if "refused" in self.path:
-            self.send_error(500)
-        return "refused" in self.path
-
-
 @pytest.fixture
-def http_root(tmp_path):
-    pytest.importorskip("aiohttp", reason="fsspec reads http:// through aiohttp")
-    root = tmp_path / "served"
+def root(bucket):
     for name, content in {**FILES, "w/train.parquet": parquet()}.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(content)
-    handler = functools.partial(Handler, directory=str(root))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture
-def memory_root():
-    files = fsspec.filesystem("memory")
-    for name, content in {**FILES, "w/train.parquet": parquet()}.items():
-        files.pipe(f"/import/{name}", content)
-    yield "memory://import"
-    files.rm("/import", recursive=True)
-
-
-@pytest.fixture(params=["memory_root", "http_root"])
-def root(request):
-    return request.getfixturevalue(request.param)
+        put_bytes(f"{bucket}/{name}", content)
+    return bucket
 
 
 ONE_QUESTION = (1, 2, 1)
@@ -121,22 +69,8 @@ def test_missing_files_are_named(root, tmp_path):
     assert str(error.value).startswith(f"{root}/w: none of the files of InsuranceQA; ")
 
 
-def test_the_error_of_a_server_is_one_line(http_root, tmp_path):
-    for build, path in (
-        (import_wikiqa, f"{http_root}/refused.tsv"),
-        (import_trecqa, f"{http_root}/refused/"),
-    ):
-        with pytest.raises(InputError) as error:
-            build(tmp_path / "out", {"dev": path})
-        assert path in str(error.value)
-        assert "\n" not in str(error.value)
-
-
-def test_an_unreachable_server_is_named(http_root, tmp_path):
-    with pytest.raises(InputError, match=r"127\.0\.0\.1:1/a\.tsv"):
-        import_table(tmp_path / "out", {"dev": "http://127.0.0.1:1/a.tsv"})
-
-
-def test_an_unknown_protocol_is_refused(tmp_path):
-    with pytest.raises(InputError, match="Protocol not known: ftpx"):
-        import_table(tmp_path / "out", {"dev": "ftpx://a.tsv"})
+@pytest.mark.parametrize("url", ["https://host/a.tsv", "file:///a.tsv"])
+def test_other_urls_are_refused(tmp_path, url):
+    for build in (import_table, import_wikiqa, import_trecqa):
+        with pytest.raises(InputError, match=f"^{url}: expected a path, or a URL of S3"):
+            build(tmp_path / "out", {"dev": url})

@@ -11,7 +11,7 @@ import pytest
 
 import aptool
 from aptool.data import runs
-from aptool.data.runs import check_run_output, read_run, write_run
+from aptool.data.runs import read_run, write_run
 from aptool.data.schemas import arrow_schema
 from aptool.errors import InputError
 
@@ -24,14 +24,16 @@ FRAME = pl.DataFrame(
 )
 LINES = "q2 Q0 a 1 0.1 x\nq1 Q0 c 1 2.0 x\nq1 Q0 b 2 2.0 x\nq10 Q0 ä#1 1 -3.5e-7 x\n"
 ROWS = [("q2", "a", 0.1), ("q1", "c", 2.0), ("q1", "b", 2.0), ("q10", "ä#1", -3.5e-7)]
-FORMS = ["dev.run", "dev.run.gz", "dev.parquet", "parts/", "parts.gz/", "parts.parquet/"]
+FORMS = ["dev.run", "dev.run.gz", "dev.parquet"]
 
 
 @pytest.fixture
 def parts(tmp_path):
     """A folder with a run in one part; return the folder and the part."""
-    write_run(f"{tmp_path}/dev/", FRAME, "x")
-    (part,) = (tmp_path / "dev").iterdir()
+    part = tmp_path / "dev" / f"000000-{'0' * 24}.run"
+    write_run(part, FRAME, "x")
+    sidecar = {"key": "1", "tag": "x", "parts": 1, "versions": {"aptool": "1"}}
+    runs.write_sidecar(tmp_path / "dev.json", sidecar)
     return tmp_path / "dev", part
 
 
@@ -48,20 +50,6 @@ def test_every_form_gives_the_same_run_file(tmp_path, name, scores):
     assert aptool.Run.load(f"{tmp_path}/{name}").to_dict()["q2"] == {"a": 0.1}
 
 
-def test_parts_are_trec_files(parts):
-    _, part = parts
-
-    assert part.read_text() == LINES
-    assert read_run(part).frame.height == 4
-
-
-def test_packed_parts_are_gzip(tmp_path):
-    write_run(f"{tmp_path}/dev.gz/", FRAME, "x")
-
-    (part,) = (tmp_path / "dev.gz").glob("*.run.gz")
-    assert gzip.decompress(part.read_bytes()).decode() == LINES
-
-
 def test_other_libraries_read_a_table(tmp_path):
     """The types are those of Spark: string, string, bigint, double."""
     write_run(tmp_path / "dev.parquet", FRAME, "x")
@@ -74,14 +62,7 @@ def test_other_libraries_read_a_table(tmp_path):
     assert schema.types == [pa.string(), pa.string(), pa.int64(), pa.float64()]
 
 
-def test_a_folder_of_tables_is_one_table_to_other_libraries(tmp_path):
-    write_run(f"{tmp_path}/dev.parquet/", FRAME, "x")
-
-    assert pq.read_table(tmp_path / "dev.parquet").num_rows == 4
-    assert len(pd.read_parquet(tmp_path / "dev.parquet")) == 4
-
-
-@pytest.mark.parametrize("name", ["dev.run", "dev.run.gz", "dev.parquet"])
+@pytest.mark.parametrize("name", FORMS)
 def test_parts_one_after_the_other_are_the_run(tmp_path, name):
     """Other programs read the joined file as the rows of its parts."""
     parts = []
@@ -189,17 +170,6 @@ def test_a_folder_without_its_sidecar_is_not_complete(parts):
         read_run(folder)
 
 
-def test_a_new_run_replaces_the_parts_of_the_last_one(parts):
-    folder, part = parts
-    (folder / "notes").write_text("mine")
-
-    write_run(folder, FRAME.head(1), "y")  # without a slash: the folder has a sidecar
-
-    assert not part.exists()
-    assert (folder / "notes").read_text() == "mine"
-    assert read_run(folder).frame.rows() == [("q2", "a", 0.1)]
-
-
 @pytest.mark.parametrize("name", FORMS)
 def test_a_run_that_exists_is_replaced_when_asked(tmp_path, name):
     path = f"{tmp_path}/{name}"
@@ -223,8 +193,8 @@ def test_a_sidecar_of_a_replaced_run_is_removed_and_a_file_of_the_user_stays(tmp
         assert (tmp_path / "dev.run.json").exists() is remains
 
 
-def test_a_file_is_no_folder_of_parts(tmp_path):
-    (tmp_path / "dev").write_text("mine")
-
-    with pytest.raises(InputError, match="a file; expected a folder, or a new path"):
-        check_run_output(f"{tmp_path}/dev/")
+def test_only_scoring_writes_a_folder_of_parts(parts, tmp_path):
+    for path in (parts[0], f"{tmp_path}/new/"):
+        with pytest.raises(InputError, match="a folder; expected a file, or a new path"):
+            aptool.Run(FRAME, "x").save(path, overwrite=True)
+    assert read_run(parts[0]).frame.rows() == ROWS

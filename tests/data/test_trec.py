@@ -1,8 +1,6 @@
 """Qrels and runs in the TREC format; lines that trec_eval would misread are refused."""
 
-import bz2
 import gzip
-import lzma
 import struct
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 
 from aptool.data import trec
 from aptool.data.runs import read_run, write_run
-from aptool.data.trec import rank_candidates, read_qrels, write_qrels
+from aptool.data.trec import read_qrels, write_qrels
 from aptool.errors import InputError
 
 RUN = (
@@ -60,11 +58,7 @@ def test_qrels_are_read(run_file):
 
 
 @pytest.mark.parametrize("zeros", [40, 5_000])
-@pytest.mark.parametrize("at_once", [True, False])
-def test_leading_zeros_of_a_relevance_are_read_in_every_file(run_file, monkeypatch, zeros, at_once):
-    if not at_once:
-        monkeypatch.setattr(trec, "_parse_at_once", lambda data, line_format: None)
-
+def test_leading_zeros_of_a_relevance_are_read(run_file, zeros):
     qrels = read_qrels(run_file(f"q1 0 a1 {'0' * zeros}2\nq1 0 a2 -{'0' * zeros}1\n"))
 
     assert qrels["relevance"].to_list() == [2, -1]
@@ -155,8 +149,8 @@ def test_invalid_line_is_named(run_file, read, content, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
-@pytest.mark.parametrize("name", ["dev.run", "dev.run.gz", "dev.run.bz2", "dev.run.xz"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize("name", ["dev.run", "dev.run.gz"])
 def test_packed_runs_are_recognised_by_their_content(run_file, pack, name):
     assert read_run(run_file(pack(RUN.encode()), name)).frame.rows() == RUN_ROWS
 
@@ -201,12 +195,7 @@ FILES = {
     "empty": (b"", "dev.run", "no line; expected lines of question_id Q0 answer_id rank score tag"),
     "only comments": (b"#\n\n# q1 Q0 a1 1 1 t\n", "dev.run", "no line; expected lines"),
     "cut short": (gzip.compress(b"q1 Q0 a1 1 1 t\n" * 9)[:-9], "dev.run.gz", "expected a complete gzip file"),
-    "xz cut short": (
-        lzma.compress(b"q1 Q0 a1 1 1 t\n" * 9)[:-9],
-        "dev.run.xz",
-        "expected a complete xz file",
-    ),
-    "damaged bzip2": (b"BZh91AY&SYnot bzip2", "dev.run.bz2", "expected a file that can be read"),
+    "bzip2": (b"BZh91AY&SYnot bzip2", "dev.run.bz2", "bzip2 data; expected text, or gzip data"),
     "workbook": (
         b"PK\x03\x04[Content_Types].xml",
         "dev.run",
@@ -269,13 +258,6 @@ def rank_of(rows):
     return [1 + sum(other[0] == row[0] for other in rows[:i]) for i, row in enumerate(rows)]
 
 
-@pytest.mark.parametrize("score", [1e-30, 1e-45, -1.1754944e-38, 3.4028235e38, 0.1, 16777217.0, 1e22, 5e-324])
-def test_extreme_scores_are_read_back(tmp_path, score):
-    write_run(tmp_path / "dev.run", frame([("q", "a", score)]), "t")
-
-    assert read_run(tmp_path / "dev.run").frame.rows() == [("q", "a", score)]
-
-
 def test_minus_zero_ties_with_zero(tmp_path):
     write_run(tmp_path / "dev.run", frame([("q", "a", 0.0), ("q", "b", -0.0)]), "t")
 
@@ -310,17 +292,8 @@ UNWRITABLE = {
         [("q 1", "a", 1.0)],
         "column 'question_id': 'q 1': expected an id without white space",
     ),
-    "wide blank": ([("q", "a\u2003b", 1.0)], "column 'answer_id': 'a\\u2003b': expected"),
-    "NUL": ([("q", "a\0", 1.0)], "column 'answer_id': 'a\\x00': expected"),
-    "empty id": ([("q", "", 1.0)], "column 'answer_id': '': expected"),
     "no id": ([(None, "a", 1.0), ("q", "b", 1.0)], "column 'question_id': None: expected"),
-    "comment": ([("#1", "a", 1.0)], "column 'question_id': '#1': expected an id"),
-    "byte order mark": ([("\ufeffq", "a", 1.0)], "column 'question_id': '\\ufeffq': expected"),
     "NaN": ([("q", "a", float("nan"))], "candidate 'a': column 'score': nan: expected a finite number"),
-    "infinity": (
-        [("q", "a", float("-inf"))],
-        "candidate 'a': column 'score': -inf: expected a finite number",
-    ),
     "no score": ([("q", "a", None), ("q", "b", 1.0)], "column 'score': None: expected a finite number"),
     "repeated": ([("q", "a", 1.0), ("q", "a", 2.0)], "'q a': expected each candidate of a question once"),
     "nothing": ([], "no row; expected at least one"),
@@ -339,21 +312,9 @@ def test_rows_that_cannot_be_read_back_are_not_written(tmp_path, rows, message):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("tag", ["", "two words", "a\ttab"])
-def test_tag_must_be_one_word(tmp_path, tag):
-    with pytest.raises(InputError, match="expected one word"):
-        write_run(tmp_path / "dev.run", frame([("q", "a", 1.0)]), tag)
-
-
 def test_fractional_relevance_is_not_truncated(tmp_path):
     with pytest.raises(TypeError, match="not an integer"):
         write_qrels(tmp_path / "x.qrels", frame([("q", "a", 0.9)], "relevance"))
-
-
-def test_ranks_start_at_one_per_question():
-    ranked = rank_candidates(frame([("b", "x", 1), ("a", "x", 1), ("a", "y", 2)]))
-
-    assert ranked.rows() == [("b", "x", 1, 1), ("a", "y", 2, 1), ("a", "x", 1, 2)]
 
 
 # Ranks and scores of a question, and whether the scores order it otherwise than the ranks.
@@ -394,11 +355,3 @@ def test_questions_with_one_score_for_all_candidates_are_counted(caplog):
         "dev.run: warning: 1 of 3 questions have one score for all candidates, "
         "so their order is that of the answer ids"
     ]
-
-
-@pytest.mark.parametrize("question_id", ["{}", '{"', "{", '{"a"'])
-def test_ids_that_begin_like_json_are_read(tmp_path, question_id):
-    path = tmp_path / "x.qrels"
-    path.write_text(f"{question_id} 0 a1 1\n")
-
-    assert read_qrels(path).rows() == [(question_id, "a1", 1)]

@@ -8,7 +8,7 @@ from tiny import row, write_pools
 
 from aptool.data.pools import list_units, write_answers
 from aptool.errors import AptoolError
-from aptool.inputs import Input
+from aptool.files import Input
 from aptool.scoring.systems import RandomScorer, RandomScores
 from aptool.scoring.units import missing_parts, parts_folder, plan, read, read_records, score, write
 

@@ -8,12 +8,12 @@ import signal
 from dataclasses import replace
 
 import forked
-import fsspec
 import numpy as np
 import pytest
 import torch
 from dying import aptool_killed
 from recorded import recorded
+from s3 import put_bytes
 from tiny import options, recipe
 
 from aptool.config import VectorOptions
@@ -415,12 +415,11 @@ def test_a_checkpoint_is_saved_before_its_epoch_is_reported(collection, tmp_path
     assert reported == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
-def test_the_content_of_vectors_at_a_url_is_an_input_of_the_training():
-    named = recipe("qa-cnn", "vectors.source=memory://trained/vectors.bin")
+def test_the_content_of_vectors_at_a_url_is_an_input_of_the_training(bucket):
+    named = recipe("qa-cnn", f"vectors.source={bucket}/vectors.bin")
 
     def key_with(content):
-        with fsspec.open("memory://trained/vectors.bin", "wb") as out:
-            out.write(content)
+        put_bytes(f"{bucket}/vectors.bin", content)
         return inputs_of(named)
 
     key = key_with(b"one")
