@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import Count, SectionedCommand, overwrite_flag, with_options
+from aptool.cli.parameters import Count, overwrite_flag, with_options
 from aptool.cli.tables import print_table
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def insuranceqa(folder: str, output: str, pool_size: str, **options: Any) -> Non
     report_collection(collection)
 
 
-@import_.command(cls=SectionedCommand)
+@import_.command()
 @click.argument("tables", metavar="FOLDER | SPLIT=PATH...", nargs=-1, required=True)
 @output_option
 @click.option("--question", default="question", metavar="NAME", help="Column of the question text.")
@@ -207,7 +207,7 @@ def table(
     report_collection(Collection(output), by_text=columns["question_id"] is None)
 
 
-@import_.command(cls=SectionedCommand)
+@import_.command()
 @click.argument("source", metavar="[FOLDER | SPLIT=ID...]", nargs=-1)
 @click.option("--corpus", metavar="PATH", help="Documents: .jsonl or .tsv files.")
 @click.option("--queries", metavar="FILE", help="Queries: a .jsonl or .tsv file.")
