@@ -36,7 +36,7 @@ def main(folder: str) -> None:
         print(f"{name:8}", *(f"{measure} {value:.4f}" for measure, value in means.items()))
     baseline, *systems = runs.values()
     for name, result in zip(list(runs)[1:], aptool.compare(baseline, systems, qrels, ["MAP"]), strict=True):
-        print(f"{name:8} MAP {result.difference:+.4f} over bm25, p = {result.permutation_holm:.4f}")
+        print(f"{name:8} MAP {result.difference:+.4f} over bm25, p = {result.p_holm:.4f}")
 
 
 if __name__ == "__main__":

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
-import shutil
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import Count, SectionedCommand, seed_option
+from aptool.cli.parameters import Bounded, Count
 from aptool.cli.runs import (
-    CONFIDENCE_RANGE,
     check_distinct,
-    level_option,
     measures_option,
     named_runs,
     parse_measures,
@@ -25,29 +22,29 @@ from aptool.cli.runs import (
     report_gaps,
 )
 from aptool.cli.tables import print_table
-from aptool.errors import UsageError, counted, first_few
+from aptool.errors import UsageError, counted, first_few, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     import polars as pl
 
     from aptool.data.pools import Pools
     from aptool.data.runs import Run
-    from aptool.evaluation.compare import Comparison, Comparisons, Deltas, QuestionDelta
-    from aptool.evaluation.texts import PoolTexts
+    from aptool.evaluation.compare import Comparison
 
 logger = logging.getLogger(__name__)
 
-_WIDTH = 110  # characters per line if stdout is not a terminal
+Rows = list[dict[str, Any]]
+
+_WIDTH = 110  # characters per line
+_ANSWERS = ("relevant", "first_before", "first_after")  # columns with answers of `describe_deltas`
 
 
-@click.command("compare", cls=SectionedCommand)
+@click.command("compare")
 @click.argument("runs", metavar="[NAME=]BASELINE [NAME=]RUN...", nargs=-1)
 @qrels_option
 @measures_option
-@level_option
-@click.option("--on-common", is_flag=True, help="Use only the questions that every run ranks.")
 @pools_option
 @click.option(
     "--top",
@@ -58,11 +55,11 @@ _WIDTH = 110  # characters per line if stdout is not a terminal
 )
 @click.option(
     "--confidence",
-    type=CONFIDENCE_RANGE,
+    type=Bounded(click.FloatRange(0.5, 0.999)),  # `significance.LOWEST_CONFIDENCE` to `HIGHEST_CONFIDENCE`
     metavar="X",
-    help="Confidence level of intervals and tests, 0.5 to 0.999.  [default: 0.95]",
+    default=0.95,
+    help="Confidence level of intervals and tests, 0.5 to 0.999.",
 )
-@seed_option
 @click.option(
     "--format",
     "form",
@@ -75,12 +72,9 @@ def compare(
     runs: tuple[str, ...],
     qrels: str | None,
     measures: str | None,
-    level: int,
-    on_common: bool,
     pools: tuple[str, ...],
     top: int,
-    confidence: float | None,
-    seed: int,
+    confidence: float,
     form: str,
 ) -> None:
     """Compare RUNs with BASELINE, question by question.
@@ -94,14 +88,8 @@ def compare(
     """
     from aptool.data.importing import warn_of_added
     from aptool.data.runs import Qrels, Run
-    from aptool.evaluation.compare import Comparisons, largest_deltas
     from aptool.evaluation.compare import compare as compare_runs
-    from aptool.evaluation.names import parse_measures as parsed
-    from aptool.evaluation.significance import CONFIDENCE
-    from aptool.evaluation.texts import PoolTexts, relevant_from
-    from aptool.reporting.html import latex_table
 
-    confidence = CONFIDENCE if confidence is None else confidence
     names = parse_measures(measures)
     if pools and not top:
         raise UsageError("--pools: requires --top above 0")
@@ -116,37 +104,30 @@ def compare(
     qrels = qrels_of(paths, qrels)
     texts = pools_given(pools, qrels) if top else None
     judgements = Qrels.load(qrels)
-    first, *others = read
-    compared = compare_runs(
-        first, others, judgements, names, level=level, on_common=on_common, confidence=confidence, seed=seed
-    )
-    assert isinstance(compared, Comparisons)  # as a list was given
+    baseline, *systems = read
+    compared = compare_runs(baseline, systems, judgements, names, confidence=confidence)
     tables = [evaluation.per_question for evaluation in compared.evaluations]
-    if on_common:
-        questions = judgements.frame["question_id"].n_unique()
-        logger.info(f"--on-common: {tables[0].height} of {questions} questions")
     report_gaps(dict(zip(shown, compared.evaluations, strict=True)))
     _report_candidates(read, tables[0])
     warn_of_added(qrels)
-    relevant = relevant_from(judgements.frame, parsed(names)[0].level or level)
-    deltas = [
-        largest_deltas(run.tag, names[0], top, (tables[0], table), (first.frame, run.frame), relevant)
-        for run, table in zip(others, tables[1:], strict=True)
-        if top
-    ]
-    found = _texts(texts, deltas) if texts is not None else PoolTexts({}, {})
-    if form == "json":
-        settings = {"qrels": qrels, "level": level, "confidence": confidence, "seed": seed}
-        settings |= {"runs": dict(zip(shown, paths, strict=True)), "baseline": first.tag}
-        click.echo(_to_json(settings, compared, deltas, found))
-    elif form == "csv":
+    if form == "csv":
         click.echo(compared.to_polars().write_csv(), nl=False)
-    elif form == "latex":
-        click.echo(latex_table(_paper_rows(first.tag, compared)), nl=False)
-    else:
-        _print_comparisons(first.tag, compared, confidence)
-        for each in deltas:
-            _print_deltas(first.tag, each, found)
+        return
+    if form == "latex":
+        from aptool.reporting.html import latex_table
+
+        click.echo(latex_table(_paper_rows(baseline.tag, compared)), nl=False)
+        return
+    deltas = _largest_deltas(read, tables, judgements.frame, names[0], top, texts) if top else []
+    if form == "json":
+        settings = {"qrels": qrels, "confidence": confidence}
+        settings |= {"runs": dict(zip(shown, paths, strict=True)), "baseline": baseline.tag}
+        document = {**settings, "comparisons": _finite(compared.to_polars()), "deltas": deltas}
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    _print_comparisons(baseline.tag, compared, confidence)
+    for delta in deltas:
+        _print_deltas(baseline.tag, delta)
 
 
 def _report_candidates(runs: Sequence[Run], questions: pl.DataFrame) -> None:
@@ -160,191 +141,178 @@ def _report_candidates(runs: Sequence[Run], questions: pl.DataFrame) -> None:
             logger.info(f"{run.tag}: ranks different candidates than {runs[0].tag} for {count} ({examples})")
 
 
-def _texts(pools: Pools, deltas: Iterable[Deltas]) -> PoolTexts:
-    """The texts of the questions with the largest differences."""
+def _largest_deltas(
+    runs: Sequence[Run],
+    tables: Sequence[pl.DataFrame],
+    qrels: pl.DataFrame,
+    measure: str,
+    top: int,
+    pools: Pools | None,
+) -> Rows:
+    """The questions with the ``top`` largest gains and losses of each system, with texts.
+
+    ``tables`` are `Evaluation.per_question` of the runs, the baseline first.
+    """
     import polars as pl
 
-    from aptool.evaluation.texts import find_texts
+    from aptool.evaluation.compare import describe_deltas, question_deltas
+    from aptool.evaluation.names import parse_measures
 
-    pairs = {
-        (delta.question_id, answer)
-        for largest in deltas
-        for delta in (*largest.gained, *largest.lost)
-        for answer in (delta.relevant, delta.first_before, delta.first_after)
-        if answer is not None
-    }
-    schema = {"question_id": pl.String, "answer_id": pl.String}
-    with pools.files() as (files, answers):
-        return find_texts(files, pl.DataFrame(sorted(pairs), schema=schema, orient="row"), answers)
+    (parsed,) = parse_measures([measure])
+    relevant = qrels.filter(pl.col("relevance") >= parsed.level)
+    entries, described = [], []
+    for run, table in zip(runs[1:], tables[1:], strict=True):
+        deltas = question_deltas(tables[0], table, measure)
+        better, worse = deltas.filter(pl.col("change") > 0), deltas.filter(pl.col("change") < 0)
+        entries.append(
+            {"system": run.tag, "measure": measure, "better": better.height, "worse": worse.height}
+        )
+        described += [
+            describe_deltas(part.head(top), relevant, (runs[0].frame, run.frame)) for part in (better, worse)
+        ]
+    rows = _with_texts(described, pools)
+    return [
+        {**entry, "gained": gained, "lost": lost}
+        for entry, gained, lost in zip(entries, rows[::2], rows[1::2], strict=True)
+    ]
 
 
-def _print_comparisons(baseline: str, comparisons: list[Comparison], confidence: float) -> None:
+def _with_texts(described: Sequence[pl.DataFrame], pools: Pools | None) -> list[Rows]:
+    """The rows of `describe_deltas` with the texts of the questions and answers; None without pools."""
+    import polars as pl
+
+    from aptool.evaluation.texts import PoolTexts, find_texts
+
+    texts = PoolTexts({}, {})
+    if pools is not None:
+        every = pl.concat(described).unpivot(_ANSWERS, index="question_id", value_name="answer_id")
+        pairs = every.select("question_id", "answer_id").drop_nulls().unique(maintain_order=True)
+        with pools.files() as (files, answers):
+            texts = find_texts(files, pairs, answers)
+    return [
+        [
+            {
+                **row,
+                "question": texts.questions.get(row["question_id"]),
+                **{f"{name}_text": texts.answers.get((row["question_id"], row[name])) for name in _ANSWERS},
+            }
+            for row in frame.to_dicts()
+        ]
+        for frame in described
+    ]
+
+
+def _finite(comparisons: pl.DataFrame) -> Rows:
+    """The rows for JSON: values that are not finite become null."""
+    import polars as pl
+    import polars.selectors as cs
+
+    return comparisons.with_columns(pl.when(cs.float().is_finite()).then(cs.float()).name.keep()).to_dicts()
+
+
+def _print_comparisons(baseline: str, comparisons: Sequence[Comparison], confidence: float) -> None:
     """Print the means and differences, the p-values, and a sentence per comparison."""
     from aptool.evaluation.compare import shown_p, verdict
 
     means = [["", "mean", "difference", f"{100 * confidence:g}% interval", "wins", "ties", "losses", "d"]]
     tests = [["p-values", "permutation", "Holm", "t-test", "Holm"]]
     measure = ""
-    for comparison in comparisons:
-        paired = comparison.paired
-        if measure != comparison.measure:
-            measure = comparison.measure
+    for row in comparisons:
+        if measure != row.measure:
+            measure = row.measure
             means.append([measure, *[""] * 7])
-            means.append([f"  {baseline}", f"{paired.baseline:.4f}", *[""] * 6])
+            means.append([f"  {baseline}", f"{row.baseline:.4f}", *[""] * 6])
             tests.append([measure, *[""] * 4])
         means.append(
             [
-                f"  {comparison.system}",
-                f"{paired.system:.4f}",
-                f"{paired.difference:+.4f}",
-                f"[{paired.interval.low:.4f}, {paired.interval.high:.4f}]",
-                *(str(count) for count in (paired.wins, paired.ties, paired.losses)),
-                f"{paired.effect:+.2f}" if math.isfinite(paired.effect) else "",
+                f"  {row.system}",
+                f"{row.mean:.4f}",
+                f"{row.difference:+.4f}",
+                f"[{row.low:.4f}, {row.high:.4f}]",
+                *(str(count) for count in (row.wins, row.ties, row.losses)),
+                f"{row.effect:+.2f}" if math.isfinite(row.effect) else "",
             ]
         )
-        of_t = (paired.t_test.p, comparison.t_holm) if math.isfinite(paired.t_test.t) else ()
-        p_values = (paired.permutation.p, comparison.permutation_holm, *of_t)
-        tests.append([f"  {comparison.system}", *map(shown_p, p_values), *[""] * (2 - len(of_t))])
+        of_t = (shown_p(row.t_test_p), shown_p(row.t_test_p_holm)) if math.isfinite(row.effect) else ("", "")
+        tests.append([f"  {row.system}", shown_p(row.p), shown_p(row.p_holm), *of_t])
     print_table(means)
     click.echo()
     print_table(tests)
     click.echo()
     _print_power(comparisons, confidence)
-    questions = counted(comparisons[0].paired.questions, "question")
-    tests_made = counted(len(comparisons), "comparison")
-    click.echo(f"{questions}; p of the permutation test, corrected for {tests_made}:")
-    for comparison in comparisons:
-        text = verdict(baseline, comparison.system, comparison, confidence)
-        click.echo(f"{comparison.measure}: {text}")
+    questions = counted(comparisons[0].questions, "question")
+    click.echo(
+        f"{questions}; p of the permutation test, corrected for {counted(len(comparisons), 'comparison')}:"
+    )
+    for row in comparisons:
+        click.echo(f"{row.measure}: {verdict(baseline, row)}")
 
 
-def _print_power(comparisons: list[Comparison], confidence: float) -> None:
+def _print_power(comparisons: Sequence[Comparison], confidence: float) -> None:
     """Print the minimum detectable difference of each measure, the largest one of the systems."""
-    from aptool.evaluation.compare import shown_detectable
     from aptool.evaluation.significance import POWER
 
     largest: dict[str, float] = {}
-    for comparison in comparisons:
-        detectable = comparison.detectable(confidence)
-        if detectable is not None:
-            largest[comparison.measure] = max(detectable, largest.get(comparison.measure, 0.0))
+    for row in comparisons:
+        if row.detectable is not None:
+            largest[row.measure] = max(row.detectable, largest.get(row.measure, 0.0))
     if not largest:
         click.echo("all questions have the same difference: d is undefined, intervals have no width")
         return
-    questions = counted(comparisons[0].paired.questions, "question")
+    questions = counted(comparisons[0].questions, "question")
     power = f"power {POWER:g}, alpha {1 - confidence:.3g}"
     click.echo(f"minimum detectable difference with {questions} ({power}):")
-    shown = [f"{shown_detectable(value)} ({name})" for name, value in largest.items()]
-    click.echo(", ".join(shown))
-    if any(text.startswith("above") for text in shown):
+    shown = {name: "above 1" if value > 1 else f"{value:.4f}" for name, value in largest.items()}
+    click.echo(", ".join(f"{value} ({name})" for name, value in shown.items()))
+    if "above 1" in shown.values():
         click.echo("no true difference can be that large: the tests need more questions")
 
 
-def _print_deltas(baseline: str, deltas: Deltas, texts: PoolTexts) -> None:
+def _print_deltas(baseline: str, deltas: dict[str, Any]) -> None:
     """Print the questions with the largest gains and losses, two or three lines each."""
-    groups = (("gains", deltas.better, deltas.gained), ("losses", deltas.worse, deltas.lost))
-    for direction, total, shown in groups:
-        if not shown:
+    system = deltas["system"]
+    for direction, total, rows in (
+        ("gains", deltas["better"], deltas["gained"]),
+        ("losses", deltas["worse"], deltas["lost"]),
+    ):
+        if not rows:
             continue
-        number = f"{len(shown)} of {total}" if len(shown) < total else f"{total}"
+        number = f"{len(rows)} of {total}" if len(rows) < total else f"{total}"
         click.echo()
-        click.echo(f"{deltas.measure}: largest {direction} of {deltas.system} over {baseline}: {number}")
-        for delta in shown:
-            _print_delta(baseline, deltas.system, delta, texts)
+        click.echo(f"{deltas['measure']}: largest {direction} of {system} over {baseline}: {number}")
+        for row in rows:
+            lines = [
+                f"  {row['question_id']}  {row['before']:.4f} → {row['after']:.4f}  {row['question'] or ''}"
+            ]
+            if row["relevant"] is None:
+                lines.append("      no relevant answer is ranked")
+            else:
+                ranks = f"rank {row['rank_before'] or 'none'} → {row['rank_after'] or 'none'}"
+                lines.append(f"      relevant, {ranks}: {_answer(row, 'relevant')}")
+            worse, first = (baseline, "first_before") if direction == "gains" else (system, "first_after")
+            if row[first] is None:
+                lines.append(f"      not in {worse}")
+            elif row[first] != row["relevant"]:
+                lines.append(f"      first in {worse}: {_answer(row, first)}")
+            for line in lines:
+                line = printable(" ".join(line.splitlines())).rstrip()
+                click.echo(line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…")
 
 
-def _print_delta(baseline: str, run: str, delta: QuestionDelta, texts: PoolTexts) -> None:
-    question = texts.questions.get(delta.question_id, "")
-    lines = [f"  {delta.question_id}  {delta.before:.4f} → {delta.after:.4f}  {question}"]
-    if delta.relevant is None:
-        lines.append("      no relevant answer is ranked")
-    else:
-        ranks = f"rank {_rank(delta.rank_before)} → {_rank(delta.rank_after)}"
-        lines.append(f"      relevant, {ranks}: {_answer(delta, delta.relevant, texts)}")
-    gained = delta.after > delta.before
-    first = delta.first_before if gained else delta.first_after
-    if first is None:
-        lines.append(f"      not in {baseline if gained else run}")
-    elif first != delta.relevant:
-        lines.append(f"      first in {baseline if gained else run}: {_answer(delta, first, texts)}")
-    width = shutil.get_terminal_size((_WIDTH, 0)).columns if sys.stdout.isatty() else _WIDTH
-    for line in lines:
-        click.echo(_one_line(line, width))
+def _answer(row: dict[str, Any], name: str) -> str:
+    text = row[f"{name}_text"]
+    return f"{row[name]}  {text}" if text else str(row[name])
 
 
-def _rank(rank: int | None) -> str:
-    return "none" if rank is None else str(rank)
-
-
-def _answer(delta: QuestionDelta, answer: str, texts: PoolTexts) -> str:
-    text = texts.answers.get((delta.question_id, answer), "")
-    return f"{answer}  {text}" if text else answer
-
-
-def _one_line(line: str, width: int) -> str:
-    """Truncate a line; unprintable characters, such as terminal escapes, become spaces."""
-    indent = len(line) - len(line.lstrip(" "))
-    shown = "".join(character if character.isprintable() else " " for character in line)
-    shown = " " * indent + shown.strip()
-    return shown if len(shown) <= width else shown[: width - 1] + "…"
-
-
-def _paper_rows(baseline: str, comparisons: Iterable[Comparison]) -> list[list[str]]:
+def _paper_rows(baseline: str, comparisons: Sequence[Comparison]) -> list[list[str]]:
     """A row per run, the baseline first, and per measure its mean, the difference and the corrected p."""
     from aptool.evaluation.compare import shown_p
 
     rows = {"": ["system"], baseline: [baseline]}
-    for comparison in comparisons:
-        paired, system = comparison.paired, comparison.system
-        if comparison.measure not in rows[""]:
-            rows[""] += [comparison.measure, "Δ", "p"]
-            rows[baseline] += [f"{paired.baseline:.4f}", "", ""]
-        cells = [f"{paired.system:.4f}", f"{paired.difference:+.4f}", shown_p(comparison.permutation_holm)]
-        rows.setdefault(system, [system]).extend(cells)
+    for row in comparisons:
+        if row.measure not in rows[""]:
+            rows[""] += [row.measure, "Δ", "p"]
+            rows[baseline] += [f"{row.baseline:.4f}", "", ""]
+        cells = [f"{row.mean:.4f}", f"{row.difference:+.4f}", shown_p(row.p_holm)]
+        rows.setdefault(row.system, [row.system]).extend(cells)
     return list(rows.values())
-
-
-def _to_json(
-    settings: Mapping[str, Any], compared: Comparisons, deltas: Iterable[Deltas], texts: PoolTexts
-) -> str:
-    """Return the settings and results as a JSON document; values that are not finite become null."""
-    import json
-
-    import polars as pl
-    import polars.selectors as cs
-
-    confidence = settings["confidence"]
-    finite = pl.when(cs.float().is_finite()).then(cs.float()).name.keep()
-    rows = compared.to_polars().with_columns(finite).to_dicts()
-    document = {
-        **settings,
-        "comparisons": [
-            {
-                **row,
-                "detectable": comparison.detectable(confidence),
-                "significant": comparison.significant(confidence),
-            }
-            for row, comparison in zip(rows, compared, strict=True)
-        ],
-        "deltas": [
-            {
-                **delta._asdict(),
-                "gained": [_delta_json(question, texts) for question in delta.gained],
-                "lost": [_delta_json(question, texts) for question in delta.lost],
-            }
-            for delta in deltas
-        ],
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-
-
-def _delta_json(delta: QuestionDelta, texts: PoolTexts) -> dict[str, Any]:
-    names = ("relevant", "first_before", "first_after")
-    answers = {name: getattr(delta, name) for name in names}
-    return {
-        **delta._asdict(),
-        "question": texts.questions.get(delta.question_id),
-        **{
-            f"{name}_text": texts.answers.get((delta.question_id, answer)) for name, answer in answers.items()
-        },
-    }

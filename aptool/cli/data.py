@@ -19,6 +19,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Title and text of each row of `aptool data stats`, from the attributes of `stats.SplitStatistics`.
+_STATISTICS = {
+    "questions": "{questions:,}",
+    "M: words per question": "{M:.2f}",
+    "L: words per relevant answer": "{L:.2f}",
+    "L over all candidates": "{L_all:.2f}",
+    "L/M, mean over relevant answers": "{L_over_M:.2f}",
+    "candidates": "{candidates:,}",
+    "candidates per question": "{pool_mean:.2f}",
+    "smallest, largest pool": "{pool_least}, {pool_most}",
+    "relevant answers": "{relevant:,}",
+    "relevant answers per question": "{relevant_mean:.2f}",
+    "questions without relevant answer": "{without_relevant:,}",
+    "questions without non-relevant candidate": "{without_nonrelevant:,}",
+    "relevant answers not in the pool": "{relevant_not_in_pool:,}",
+    "questions without relevant candidate": "{questions_without_relevant_in_pool:,}",
+    "distinct answer texts": "{distinct_answers:,}",
+    "texts repeated in a pool": "{repeated_texts:,}",
+}
+
 
 @click.group()
 def data() -> None:
@@ -163,30 +183,9 @@ def _print_leaks(path: str) -> None:
 
 
 def _print_statistics(statistics: Statistics) -> None:
-    splits = statistics.splits.values()
     rows = [["", *statistics.splits]]
-    for title, shown in (
-        ("questions", [f"{s.questions:,}" for s in splits]),
-        ("M: words per question", [f"{s.M:.2f}" for s in splits]),
-        ("L: words per relevant answer", [f"{s.L:.2f}" for s in splits]),
-        ("L over all candidates", [f"{s.L_all:.2f}" for s in splits]),
-        ("L/M, mean over relevant answers", [f"{s.L_over_M:.2f}" for s in splits]),
-        ("candidates", [f"{s.candidates:,}" for s in splits]),
-        ("candidates per question", [f"{s.pool_mean:.2f}" for s in splits]),
-        ("smallest, largest pool", [f"{s.pool_least}, {s.pool_most}" for s in splits]),
-        ("relevant answers", [f"{s.relevant:,}" for s in splits]),
-        ("relevant answers per question", [f"{s.relevant_mean:.2f}" for s in splits]),
-        ("questions without relevant answer", [f"{s.without_relevant:,}" for s in splits]),
-        ("questions without non-relevant candidate", [f"{s.without_nonrelevant:,}" for s in splits]),
-        ("relevant answers not in the pool", [f"{s.relevant_not_in_pool:,}" for s in splits]),
-        (
-            "questions without relevant candidate",
-            [f"{s.questions_without_relevant_in_pool:,}" for s in splits],
-        ),
-        ("distinct answer texts", [f"{s.distinct_answers:,}" for s in splits]),
-        ("texts repeated in a pool", [f"{s.repeated_texts:,}" for s in splits]),
-    ):
-        rows.append([title, *shown])
+    for title, text in _STATISTICS.items():
+        rows.append([title, *(text.format_map(vars(split)) for split in statistics.splits.values())])
     for policy, touched in statistics.policies.items():
         if any(touched.values()) and policy != RELEVANT_MISSING:  # it has a row above
             shown = [f"{touched.get(split, 0):,}" for split in statistics.splits]

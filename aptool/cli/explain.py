@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from aptool.cli.parameters import (
+    DEFAULT_MODEL,
     LOCATION,
     UTF8,
     default_model,
     device_option,
     json_option,
-    model_option,
-    overwrite_option,
+    overwrite_flag,
 )
+from aptool.cli.tables import print_table
 from aptool.errors import UsageError, counted, printable
 
 if TYPE_CHECKING:
@@ -26,52 +28,44 @@ if TYPE_CHECKING:
 
 _LISTED = 8  # words below each text
 _WIDTH = 100
-# Terminals interpret control characters; U+2400 and following are their visible symbols.
-_PICTURES = {code: chr(0x2400 + code) for code in range(0x20)} | {0x7F: "\u2421"}
-_VISIBLE = str.maketrans(_PICTURES | dict.fromkeys(range(0x80, 0xA0), "\ufffd"))
 
 
 @click.command("explain")
-@model_option
-@click.option("--question", type=UTF8, metavar="TEXT", help="Text of the question.")
-@click.option("--answer", type=UTF8, metavar="TEXT", help="Text of the answer.")
-@click.option("--collection", metavar="FOLDER", type=LOCATION, help="Collection that has the pair.")
-@click.option("--split", metavar="SPLIT", help="Split of the collection.  [default: test]")
-@click.option("--question-id", type=UTF8, metavar="ID", help="Question id.")
-@click.option("--answer-id", type=UTF8, metavar="ID", help="Answer id.")
+@click.option(
+    "--model",
+    "folder",
+    metavar="MODEL",
+    type=LOCATION,
+    help=f"Model folder or Hugging Face name (hf://ORG/NAME).  [default: {DEFAULT_MODEL}]",
+)
+@click.option("--question", type=UTF8, metavar="TEXT", required=True, help="Text of the question.")
+@click.option("--answer", type=UTF8, metavar="TEXT", required=True, help="Text of the answer.")
 @click.option("--html", metavar="FILE", type=LOCATION, help="Write an HTML page.")
-@overwrite_option("html")
+@overwrite_flag
 @click.option("--matrix", is_flag=True, help="Include the alignment matrix of question and answer words.")
 @device_option
 @json_option
 def explain(
     folder: Location | None,
-    question: str | None,
-    answer: str | None,
-    collection: Location | None,
-    split: str | None,
-    question_id: str | None,
-    answer_id: str | None,
+    question: str,
+    answer: str,
     html: Location | None,
+    overwrite: bool,
     matrix: bool,
     device: str,
     as_json: bool,
 ) -> None:
     """Show the weight of each word of a question and an answer in the score of the pair.
 
-    Pass the pair as --question TEXT --answer TEXT, or as --collection FOLDER --question-id ID --answer-id ID.
-
     Attentive poolings have attention weights. With max pooling, the weight of a word is the share of features
     that are maximal at the word; with token matching, its share of the matches.
     """
-    _check_pair(
-        {"--question": question, "--answer": answer},
-        {"--collection": collection, "--question-id": question_id, "--answer-id": answer_id},
-    )
-    if split is not None and collection is None:
-        raise UsageError(f"--split {split} given without --collection; expected both or neither")
-    if html is not None and html.suffix != ".html":
-        raise UsageError(f"--html {html}: expected a name ending in .html")
+    from aptool.outputs import check_output
+
+    if html is not None:
+        if html.suffix != ".html":
+            raise UsageError(f"--html {html}: expected a name ending in .html")
+        check_output(html, overwrite=overwrite)
     folder = folder if folder is not None else default_model()
 
     from aptool.models.hub import find_folder
@@ -85,15 +79,8 @@ def explain(
     from aptool.models.explain import explain_pairs
     from aptool.models.model import load_model
 
-    if collection is not None:
-        from aptool.data.collection import Collection
-        from aptool.evaluation.texts import find_pair
-
-        pair = find_pair(Collection(collection), split or "test", str(question_id), str(answer_id))
-    else:
-        pair = (str(question), str(answer))
     model = load_model(folder, pick_device(device))
-    (explanation,) = explain_pairs(model, [pair], alignment=matrix)
+    (explanation,) = explain_pairs(model, [(question, answer)], alignment=matrix)
     if matrix and explanation.alignment is None:
         pooling = model.recipe.pooling["type"]
         expected = "attentive, abcnn, alignment or token-matching pooling"
@@ -104,26 +91,11 @@ def explain(
         names = {"name": model.recipe.preset, "model": printable(str(folder))}
         write_page(html, "explain.html", {"explanation": explanation, **names})
     if as_json:
-        import json
-
         click.echo(json.dumps(_document(explanation, model, folder), indent=2, ensure_ascii=False))
     elif html is None:
         _print(explanation, model)
     else:
         click.echo(html)
-
-
-def _check_pair(texts: dict[str, Any], ids: dict[str, Any]) -> None:
-    """Raise unless all of the options with texts are given, or all of those with ids."""
-    by_id = any(value is not None for value in ids.values())
-    required, excluded = (ids, texts) if by_id else (texts, ids)
-    missing = [name for name, value in required.items() if value is None]
-    if missing:
-        hint = "" if by_id else ", or --collection, --question-id and --answer-id"
-        raise UsageError(f"no {' and no '.join(missing)} given; expected {' and '.join(required)}{hint}")
-    extra = [name for name, value in excluded.items() if value is not None]
-    if extra:
-        raise UsageError(f"{' and '.join(extra)} given with {', '.join(required)}; expected one or the other")
 
 
 def _document(explanation: Explanation, model: LoadedModel, folder: Location) -> dict[str, Any]:
@@ -193,12 +165,11 @@ def _print_alignment(explanation: Explanation, alignment: np.ndarray) -> None:
     click.echo()
     measure = "the cosine" if explanation.kind == "matches" else "G"
     click.echo(f"best aligned answer word of each question word, with {measure} of the two:")
-    words = [visible(word) for word in explanation.question.words[: len(explanation.question.weights)]]
-    width = max(map(len, words))
-    for word, row, best in zip(words, alignment, explanation.best_aligned, strict=True):
-        click.echo(f"  {row[best]:+.4f}  {word.ljust(width)}  {visible(explanation.answer.words[best])}")
+    aligned = zip(explanation.question.words, alignment, explanation.best_aligned, strict=False)
+    rows = [[f"{row[best]:+.4f}", word, explanation.answer.words[best]] for word, row, best in aligned]
+    print_table(rows, left=3)
 
 
 def visible(text: str) -> str:
-    """Return text on one line, with visible symbols for control characters."""
-    return printable(" ".join(text.split()).translate(_VISIBLE))
+    """Return text on one line, with control characters escaped."""
+    return printable(" ".join(text.split()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aptool.cli.parameters import Count, SectionedCommand, overwrite_flag, with_options
+from aptool.cli.parameters import Count, overwrite_flag, with_options
 from aptool.cli.tables import print_table
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def insuranceqa(folder: str, output: str, **options: Any) -> None:
     report_collection(collection)
 
 
-@import_.command(cls=SectionedCommand)
+@import_.command()
 @click.argument("tables", metavar="FOLDER | SPLIT=PATH...", nargs=-1, required=True)
 @output_option
 @click.option("--question", default="question", metavar="NAME", help="Column of the question text.")
@@ -174,7 +174,7 @@ def table(tables: tuple[str, ...], output: str, **options: Any) -> None:
     report_collection(Collection.from_rows(splits, output, columns=columns, **options))
 
 
-@import_.command(cls=SectionedCommand)
+@import_.command()
 @click.argument("source", metavar="[FOLDER | SPLIT=ID...]", nargs=-1)
 @click.option("--corpus", metavar="PATH", help="Documents: .jsonl or .tsv files.")
 @click.option("--queries", metavar="FILE", help="Queries: a .jsonl or .tsv file.")

@@ -4,7 +4,6 @@ import contextlib
 import difflib
 import importlib
 import io
-import itertools
 import logging
 import platform
 import re
@@ -111,7 +110,7 @@ def main(received: Sequence[int] = ()) -> NoReturn:
     limit_spinning()  # before torch is imported
     _make_streams_tolerant()
     debug = "--debug" in sys.argv[1:]
-    arguments = _plugins_first([argument for argument in sys.argv[1:] if argument != "--debug"])
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     command = next((argument for argument in arguments if argument in LazyGroup.entries), "")
     resuming = "; the same command resumes" if command in _RESUMING else ""
     try:
@@ -170,19 +169,6 @@ def _with_dashes(message: str, arguments: list[str]) -> str:
     if Path(found[1]).exists() or not any(argument.partition("=")[0] == option for argument in arguments):
         return message
     return option + re.sub(r"^(: requires )(\w+)$", r"\1--\2", message.removeprefix(found[1]))
-
-
-def _plugins_first(arguments: list[str]) -> list[str]:
-    """Move ``--plugin MODULE``, which may be anywhere, to before the command."""
-    plugins: list[str] = []
-    remaining: list[str] = []
-    items = iter(arguments)
-    for argument in items:
-        if argument == "--plugin":
-            plugins += [argument, *itertools.islice(items, 1)]
-        else:
-            (plugins if argument.startswith("--plugin=") else remaining).append(argument)
-    return [*plugins, *remaining]
 
 
 def _make_streams_tolerant() -> None:

@@ -9,7 +9,6 @@ from typing_extensions import override
 from aptool.cli.parameters import (
     LOCATION,
     Count,
-    SectionedCommand,
     cluster_options,
     device_option,
     overwrite_flag,
@@ -42,7 +41,7 @@ class JobsType(click.ParamType):  # type: ignore[type-arg]
         return value if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
 
 
-@click.command("matrix", cls=SectionedCommand)
+@click.command("matrix")
 @click.argument("table", type=LOCATION)
 @click.option("--output", required=True, type=LOCATION, help="Folder for models, runs and tables.")
 @overwrite_flag
@@ -157,7 +156,7 @@ def _values(given: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-@click.command("report", cls=SectionedCommand)
+@click.command("report")
 @click.argument("runs", metavar="FOLDER | [NAME=]RUN...", nargs=-1, required=True)
 @click.option("--output", metavar="FILE", type=LOCATION, help="HTML file.  [default: report.html, in FOLDER]")
 @overwrite_flag

@@ -1,62 +1,28 @@
-"""Options that several commands share, parameter types that click does not have, and help in sections."""
+"""Options that several commands share, and parameter types that click does not have."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
 from typing_extensions import override
 
 from aptool.environment import ENCODER_BATCHES
-from aptool.errors import UsageError
 from aptool.options import BELOW
 
 if TYPE_CHECKING:
-    from aptool.paths import Location
+    pass
 
 Command: TypeAlias = Callable[..., None]
 
 logger = logging.getLogger(__name__)
 
-_MODEL = Path("models/ap-cnn")
-
-# Sections of the help of long commands; an option that is in none of them is an advanced one.
-_ADVANCED = "Advanced"
-_SECTIONS = {
-    "Model": "--model --backend --words --preset --set --vectors --start",
-    "Input and output": "--output --overwrite --qrels --corpus --queries --pools --run --top "
-    "--answers --tag --name --split --split-ratio --add-candidates "
-    "--let --quick --groups --per-question --json --markdown --latex --format",
-    "Columns": "--question --answer --label --question-id --answer-id --separator --encoding",
-    "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
-    "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
-}
-_SECTION_OF = {option: title for title, options in _SECTIONS.items() for option in options.split()}
-_RANKS = {option: rank for rank, option in enumerate(_SECTION_OF)}
-
-
-class SectionedCommand(click.Command):
-    """A command whose help lists its options by section, in the order of ``_SECTIONS``."""
-
-    @override
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_SECTIONS, _ADVANCED)}
-        options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
-        options.sort(key=lambda option: _RANKS.get(option.opts[-1], len(_RANKS)))
-        for option in options:
-            record = option.get_help_record(ctx)
-            if record is not None:
-                sections[_SECTION_OF.get(option.opts[-1], _ADVANCED)].append(record)
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+DEFAULT_MODEL = Path("models/ap-cnn")
 
 
 class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
@@ -76,22 +42,14 @@ class Utf8(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8
 UTF8 = Utf8()
 
 
-class LocationType(click.ParamType):  # type: ignore[type-arg]
+class LocationType(click.Path):
     """A local path, or a URL of an object store, which ``pathlib`` would change."""
 
-    name = "path"
-
     @override
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Location | str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from aptool.paths import location
 
         return location(value)
-
-    @override
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return [CompletionItem(incomplete, type="file")]
 
 
 LOCATION = LocationType()
@@ -133,34 +91,18 @@ class WorkersType(click.ParamType):  # type: ignore[type-arg]
         return (number(least), number(most)) if colon else number(least)
 
 
-def complete_preset(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete ``--preset`` with the names of presets, else with files."""
-    from aptool.config import preset_names
-
-    names = [CompletionItem(name) for name in preset_names() if name.startswith(incomplete)]
-    return names or [CompletionItem(incomplete, type="file")]  # bash cannot offer both
-
-
 device_option = click.option(
     "--device",
     metavar="DEVICE",
     default="auto",
     help="Device: cpu, cuda, cuda:N or auto (a GPU if available).",
 )
-# Its value is passed as ``folder``.
-model_option = click.option(
-    "--model",
-    "folder",
-    metavar="MODEL",
-    type=LOCATION,
-    help=f"Model folder or Hugging Face name (hf://ORG/NAME).  [default: {_MODEL}]",
-)
 
 
 def default_model() -> Path:
     """Return the model folder that ``aptool train COLLECTION`` writes."""
-    logger.info(f"--model {_MODEL} (default)")
-    return _MODEL
+    logger.info(f"--model {DEFAULT_MODEL} (default)")
+    return DEFAULT_MODEL
 
 
 tokens_per_batch_option = click.option(
@@ -171,33 +113,7 @@ tokens_per_batch_option = click.option(
 )
 seed_option = click.option("--seed", type=Count(0, 2**63 - 1), metavar="N", default=0, help="Random seed.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, in full precision.")
-
-
 overwrite_flag = click.option("--overwrite", is_flag=True, help="Replace an output that exists.")
-
-
-def overwrite_option(*parameters: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``--overwrite``; without it, an output file that exists is refused.
-
-    ``parameters`` are the names of the outputs, by default ``output``.
-    """
-    names = parameters or ("output",)
-
-    def add(command: Command) -> Command:
-        @wraps(command)
-        def run(*, overwrite: bool, **arguments: Any) -> None:
-            from aptool.outputs import check_output
-
-            outputs = [arguments[name] for name in names if arguments[name] is not None]
-            if overwrite and not outputs:
-                raise UsageError(f"--overwrite: requires --{' or --'.join(names).replace('_', '-')}")
-            for output in outputs:
-                check_output(output, overwrite=overwrite)
-            command(**arguments)
-
-        return overwrite_flag(run)
-
-    return add
 
 
 def cluster_options(command: Command, *, elastic: bool = False) -> Command:

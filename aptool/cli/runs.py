@@ -9,24 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aptool.cli.parameters import Bounded, Count
 from aptool.errors import MOST_EXAMPLES, UsageError, first_few, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aptool.data.pools import Pools
     from aptool.evaluation.evaluation import Evaluation
     from aptool.paths import Location
 
 logger = logging.getLogger(__name__)
-
-# With more unjudged candidates, the qrels list only relevant answers, and examples do not help.
-_MOST_UNJUDGED = 1000
-
-
-# `significance.LOWEST_CONFIDENCE` to `HIGHEST_CONFIDENCE`.
-CONFIDENCE_RANGE = Bounded(click.FloatRange(0.5, 0.999))
 
 qrels_option = click.option(
     "--qrels", metavar="QRELS", help="Qrels of TREC, or a Parquet table.  [default: X.qrels next to X.run]"
@@ -42,13 +34,6 @@ measures_option = click.option(
     "--measures",
     metavar="NAMES",
     help="Comma-separated names of ir_measures: MAP, MRR@10, nDCG@10, MAP(rel=2).  [default: MAP,MRR,P@1]",
-)
-level_option = click.option(
-    "--level",
-    metavar="N",
-    type=Count(1, 1_000_000),
-    default=1,
-    help="Minimum relevant grade (trec_eval -l); nDCG uses all grades.",
 )
 
 
@@ -69,29 +54,19 @@ def parse_measures(measures: str | None) -> tuple[str, ...]:
 
 
 def qrels_of(runs: Sequence[str], given: str | None) -> str:
-    """Return the given file, or the qrels of the runs in the given folder, else in theirs or the matrix's."""
-    from aptool.paths import location
-
-    folder = location(given) if given is not None else None
-    if given is not None and not (folder is not None and folder.is_dir()):
+    """Return the given file, else the qrels in the folders of the runs or in the collection of a matrix."""
+    if given is not None:
         return given
     qrels = set()
     for run in runs:
-        candidates = _possible_qrels(run, folder)
-        path = next((path for path in candidates if path.is_file()), None)
-        if path is None and folder is None and (collection := _collection_of_matrix(run)) is not None:
-            path = next((path for path in _possible_qrels(run, collection) if path.is_file()), None)
+        path = next((path for path in _possible_qrels(run) if path.is_file()), None)
         if path is None:
-            names = " or ".join(path.name for path in candidates[::2]) or "qrels"
-            if folder is not None:
-                files = sorted(file.name for file in folder.iterdir() if ".qrels" in file.name)
-                expected = f"one of its files: {', '.join(files) or 'none is named .qrels'}"
-                raise UsageError(f"--qrels {given}: no {names} for {run} in it; expected {expected}")
-            raise UsageError(f"{run}: no {names} in its folder; pass --qrels FILE")
+            names = dict.fromkeys(path.name.removesuffix(".gz") for path in _possible_qrels(run))
+            raise UsageError(f"{run}: no {' or '.join(names) or 'qrels'} in its folder; pass --qrels FILE")
         qrels.add(str(path))
     if len(qrels) > 1:
         raise UsageError(f"the runs have different qrels, {', '.join(sorted(qrels))}; pass --qrels FILE")
-    logger.info(f"--qrels {min(qrels)} (default)" if given is None else f"--qrels {given}: {min(qrels)}")
+    logger.info(f"--qrels {min(qrels)} (default)")
     return qrels.pop()
 
 
@@ -99,29 +74,26 @@ def report_gaps(evaluations: Mapping[str, Evaluation]) -> None:
     """Log what is only in a run or only in the qrels, one line for all runs with the same gap."""
     runs_of: dict[str, list[str]] = {}
     for run, evaluation in evaluations.items():
-        for gap in _gaps(evaluation):
-            runs_of.setdefault(gap, []).append(run)
+        missing, extra, unjudged = evaluation.missing, evaluation.extra, evaluation.unjudged
+        questions = evaluation.per_question.height
+        pairs = [" ".join(pair) for pair in unjudged.head(MOST_EXAMPLES).iter_rows()]
+        for gap, total, examples in (
+            (
+                f"questions missing from the run, counted as 0: {len(missing)} of {questions}",
+                len(missing),
+                missing,
+            ),
+            (f"questions not in the qrels, left out: {len(extra)}", len(extra), extra),
+            (
+                f"candidates not judged or judged below 0, counted as not relevant: {unjudged.height}",
+                unjudged.height,
+                pairs,
+            ),
+        ):
+            if total:
+                runs_of.setdefault(f"{gap} ({first_few(examples, total)})", []).append(run)
     for gap, runs in runs_of.items():
         logger.info(f"{first_few(runs)}: {gap}")
-
-
-def _gaps(evaluation: Evaluation) -> list[str]:
-    """Return a message for the missing questions, the extra questions and the unjudged candidates."""
-    missing, extra = evaluation.missing, evaluation.extra
-    unjudged = evaluation.unjudged.height
-    sample = evaluation.unjudged.head(MOST_EXAMPLES if unjudged <= _MOST_UNJUDGED else 0)
-    pairs = [" ".join(pair) for pair in sample.iter_rows()]
-    of_questions = f" of {evaluation.per_question.height}"
-    gaps = (
-        ("questions missing from the run, counted as 0", len(missing), of_questions, missing),
-        ("questions not in the qrels, left out", len(extra), "", extra),
-        ("candidates not judged or judged below 0, counted as not relevant", unjudged, "", pairs),
-    )
-    return [
-        f"{gap}: {count}{total}" + (f" ({first_few(names, count)})" if names else "")
-        for gap, count, total, names in gaps
-        if count
-    ]
 
 
 def named_runs(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -197,10 +169,10 @@ def _collection_of_matrix(run: str) -> Location | None:
     return None if recorded is None else recorded_folder(folder.parent, recorded["path"])
 
 
-def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:
-    """Return ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped, for ``test.ap-cnn.run``.
+def _possible_qrels(run: str) -> Iterator[Location]:
+    """Yield ``test.ap-cnn.qrels``, then ``test.qrels``, each plain and gzipped, for ``test.ap-cnn.run``.
 
-    A ``folder`` of None is that of the run.
+    They are in the folder of the run, then in its collection if `aptool matrix` wrote the run.
     """
     from aptool.files import unpacked_name
     from aptool.paths import location
@@ -208,5 +180,8 @@ def _possible_qrels(run: str, folder: Location | None = None) -> list[Location]:
     path = location(run)
     parts = unpacked_name(path.name).removesuffix(".run").split(".")
     stems = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    folder = path.parent if folder is None else folder
-    return [folder / (stem + suffix) for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]
+    names = [stem + suffix for stem in stems if stem for suffix in (".qrels", ".qrels.gz")]
+    yield from (path.parent / name for name in names)
+    collection = _collection_of_matrix(run)
+    if collection is not None:
+        yield from (collection / name for name in names)

@@ -9,7 +9,6 @@ import click
 from aptool.cli.parameters import (
     LOCATION,
     UTF8,
-    SectionedCommand,
     cluster_options,
     default_model,
     device_option,
@@ -22,7 +21,7 @@ from aptool.errors import InputError, UsageError
 logger = logging.getLogger(__name__)
 
 
-@click.command("score", cls=SectionedCommand)
+@click.command("score")
 @click.argument("pools", nargs=-1, required=True)
 @click.option(
     "--model",

@@ -16,9 +16,6 @@ logger = logging.getLogger("aptool")
 def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
     """Print rows of cells, the column titles first, and the first ``left`` columns aligned left."""
     rows = [[printable(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_rich(rows, left)
-        return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (
@@ -26,20 +23,6 @@ def print_table(rows: Sequence[Sequence[str]], left: int = 1) -> None:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         click.echo("  ".join(cells).rstrip())
-
-
-def _print_rich(rows: Sequence[Sequence[str]], left: int) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for index, title in enumerate(rows[0]):
-        table.add_column(Text(title), justify="left" if index < left else "right", overflow="fold")
-    for row in rows[1:]:
-        table.add_row(*map(Text, row))
-    Console().print(table)
 
 
 class _StderrHandler(logging.Handler):

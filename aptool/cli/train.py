@@ -11,9 +11,7 @@ from typing_extensions import override
 from aptool.cli.parameters import (
     LOCATION,
     Bounded,
-    SectionedCommand,
     cluster_options,
-    complete_preset,
     device_option,
     json_option,
     overwrite_flag,
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class TrainCommand(SectionedCommand):
+class TrainCommand(click.Command):
     """The command of training, which names ``--set`` if an option of a recipe is passed as an option."""
 
     @override
@@ -57,7 +55,6 @@ class TrainCommand(SectionedCommand):
 @click.option(
     "--preset",
     metavar="NAME",
-    shell_complete=complete_preset,
     help="Preset or recipe file (TOML).  [default: ap-cnn; with --start its recipe]",
 )
 @click.option("--output", metavar="FOLDER", type=LOCATION, help="Model folder.  [default: models/PRESET]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +11,7 @@ from aptool.cli.parameters import (
     Bounded,
     Count,
     device_option,
-    overwrite_option,
+    overwrite_flag,
 )
 from aptool.options import WIDEST
 
@@ -33,7 +32,7 @@ def vectors() -> None:
     required=True,
     help="File to write, in word2vec's binary format.",
 )
-@overwrite_option()
+@overwrite_flag
 @click.option(
     "--model",
     required=True,
@@ -59,14 +58,21 @@ def vectors() -> None:
 )
 @device_option
 def distill(
-    output: Location, model: str, collections: tuple[Location, ...], dim: int, sif: float, device: str
+    output: Location,
+    overwrite: bool,
+    model: str,
+    collections: tuple[Location, ...],
+    dim: int,
+    sif: float,
+    device: str,
 ) -> None:
     """Distill a sentence encoder into static vectors of the words of collections."""
     from aptool.data.collection import Collection
-    from aptool.outputs import check_apart
+    from aptool.outputs import check_apart, check_output
     from aptool.text.tokenizer import UNK, WordTokenizer
     from aptool.version import check_installed
 
+    check_output(output, overwrite=overwrite)
     files = [Collection(path) for path in collections]
     check_apart(output, (collection.path for collection in files))
     check_installed("transformers", purpose=f"distilling from {model}", extra="transformers")
@@ -78,7 +84,6 @@ def distill(
     from aptool.text.vectors import write_vectors
     from aptool.training.texts import read_texts
 
-    start = time.perf_counter()
     network = open_network(model)
     subwords = SubwordTokenizer(network.tokenizer.backend_tokenizer)
     texts = [
@@ -97,6 +102,5 @@ def distill(
         device=pick_device(device),
     )
     write_vectors(output, distilled)
-    seconds = time.perf_counter() - start
     words, dim = distilled.matrix.shape
-    click.echo(f"{output}: {words:,} words, dimension {dim}, in {seconds:.0f} s")
+    click.echo(f"{output}: {words:,} words, dimension {dim}")

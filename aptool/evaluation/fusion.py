@@ -1,8 +1,8 @@
-"""Fusion of runs by reciprocal rank, by sums of normalized scores, or by a logistic regression."""
+"""Fusion of runs by reciprocal rank, or by a logistic regression of their scores."""
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,37 +12,21 @@ from aptool.data.trec import rank_candidates
 from aptool.errors import AptoolError, UsageError
 from aptool.version import require
 
-DEFAULT_K = 60  # Cormack, Clarke and Buettcher, SIGIR 2009
+DEFAULT_K = 60.0  # Cormack, Clarke and Buettcher, SIGIR 2009
 DEFAULT_FOLDS = 5
-
-Method: TypeAlias = Literal["rrf", "combsum", "combmnz"]
-METHODS: tuple[Method, ...] = get_args(Method)
-Normalization: TypeAlias = Literal["min-max", "z-score"]
-NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 
 _KEYS = ["question_id", "answer_id"]
 _PURPOSE = "learned fusion"
 
 
-def fuse(
-    runs: Iterable[AnyRun],
-    *,
-    method: Method = "rrf",
-    k: float | None = None,
-    normalization: Normalization | None = None,
-    tag: str = "fused",
-) -> Run:
-    """Fuse runs by their ranks or scores, without training data, into a run with all of their candidates.
+def fuse(runs: Iterable[AnyRun], *, k: float = DEFAULT_K, tag: str = "fused") -> Run:
+    """Fuse runs by reciprocal rank, without training data, into a run with all of their candidates.
+
+    The score of a candidate is the sum of 1 / (k + rank) over the runs that rank it.
 
     Args:
         runs: two or more runs: ``Run``, files or dicts.
-        method: ``rrf``, reciprocal rank fusion: the score of a candidate is the sum of 1 / (k + rank) over
-            the runs. ``combsum``: the sum of its normalized scores. ``combmnz``: that sum times the number of
-            runs with the candidate. A run that lacks a candidate adds 0.
-        k: constant of ``rrf``, at least 0; a larger constant reduces the weight of the first ranks. Default:
-            60.
-        normalization: of the scores of each question for ``combsum`` and ``combmnz``: ``min-max`` or
-            ``z-score``. Default: ``min-max``.
+        k: constant, at least 0; a larger constant reduces the weight of the first ranks.
         tag: the name of the fused run.
 
     Example:
@@ -50,24 +34,8 @@ def fuse(
         >>> second = aptool.Run({"q1": {"b": 12.0, "c": 3.0}})
         >>> list(aptool.fuse([first, second]).to_dict()["q1"])
         ['b', 'a', 'c']
-        >>> aptool.fuse([first, second], method="combmnz").to_dict()["q1"]
-        {'b': 2.0, 'a': 1.0, 'c': 0.0}
     """
-    if method not in METHODS:
-        raise UsageError(f"method {method!r}: expected one of {', '.join(METHODS)}")
-    if normalization not in (None, *NORMALIZATIONS):
-        raise UsageError(f"normalization {normalization!r}: expected one of {', '.join(NORMALIZATIONS)}")
-    by_rank = method == "rrf"
-    if by_rank and normalization is not None:
-        raise UsageError("normalization: requires the method combsum or combmnz")
-    if not by_rank and k is not None:
-        raise UsageError("k: requires the method rrf")
-    frames = _frames(runs)
-    if by_rank:
-        frame = reciprocal_rank_fusion(frames, DEFAULT_K if k is None else k)
-    else:
-        frame = combine_scores(frames, normalization or "min-max", multiply=method == "combmnz")
-    return run_of_scores(frame, tag)
+    return run_of_scores(reciprocal_rank_fusion(_frames(runs), k), tag)
 
 
 def _frames(runs: Iterable[AnyRun]) -> list[pl.DataFrame]:
@@ -122,15 +90,20 @@ def learn_fusion(
         (['a', 'b'], 4)
     """
     fused, judgements = _frames(runs), as_qrels(qrels).frame
+    columns = _columns(fused)
     if train_runs is None:
-        frame, coefficients, questions = _cross_fitted(fused, judgements, folds)
+        judged = _judged(columns, judgements)
+        scored, coefficients = _cross_fitted(columns, judged, folds)
     else:
         train = [as_run(run).frame for run in train_runs]
         if len(train) != len(fused):
             raise UsageError(f"train_runs: {len(train)} given; expected one for each of {len(fused)} runs")
-        frame, coefficients, questions = _fitted(train, judgements, fused)
+        judged = _judged(_columns(train), judgements)
+        model = _fit(judged)
+        scored, coefficients = _scored(columns, model), model.coef_
     means, deviations = coefficients.mean(0).tolist(), coefficients.std(0).tolist()
-    return LearnedFusion(run_of_scores(frame, tag), list(zip(means, deviations, strict=True)), questions)
+    run = run_of_scores(_ranked(scored, fused), tag)
+    return LearnedFusion(run, list(zip(means, deviations, strict=True)), judged["question_id"].n_unique())
 
 
 def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K) -> pl.DataFrame:
@@ -147,28 +120,6 @@ def reciprocal_rank_fusion(frames: Sequence[pl.DataFrame], k: float = DEFAULT_K)
     ]
     # Floating-point sums depend on the order of their terms.
     total = pl.col("part").sort().sum()
-    return _ranked(pl.concat(parts).group_by(_KEYS).agg(score=total), frames)
-
-
-def combine_scores(
-    frames: Sequence[pl.DataFrame], normalization: Normalization, *, multiply: bool = False
-) -> pl.DataFrame:
-    """Score every candidate by the sum of its normalized scores (CombSUM; Fox and Shaw, TREC-2, 1993).
-
-    Scores are normalized per question and run: ``min-max`` maps them to 0 to 1, ``z-score`` subtracts the
-    mean and divides by the standard deviation; equal scores become 0. A run that lacks a candidate adds 0.
-    ``multiply`` multiplies the sum by the number of runs with the candidate (CombMNZ).
-    """
-    score = pl.col("score")
-    if normalization == "min-max":
-        origin, unit = score.min(), score.max() - score.min()
-    else:
-        origin, unit = score.mean(), score.std(ddof=0)
-    differ = score.max() > score.min()
-    normalized = pl.when(differ.over("question_id")).then(((score - origin) / unit).over("question_id"))
-    parts = [_scaled(frame).select(*_KEYS, part=normalized.otherwise(0.0)) for frame in frames]
-    # Floating-point sums depend on the order of their terms.
-    total = pl.col("part").sort().sum() * (pl.len() if multiply else 1)
     return _ranked(pl.concat(parts).group_by(_KEYS).agg(score=total), frames)
 
 
@@ -189,28 +140,11 @@ def _scaled(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(score=pl.Series(scaled))
 
 
-def _fitted(
-    train: Sequence[pl.DataFrame], qrels: pl.DataFrame, runs: Sequence[pl.DataFrame]
-) -> tuple[pl.DataFrame, np.ndarray, int]:
-    """Fit on the runs ``train`` of judged questions, and fuse ``runs``; unjudged candidates are not relevant.
+def _cross_fitted(columns: pl.DataFrame, judged: pl.DataFrame, folds: int) -> tuple[pl.DataFrame, np.ndarray]:
+    """Score each judged question by a model fitted on the other folds; also returns (folds, runs) weights.
 
-    Returns the fused run, the weights (models, runs) and the number of judged questions.
+    A hash of the question id decides the fold. Unjudged questions are scored by a model of all judged ones.
     """
-    judged = _judged(_columns(train), qrels)
-    model = _fit(judged)
-    fused = _ranked(_scored(_columns(runs), model), runs)
-    return fused, model.coef_, judged["question_id"].n_unique()
-
-
-def _cross_fitted(
-    runs: Sequence[pl.DataFrame], qrels: pl.DataFrame, folds: int
-) -> tuple[pl.DataFrame, np.ndarray, int]:
-    """Fuse each judged question by a model fitted on the other folds; returns as `_fitted`.
-
-    A hash of the question id decides the fold. Unjudged questions are fused by a model of all judged ones.
-    """
-    columns = _columns(runs)
-    judged = _judged(columns, qrels)
     questions = sorted(judged["question_id"].unique(), key=lambda name: (zlib.crc32(name.encode()), name))
     if len(questions) < folds:
         raise AptoolError(f"{len(questions)} judged questions are too few for {folds} folds")
@@ -223,7 +157,7 @@ def _cross_fitted(
     unjudged = columns.filter(~pl.col("question_id").is_in(questions))
     if unjudged.height:
         parts.append(_scored(unjudged, _fit(judged)))
-    return _ranked(pl.concat(parts), runs), np.stack(weights), len(questions)
+    return pl.concat(parts), np.stack(weights)
 
 
 def _scored(columns: pl.DataFrame, model: Any) -> pl.DataFrame:

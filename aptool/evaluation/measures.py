@@ -8,16 +8,15 @@ tie, so its input is dense ranks instead of scores. Empty rankings, which give N
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import replace
 
 import polars as pl
 import pytrec_eval
 
 from aptool.data.runs import AnyQrels, AnyRun, as_qrels, as_run
 from aptool.data.trec import count_ties, log_ties, to_dicts
-from aptool.errors import InputError, UsageError
-from aptool.evaluation.evaluation import Evaluation, MeasureValues, averages
-from aptool.evaluation.groups import AnyGroups, question_groups
+from aptool.errors import InputError
+from aptool.evaluation.evaluation import Evaluation, averages, in_groups
 from aptool.evaluation.names import DEFAULT_MEASURES, Measure, measure_names, parse_measures
 
 _HIGHEST_RELEVANCE = 1_000_000
@@ -32,9 +31,7 @@ def evaluate(
     run: AnyRun,
     measures: str | Iterable[str] = DEFAULT_MEASURES,
     *,
-    level: int = 1,
-    by: Mapping[str, object] | str | None = None,
-    groups: AnyGroups | None = None,
+    groups: pl.DataFrame | None = None,
 ) -> Evaluation:
     """Evaluate a run as ``trec_eval -c`` does.
 
@@ -42,21 +39,17 @@ def evaluate(
         qrels: judgements: ``Qrels``, a file, or ``{question id: {answer id: relevance}}``.
         run: ``Run``, a file, or ``{question id: {answer id: score}}``.
         measures: names of ir_measures: MAP (AP), MRR@10 (RR@10), P@1, R@10, nDCG@10, MAP(rel=2).
-        level: the lowest relevance that counts as relevant (trec_eval ``-l``). It does not apply to nDCG, nor
-            to measures with their own level.
-        by: groups of questions: ``{question id: group}``, or a column of ``groups``. With pools also
-            ``length`` (the most words of the relevant answer), ``question-length`` or ``type``.
-        groups: source of the column: a polars or pandas frame with question_id, a TSV, CSV or Parquet file,
-            or ``Pools``.
+        groups: groups of questions: question_id, group and position (the order of the groups), such as
+            ``aptool.evaluation.texts.length_groups(pools, qrels)``.
 
     Returns:
         ``means`` by measure; ``per_question``, a polars frame with one column per measure; ``intervals()``,
-        the confidence intervals of the means; ``groups`` by name; and the ids that only the run or only the
-        qrels have: ``missing``, ``extra``, ``unjudged``.
+        the confidence intervals of the means; ``groups``, the rows of ``per_question`` in each group; and the
+        ids that only the run or only the qrels have: ``missing``, ``extra``, ``unjudged``.
 
     Raises:
-        AptoolError: a measure is unknown (the message lists the known ones), the run and the qrels share
-            no question, the level is above every relevance, or no question is in a group.
+        AptoolError: a measure is unknown (the message lists the known ones), its level is above every
+            relevance, or the run and the qrels share no question.
 
     Example:
         >>> qrels = {"q1": {"a": 0, "b": 1}, "q2": {"c": 1}}
@@ -67,19 +60,17 @@ def evaluate(
         0.75
     """
     judgements, loaded = as_qrels(qrels), as_run(run)
-    label = loaded.label
     evaluation = evaluate_frames(
         judgements.frame,
         loaded.frame,
         measure_names(measures),
-        level=level,
-        run_name=label,
+        run_name=loaded.label,
         qrels_name=judgements.path or "qrels",
     )
-    log_ties(label, *count_ties(loaded.frame))
-    if by is None and groups is None:
+    log_ties(loaded.label, *count_ties(loaded.frame))
+    if groups is None:
         return evaluation
-    return evaluation.grouped(question_groups(by, groups, judgements, level))
+    return replace(evaluation, groups=in_groups(evaluation.per_question, groups))
 
 
 def evaluate_frames(
@@ -87,26 +78,21 @@ def evaluate_frames(
     run: pl.DataFrame,
     measures: Iterable[str] = DEFAULT_MEASURES,
     *,
-    level: int = 1,
     run_name: str = "run",
     qrels_name: str = "qrels",
 ) -> Evaluation:
     """Evaluate a run in checked frames, as `evaluate` does; no warning of questions with equal scores.
 
     Args:
-        qrels: question_id, answer_id, relevance (integer): relevant from ``level`` on, unjudged if negative.
+        qrels: question_id, answer_id, relevance (integer): relevant from 1 on, unjudged if negative.
         run: question_id, answer_id, score (finite); each candidate once.
         measures: names accepted by `names.parse_measures`; results are under their printed names.
-        level: the lowest relevance that counts as relevant (trec_eval ``-l``), at least 1. It does not apply
-            to nDCG, nor to a measure with its own level, such as ``AP(rel=2)``.
         run_name: name of the run in errors, such as its path.
         qrels_name: name of the qrels in errors.
     """
-    if level < 1:
-        raise UsageError(f"level {level}: expected at least 1")
     parsed = parse_measures(measures)
     judgements = _judgements(qrels, qrels_name)
-    _check_levels(qrels, [level, *(measure.level or level for measure in parsed)], qrels_name)
+    _check_levels(qrels, [measure.level for measure in parsed], qrels_name)
     ranks = pl.col("score").cast(pl.Float64).rank("dense").over("question_id").cast(pl.Float64)
     rankings = to_dicts(run.with_columns(score=ranks).sort("question_id"), "score")
     common = [question for question in judgements if question in rankings]
@@ -123,7 +109,7 @@ def evaluate_frames(
     columns = {
         "question_id": list(judgements),
         "candidates": [len(rankings.get(question, ())) for question in judgements],
-        **_columns(judgements, rankings, parsed, level),
+        **_columns(judgements, rankings, parsed),
     }
     names = [measure.name for measure in parsed]
     types = {"question_id": pl.String, "candidates": pl.Int64} | dict.fromkeys(names, pl.Float64)
@@ -134,40 +120,6 @@ def evaluate_frames(
         missing=tuple(question for question in judgements if question not in rankings),
         extra=tuple(question for question in rankings if question not in judgements),
         unjudged=unjudged.select(_KEYS).sort(_KEYS),
-    )
-
-
-class Limits(NamedTuple):
-    """The oracle upper bound of a run: the measures of a perfect re-ranking of its candidates."""
-
-    recall: float  # share of the relevant answers that are candidates, mean over questions: the best MAP
-    questions: int  # number of questions with a relevant answer
-    without: int  # number of these questions without a relevant candidate
-    relevant: int  # number of relevant answers of all questions
-    found: int  # number of relevant answers that are candidates
-    best: Mapping[str, float]  # each measure of the best order
-
-
-def candidate_limits(
-    qrels: pl.DataFrame, run: pl.DataFrame, measures: Iterable[str], *, level: int = 1
-) -> Limits:
-    """The measures of the best order: the highest relevance first, unjudged candidates last.
-
-    The arguments are those of `evaluate_frames`; the scores of the run do not matter.
-    """
-    names = measure_names(measures)
-    relevance = pl.col("relevance").clip(lower_bound=-1).fill_null(-2).cast(pl.Float64)
-    best = run.select(_KEYS).join(qrels.select(*_KEYS, "relevance"), on=_KEYS, how="left")
-    counts = ["SetR", "NumRel", "NumRelRet"]
-    evaluation = evaluate_frames(qrels, best.select(*_KEYS, score=relevance), [*names, *counts], level=level)
-    answerable = evaluation.per_question.filter(pl.col("NumRel") > 0)
-    return Limits(
-        recall=evaluation.means["SetR"],
-        questions=answerable.height,
-        without=answerable.filter(pl.col("NumRelRet") == 0).height,
-        relevant=int(evaluation.means["NumRel"]),
-        found=int(evaluation.means["NumRelRet"]),
-        best=MeasureValues({name: evaluation.means[name] for name in names}),
     )
 
 
@@ -201,12 +153,11 @@ def _columns(
     judgements: Mapping[str, dict[str, int]],
     rankings: Mapping[str, dict[str, float]],
     measures: Iterable[Measure],
-    level: int,
 ) -> dict[str, list[float]]:
     """The column of each measure, by name."""
     by_level: dict[int, list[Measure]] = {}
     for measure in measures:
-        by_level.setdefault(measure.level or level, []).append(measure)
+        by_level.setdefault(measure.level, []).append(measure)
     columns: dict[str, list[float]] = {}
     for relevance, at_level in by_level.items():
         names = {measure.trec_eval for measure in at_level}

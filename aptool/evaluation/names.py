@@ -17,7 +17,7 @@ class Measure(NamedTuple):
 
     name: str  # as printed
     trec_eval: str  # name in trec_eval
-    level: int | None = None  # lowest relevance that counts as relevant; None is the evaluation's
+    level: int = 1  # lowest relevance that counts as relevant
     cutoff: int | None = None  # last rank of a reciprocal rank, which trec_eval has no name for
 
 
@@ -40,7 +40,6 @@ _FAMILIES = (
     _Family("Rprec", "Rprec"),
     _Family("Bpref", "bpref"),
     _Family("infAP", "infAP"),
-    _Family("IPrec", None, "iprec_at_recall"),
     _Family("SetP", "set_P"),
     _Family("SetR", "set_recall"),
     _Family("SetF", "set_F"),
@@ -52,8 +51,8 @@ _FAMILIES = (
 )
 _ALIASES = {"ap": "map", "rr": "mrr", "precision": "p", "recall": "r"}
 _BY_NAME = {family.name.lower(): family for family in _FAMILIES}
-_NAME = re.compile(r"([a-z]+)(?:\(rel=0*([1-9]\d{0,8})\))?(?:@(\d+(?:\.\d+)?))?", re.ASCII | re.IGNORECASE)
-_RANK = re.compile(r"0*([1-9]\d{0,8})", re.ASCII)
+_NUMBER = r"0*([1-9]\d{0,8})"
+_NAME = re.compile(rf"([a-z]+)(?:\(rel={_NUMBER}\))?(?:@{_NUMBER})?", re.ASCII | re.IGNORECASE)
 
 
 def parse_measures(names: Iterable[str]) -> tuple[Measure, ...]:
@@ -83,12 +82,6 @@ def measure_names(names: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(measure.name for measure in parsed)
 
 
-def printed_name(name: str) -> str | None:
-    """The printed name of a measure; None if it is unknown."""
-    measure = _parse(name)
-    return measure.name if measure is not None else None
-
-
 def is_mean(measure: str) -> bool:
     """Whether a measure is a mean over the questions; ``NumRel`` and the like are sums."""
     return not measure.startswith("Num")
@@ -103,26 +96,18 @@ def _parse(name: str) -> Measure | None:
     if family is None or (level is not None and not family.has_level):
         return None
     printed = family.name + (f"(rel={level})" if level is not None else "")
-    relevant = int(level) if level is not None else None
+    relevant = int(level) if level is not None else 1
     if cutoff is None:
         return Measure(printed, family.plain, relevant) if family.plain is not None else None
-    if family.name == "IPrec":
-        recall = float(cutoff)
-        if recall > 1 or recall != round(recall, 2):
-            return None
-        return Measure(f"{printed}@{recall:g}", f"{family.at}_{recall:.2f}", relevant)
-    rank = _RANK.fullmatch(cutoff)
-    if family.at is None or rank is None:
+    if family.at is None:
         return None
-    printed = f"{printed}@{rank[1]}"
     if family.name == "MRR":
-        return Measure(printed, family.at, relevant, int(rank[1]))
-    return Measure(printed, f"{family.at}_{rank[1]}", relevant)
+        return Measure(f"{printed}@{cutoff}", family.at, relevant, int(cutoff))
+    return Measure(f"{printed}@{cutoff}", f"{family.at}_{cutoff}", relevant)
 
 
 def _shown(family: _Family) -> str:
     """A family in the list of known measures: ``MAP[@K]``, ``P@K``."""
     if family.at is None:
         return family.name
-    cutoff = "@RECALL" if family.name == "IPrec" else "@K"
-    return f"{family.name}[{cutoff}]" if family.plain is not None else f"{family.name}{cutoff}"
+    return f"{family.name}[@K]" if family.plain is not None else f"{family.name}@K"

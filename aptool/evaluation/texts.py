@@ -1,29 +1,20 @@
-"""Texts in pools files: lookup by id, and groups of questions by length and by question word."""
+"""Texts in pools files: lookup by id, and groups of questions by the length of the relevant answer."""
 
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from aptool.data.collection import Collection
-from aptool.data.pools import Answers, PoolBatch, list_units, read_pools
-from aptool.errors import InputError
+from aptool.data.pools import Answers, PoolBatch, Pools, list_units, read_pools
+from aptool.data.runs import Qrels
+from aptool.errors import UsageError
 from aptool.paths import PathOrUrl
 from aptool.text.tokenizer import WordTokenizer
 
-Kind: TypeAlias = Literal["length", "question-length", "type"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-# Upper bounds of the groups by question length, in words and punctuation marks; the last group has none.
-QUESTION_LENGTHS = (5, 8, 12, 20)
 _MOST_LENGTHS = 12  # groups by the length of the relevant answer
 _ROUND_STEPS = (1, 2, 5)
-# The type of a question is the first of these words in it.
-QUESTION_WORDS = ("who", "whom", "whose", "what", "which", "when", "where", "why", "how")
-OTHER = "other"
 
 
 class PoolTexts(NamedTuple):
@@ -56,26 +47,14 @@ def find_texts(pools: Iterable[PathOrUrl], pairs: pl.DataFrame, answers: Answers
     return PoolTexts(questions, texts)
 
 
-def find_pair(collection: Collection, split: str, question_id: str, answer_id: str) -> tuple[str, str]:
-    """The texts of a question and of a candidate, or of any answer if the pools share answers."""
-    path = collection.pools_file(split)
-    for pools in collection.batches(split):
-        row = pc.index(pools.question_ids, question_id).as_py()
-        if row < 0:
-            continue
-        begin, end = int(pools.offsets[row]), int(pools.offsets[row + 1])
-        question = pools.questions[row].as_py()
-        index = pc.index(pools.answer_ids.slice(begin, end - begin), answer_id).as_py()
-        if index >= 0:
-            return question, pools.answers[int(pools.pair_answer[begin + index])].as_py()
-        answers = pools.shared
-        index = pc.index(answers.answer_ids, answer_id).as_py() if answers is not None else -1
-        if answers is not None and index >= 0:
-            return question, answers.texts[index].as_py()
-        examples = ", ".join(pools.answer_ids.slice(begin, min(3, end - begin)).to_pylist())
-        expected = f"a candidate of its pool, such as {examples}"
-        raise InputError(path, position=f"question {question_id!r}", value=answer_id, expected=expected)
-    raise InputError(path, column="question_id", value=question_id, expected=f"a question of split {split!r}")
+def length_groups(pools: Pools, qrels: Qrels) -> pl.DataFrame:
+    """`groups_by_length` of pools and qrels; raise if no relevant answer is in the pools."""
+    with pools.files() as (files, answers):
+        groups = groups_by_length(relevant_lengths(files, qrels.frame, answers))
+        if groups.is_empty():
+            judgements = qrels.path or "the qrels"
+            raise UsageError(f"by length: no relevant answer of {judgements} is in {', '.join(files)}")
+    return groups
 
 
 def relevant_lengths(
@@ -119,49 +98,7 @@ def length_thresholds(tokens: np.ndarray) -> list[int]:
     return [*(length for length in lengths if length < longest), longest]
 
 
-def groups_of_texts(
-    pools: Iterable[PathOrUrl], qrels: pl.DataFrame, kind: Kind, answers: Answers | None = None
-) -> pl.DataFrame:
-    """The groups of every question: question_id, group, position (i64: the order of the groups)."""
-    files = list(pools)
-    if kind == "length":
-        return groups_by_length(relevant_lengths(files, qrels, answers))
-    tokenizer = WordTokenizer.from_words([])
-    rows: list[tuple[str, str, int]] = []
-    for unit in list_units(files):
-        batch = read_pools(unit, answers)
-        questions = zip(batch.question_ids.to_pylist(), batch.questions.to_pylist(), strict=True)
-        for question_id, text in questions:
-            words = tokenizer.split(text)
-            rows.append((question_id, *(_type(words) if kind == "type" else _length(len(words)))))
-    schema = {"question_id": pl.String, "group": pl.String, "position": pl.Int64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
 def _candidates(batch: PoolBatch, pairs: pl.DataFrame) -> pl.DataFrame:
     """The candidates of a batch that are among ``pairs``: question_id, answer_id, text (row of the text)."""
     candidates = batch.pairs().with_columns(text=pl.Series(batch.pair_answer))
     return candidates.join(pairs, on=["question_id", "answer_id"], how="semi", maintain_order="left")
-
-
-def _type(words: Sequence[str]) -> tuple[str, int]:
-    """The group of a question by its first question word, and the group's position."""
-    for word in map(str.lower, words):
-        if word in QUESTION_WORDS:
-            return word, QUESTION_WORDS.index(word)
-    return OTHER, len(QUESTION_WORDS)
-
-
-def _length(tokens: int) -> tuple[str, int]:
-    """The group of a question's length, and the group's position."""
-    low = 1
-    for position, high in enumerate(QUESTION_LENGTHS):
-        if tokens <= high:
-            return f"{low}-{high} tokens", position
-        low = high + 1
-    return f"{low} tokens and more", len(QUESTION_LENGTHS)
-
-
-def relevant_from(qrels: pl.DataFrame, level: int) -> pl.DataFrame:
-    """The judgements with a relevance of at least ``level``."""
-    return qrels.filter(pl.col("relevance") >= level)

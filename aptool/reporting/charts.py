@@ -15,7 +15,7 @@ from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.documents import parse_json
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.evaluation import evaluate_groups
+from aptool.evaluation.evaluation import averages, in_groups, mean_intervals
 from aptool.files import stat
 from aptool.paths import PathOrUrl, location
 from aptool.reporting.plots import plot_accuracy_by_length, plot_costs, plot_scores, plot_training, svg
@@ -44,10 +44,10 @@ def accuracy_by_length(accuracy: Mapping[str, pl.DataFrame], groups: pl.DataFram
     least = min(LEAST_QUESTIONS, _LEAST_SHARE * groups["question_id"].n_unique())
     lengths = dict(groups.select("group", "position").unique().iter_rows())
     rows = [
-        (system, lengths[name], group.questions, group.means[ACCURACY], *group.intervals()[ACCURACY])
+        (system, lengths[name], group.height, averages(group)[ACCURACY], *mean_intervals(group)[ACCURACY])
         for system, frame in accuracy.items()
-        for name, group in evaluate_groups(frame.select("question_id", ACCURACY), groups).items()
-        if group.questions >= least
+        for name, group in in_groups(frame.select("question_id", ACCURACY), groups).items()
+        if group.height >= least
     ]
     numbers = dict.fromkeys(("accuracy", "low", "high"), pl.Float64)
     schema = {"system": pl.String, "length": pl.Int64, "questions": pl.Int64, **numbers}

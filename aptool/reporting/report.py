@@ -145,7 +145,7 @@ def conclusion(best: SystemResults, results: CollectionResults) -> list[str]:
     name = f"{first.name}, the baseline," if first.name == results.baseline else first.name
     sentences = [f"{name} has the highest {main}, {first.means[main]:.4f}."]
     if comparison := best.comparisons.get(main):
-        sentences.append(f"{verdict(results.baseline, best.name, comparison)}.")
+        sentences.append(f"{verdict(results.baseline, comparison)}.")
     return sentences
 
 
@@ -203,7 +203,7 @@ def result_row(system: SystemResults, results: CollectionResults) -> dict[str, A
         "bar": bar,
         "better": _mark(system, main) == "▲",
         "difference": _signed(comparison.difference) if comparison else "",
-        "p": _probability(comparison.permutation_holm) if comparison else "",
+        "p": _probability(comparison.p_holm) if comparison else "",
     }
 
 
@@ -257,7 +257,7 @@ def _cell(system: SystemResults, measure: str, results: CollectionResults) -> di
 
 def _mark(system: SystemResults, measure: str) -> str:
     comparison = system.comparisons.get(measure)
-    if comparison is None or not comparison.significant():
+    if comparison is None or not comparison.significant:
         return ""
     return "▲" if comparison.difference > 0 else "▼"
 
@@ -266,19 +266,17 @@ def significance_rows(system: SystemResults) -> list[list[str]]:
     """The rows of a system in the table of all tests, one per measure."""
     rows = []
     for measure, comparison in system.comparisons.items():
-        paired = comparison.paired
-        low, high = paired.interval
         rows.append(
             [
                 system.name,
                 measure,
-                _signed(paired.difference),
-                f"{_signed(low)} to {_signed(high)}",
-                _probability(paired.permutation.p),
-                _probability(comparison.permutation_holm),
-                _probability(comparison.t_holm),
-                _signed(paired.effect, 2),
-                *(f"{count:,}" for count in (paired.wins, paired.ties, paired.losses)),
+                _signed(comparison.difference),
+                f"{_signed(comparison.low)} to {_signed(comparison.high)}",
+                _probability(comparison.p),
+                _probability(comparison.p_holm),
+                _probability(comparison.t_test_p_holm),
+                _signed(comparison.effect, 2),
+                *(f"{count:,}" for count in (comparison.wins, comparison.ties, comparison.losses)),
             ]
         )
     return rows

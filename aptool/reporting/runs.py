@@ -18,7 +18,7 @@ from aptool.evaluation.evaluation import averages, mean_intervals, mean_over_run
 from aptool.evaluation.measures import evaluate_frames
 from aptool.evaluation.names import is_mean
 from aptool.evaluation.significance import Interval, mean_and_sd
-from aptool.evaluation.texts import groups_of_texts
+from aptool.evaluation.texts import groups_by_length, relevant_lengths
 from aptool.files import expand, sha256_of
 from aptool.paths import Location, PathOrUrl, is_remote, location, why_missing
 
@@ -68,7 +68,7 @@ class Questions(NamedTuple):
 
     def by_length(self, qrels: pl.DataFrame) -> pl.DataFrame:
         """`texts.groups_by_length` of the questions; ``qrels`` are their content."""
-        return groups_of_texts(self.pools, qrels, "length", self.shared_answers())
+        return groups_by_length(relevant_lengths(self.pools, qrels, self.shared_answers()))
 
 
 class Runs(NamedTuple):
@@ -290,7 +290,7 @@ def evaluate_systems(
     reference = tables.pop(baseline)
     by_name = {system.name: system for system in results}
     for comparison in compare_tables(
-        reference, tables, [measure for measure in measures if is_mean(measure)]
+        reference, tables.items(), [measure for measure in measures if is_mean(measure)]
     ):
         by_name[comparison.system].comparisons[comparison.measure] = comparison
     return CollectionResults(name, questions, measures, baseline, results)

@@ -25,7 +25,6 @@ from aptool.data.pools import AnyPools, as_pools
 from aptool.data.runs import Run, run_of_scores
 from aptool.environment import PRECISIONS, Precision
 from aptool.errors import AptoolError, InputError
-from aptool.evaluation.evaluation import MeasureValues
 from aptool.models.device import pick_device, set_products, to_device
 from aptool.models.explain import Explanation, explain_pairs
 from aptool.models.hub import find_folder, is_trained
@@ -111,7 +110,7 @@ class Model:
     @property
     def dev(self) -> dict[str, float]:
         """The dev measures of the best epoch by name; empty for a checkpoint."""
-        return MeasureValues(self.config.get("training", {}).get("dev", {}))
+        return dict(self.config.get("training", {}).get("dev", {}))
 
     def score(
         self, pairs: Iterable[tuple[str, str]] | str, answers: Iterable[str] | None = None

@@ -38,6 +38,7 @@ class Answer(NamedTuple):
     question_id: str
     question: str
     answer_id: str
+    text: str
     saturated: float
 
 
@@ -62,9 +63,9 @@ def _draw(folder: Path, browser: Browser) -> None:
     )
     answer = min(answers, key=lambda answer: answer.saturated)  # the most varied weights
     page = folder / "explain.html"
-    pair = ("--question-id", answer.question_id, "--answer-id", answer.answer_id)
+    pair = ("--question", answer.question, "--answer", answer.text)
     model_folder = (AP_CNN / "model").relative_to(ROOT)  # the page shows it
-    _aptool("explain", "--model", model_folder, "--collection", COLLECTION, *pair, "--html", page)
+    _aptool("explain", "--model", model_folder, *pair, "--html", page)
     window = browser.new_page(viewport={"width": 1100, "height": 200})
     window.goto(page.as_uri())
     _write(IMAGES / "explain.png", window.screenshot(full_page=True))
@@ -98,7 +99,8 @@ def _long_answers(model: aptool.Model) -> list[Answer]:
     for name, (question, answers) in pools.items():
         best = max(ranked[name], key=lambda answer: (ranked[name][answer], answer))
         if qrels[name].get(best) and len(answers[best].split()) in ANSWER_WORDS:
-            long_answers.append(Answer(name, question, best, _saturated(model, question, answers[best])))
+            text = answers[best]
+            long_answers.append(Answer(name, question, best, text, _saturated(model, question, text)))
     return long_answers
 
 

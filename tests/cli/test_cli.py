@@ -32,14 +32,6 @@ def test_help_lists_every_command(aptool):
         assert [name for name in listed if name in COMMANDS] == COMMANDS
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(aptool, command):
-    finished = aptool(command, "--help")
-
-    assert (finished.code, finished.err) == (0, [])
-    assert finished.out[0].startswith(f"Usage: aptool {command} ")
-
-
 def test_version(aptool):
     finished = aptool("--version")
 
@@ -102,16 +94,6 @@ def test_error_in_a_subprocess_is_one_line_without_traceback(tmp_path):
         r"aptool: x\.pools\.parquet: .*[^.]; expected a readable Parquet file\n",
         finished.stderr,
     )
-
-
-def test_score_in_a_subprocess(tmp_path, collection_folder, model_folder):
-    pools = collection_folder / "test.pools.parquet"
-
-    finished = run("score", str(pools), "--model", str(model_folder), "--output", "x.run", cwd=tmp_path)
-
-    # Results are on stdout, messages on stderr; without a terminal there is no progress bar.
-    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "x.run: 120 pairs\n", "")
-    assert len((tmp_path / "x.run").read_text().splitlines()) == 120
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + "/a.pools.parquet"])

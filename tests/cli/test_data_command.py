@@ -6,9 +6,7 @@ import pytest
 from click.testing import CliRunner
 from recorded import recorded
 
-from aptool import Collection
 from aptool.cli.data import data
-from aptool.data.retrieval import import_retrieval, read_beir
 from aptool.errors import AptoolError, InputError, UsageError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
@@ -129,58 +127,3 @@ def test_the_output_is_required(aptool):
         2,
         ["aptool: Missing option '--output'. (see `aptool data functions --help`)"],
     )
-
-
-def test_help_shows_the_output_option(aptool):
-    shown = "\n".join(aptool("data", "functions", "--help").out)
-    assert "Usage: aptool data functions [OPTIONS]\n" in shown
-    assert "--output FOLDER" in shown
-
-
-TABLE = "question,answer,label\nWho?,Me,1\nWho?,You,0\n"
-
-
-def test_another_import_is_refused_unless_told_to(aptool, tmp_path):
-    table, out = tmp_path / "x.csv", tmp_path / "out"
-    table.write_text(TABLE)
-    both = ("data", "import", "table", f"dev={table}", f"test={table}", "--output", out)
-    assert aptool(*both).code == 0
-    before = {file.name: file.read_bytes() for file in out.iterdir()}
-    one = ("data", "import", "table", f"dev={table}", "--output", out)
-    for _ in range(2):
-        refused = aptool(*one)
-        assert refused.code == 1
-        expected = "another path, or --overwrite (in Python, overwrite=True)"
-        assert refused.err[-1] == f"aptool: {out}: it exists; expected {expected}"
-        assert {file.name: file.read_bytes() for file in out.iterdir()} == before
-    assert aptool(*one, "--overwrite").code == 0
-    assert Collection(out).splits == ["dev"]
-    assert {file.name for file in out.iterdir()} == {"collection.json", "dev.pools.parquet", "dev.qrels"}
-    assert aptool(*both).code == 1  # --overwrite held for one command
-
-
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_from_rows_does_not_remove_a_split_unless_told_to(tmp_path, overwrite):
-    rows = [{"question": "Who?", "answer": "Me", "label": 1}]
-    Collection.from_rows({"dev": rows, "test": rows}, tmp_path / "out")
-    if overwrite:
-        Collection.from_rows({"dev": rows}, tmp_path / "out", overwrite=True)
-        assert Collection(tmp_path / "out").splits == ["dev"]
-    else:
-        with pytest.raises(InputError, match="out: it exists; expected another path"):
-            Collection.from_rows({"dev": rows}, tmp_path / "out")
-
-
-def test_retrieval_does_not_remove_a_split(tmp_path):
-    (tmp_path / "in" / "qrels").mkdir(parents=True)
-    (tmp_path / "in" / "corpus.jsonl").write_text('{"_id": "d1", "text": "a river"}\n')
-    (tmp_path / "in" / "queries.jsonl").write_text('{"_id": "q1", "text": "which river"}\n')
-    (tmp_path / "x.run").write_text("q1 Q0 d1 1 1 x\n")
-    for split in ("dev", "test"):
-        header = "query-id\tcorpus-id\tscore\n"
-        (tmp_path / "in" / "qrels" / f"{split}.tsv").write_text(f"{header}q1\td1\t1\n")
-    runs = dict.fromkeys(("dev", "test"), str(tmp_path / "x.run"))
-    import_retrieval(tmp_path / "out", read_beir(tmp_path / "in", runs))
-    del runs["test"]
-    with pytest.raises(InputError, match="out: it exists; expected another path"):
-        import_retrieval(tmp_path / "out", read_beir(tmp_path / "in", runs))

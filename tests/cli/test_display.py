@@ -100,13 +100,3 @@ def test_table_is_plain_aligned_columns_without_a_terminal(capsys):
         "[red]a[/red].run    0.5  0.25",
         "b.run             0.125     1",
     ]
-
-
-def test_a_table_on_a_terminal_has_the_same_cells(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "60")
-
-    print_table(ROWS)
-
-    lines = on_screen(capsys.readouterr().out)
-    assert [line.split() for line in (lines[0], *lines[2:4])] == ROWS

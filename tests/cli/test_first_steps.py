@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aptool.config import preset_names
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,7 +35,7 @@ def test_a_collection_without_dev_names_folds(aptool, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_bash_completes_commands_options_and_presets(tmp_path):
+def test_bash_completes_commands_and_options(tmp_path):
     script = tmp_path / "completion.sh"
     command = tmp_path / "aptool"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m aptool "$@"\n', encoding="utf-8")
@@ -55,8 +53,6 @@ def test_bash_completes_commands_options_and_presets(tmp_path):
 
     assert "train" in completions(command, "tr")
     assert "--measures" in completions(command, "eval", "--mea")
-    presets = completions(command, "train", "--preset", "ap-")
-    assert set(presets) >= {name for name in preset_names() if name.startswith("ap-")}
 
 
 def test_misspelt_preset_suggests_the_nearest(aptool, collection_folder):

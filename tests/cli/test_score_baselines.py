@@ -48,14 +48,6 @@ def test_bm25_writes_the_run_of_the_library(aptool, folder, output):
     assert content == bm25_bytes(folder, library.Pools(QUESTIONS))
 
 
-def test_library_takes_the_name_and_pools_in_memory(folder):
-    pools = library.Pools(library.Pools(QUESTIONS).frame)
-
-    library.score(pools, "bm25", "out.run")
-
-    assert (folder / "out.run").read_bytes() == bm25_bytes(folder, pools)
-
-
 def test_shared_answers_count_once(aptool, folder):
     """BM25 statistics count a text of ``answers.parquet`` once, even under two ids."""
     from aptool.data.pools import write_answers
@@ -132,17 +124,6 @@ def test_settings_of_a_model_are_ignored_with_one_line(aptool, folder):
 
     assert finished.code == 0
     assert finished.err == ["bm25 needs no model: device, precision, tokens_per_batch ignored"]
-
-
-def test_damaged_pools_end_in_one_line(aptool, folder):
-    write_pools("two.pools.parquet", [row("q1", "where", [("a1", "x"), ("a1", "y")])])
-
-    finished = aptool("score", "two.pools.parquet", "--model", "bm25", "--output", "out.run")
-
-    assert (finished.code, finished.out) == (1, [])
-    (line,) = finished.err
-    assert line.startswith("aptool: two.pools.parquet: row group 0: row 0: ")
-    assert not (folder / "out.run").exists()
 
 
 def test_matrix_schema_has_the_same_baselines():

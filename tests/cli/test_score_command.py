@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny import labelled_pools, row, write_pools
 
-from aptool.data.pools import list_units, read_pools
+from aptool.data.pools import list_units, read_pools, write_answers
 from aptool.data.writing import CollectionWriter, LabelledPool
 from aptool.models.device import batch_sizes
 from aptool.models.model import load_model, save_model
@@ -166,27 +166,6 @@ def test_shared_answers_next_to_the_pools_are_read(score, folder, shared):
     assert scores[1] == scores[2] == pytest.approx(scores[0], abs=1e-5)
 
 
-def test_missing_answers_are_named(score, shared):
-    (shared / "answers.parquet").unlink()
-
-    finished = score(pools=[shared / "test.pools.parquet"])
-
-    first = POOLS[0].answer_ids[0]
-    message = f"column 'candidates.text': None: expected a text, or an answers file with '{first}'"
-    assert_one_line(finished, 1, "test.pools.parquet: row group 0: row 0: ", message)
-    assert not Path("out.run").exists()
-
-
-def test_answers_that_lack_a_candidate_are_named(score, folder, shared):
-    pl.read_parquet(shared / "answers.parquet").head(3).write_parquet(folder / "few.parquet")
-
-    finished = score("--answers", "few.parquet", pools=[shared / "test.pools.parquet"])
-
-    assert_one_line(
-        finished, 1, "row group 0: row ", "column 'candidates.answer_id'", "expected an answer of few.parquet"
-    )
-
-
 @pytest.mark.parametrize(
     "pools", [["many"], ["many/*.parquet"], ["many/a.pools.parquet", "many/b.pools.parquet"]]
 )
@@ -221,69 +200,6 @@ def test_long_answers_are_truncated_and_counted(score, folder, model_folder):
     assert score().err == ["2 answers were truncated to 200 tokens"]
 
 
-@pytest.fixture
-def no_work(monkeypatch):
-    """Fail the test if a model is loaded."""
-    monkeypatch.setattr("aptool.models.model.load_model", lambda *given: pytest.fail("a model was loaded"))
-
-
-@pytest.mark.usefixtures("no_work")
-def test_unwritable_output_is_refused_before_scoring(score, folder):
-    (folder / "file").write_text("x")
-    (folder / "place").mkdir()
-
-    assert_one_line(score(output="file/out.run"), 1, "file/out.run: ", "expected a writable folder")
-    assert_one_line(score(output="place"), 1, "place: a folder; expected a file, or a new path")
-
-
-@pytest.mark.usefixtures("no_work")
-def test_output_does_not_overwrite_an_input(score, folder, shared):
-    pools, answers = folder / "test.pools.parquet", shared / "answers.parquet"
-    (folder / "link").symlink_to(pools)
-    before = pools.read_bytes(), answers.read_bytes()
-
-    for name in ("test.pools.parquet", "link"):
-        assert_one_line(score(output=name), 1, f"{name}: it exists; expected another path")
-    finished = score(pools=[shared / "test.pools.parquet"], output=answers)
-    assert_one_line(finished, 1, "answers.parquet: it exists; expected another path")
-    assert before == (pools.read_bytes(), answers.read_bytes())
-
-
-@pytest.mark.usefixtures("no_work")
-def test_tag_of_two_words_is_refused_before_scoring(score):
-    assert_one_line(score("--tag", "my run"), 2, "--tag 'my run': expected one word")
-    assert_one_line(score("--tag", "caf\udce9"), 2, "'--tag'", "expected text in UTF-8")
-
-
-@pytest.mark.usefixtures("no_work")
-def test_several_pools_require_an_output(aptool, folder):
-    finished = aptool("score", "test.pools.parquet", "test.pools.parquet", "--model", "m")
-
-    assert_one_line(finished, 2, "--output RUN is required unless POOLS is one local file")
-    finished = aptool("score", "tset.pools.parquet", "--model", "m")
-    assert_one_line(finished, 1, "tset.pools.parquet: file not found; expected a pools file")
-
-
-def test_unknown_device_is_refused(score):
-    assert_one_line(score("--device", "abacus"), 2, "--device 'abacus': ", "expected auto, cpu or a GPU")
-
-
-def test_missing_gpu_is_refused(score):
-    assert_one_line(score("--device", "cuda"), 2, "--device 'cuda': ", "expected auto, cpu or a GPU")
-
-
-def test_a_run_does_not_replace_a_file_of_its_model(aptool, folder, model_folder, tmp_path):
-    copy = shutil.copytree(model_folder, tmp_path / "model")
-    weights = (copy / "model.safetensors").read_bytes()
-
-    finished = aptool(
-        "score", folder / "test.pools.parquet", "--model", copy, "--output", copy / "model.safetensors"
-    )
-
-    assert_one_line(finished, 1, "model.safetensors: it exists; expected another path")
-    assert (copy / "model.safetensors").read_bytes() == weights
-
-
 def test_answers_of_two_collections_are_not_mixed(aptool, model_folder, tmp_path):
     """The second collection has different texts under the same ids."""
     for name, texts in (("first", ["by day", "by night"]), ("second", ["in winter", "in summer"])):
@@ -306,68 +222,88 @@ def test_answers_of_two_collections_are_not_mixed(aptool, model_folder, tmp_path
     assert scored("first", "copy") == sorted(scored("first") + scored("copy"))
 
 
-def test_missing_model_is_refused(score):
-    finished = score(model="models/none")
-
-    assert_one_line(
-        finished,
+POOLS_FILE = "test.pools.parquet"
+WRONG = {
+    "device": ([POOLS_FILE, "--device", "cuda"], 2, "--device 'cuda': ", "expected auto, cpu or a GPU"),
+    "two words": ([POOLS_FILE, "--tag", "my run"], 2, "--tag 'my run': expected one word"),
+    "no UTF-8": ([POOLS_FILE, "--tag", "caf\udce9"], 2, "'--tag'", "expected text in UTF-8"),
+    "no model": (
+        [POOLS_FILE, "--model", "none"],
         1,
-        "models/none: folder not found; expected a model (`aptool train COLLECTION --output models/none`",
-    )
-
-
-def test_a_model_without_weights(score, model_folder, folder):
-    shutil.copytree(model_folder, "mine")
-    (folder / "mine" / "model.safetensors").unlink()
-
-    assert_one_line(
-        score(model="mine"), 1, "mine/model.safetensors: file not found; expected the weights of a model"
-    )
-
-
-def test_missing_pools_are_refused(score, folder):
-    (folder / "empty").mkdir()
-
-    assert_one_line(score(pools=["none.parquet"]), 1, "none.parquet: file not found")
-    assert_one_line(
-        score(pools=["empty"]), 1, "empty: expected a file, a glob that matches files, or a folder with"
-    )
-    assert_one_line(score(pools=["em*.parquet"]), 1, "em*.parquet: expected a file, a glob that matches")
-
-
-def test_pools_without_a_pool(score, folder):
-    write_pools("test.pools.parquet")
-    assert_one_line(score(), 1, "test.pools.parquet: no row; expected at least one pool")
-
-    write_pools("test.pools.parquet", [])
-    assert_one_line(score(), 1, "test.pools.parquet: no row; expected at least one pool")
+        "none: folder not found; expected a model (`aptool",
+    ),
+    "no weights": (
+        [POOLS_FILE, "--model", "half"],
+        1,
+        "half/model.safetensors: file not found; expected",
+    ),
+    "no pools": (["none.parquet"], 1, "none.parquet: file not found"),
+    "empty folder": (["empty"], 1, "empty: expected a file, a glob that matches files, or a folder with"),
+    "empty glob": (["em*.parquet"], 1, "em*.parquet: expected a file, a glob that matches"),
+    "no row group": (["none.pools.parquet"], 1, "none.pools.parquet: no row; expected at least one pool"),
+    "text": (["text.pools.parquet"], 1, "text.pools.parquet: ", "expected a readable Parquet file"),
+    "columns": (["columns.pools.parquet"], 1, "'question, answer': expected a column 'question_id'"),
+    "no candidate": (
+        ["no.pools.parquet"],
+        1,
+        "row group 1: row 0: column 'candidates': []: expected",
+    ),
+    "twice": (
+        ["twice.pools.parquet"],
+        1,
+        "row group 1: row 0: ",
+        "'a1': expected each answer once",
+    ),
+    "id": (["id.pools.parquet"], 1, "column 'question_id': 'q 1': expected an id without white space"),
+    "no text": (
+        ["null.pools.parquet"],
+        1,
+        "row 0: column 'candidates.text': None: expected a text, or",
+    ),
+    "an answer": (["null.pools.parquet", "--answers", "few.parquet"], 1, "expected an answer of few.parquet"),
+    "output in a file": ([POOLS_FILE, "--output", "file/out.run"], 1, "expected a writable folder"),
+    "a folder": ([POOLS_FILE, "--output", "empty"], 1, "empty: a folder; expected a file, or a new path"),
+    "an input": ([POOLS_FILE, "--output", POOLS_FILE], 1, f"{POOLS_FILE}: it exists; expected another path"),
+    "a link": ([POOLS_FILE, "--output", "link"], 1, "link: it exists; expected another path"),
+    "a model": (
+        [POOLS_FILE, "--output", "half/config.json"],
+        1,
+        "config.json: it exists; expected",
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (row("q1", candidates=[]), "column 'candidates': []: expected a pool of at least one candidate"),
-        (row("q1", candidates=[("a1", "x"), ("a1", "y")]), "'a1': expected each answer once in a pool"),
-        (row("q 1"), "column 'question_id': 'q 1': expected an id without white space"),
-    ],
+    ("arguments", "code", "phrases"), [(a, c, p) for a, c, *p in WRONG.values()], ids=WRONG
 )
-def test_malformed_pools_end_in_one_line_and_leave_no_run(score, folder, wrong, message):
-    write_pools("test.pools.parquet", [row("q0")], [wrong])
+def test_mistakes_are_one_line_and_leave_no_run(aptool, folder, model_folder, arguments, code, phrases):
+    shutil.copytree(model_folder, "half")
+    (folder / "half" / "model.safetensors").unlink()
+    (folder / "empty").mkdir()
+    for name in ("file", "text.pools.parquet"):
+        (folder / name).write_text("q1\twhere\n")
+    (folder / "link").symlink_to(POOLS_FILE)
+    write_pools("none.pools.parquet")
+    pl.DataFrame({"question": ["where"], "answer": ["here"]}).write_parquet("columns.pools.parquet")
+    write_pools("no.pools.parquet", [row("q0")], [row("q1", candidates=[])])
+    write_pools("twice.pools.parquet", [row("q0")], [row("q1", candidates=[("a1", "x"), ("a1", "y")])])
+    write_pools("id.pools.parquet", [row("q0")], [row("q 1")])
+    write_pools("null.pools.parquet", [row("q0", candidates=[("a1", None)])])
+    write_answers("few.parquet", [("a2", "x")])
+    before = sorted(path.name for path in folder.rglob("*"))
 
-    assert_one_line(score(), 1, "test.pools.parquet: row group 1: row 0: ", message)
-    assert not (folder / "out.run").exists()
+    finished = aptool("score", "--model", model_folder, "--output", "out.run", *arguments)
+
+    assert_one_line(finished, code, *phrases)
+    assert sorted(path.name for path in folder.rglob("*")) == before
 
 
-def test_pools_that_are_not_parquet_end_in_one_line(score, folder):
-    (folder / "test.pools.parquet").write_text("q1\twhere\n")
+def test_only_one_local_file_has_a_default_output(aptool, folder):
+    finished = aptool("score", POOLS_FILE, POOLS_FILE, "--model", "m")
 
-    assert_one_line(score(), 1, "test.pools.parquet: ", "expected a readable Parquet file")
-
-
-def test_missing_columns_end_in_one_line(score, folder):
-    pl.DataFrame({"question": ["where"], "answer": ["here"]}).write_parquet("test.pools.parquet")
-
-    assert_one_line(score(), 1, "test.pools.parquet: 'question, answer': expected a column 'question_id'")
+    assert_one_line(finished, 2, "--output RUN is required unless POOLS is one local file")
+    finished = aptool("score", "tset.pools.parquet", "--model", "m")
+    assert_one_line(finished, 1, "tset.pools.parquet: file not found; expected a pools file")
 
 
 def test_help_and_docs_name_the_batch_sizes_in_use(aptool):

@@ -92,6 +92,16 @@ def test_the_warning_of_several_runs_is_logged_once(aptool, tmp_path):
     assert len([line for line in finished.err if "no order can be wrong" in line]) == 1
 
 
+def test_warnings_of_an_evaluation_use_its_level(aptool, tmp_path):
+    """Grades 1, 2, 3 and 3 for two questions: all are relevant from 1 on, half of them from 3 on."""
+    (tmp_path / "a.qrels").write_text("".join(f"q{n // 4} 0 a{n} {min(n % 4, 2) + 1}\n" for n in range(8)))
+    (tmp_path / "a.run").write_text("".join(f"q{n // 4} Q0 a{n} {n % 4 + 1} {9 - n} x\n" for n in range(8)))
+    command = ("eval", tmp_path / "a.run", "--qrels", tmp_path / "a.qrels", "--measures")
+
+    assert warnings(aptool(*command, "MAP")) == [ALL_RELEVANT_OF_RUN.format("8 candidates are relevant")]
+    assert warnings(aptool(*command, "MAP(rel=3)")) == [SMALL_OF_LEVELS]
+
+
 # Three candidates with the grades 1, 2 and 2, and an answer of grade 3 that the run lacks.
 ALL_FROM_1 = ALL_RELEVANT_OF_RUN.format("3 candidates are relevant")
 SMALL_OF_LEVELS_3 = SMALL_OF_LEVELS.replace("4.0", "3.0")
@@ -99,22 +109,18 @@ NONE_FROM_3 = "none of the 3 candidates is relevant at level 3"
 
 
 @pytest.mark.parametrize(
-    ("measures", "level", "expected"),
+    ("measures", "expected"),
     [
-        ("MAP", 1, [ALL_FROM_1]),
-        ("MAP(rel=2)", 1, [SMALL_OF_LEVELS_3]),
-        ("MAP", 2, [SMALL_OF_LEVELS_3]),
-        ("MAP(rel=3)", 1, [NONE_FROM_3, SMALL_OF_LEVELS_3]),
-        ("MAP(rel=1)", 2, [ALL_FROM_1]),
-        ("MAP,P(rel=2)@1", 1, [ALL_FROM_1, SMALL_OF_LEVELS_3]),
+        ("MAP", [ALL_FROM_1]),
+        ("MAP(rel=2)", [SMALL_OF_LEVELS_3]),
+        ("MAP(rel=3)", [NONE_FROM_3, SMALL_OF_LEVELS_3]),
+        ("MAP,P(rel=2)@1", [ALL_FROM_1, SMALL_OF_LEVELS_3]),
     ],
 )
-def test_warnings_of_an_evaluation_use_the_levels_of_its_measures(
-    aptool, tmp_path, measures, level, expected
-):
+def test_warnings_of_an_evaluation_use_the_levels_of_its_measures(aptool, tmp_path, measures, expected):
     (tmp_path / "a.qrels").write_text("q 0 a 1\nq 0 b 2\nq 0 c 2\nq 0 missed 3\n")
     (tmp_path / "a.run").write_text("q Q0 a 1 3 x\nq Q0 b 2 2 x\nq Q0 c 3 1 x\n")
-    options = ("--qrels", tmp_path / "a.qrels", "--measures", measures, "--level", level)
+    options = ("--qrels", tmp_path / "a.qrels", "--measures", measures)
     assert warnings(aptool("eval", tmp_path / "a.run", *options)) == expected
 
 

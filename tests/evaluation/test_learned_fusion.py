@@ -1,4 +1,4 @@
-"""Learned fusion: columns by hand, weights by another fit, no question fused by its own labels."""
+"""Learned fusion: weights by another fit, no question fused by its own labels."""
 
 import numpy as np
 import polars as pl
@@ -6,7 +6,6 @@ import pytest
 from scipy.optimize import minimize
 
 from aptool.errors import AptoolError
-from aptool.evaluation import fusion
 from aptool.evaluation.fusion import learn_fusion
 
 
@@ -33,29 +32,31 @@ def simulated(questions, seed=0, prefix="q"):
     )
 
 
-def test_columns_by_hand():
-    # Scores 1, 2, 3: mean 2, deviation √(2/3). The second run lacks c of q1, which gets its least value, and
-    # has equal scores for q2, of which the first run knows nothing.
-    first = run_of({"q1": {"a": 1, "b": 2, "c": 3}})
-    second = run_of({"q1": {"a": 5, "b": -5}, "q2": {"a": 4, "d": 4}})
-
-    columns = fusion._columns([first, second])
-
-    step = 1 / (2 / 3) ** 0.5
-    assert columns.rows() == [
-        ("q1", "a", pytest.approx(-step), 1),
-        ("q1", "b", 0, -1),
-        ("q1", "c", pytest.approx(step), -1),
-        ("q2", "a", 0, 0),
-        ("q2", "d", 0, 0),
-    ]
+def standardized(rankings):
+    """Question id and answer id -> standardized score; by the definition, in plain Python."""
+    result = {}
+    for question, scores in rankings.items():
+        mean = sum(scores.values()) / len(scores)
+        deviation = (sum((score - mean) ** 2 for score in scores.values()) / len(scores)) ** 0.5
+        result |= {(question, answer): (score - mean) / deviation for answer, score in scores.items()}
+    return result
 
 
 def test_weights_equal_those_of_another_logistic_regression_solver():
     good, bad, qrels = simulated(40)
-    fused = learn_fusion([good, bad], qrels, train_runs=[good, bad])
-    joined = fusion._judged(fusion._columns([good, bad]), qrels)
-    x, y = joined.select("run0", "run1").to_numpy(), joined["relevance"].to_numpy()
+    runs = [{}, {}]
+    for run, frame in zip(runs, (good, bad), strict=True):
+        for question, answer, score in frame.rows():
+            run.setdefault(question, {})[answer] = score
+    # The second run lacks a candidate, which gets its lowest score, and a question, of which all get 0.
+    del runs[1]["q0"]["a0"], runs[1]["q1"]
+    first, second = map(standardized, runs)
+    lowest = min(score for (question, _), score in second.items() if question == "q0")
+    x = np.array([(first[pair], second.get(pair, lowest if pair[0] == "q0" else 0.0)) for pair in first])
+    relevant = {row[:2] for row in qrels.rows()}
+    y = np.array([pair in relevant for pair in first])
+
+    fused = learn_fusion(runs, qrels, train_runs=runs)
 
     def loss(w):  # the ridge of scikit-learn's default C = 1; the intercept is free
         return np.logaddexp(0, -(2 * y - 1) * (x @ w[:2] + w[2])).sum() + (w[:2] ** 2).sum() / 2
@@ -65,6 +66,18 @@ def test_weights_equal_those_of_another_logistic_regression_solver():
     np.testing.assert_allclose(weights, expected[:2], atol=1e-3)
     assert weights[0] > 1 > abs(weights[1])
     assert fused.questions == 40
+
+
+@pytest.mark.parametrize("scale", [2.0**-1000, 2.0**600, 2.0**1010])
+def test_scores_of_any_size_have_the_weights_of_ordinary_scores(scale):
+    """Squares or differences of these scores overflow or vanish; standardized scores do not change."""
+    good, bad, qrels = simulated(10)
+    scaled = [frame.with_columns(pl.col("score") * scale) for frame in (good, bad)]
+
+    ordinary, fused = (learn_fusion(runs, qrels, train_runs=runs) for runs in ((good, bad), scaled))
+
+    assert fused.weights == ordinary.weights
+    assert fused.run.frame.equals(ordinary.run.frame)
 
 
 def test_new_questions_follow_the_run_that_was_right_in_training():

@@ -16,9 +16,9 @@ from other_ids import have_other_ids
 from aptool.data.runs import read_run
 from aptool.data.trec import read_qrels
 from aptool.errors import InputError
-from aptool.evaluation.evaluation import MeasureValues, averages
+from aptool.evaluation.evaluation import averages
 from aptool.evaluation.measures import evaluate_frames
-from aptool.evaluation.names import parse_measures
+from aptool.evaluation.names import measure_names, parse_measures
 
 # Ties, a missing and an extra question, a question without positives, negative and graded relevance,
 # scores 1e-8 apart, exponent notation.
@@ -66,7 +66,6 @@ PER_QUESTION = {
     "q5": (2, 2, 0.5833, 0.5000, 0.0000, 0.6199),
     "q9": (1, 0, 0.0000, 0.0000, 0.0000, 0.0000),
 }
-PLAIN = ("q1", "q10", "q2", "q3")
 ALL = {
     "NumQ": 7,
     "NumRel": 8,
@@ -105,11 +104,10 @@ OF_FAMILIES = {
     "ndcg_cut": "nDCG@",
     "map_cut": "MAP@",
     "success": "Success@",
-    "iprec_at_recall": "IPrec@",
 }
 # trec_eval's name -> ours
 TREC_EVAL = {
-    name: OF_FAMILIES[family] + cutoff
+    name: measure_names(OF_FAMILIES[family] + cutoff)[0]
     for name in PRINTED
     for family, cutoff in [re.fullmatch(r"(.+?)_?([\d.]*)", name).groups()]
 }
@@ -133,36 +131,15 @@ def small(tmp_path_factory):
     return read_qrels(folder / "small.qrels"), read_run(folder / "small.run").frame
 
 
-def test_per_question_values_equal_trec_eval(small):
-    result = evaluate_frames(*small, MEASURES)
-
-    assert result.per_question["question_id"].to_list() == list(PER_QUESTION)
-    for row in result.per_question.drop("candidates").iter_rows():
-        assert row[1:] == pytest.approx(PER_QUESTION[row[0]], abs=5.1e-5)
-
-
-def test_means_equal_trec_eval_complete(small):
+def test_values_equal_trec_eval(small):
     result = evaluate_frames(*small, ("NumQ", *MEASURES))
 
-    assert {name: result.means[name] for name in ALL} == pytest.approx(ALL, abs=5.1e-5)
-    assert tuple(result.means) == ("NumQ", "NumRel", "NumRelRet", "MAP", "MRR", "P@1", "nDCG")
-
-
-def test_common_questions_equal_plain_trec_eval(small):
-    qrels, run = small
-    both = qrels.filter(pl.col("question_id").is_in(PLAIN))
-    result = evaluate_frames(both, run, MEASURES)
-
-    for row in result.per_question.drop("candidates").iter_rows():
+    assert result.per_question["question_id"].to_list() == list(PER_QUESTION)
+    for row in result.per_question.drop("candidates", "NumQ").iter_rows():
         assert row[1:] == pytest.approx(PER_QUESTION[row[0]], abs=5.1e-5)
-    # (5/6 + 1/3 + 1/2 + 0) / 4
-    assert result.means["MAP"] == pytest.approx(5 / 12)
-    # The same questions out of all: without -c, trec_eval averages over the questions that both have.
-    measured = (
-        evaluate_frames(qrels, run, MEASURES).per_question.filter(pl.col("candidates") > 0).drop("candidates")
-    )
-    # (5/6 + 1/3 + 1/2 + 0 + 7/12) / 5
-    assert averages(measured)["MAP"] == pytest.approx(0.45)
+    assert result.means == pytest.approx(ALL, abs=5.1e-5)
+    # Without -c, trec_eval averages over the questions that both have: (5/6 + 1/3 + 1/2 + 0 + 7/12) / 5.
+    assert averages(result.per_question.filter(pl.col("candidates") > 0))["MAP"] == pytest.approx(0.45)
 
 
 def test_missing_and_extra_questions_are_listed(small):
@@ -182,33 +159,15 @@ def test_missing_and_extra_questions_are_listed(small):
     assert result.per_question["candidates"].to_list() == [4, 3, 2, 2, 0, 4, 0]
 
 
-def test_ties_go_to_the_higher_id_in_bytes():
-    qrels = qrels_of({"q": {"a9": 1, "a10": 0, "é": 0}})
-    run = run_of({"q": {"a10": 1, "a9": 1, "é": 1}})
+@pytest.mark.parametrize(
+    ("a", "z", "p"),
+    [(1.0, 1 - 1e-8, 1), (1.0, 1 - 2**-53, 1), (1e300, 1e299, 1), (1e-299, 1e-300, 1), (0.0, -0.0, 0)],
+)
+def test_scores_are_compared_as_float64(a, z, p):
+    # As float32 these are ties, which go to "z".
+    qrels, run = qrels_of({"q": {"a": 1, "z": 0}}), run_of({"q": {"a": a, "z": z}})
 
-    # é, a9, a10
-    assert evaluate_frames(qrels, run, ["MRR"]).means["MRR"] == 0.5
-
-
-@pytest.mark.parametrize("gap", [1e-6, 1e-8, 2**-53])
-def test_scores_are_compared_as_float64(gap):
-    # As float32 all but the first gap are ties, which go to "z".
-    qrels, run = qrels_of({"q": {"a": 1, "z": 0}}), run_of({"q": {"a": 1.0, "z": 1.0 - gap}})
-
-    assert evaluate_frames(qrels, run, ["P@1"]).means["P@1"] == 1.0
-
-
-def test_scores_beyond_float32_keep_their_order():
-    qrels = qrels_of({"q": {"a": 1}, "r": {"a": 1}})
-    run = run_of({"q": {"a": 1e300, "z": 1e299}, "r": {"a": 1e-299, "z": 1e-300}})
-
-    assert evaluate_frames(qrels, run, ["P@1"]).means["P@1"] == 1.0
-
-
-def test_zero_and_minus_zero_tie():
-    qrels, run = qrels_of({"q": {"a": 1, "z": 0}}), run_of({"q": {"a": 0.0, "z": -0.0}})
-
-    assert evaluate_frames(qrels, run, ["P@1"]).means["P@1"] == 0.0
+    assert evaluate_frames(qrels, run, ["P@1"]).means["P@1"] == p
 
 
 def test_negative_judgements_count_as_unjudged():
@@ -217,52 +176,11 @@ def test_negative_judgements_count_as_unjudged():
     run = run_of({"q1": {"a": 1, "b": 2}, "q2": {"a": 2, "b": 1, "c": 0}})
     result = evaluate_frames(qrels_of(judgements), run, list(TREC_EVAL.values()))
 
-    second = MeasureValues(result.per_question.row(1, named=True))
-    for name in ("NumRel", "MAP", "nDCG", "Bpref", "infAP", "R@5", "IPrec@0", "SetF"):
+    second = result.per_question.row(1, named=True)
+    for name in ("NumRel", "MAP", "nDCG", "Bpref", "infAP", "R@5", "SetF"):
         assert second[name] == 0
     assert second["NumRet"] == 3
     assert result.unjudged.rows() == [("q2", "a"), ("q2", "b"), ("q2", "c")]
-
-
-def test_a_first_question_with_negative_judgements_alone():
-    # trec_eval's own code would read what is not there.
-    judgements = {"q1": {"a": -7, "b": -1}, "q2": {"a": 1}}
-    run = run_of({"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"a": 1}})
-
-    measured = evaluate_frames(qrels_of(judgements), run, ["MAP", "NumRet"]).per_question
-
-    assert measured.select("MAP", "NumRet").rows() == [(0, 3), (1, 1)]
-
-
-def test_only_judgements_above_zero_count_as_relevant():
-    judgements = {"q1": {"a": 1}, "q2": {"b": 1, "c": 0, "d": -1}}
-
-    assert evaluate_frames(qrels_of(judgements), run_of({"q1": {"a": 1}}), ["NumRel"]).means["NumRel"] == 2
-
-
-def test_repeated_calls_give_equal_values(small):
-    names = ["P@1", "nDCG@3", "Success@1", "MAP@2", "R@2", "SetF", "Bpref", "NumRet", "P@5", "P@10"]
-    first = evaluate_frames(*small, names)
-    for _ in range(5):
-        evaluate_frames(*small, ["P@2", "nDCG@7"])
-        again = evaluate_frames(*small, names)
-        assert again.per_question.equals(first.per_question)
-        assert again.means == first.means
-    alone = {name: evaluate_frames(*small, [name]).means[name] for name in first.means}
-    assert alone == first.means
-
-
-def test_order_of_lines_does_not_matter(small):
-    qrels, run = small
-    first = evaluate_frames(qrels, run, list(TREC_EVAL.values()))
-    for seed in range(5):
-        shuffled = evaluate_frames(
-            qrels.sample(fraction=1, shuffle=True, seed=seed),
-            run.sample(fraction=1, shuffle=True, seed=seed),
-            list(TREC_EVAL.values()),
-        )
-        assert shuffled.per_question.equals(first.per_question)
-        assert shuffled.means == first.means
 
 
 def test_no_common_question_is_an_error(small):
@@ -376,31 +294,94 @@ GRADED_RUN = {
 }
 
 
+def at_level(name, level):
+    """The name of a measure at a level, such as P(rel=2)@5; the same name if it has no levels."""
+    family, at, cutoff = name.partition("@")
+    has_level = family not in ("nDCG", "NumQ", "NumRet")
+    return f"{family}(rel={level}){at}{cutoff}" if has_level else name
+
+
 @pytest.mark.parametrize("level", [1, 2])
-def test_measures_at_a_level_equal_pytrec_eval(level):
-    """Of questions that the run ranks and whose scores are far apart, or equal, in float32."""
+def test_measures_at_a_level_equal_pytrec_eval_and_trec_eval(level):
+    """The questions are ranked, and their scores are far apart, or equal, in float32."""
     evaluator = pytrec_eval.RelevanceEvaluator(GRADED, set(TREC_EVAL), relevance_level=level)
     theirs = evaluator.evaluate(GRADED_RUN)
-
-    measured = evaluate_frames(qrels_of(GRADED), run_of(GRADED_RUN), TREC_EVAL.values(), level=level)
-
-    for row in map(MeasureValues, measured.per_question.iter_rows(named=True)):
-        expected = theirs[row["question_id"]]
-        for name, ours in TREC_EVAL.items():
-            assert row[ours] == pytest.approx(expected[name], abs=1e-12), (row["question_id"], name)
-    assert theirs["q2"]["map"] == (1 / 2 if level == 1 else 0)
-
-
-@pytest.mark.parametrize("level", [1, 2])
-def test_measures_at_a_level_equal_trec_eval(level):
-    expected = {ours: float(PRINTED[name][level - 1]) for name, ours in TREC_EVAL.items()}
+    printed = {ours: float(PRINTED[name][level - 1]) for name, ours in TREC_EVAL.items()}
     if level == 2:
         # With -c this version adds up the labels from 1 on whatever the level; without, it prints 6 here.
-        assert expected["NumRel"] == 9
-        expected["NumRel"] = 6
+        assert printed["NumRel"] == 9
+        printed["NumRel"] = 6
 
-    measured = evaluate_frames(qrels_of(GRADED), run_of(GRADED_RUN), list(expected), level=level)
+    names = [at_level(ours, level) for ours in printed]
+    result = evaluate_frames(qrels_of(GRADED), run_of(GRADED_RUN), names)
 
-    assert {name: measured.means[name] for name in expected} == pytest.approx(expected, abs=5.1e-5)
-    assert {measure.trec_eval for measure in parse_measures(expected)} == set(TREC_EVAL)
-    assert len(expected) > 50
+    for row in result.per_question.iter_rows(named=True):
+        expected = theirs[row["question_id"]]
+        for name, ours in TREC_EVAL.items():
+            assert row[at_level(ours, level)] == pytest.approx(expected[name], abs=1e-12), name
+    assert theirs["q2"]["map"] == (1 / 2 if level == 1 else 0)
+    assert list(result.means.values()) == pytest.approx(list(printed.values()), abs=5.1e-5)
+    assert {measure.trec_eval for measure in parse_measures(names)} == set(TREC_EVAL)
+
+
+def test_cutoffs_and_levels_by_hand():
+    # Ranked c, b, a, d; one judgement is negative. The run lacks the second question.
+    qrels = qrels_of({"q": {"a": 3, "b": 1, "n": -1}, "r": {"a": 2, "b": 1}})
+    run = run_of({"q": {"a": 2, "b": 3, "c": 4, "d": 1}})
+    names = ["RR@1", "RR@2", "MRR@10", "RR(rel=2)", "MRR(rel=2)@2", "AP", "AP(rel=3)", "NumRel(rel=2)"]
+
+    result = evaluate_frames(qrels, run, names)
+
+    assert result.per_question.row(0)[2:] == pytest.approx(
+        (0, 1 / 2, 1 / 2, 1 / 3, 0, (1 / 2 + 2 / 3) / 2, 1 / 3, 1)
+    )
+    assert result.per_question.row(1)[2:] == (0, 0, 0, 0, 0, 0, 0, 1)
+    assert list(result.means)[3:5] == ["MRR(rel=2)", "MRR(rel=2)@2"]
+    assert (result.means["MRR@2"], result.means["NumRel(rel=2)"]) == (1 / 4, 2)
+
+
+def test_a_level_above_every_relevance_is_refused():
+    with pytest.raises(InputError) as error:
+        evaluate_frames(qrels_of(GRADED), run_of(GRADED_RUN), ["MAP", "RR(rel=4)@10"], qrels_name="x.qrels")
+
+    assert str(error.value) == (
+        "x.qrels: column 'relevance': none from 4 on; "
+        "expected a relevance level of at most 3, the highest relevance in it"
+    )
+
+
+def test_neither_the_order_of_lines_nor_other_calls_matter(small):
+    qrels, run = small
+    names = list(TREC_EVAL.values())
+    first = evaluate_frames(qrels, run, names)
+    for seed in range(3):
+        evaluate_frames(*small, ["P@2", "nDCG@7"])
+        shuffled = evaluate_frames(
+            qrels.sample(fraction=1, shuffle=True, seed=seed),
+            run.sample(fraction=1, shuffle=True, seed=seed),
+            names,
+        )
+        assert shuffled.per_question.equals(first.per_question)
+        assert shuffled.means == first.means
+    assert {name: evaluate_frames(*small, [name]).means[name] for name in names} == first.means
+
+
+def test_measures_of_a_real_run_equal_ir_measures():
+    ir_measures = pytest.importorskip("ir_measures")
+    data = os.environ.get("APTOOL_DATA")
+    if not data:
+        pytest.skip("APTOOL_DATA does not name the folder of real data")
+    folder = Path(data) / "trec_eval"
+    qrels, run = read_qrels(folder / "wikiqa-dev.qrels"), read_run(folder / "wikiqa-dev-bm25.run").frame
+    names = ["AP", "RR", "P@1", "R@3", "nDCG@10", "Success@5", "AP@3", "Rprec", "Bpref", "SetF", "NumRel"]
+    expected = ir_measures.calc_aggregate(
+        [ir_measures.parse_measure(name) for name in names],
+        [ir_measures.Qrel(*row) for row in qrels.iter_rows()],
+        [ir_measures.ScoredDoc(*row) for row in run.iter_rows()],
+    )
+
+    means = evaluate_frames(qrels, run, names).means
+
+    assert means == pytest.approx(
+        {measure_names([str(measure)])[0]: value for measure, value in expected.items()}
+    )

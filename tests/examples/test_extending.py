@@ -67,7 +67,7 @@ def test_system_with_a_new_component_trains_saves_and_scores(
     run = library.load(tmp_path / "model", device="cpu").run(data.pools("dev"))
 
     # Six candidates, one relevant: a random order has an MRR of 0.41.
-    assert library.evaluate(data.qrels("dev"), run, ["RR"]).means["RR"] > 0.6
+    assert library.evaluate(data.qrels("dev"), run, ["RR"]).means["MRR"] > 0.6
     question, answers = "where is the bridge ?", ["the bridge is near the river", "a garden"]
     pairs = [(question, answer) for answer in answers]
     alone = [float(model.score([pair])[0]) for pair in pairs]

@@ -3,13 +3,13 @@
 from html.parser import HTMLParser
 
 import numpy as np
+import polars as pl
 
 import aptool
 from aptool.models.explain import Explanation, TextWeights, Window
 
 QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 2}, "q3": {"d": 1}}
 RUN = {"q1": {"b": 2.0, "a": 1.0}, "q2": {"c": 1.0}, "q9": {"x": 1.0}}
-BETTER = {"q1": {"a": 2.0, "b": 1.0}, "q2": {"c": 1.0}}
 EVIL = "<script>alert('1')</script> & \"x\""
 
 
@@ -37,28 +37,16 @@ class Tags(HTMLParser):
             self.rows[-1].append(text)
 
 
-def test_an_evaluation_is_a_table_of_its_groups():
-    result = aptool.evaluate(QRELS, RUN, by={"q1": EVIL, "q2": "law"})
-    page = Tags(result._repr_html_())
-
-    assert not page.tags & {"script", "style", "a", "img"}
-    assert page.rows[0] == ["questions", "MAP", "MRR", "P@1"]
-    assert page.rows[1] == ["all", "3", "0.5000", "0.5000", "0.3333"]
-    assert page.rows[2] == [EVIL, "1 (few)", "0.5000", "0.5000", "0.0000"]
-    assert repr(result) == (
-        "Evaluation(MAP 0.5000, MRR 0.5000, P@1 0.3333; "
-        "3 questions, 1 missing (counted as 0), 1 not judged (left out), 2 groups)"
-    )
-    assert repr(result.groups["law"]) == "Group('law': MAP 1.0000, MRR 1.0000, P@1 1.0000; 1 question, few)"
-
-
 def test_an_evaluation_is_a_frame_of_its_groups():
-    result = aptool.evaluate(QRELS, RUN, by={"q1": "tax", "q2": "law"})
-    frame = result.to_pandas()
+    groups = pl.DataFrame({"question_id": ["q1", "q2"], "group": [EVIL, "law"], "position": [1, 0]})
+    result = aptool.evaluate(QRELS, RUN, groups=groups)
+    frame, page = result.to_pandas(), Tags(result._repr_html_())
 
     assert frame.columns.tolist() == ["group", "questions", "MAP", "MRR", "P@1"]
-    assert result.to_polars()["group"].to_list() == [None, "law", "tax"]
+    assert result.to_polars()["group"].to_list() == [None, "law", EVIL]
     assert frame.iloc[:, 1:].to_numpy().tolist() == [[3, 0.5, 0.5, 1 / 3], [1, 1, 1, 1], [1, 0.5, 0.5, 0]]
+    assert not page.tags & {"script", "a", "img"}
+    assert repr(result) == "Evaluation(MAP 0.5000, MRR 0.5000, P@1 0.3333; 3 questions)"
 
 
 def test_runs_qrels_and_pools_are_tables(tmp_path):
@@ -72,31 +60,13 @@ def test_runs_qrels_and_pools_are_tables(tmp_path):
     assert aptool.Pools.load(tmp_path / "x.pools.parquet")._repr_html_().startswith("Pools(")
 
 
-def test_comparisons_are_a_table():
-    systems = [aptool.Run(BETTER, tag="good"), aptool.Run(RUN, tag="same")]
-    result = aptool.compare(RUN, systems, QRELS, "P@1")
-    page = Tags(result._repr_html_())
-
-    # P@1 of the three questions: 0, 1, 0, and 1, 1, 0.
-    assert page.rows[1][:5] == ["good", "P@1", "0.3333", "0.6667", "+0.3333"]
-    assert [row[0] for row in page.rows] == ["system", "good", "same"]
-    assert Tags(result[0]._repr_html_()).rows[1][0] == "good"
-    assert repr(result[1]).startswith(
-        "Comparison('same', P@1: baseline 0.3333, mean 0.3333, difference +0.0000"
-    )
-    assert result[0][:2] == ("good", "P@1")
-    lines = [line.split() for line in repr(result).splitlines()]
-    assert [line[:1] for line in lines] == [["system"], ["good"], ["same"]]
-    assert lines[1][1:5] == ["P@1", "0.3333", "0.6667", "+0.3333"]
-
-
 def test_comparisons_are_a_frame():
     first = {f"q{number}": {"a": 2.0, "b": 1.0} for number in range(30)}
     second = {f"q{number}": {"a": 1.0, "b": 2.0} for number in range(30)}
     qrels = {f"q{number}": {"a": 0, "b": 1} for number in range(30)}
-    result = aptool.compare(first, [second], qrels, ["P@1", "MAP"])
+    result = aptool.compare(first, aptool.Run(second, tag=EVIL), qrels, ["P@1", "MAP"])
 
-    frame = result.to_pandas()
+    frame, page = result.to_pandas(), Tags(result._repr_html_())
 
     # The relevant answer is second in all questions, then first: MRR and MAP 0.5 and 1.
     assert frame.columns[:10].tolist() == [
@@ -104,7 +74,8 @@ def test_comparisons_are_a_frame():
     ]  # fmt: skip
     assert frame.iloc[1].tolist()[1:8] == ["MAP", 30, 0.5, 1.0, 0.5, 0.5, 0.5]
     assert frame[["wins", "ties", "losses"]].to_numpy().tolist() == [[30, 0, 0], [30, 0, 0]]
-    assert [line.split()[-2:] for line in repr(result).splitlines()[1:]] == [["<0.0001", "<0.0001"]] * 2
+    assert not page.tags & {"script", "a", "img"}
+    assert "MAP" in repr(result)
 
 
 def text_of(text, weights, **options):

@@ -14,7 +14,6 @@ HEAVY = {
     "pyarrow",
     "ray",
     "click",
-    "rich",
     "pandas",
     "matplotlib",
     "transformers",
@@ -34,7 +33,7 @@ best: tuple[int, float] = model.rank("who?", ["she", "he"])[0]
 run: aptool.Run = model.run(data.pools("dev"))
 qrels: aptool.Qrels = data.qrels("dev")
 means: dict[str, float] = dict(aptool.evaluate(qrels, run, ["AP"]).means)
-p: float = aptool.compare(aptool.bm25_run(data.pools("dev")), run, qrels, "AP").p
+p: float = aptool.compare(aptool.bm25_run(data.pools("dev")), run, qrels, "AP")[0].p
 aptool.fuse([run, aptool.Run({"q": {"a": 1.0}})]).save("fused.run", tag="fused")
 reveal_type(aptool.score("dev.pools.parquet", model=model, output="dev.run").pairs)
 """
@@ -48,7 +47,7 @@ aptool.load("x").rank(["who?"], "she")
 aptool.Run({}, 7)
 aptool.Qrels("x.qrels", "mine")
 aptool.evaluate({}, {}, ["AP"]).measn
-aptool.compare({}, {}, {}, "AP").pvalue
+aptool.compare({}, {}, {}, "AP")[0].pvalue
 """
 
 # Following imports of other libraries would take half a minute.

@@ -68,7 +68,7 @@ def test_second_example_trains_and_compares(collection_folder):
 
     assert (
         0
-        <= names["aptool"].compare(names["bm25_run"], names["run"], names["data"].qrels("test"), "MAP").p
+        <= names["aptool"].compare(names["bm25_run"], names["run"], names["data"].qrels("test"), "MAP")[0].p
         <= 1
     )
     assert Path("models/faq-python/model.safetensors").is_file()

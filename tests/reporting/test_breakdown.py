@@ -25,50 +25,41 @@ def folder(tmp_path):
     return tmp_path / "c"
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("type", [("who", 2, "0.5000"), ("which", 1, "0.5000"), ("other", 1, "1.0000")]),
-        (
-            "question-length",
-            [("1-5 tokens", 2, "1.0000"), ("6-8 tokens", 1, "0.5000"), ("13-20 tokens", 1, "0.0000")],
-        ),
-        # The relevant answers have 1, 15 and 100 words; q3 has none.
-        (
-            "length",
-            [
-                ("up to 10 words", 1, "1.0000"),
-                *((f"up to {most} words", 2, "0.7500") for most in range(20, 100, 10)),
-                ("up to 100 words", 3, "0.8333"),
-            ],
-        ),
-    ],
-)
-def test_groups_by_hand(aptool, folder, kind, expected):
-    finished = aptool("eval", folder / "dev.run", "--measures", "RR", "--by", kind)
+def test_groups_by_hand(aptool, folder):
+    finished = aptool("eval", folder / "dev.run", "--measures", "RR", "--by", "length")
+    _, out, _ = aptool("eval", folder / "dev.run", "--measures", "RR", "--by", "length", "--json")
 
     assert finished.code == 0, finished.err
     shown = [line.rsplit(maxsplit=2) for line in finished.out if line.startswith("  ")]
-    assert [
-        (name.strip().removesuffix(" (few)"), int(count), value) for name, count, value in shown
-    ] == expected
-    assert ("--by length: questions in no group: 1 (q3)" in finished.err) == (kind == "length")
+    # The relevant answers have 1, 15 and 100 words; q3 has none.
+    assert [(name.strip(), int(count), value) for name, count, value in shown] == [
+        ("up to 10 words (few)", 1, "1.0000"),
+        *((f"up to {most} words (few)", 2, "0.7500") for most in range(20, 100, 10)),
+        ("up to 100 words (few)", 3, "0.8333"),
+    ]
+    assert "--by length: questions in no group: 1 (q3)" in finished.err
+    assert "--by length: groups with under 10 questions, marked (few): 10" in finished.err
+    document = json.loads("\n".join(out))
+    assert document["by"] == "length"
+    assert document["runs"][0]["groups"][0] == {
+        "name": "up to 10 words",
+        "questions": 1,
+        "few": True,
+        "means": {"MRR": 1.0},
+    }
 
 
-def test_missing_pools_are_refused(aptool, folder):
-    (folder / "dev.pools.parquet").unlink()
+def test_pools_without_the_questions_or_no_pools_are_one_line(aptool, folder):
+    qrels, pools = folder / "dev.qrels", folder / "dev.pools.parquet"
+    command = ("eval", folder / "dev.run", "--measures", "RR", "--by", "length")
+    with CollectionWriter(folder.parent / "other", name="other", source="tests") as writer:
+        writer.add_split("test", [LabelledPool("q9", "Who is it?", ["a"], ["me"], {"a": 1})])
+    other = folder.parent / "other" / "test.pools.parquet"
 
-    finished = aptool("eval", folder / "dev.run", "--by", "type")
+    refused = aptool(*command, "--pools", other)
+    pools.unlink()
+    missing = aptool(*command)
 
-    assert finished.code == 2
-    assert (
-        "--by type: no dev.pools.parquet in the folder of the qrels; pass --groups or --pools"
-        in finished.err[-1]
-    )
-
-
-def test_groups_in_json(aptool, folder):
-    finished = aptool("eval", folder / "dev.run", "--measures", "RR", "--by", "type", "--json")
-
-    groups = json.loads("\n".join(finished.out))["runs"][0]["groups"]
-    assert groups[0] == {"name": "who", "questions": 2, "few": True, "means": {"MRR": 0.5}}
+    assert (refused.code, missing.code) == (2, 2)
+    assert refused.err[-1] == f"aptool: --by length: no relevant answer of {qrels} is in {other}"
+    assert missing.err[-1].endswith("no dev.pools.parquet in the folder of the qrels; pass --pools")
