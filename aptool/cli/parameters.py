@@ -35,7 +35,7 @@ _SECTIONS = {
     "--let --quick --groups --per-question --json --markdown --latex --format",
     "Columns": "--question --answer --label --question-id --answer-id --separator --encoding",
     "Evaluation": "--measures --baseline --level --by --intervals --confidence --limits --on-common",
-    "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker --wait",
+    "Hardware": "--device --precision --tokens-per-batch --jobs --cluster --workers --gpus-per-worker",
 }
 _SECTION_OF = {option: title for title, options in _SECTIONS.items() for option in options.split()}
 _RANKS = {option: rank for rank, option in enumerate(_SECTION_OF)}
@@ -228,12 +228,6 @@ def cluster_options(command: Command, *, elastic: bool = False) -> Command:
             type=Bounded(click.FloatRange(min=0)),
             metavar="X",
             help="GPUs per worker, may be fractional.  [default: 1; without GPUs 0]",
-        ),
-        click.option(
-            "--wait",
-            type=Bounded(click.FloatRange(min=0)),
-            metavar="SECONDS",
-            help="Seconds to wait for nodes with room.  [default: no limit]",
         ),
     )
 

@@ -15,7 +15,7 @@ def sha256(path):
 @pytest.fixture(scope="module")
 def local_run(tmp_path_factory, collection_folder, model_folder):
     """A local run file, scored by one process."""
-    from aptool.execution.score import score
+    from aptool.execution import score
 
     path = tmp_path_factory.mktemp("local") / "test.run"
     score(collection_folder / "test.pools.parquet", str(model_folder), path)
